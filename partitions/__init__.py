@@ -1,0 +1,61 @@
+"""Partitions of a matrix over ranks, as pure index arithmetic.
+
+No communicator, no array, nothing beyond the standard library. Intervals are
+half-open; an empty one is harmless everywhere.
+
+A partition answers three questions: who owns a tile, what a tile covers, and which
+tiles a region touches.
+
+>>> p = partition("block", (10, 12), 6)
+>>> p.owner((1, 2))
+5
+>>> p.tile_bounds((1, 2))
+(Interval(start=5, stop=10), Interval(start=8, stop=12))
+>>> p.overlapping_tiles(rows=(0, 5), cols=(3, 9))
+[(0, 0), (0, 1), (0, 2)]
+"""
+
+from partitions.dtensor import PlacementSpec, to_placements
+from partitions.enumerate import (
+    equal_replication,
+    exhaustive,
+    paired_replication,
+    partition_triples,
+    replication_triples,
+)
+from partitions.errors import LayoutError
+from partitions.grids import ProcessGrid, divisors, near_square
+from partitions.intervals import Interval, ceil_div, intersect, local_extent, part
+from partitions.partition import Partition, explicit_text
+from partitions.presets import PRESETS, Preset, preset
+from partitions.spec import PartitionSpec
+
+# the function `partition` takes the name of the module it is the front door of
+from partitions.text import parse, partition
+
+__all__ = [
+    "Interval",
+    "LayoutError",
+    "PRESETS",
+    "Partition",
+    "PartitionSpec",
+    "PlacementSpec",
+    "Preset",
+    "ProcessGrid",
+    "ceil_div",
+    "divisors",
+    "equal_replication",
+    "exhaustive",
+    "explicit_text",
+    "intersect",
+    "local_extent",
+    "near_square",
+    "paired_replication",
+    "parse",
+    "part",
+    "partition",
+    "partition_triples",
+    "preset",
+    "replication_triples",
+    "to_placements",
+]

@@ -1,0 +1,187 @@
+"""Half-open intervals, and the one-dimensional arithmetic under every layout.
+
+A two-dimensional partition is two independent one-dimensional ones, so each
+formula of the package is stated once, here, for one dimension.
+"""
+
+from typing import NamedTuple
+
+from partitions.errors import LayoutError
+
+
+class Interval(NamedTuple):
+    """The integers ``start <= x < stop``.
+
+    A plain tuple, so it unpacks, compares and hashes at tuple speed. An interval
+    with ``stop <= start`` is empty and harmless. (Being a tuple of two, its
+    ``len`` is 2 and ``in`` looks at the bounds: ask :attr:`extent` instead.)
+
+    Examples
+    --------
+    >>> rows = Interval(4, 10)
+    >>> rows.extent, rows.empty
+    (6, False)
+    >>> start, stop = rows
+    """
+
+    start: int
+    stop: int
+
+    @property
+    def extent(self) -> int:
+        """Number of integers inside, never negative."""
+        return self.stop - self.start if self.stop > self.start else 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether no integer is inside."""
+        return self.stop <= self.start
+
+
+def intersect(x: tuple[int, int], y: tuple[int, int]) -> Interval:
+    """Return the part that two intervals share, normalised so that ``stop >= start``.
+
+    Examples
+    --------
+    >>> intersect((0, 6), (4, 9))
+    Interval(start=4, stop=6)
+    >>> intersect((0, 2), (7, 9)).empty
+    True
+    """
+    start = x[0] if x[0] > y[0] else y[0]
+    stop = x[1] if x[1] < y[1] else y[1]
+    return Interval(start, stop if stop > start else start)
+
+
+def ceil_div(x: int, y: int) -> int:
+    """Return ⌈x / y⌉ for ``y >= 1``.
+
+    Examples
+    --------
+    >>> ceil_div(10, 4), ceil_div(8, 4), ceil_div(0, 4)
+    (3, 2, 0)
+    """
+    return -(-x // y)
+
+
+def part(extent: int, index: int, parts: int) -> Interval:
+    """Return one of ``parts`` equal pieces of ``[0, extent)``, cut by the ceiling rule.
+
+    Piece q is ``[q·⌈D/c⌉, min(D, (q+1)·⌈D/c⌉))``: the pieces are in order, the last
+    ones may be short or empty. Replica q of a stationary matrix does this part of
+    its free dimension; DTensor's ``Shard`` (``torch.chunk``) cuts the same way.
+
+    Parameters
+    ----------
+    extent : int
+        Length D of the dimension in elements, ``extent >= 0``.
+    index : int
+        Which piece, ``0 <= index < parts``.
+    parts : int
+        Number of pieces c, ``parts >= 1``.
+
+    Raises
+    ------
+    LayoutError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> [tuple(part(10, q, 4)) for q in range(4)]
+    [(0, 3), (3, 6), (6, 9), (9, 10)]
+
+    Four pieces of nine elements are three of three, and an empty one:
+
+    >>> part(9, 3, 4)
+    Interval(start=9, stop=9)
+    """
+    if extent < 0 or not 0 <= index < parts:
+        raise LayoutError(
+            f"part {index} of {parts} over {extent} elements does not exist;"
+            f" it needs 0 <= index < parts and an extent of at least 0"
+        )
+    size = ceil_div(extent, parts)
+    return Interval(min(extent, index * size), min(extent, (index + 1) * size))
+
+
+def local_extent(n: int, block: int, position: int, nprocs: int) -> int:
+    """Count the elements of one block-cyclic dimension that one process owns.
+
+    Parameters
+    ----------
+    n : int
+        Global extent in elements, ``n >= 0``.
+    block : int
+        Tile extent in elements, ``block >= 1``; the last tile may be short.
+    position : int
+        Process coordinate, ``0 <= position < nprocs``.
+    nprocs : int
+        Processes along this dimension of the process grid.
+
+    Raises
+    ------
+    LayoutError
+        If ``n < 0``, ``block < 1`` or ``position`` is not on the grid.
+
+    Notes
+    -----
+    ScaLAPACK's NUMROC with ISRCPROC = 0.
+
+    Examples
+    --------
+    Ten elements in tiles of 3 (3, 3, 3, 1) dealt to two processes:
+
+    >>> [local_extent(10, 3, p, 2) for p in range(2)]
+    [6, 4]
+    """
+    if n < 0 or block < 1 or not 0 <= position < nprocs:
+        raise LayoutError(
+            f"{n} elements in tiles of {block} for process {position} of {nprocs} is no layout;"
+            f" it needs n >= 0, block >= 1 and 0 <= position < nprocs"
+        )
+    whole_tiles, tail = divmod(n, block)
+    rounds, turn = divmod(whole_tiles, nprocs)  # `turn` is who the short tile is dealt to
+    if position < turn:
+        return (rounds + 1) * block
+    return rounds * block + (tail if position == turn else 0)
+
+
+def cuts(start: int, stop: int, tile: int, extent: int) -> list[int]:
+    """Cut ``[start, stop)``, clipped to ``[0, extent)``, at the tile boundaries inside it.
+
+    Returns the start, every multiple of ``tile`` strictly inside, and the stop;
+    ``[]`` when nothing is left. O(result).
+
+    Examples
+    --------
+    >>> cuts(2, 9, 3, 10)
+    [2, 3, 6, 9]
+    >>> cuts(4, 5, 3, 10), cuts(5, 5, 3, 10)
+    ([4, 5], [])
+    """
+    if start < 0:
+        start = 0
+    if stop > extent:
+        stop = extent
+    if stop <= start:
+        return []
+    return [start, *range((start // tile + 1) * tile, stop, tile), stop]
+
+
+def covering(start: int, stop: int, tile: int, extent: int) -> range:
+    """Return the indices of the tiles that ``[start, stop)``, clipped to ``[0, extent)``, touches.
+
+    Examples
+    --------
+    >>> covering(2, 9, 3, 10)
+    range(0, 3)
+    >>> len(covering(12, 20, 3, 10))
+    0
+    """
+    if start < 0:
+        start = 0
+    if stop > extent:
+        stop = extent
+    if stop <= start:
+        return range(0)
+    return range(start // tile, (stop - 1) // tile + 1)

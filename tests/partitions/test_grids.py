@@ -1,0 +1,55 @@
+"""Process grids against numbering the cells one by one."""
+
+from itertools import product
+
+import pytest
+
+from partitions import LayoutError, ProcessGrid, divisors, near_square
+
+SHAPES = list(product([1, 2, 3, 5], [1, 2, 4]))
+
+
+@pytest.mark.parametrize("rows, cols", SHAPES)
+def test_row_major_ranks_count_along_process_rows(rows, cols):
+    cells = [(i, j) for i in range(rows) for j in range(cols)]
+    grid = ProcessGrid(rows, cols)
+    assert [grid.coords(rank) for rank in range(grid.size)] == cells
+    assert [grid.rank(i, j) for i, j in cells] == list(range(rows * cols))
+
+
+@pytest.mark.parametrize("rows, cols", SHAPES)
+def test_column_major_ranks_count_down_process_columns(rows, cols):
+    cells = [(i, j) for j in range(cols) for i in range(rows)]
+    grid = ProcessGrid(rows, cols, "col")
+    assert [grid.coords(rank) for rank in range(grid.size)] == cells
+    assert [grid.rank(i, j) for i, j in cells] == list(range(rows * cols))
+
+
+@pytest.mark.parametrize("p", range(1, 130))
+def test_divisors_are_the_numbers_that_divide(p):
+    assert divisors(p) == [d for d in range(1, p + 1) if p % d == 0]
+
+
+@pytest.mark.parametrize("p", range(1, 130))
+def test_near_square_has_the_least_difference_of_all_factor_pairs(p):
+    pairs = [(r, c) for r in range(1, p + 1) for c in range(r, p + 1) if r * c == p]
+    assert near_square(p) == min(pairs, key=lambda pair: pair[1] - pair[0])
+
+
+@pytest.mark.parametrize(
+    "call, way_out",
+    [
+        (lambda: ProcessGrid(0, 2), "at least 1"),
+        (lambda: ProcessGrid(2, 2, "diagonal"), '"row"'),
+        (lambda: ProcessGrid(2, 3).rank(2, 0), "rows go from 0 to 1"),
+        (lambda: ProcessGrid(2, 3).rank(0, -1), "columns from 0 to 2"),
+        (lambda: ProcessGrid(2, 3).coords(6), "0 to 5"),
+        (lambda: ProcessGrid(2, 3).coords(-1), "0 to 5"),
+        (lambda: divisors(0), "at least 1"),
+        (lambda: near_square(-4), "at least 1"),
+    ],
+)
+def test_what_is_off_the_grid_is_refused_in_one_line_with_the_way_out(call, way_out):
+    with pytest.raises(LayoutError) as caught:
+        call()
+    assert way_out in str(caught.value) and "\n" not in str(caught.value)

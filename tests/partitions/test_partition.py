@@ -1,0 +1,250 @@
+"""Partitions against dealing a matrix out by hand, element by element."""
+
+import pickle
+from collections import Counter
+from dataclasses import FrozenInstanceError, replace
+from itertools import cycle, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partitions import Interval, LayoutError, Partition, ProcessGrid, explicit_text, partition
+
+# the machine may be slow and noisy: a time limit an example would only report that
+property_test = settings(max_examples=120, deadline=None)
+
+grids = st.builds(
+    ProcessGrid, st.integers(1, 4), st.integers(1, 4), st.sampled_from(["row", "col"])
+)
+layouts = st.builds(
+    Partition,
+    shape=st.tuples(st.integers(0, 13), st.integers(0, 13)),
+    tile_shape=st.tuples(st.integers(1, 15), st.integers(1, 15)),  # also larger than the matrix
+    grid=grids,
+    replicas=st.integers(1, 3),
+)
+ranges = st.tuples(st.integers(-3, 17), st.integers(-3, 17))
+
+# the corners worth naming, whatever hypothesis tries
+CORNERS = {
+    "one rank": Partition((5, 7), (5, 7), ProcessGrid(1, 1)),
+    "short edge tiles": Partition((10, 7), (4, 3), ProcessGrid(2, 2)),
+    "block-cyclic": Partition((13, 11), (2, 3), ProcessGrid(2, 2), replicas=2),
+    "column-major": Partition((13, 11), (2, 3), ProcessGrid(3, 2, "col")),
+    "ranks without a tile": Partition((4, 4), (3, 3), ProcessGrid(3, 3)),
+    "prime rank count": Partition((10, 10), (2, 10), ProcessGrid(7, 1)),
+    "no rows": Partition((0, 5), (1, 2), ProcessGrid(2, 2)),
+    "no columns": Partition((5, 0), (2, 1), ProcessGrid(2, 2)),
+    "no elements": Partition((0, 0), (1, 1), ProcessGrid(2, 2)),
+    "tile larger than the matrix": Partition((3, 3), (50, 50), ProcessGrid(2, 2)),
+    "a copy on every rank": Partition((3, 4), (3, 4), ProcessGrid(1, 1), replicas=5),
+}
+corner = pytest.mark.parametrize("p", CORNERS.values(), ids=CORNERS.keys())
+
+
+def split(extent, tile):
+    """Cut a list of indices into tiles by taking from its front."""
+    left, pieces = list(range(extent)), []
+    while left:
+        pieces.append(left[:tile])
+        left = left[tile:]
+    return pieces
+
+
+def deal(p):
+    """Deal replica 0 out by hand: {tile index: (local rank, rows, columns)}."""
+    i_j = [(i, j) for i in range(p.grid.rows) for j in range(p.grid.cols)]
+    if p.grid.order == "col":
+        i_j = [(i, j) for j in range(p.grid.cols) for i in range(p.grid.rows)]
+    rank_at = {cell: rank for rank, cell in enumerate(i_j)}
+    dealt = {}
+    row_tiles = zip(split(p.shape[0], p.tile_shape[0]), cycle(range(p.grid.rows)))
+    for ti, (rows, i) in enumerate(row_tiles):
+        col_tiles = zip(split(p.shape[1], p.tile_shape[1]), cycle(range(p.grid.cols)))
+        for tj, (cols, j) in enumerate(col_tiles):
+            dealt[ti, tj] = rank_at[i, j], rows, cols
+    return dealt
+
+
+def elements(p, idx):
+    rows, cols = p.tile_bounds(idx)
+    return list(product(range(*rows), range(*cols)))
+
+
+def check_tiles_match_dealing_by_hand(p):
+    dealt = deal(p)
+    for idx, (rank, rows, cols) in dealt.items():
+        assert elements(p, idx) == list(product(rows, cols))
+        for replica in range(p.replicas):
+            assert p.owner(idx, replica) == replica * p.ranks_per_replica + rank
+        assert p.tile_index(rows[0], cols[0]) == p.tile_index(rows[-1], cols[-1]) == idx
+    assert p.grid_shape[0] * p.grid_shape[1] == len(dealt)
+
+
+def check_each_replica_holds_every_element_once(p):
+    for replica in range(p.replicas):
+        ranks = [r for r in range(p.nprocs) if p.replica_of(r) == replica]
+        held = Counter(e for r in ranks for idx in p.tiles_of(r) for e in elements(p, idx))
+        assert held == Counter(product(range(p.shape[0]), range(p.shape[1])))
+
+
+def check_owner_agrees_with_tiles_of(p):
+    every_tile = list(product(range(p.grid_shape[0]), range(p.grid_shape[1])))
+    for rank in range(p.nprocs):
+        mine = [idx for idx in every_tile if p.owner(idx, p.replica_of(rank)) == rank]
+        assert p.tiles_of(rank) == mine
+
+
+def check_tiles_follow_one_another_in_local_storage(p):
+    for rank in range(p.nprocs):
+        offset = 0
+        for idx in p.tiles_of(rank):
+            assert p.tile_offset(idx) == offset
+            offset += len(elements(p, idx))
+        assert p.local_size(rank) == offset  # no gap, no overlap, nothing left
+
+
+def check_local_shape_counts_rows_and_columns(p):
+    dealt = deal(p).values()
+    for rank in range(p.nprocs):
+        local = rank % p.ranks_per_replica
+        i, j = p.grid.coords(local)
+        # by process row and column: a rank of an extent-0 matrix may still have rows
+        rows = [x for x, owner in zip_dealt(p.shape[0], p.tile_shape[0], p.grid.rows) if owner == i]
+        cols = [x for x, owner in zip_dealt(p.shape[1], p.tile_shape[1], p.grid.cols) if owner == j]
+        assert p.local_shape(rank) == (len(rows), len(cols))
+        assert p.local_size(rank) == sum(len(r) * len(c) for who, r, c in dealt if who == local)
+
+
+def zip_dealt(extent, tile, nprocs):
+    for piece, owner in zip(split(extent, tile), cycle(range(nprocs))):
+        yield from ((x, owner) for x in piece)
+
+
+CHECKS = [
+    check_tiles_match_dealing_by_hand,
+    check_each_replica_holds_every_element_once,
+    check_owner_agrees_with_tiles_of,
+    check_tiles_follow_one_another_in_local_storage,
+    check_local_shape_counts_rows_and_columns,
+]
+
+
+@corner
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_at_every_corner(check, p):
+    check(p)
+
+
+@property_test
+@given(layouts)
+def test_tiles_and_owners_match_dealing_by_hand(p):
+    check_tiles_match_dealing_by_hand(p)
+    check_owner_agrees_with_tiles_of(p)
+
+
+@property_test
+@given(layouts)
+def test_each_replica_holds_every_element_once(p):
+    check_each_replica_holds_every_element_once(p)
+
+
+@property_test
+@given(layouts)
+def test_local_storage_is_tiled_without_gap_or_overlap(p):
+    check_tiles_follow_one_another_in_local_storage(p)
+    check_local_shape_counts_rows_and_columns(p)
+
+
+@property_test
+@given(layouts, ranges, ranges)
+def test_overlapping_tiles_are_those_a_scan_of_all_tiles_finds(p, rows, cols):
+    region = set(product(range(*rows), range(*cols)))
+    found = [idx for idx in deal(p) if region & set(elements(p, idx))]
+    assert p.overlapping_tiles(rows, cols) == found
+    assert p.overlapping_tiles(Interval(*rows), Interval(*cols)) == found
+
+
+@property_test
+@given(layouts, ranges)
+def test_cuts_are_the_ends_and_every_tile_boundary_between(p, span):
+    for extent, tile, method in zip(p.shape, p.tile_shape, (p.row_cuts, p.col_cuts)):
+        inside = [x for x in range(*span) if 0 <= x < extent]
+        starts = {piece[0] for piece in split(extent, tile)}
+        expected = [x for x in inside if x == inside[0] or x in starts]
+        assert method(*span) == expected + ([inside[-1] + 1] if inside else [])
+
+
+@property_test
+@given(layouts)
+def test_the_explicit_text_reads_back_to_an_equal_partition(p):
+    assert p.text == explicit_text(p)
+    assert partition(p.text, p.shape, p.nprocs) == p
+
+
+def test_no_method_scans_the_tile_grid():
+    far = 10**12  # 10²⁴ tiles: a scan would not return
+    p = Partition((far, far), (1, 1), ProcessGrid(64, 64), replicas=2)
+    last = (far - 1, far - 1)
+    assert p.owner(last, replica=1) == 8191
+    assert p.tile_bounds(last) == ((far - 1, far), (far - 1, far))
+    assert p.tile_index(*last) == last
+    assert p.overlapping_tiles((far - 2, far), (5, 6)) == [(far - 2, 5), (far - 1, 5)]
+    assert p.row_cuts(far // 2, far // 2 + 2) == [far // 2, far // 2 + 1, far // 2 + 2]
+    assert p.local_size(8191) == (far // 64) ** 2
+    assert p.tile_offset(last) == (far // 64) ** 2 - 1
+
+
+def test_text_takes_no_part_in_equality_or_hash():
+    p = partition("row", (8, 8), 4)
+    q = partition("tiles:2x8@4x1", (8, 8), 4)
+    assert p == q and hash(p) == hash(q) and p.text != q.text
+
+
+def test_a_partition_cannot_be_changed_but_can_be_pickled_and_varied():
+    p = partition("block:2x2:col/c2", (9, 9), 8)
+    with pytest.raises(FrozenInstanceError):
+        p.shape = (1, 1)
+    again = pickle.loads(pickle.dumps(p))
+    assert again == p and again.text == p.text and again.grid_shape == p.grid_shape
+    assert replace(p, tile_shape=(2, 2), text="").grid_shape == (5, 5)
+
+
+def test_integers_of_other_libraries_become_plain_ones():
+    class Eight:
+        def __index__(self):
+            return 8
+
+    p = Partition((Eight(), Eight()), (Eight(), 3), ProcessGrid(1, 1))
+    assert p.shape == (8, 8) and all(type(x) is int for x in p.shape + p.tile_shape)
+
+
+p22 = Partition((10, 10), (4, 4), ProcessGrid(2, 2), replicas=2)
+
+
+@pytest.mark.parametrize(
+    "call, fragments",
+    [
+        (lambda: p22.tile_bounds((3, 0)), ["tile (3, 0)", "3x3 tile grid", "overlapping_tiles"]),
+        (lambda: p22.tile_bounds((0, -1)), ["tile (0, -1)", "3x3 tile grid"]),
+        (lambda: p22.tile_offset((0, 3)), ["tile (0, 3)", "tiles:4x4@2x2/c2"]),
+        (lambda: p22.owner((9, 9)), ["tile (9, 9)", "3x3 tile grid"]),
+        (lambda: p22.owner((0, 0), 2), ["replica 2", "from 0 to 1"]),
+        (lambda: p22.owner((0, 0), -1), ["replica -1", "from 0 to 1"]),
+        (lambda: p22.tile_index(10, 0), ["element (10, 0)", "10x10 matrix"]),
+        (lambda: p22.tiles_of(8), ["rank 8", "from 0 to 7"]),
+        (lambda: p22.local_shape(-1), ["rank -1", "from 0 to 7"]),
+        (lambda: CORNERS["no rows"].owner((0, 0)), ["tile (0, 0)", "0x3 tile grid"]),
+        (lambda: Partition((-1, 3), (1, 1), ProcessGrid(1, 1)), ["-1x3", "at least 0"]),
+        (lambda: Partition((3, 3), (0, 1), ProcessGrid(1, 1)), ["0x1", "at least 1"]),
+        (lambda: Partition((3, 3, 3), (1, 1), ProcessGrid(1, 1)), ["two integers", "(3, 3, 3)"]),
+        (lambda: Partition((3, 0.5), (1, 1), ProcessGrid(1, 1)), ["two integers", "0.5"]),
+        (lambda: Partition((3, 3), (1, 1), ProcessGrid(1, 1), 0), ["0 replicas", "at least 1"]),
+    ],
+)
+def test_what_does_not_exist_is_refused_in_one_line_with_the_way_out(call, fragments):
+    with pytest.raises(LayoutError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message and all(fragment in message for fragment in fragments), message

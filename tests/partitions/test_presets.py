@@ -1,0 +1,82 @@
+"""Presets bind at every number of ranks, and mean what the literature says."""
+
+import pytest
+
+from partitions import PRESETS, LayoutError, partition, preset
+
+RANKS = [1, 2, 3, 4, 7, 8, 12, 64]
+M, N, K = 24, 36, 48
+
+
+def bound(name, p):
+    shapes = {"A": (M, K), "B": (K, N), "C": (M, N)}
+    return [
+        partition(text, shapes[role], p, role) for text, role in zip(preset(name, p), shapes)
+    ]
+
+
+@pytest.mark.parametrize("p", RANKS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_binds_on_any_number_of_ranks(name, p):
+    assert all(operand.nprocs == p for operand in bound(name, p))
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("row", ("row", "row", "row")),
+        ("column", ("column", "column", "column")),
+        ("block", ("block", "block", "block")),
+        ("traditional", ("traditional", "traditional", "traditional")),
+        ("inner", ("row", "column", "column")),
+        ("outer", ("column", "row", "row")),
+        ("megatron", ("row/c12", "column", "column")),
+        ("megatron-2", ("column", "row", "row/c12")),
+        ("sequence", ("row", "row/c12", "row")),
+        ("fsdp", ("row", "column", "row")),
+        ("2.5d", ("block/c2", "block/c2", "block/c2")),
+        ("inner/c3", ("row/c3", "column/c3", "column/c3")),
+        (" OUTER/C2 ", ("column/c2", "row/c2", "row/c2")),
+        ("row/c1", ("row", "row", "row")),
+    ],
+)
+def test_presets_on_twelve_ranks(name, expected):
+    assert preset(name, 12) == expected
+
+
+@pytest.mark.parametrize("name, role", [("megatron", 0), ("megatron-2", 2), ("sequence", 1)])
+def test_a_replicated_operand_is_whole_on_every_rank(name, role):
+    operand = bound(name, 4)[role]
+    assert all(operand.local_shape(rank) == operand.shape for rank in range(4))
+
+
+@pytest.mark.parametrize("p", range(1, 130))
+def test_2_5d_takes_the_largest_divisor_whose_cube_fits(p):
+    factor = max(n for n in range(1, p + 1) if p % n == 0 and n * n * n <= p)
+    assert partition(preset("2.5d", p)[0], (8, 8), p).replicas == factor
+
+
+def test_every_preset_says_what_it_is_and_where_it_comes_from():
+    for name, entry in PRESETS.items():
+        assert entry.name == name and entry.about and entry.source.startswith("§")
+        assert "\n" not in entry.about
+
+
+@pytest.mark.parametrize(
+    "name, p, fragment",
+    [
+        ("iner", 4, "did you mean inner?"),
+        ("zigzag", 4, "Presets: row, column, block"),
+        ("inner/c3", 4, "use one of 1, 2, 4"),
+        ("inner/c0", 4, "use one of 1, 2, 4"),
+        ("inner/2", 4, "write /cN"),
+        ("megatron/c2", 4, "use megatron alone"),
+        ("2.5d/c2", 8, "use 2.5d alone"),
+        ("row", 0, "use at least 1"),
+        ("megatron/c2\n#", 4, "use megatron alone"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(name, p, fragment):
+    with pytest.raises(LayoutError) as caught:
+        preset(name, p)
+    assert fragment in str(caught.value) and "\n" not in str(caught.value)

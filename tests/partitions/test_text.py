@@ -1,0 +1,226 @@
+"""The text form: what it reads, what it defaults to, and what it answers when it cannot."""
+
+from math import lcm, prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partitions import (
+    LayoutError,
+    PartitionSpec,
+    PlacementSpec,
+    ProcessGrid,
+    explicit_text,
+    near_square,
+    parse,
+    partition,
+)
+
+property_test = settings(max_examples=150, deadline=None)
+
+extents = st.integers(1, 6)
+replicas = st.integers(1, 4)
+row_grids = st.builds(ProcessGrid, extents, extents)
+grids = st.builds(ProcessGrid, extents, extents, st.sampled_from(["row", "col"]))
+specs = st.one_of(
+    st.builds(PartitionSpec, st.sampled_from(["row", "column"]), replicas=replicas),
+    st.builds(PartitionSpec, st.just("block"), grid=st.none() | grids, replicas=replicas),
+    st.builds(
+        PartitionSpec,
+        st.just("tiles"),
+        tile=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+        grid=st.none() | grids,
+        replicas=replicas,
+    ),
+    st.builds(PartitionSpec, st.just("traditional"), grid=st.none() | row_grids, replicas=replicas),
+)
+meshes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+placements = st.sampled_from([None, 0, 1])
+placement_specs = st.one_of(
+    st.lists(placements, min_size=1, max_size=2).map(lambda p: PlacementSpec(tuple(p))),
+    meshes.flatmap(
+        lambda mesh: st.tuples(*[placements] * len(mesh)).map(lambda p: PlacementSpec(p, mesh))
+    ),
+)
+shapes = st.tuples(st.integers(0, 30), st.integers(0, 30))
+roles = st.sampled_from(["A", "B", "C"])
+
+
+def fitting_ranks(spec, other):
+    """A number of ranks that the spec accepts, ``other`` if it leaves the choice."""
+    return (spec.grid.size if spec.grid else other) * spec.replicas
+
+
+@property_test
+@given(specs | placement_specs)
+def test_the_text_of_every_spec_reads_back_to_it(spec):
+    assert parse(str(spec)) == spec
+    assert parse(f"  {str(spec).upper()}\t") == spec
+
+
+@property_test
+@given(specs, shapes, extents, roles)
+def test_the_text_of_a_bound_partition_binds_to_an_equal_one(spec, shape, other, role):
+    nprocs = fitting_ranks(spec, other)
+    bound = spec.bind(shape, nprocs, role)
+    assert bound.text == str(spec) and bound.nprocs == nprocs
+    assert partition(bound.text, shape, nprocs, role) == bound
+    assert partition(explicit_text(bound), shape, nprocs) == bound
+
+
+@property_test
+@given(st.sampled_from(["row", "column", "block"]), shapes, st.integers(1, 20))
+def test_default_tiles_give_every_rank_at_most_one_tile_of_the_least_such_extent(kind, shape, p):
+    bound = partition(kind, shape, p)
+    assert all(len(bound.tiles_of(rank)) <= 1 for rank in range(p))
+    for extent, tile, parts in zip(
+        shape, bound.tile_shape, (bound.grid.rows, bound.grid.cols)
+    ):
+        assert tile * parts >= extent
+        assert tile == 1 or (tile - 1) * parts < extent
+
+
+@pytest.mark.parametrize(
+    "text, nprocs, grid, tile, replicas",
+    [
+        ("row", 4, "4x1", (3, 10), 1),
+        ("column", 4, "1x4", (12, 3), 1),
+        ("block", 12, "3x4", (4, 3), 1),
+        ("block", 7, "1x7", (12, 2), 1),
+        ("block:3x2", 6, "3x2", (4, 5), 1),
+        ("block:3x2:col", 6, "3x2:col", (4, 5), 1),
+        ("block:3x2:row", 6, "3x2", (4, 5), 1),
+        ("block:03x2", 6, "3x2", (4, 5), 1),
+        ("block:2x2/c2", 8, "2x2", (6, 5), 2),
+        ("row/c4", 4, "1x1", (12, 10), 4),
+        ("row/c1", 4, "4x1", (3, 10), 1),
+        ("tiles:128x96", 6, "2x3", (128, 96), 1),
+        ("tiles:2x3@3x2", 6, "3x2", (2, 3), 1),
+        ("tiles:2x3@3x2:col/c2", 12, "3x2:col", (2, 3), 2),
+        ("BLOCK/C2", 8, "2x2", (6, 5), 2),
+    ],
+)
+def test_each_form_binds_as_documented(text, nprocs, grid, tile, replicas):
+    bound = partition(text, (12, 10), nprocs)
+    assert (str(bound.grid), bound.tile_shape, bound.replicas) == (grid, tile, replicas)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+@pytest.mark.parametrize(
+    "text", ["row", "column", "block", "tiles:3x3", "traditional", "S(0)", "R"]
+)
+def test_a_matrix_without_elements_has_no_tiles_on_any_rank(text, shape):
+    bound = partition(text, shape, 4, role="A")
+    assert prod(bound.grid_shape) == 0
+    assert all(bound.tiles_of(rank) == [] for rank in range(4))
+
+
+@property_test
+@given(row_grids, st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)))
+def test_traditional_tiles_align_along_m_n_and_k(grid, mnk):
+    m, n, k = mnk
+    text, p = f"traditional:{grid}", grid.size
+    a = partition(text, (m, k), p, "A")
+    b = partition(text, (k, n), p, "B")
+    c = partition(text, (m, n), p, "C")
+    assert a.row_cuts(0, m) == c.row_cuts(0, m)
+    assert b.col_cuts(0, n) == c.col_cuts(0, n)
+    assert a.col_cuts(0, k) == b.row_cuts(0, k)
+    assert a.grid == b.grid == c.grid == grid
+
+
+@pytest.mark.parametrize("rows, cols", [(2, 2), (2, 3), (3, 4), (4, 6)])
+def test_traditional_deals_k_evenly_where_lcm_divides_it(rows, cols):
+    k = 5 * lcm(rows, cols)
+    text, p = f"traditional:{rows}x{cols}", rows * cols
+    a = partition(text, (rows, k), p, "A")
+    b = partition(text, (k, cols), p, "B")
+    assert {a.local_shape(rank) for rank in range(p)} == {(1, k // cols)}
+    assert {b.local_shape(rank) for rank in range(p)} == {(k // rows, 1)}
+
+
+def test_traditional_defaults_to_the_near_square_grid_of_a_replica():
+    bound = partition("traditional/c2", (24, 24), 24, "C")
+    assert (bound.grid.rows, bound.grid.cols) == near_square(12)
+
+
+ERRORS = [
+    (
+        "block:2x2",
+        3,
+        "block:2x2 needs 4 ranks a replica; 3 ranks in 1 replica give 3."
+        " Use block:1x3 or block:3x1, or 4 ranks.",
+    ),
+    (
+        "tiles:4x4@2x3:col/c2",
+        8,
+        "tiles:4x4@2x3:col/c2 needs 6 ranks a replica; 8 ranks in 2 replicas give 4."
+        " Use tiles:4x4@2x2:col/c2, or 12 ranks.",
+    ),
+    ("block:2x2", 1, "1 rank in 1 replica gives 1. Use block:1x1, or 4 ranks."),
+    ("row/c3", 8, "got 8 ranks. Use one of 1, 2, 4, 8."),
+    ("row", 0, "use at least 1"),
+    ("row/c0", 4, "use /c1 or more"),
+    ("row/2", 4, "write /cN"),
+    ("row/", 4, "write /cN"),
+    ("row/c2/c2", 4, "write /cN"),
+    ("row:2x2", 4, "use row, or block:PxQ"),
+    ("column:", 4, "use column, or block:PxQ"),
+    ("block:", 4, "a process grid like 3x2"),
+    ("block:2", 4, "a process grid like 3x2"),
+    ("block:2x2x2", 8, "a process grid like 3x2"),
+    ("block:-2x2", 4, "write two integers as RxC"),
+    ("block:0x4", 4, "both extents must be at least 1"),
+    ("block:2x2:diag", 4, "use :col for column-major ranks"),
+    ("tiles", 4, "a tile shape like tiles:128x96"),
+    ("tiles:16", 4, "a tile shape like tiles:128x96"),
+    ("tiles:0x16", 4, "both extents must be at least 1"),
+    ("tiles:16x16@4", 4, "a process grid like 3x2"),
+    ("traditional:2x2:col", 4, "use traditional:2x2"),
+    ("traditional", 4, 'pass role="A", "B" or "C"'),
+    ("colum", 4, "did you mean column? Forms: row, column, block"),
+    ("", 4, "Forms: row, column, block"),
+    ("row\nblock", 4, "Forms: row, column, block"),
+    ("tiles\N{MULTIPLICATION SIGN}2", 4, "Forms: row, column, block"),
+]
+
+
+@pytest.mark.parametrize("text, nprocs, fragment", ERRORS)
+def test_what_cannot_be_is_refused_in_one_line_with_the_way_out(text, nprocs, fragment):
+    with pytest.raises(LayoutError) as caught:
+        partition(text, (12, 12), nprocs)
+    assert fragment in str(caught.value) and "\n" not in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("role", [None, "", "a", "D"])
+def test_traditional_refuses_a_role_that_is_no_operand(role):
+    with pytest.raises(LayoutError, match="use block:2x2"):
+        partition("traditional", (8, 8), 4, role)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PartitionSpec("diagonal"),
+        lambda: PartitionSpec("tiles"),
+        lambda: PartitionSpec("row", tile=(2, 2)),
+        lambda: PartitionSpec("column", grid=ProcessGrid(2, 2)),
+        lambda: PartitionSpec("block", replicas=0),
+    ],
+)
+def test_a_spec_whose_parts_do_not_fit_cannot_be_built(make):
+    with pytest.raises(LayoutError) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+@property_test
+@given(st.text(alphabet="rowcblktiesSR()01x:@/, \n#²", max_size=20) | st.text(max_size=8))
+def test_any_text_reads_to_a_canonical_spec_or_one_line_of_refusal(text):
+    try:
+        spec = parse(text)
+    except LayoutError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert parse(str(spec)) == spec
