@@ -1,0 +1,421 @@
+"""The record of one case, which is the CSV schema of every result file.
+
+A case that ran, was refused or failed leaves one :class:`Record`: the keys that say what was
+asked first, the measurements after, units in names. A CSV file is a header and one line a record;
+a row is written whole or not at all, so a killed sweep leaves a file that reads and resumes.
+
+Standard library only: a rank imports this module.
+"""
+
+import csv
+import fcntl
+import io
+import math
+import operator
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+SCHEMA_VERSION = 1
+MODES = ("measured", "simulated", "published")
+STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
+
+
+class RecordError(ValueError):
+    """A record or a record file that breaks the schema: what, got, and the way out, in one line."""
+
+
+class TornRowWarning(UserWarning):
+    """The last line of a file has no newline: its writer was killed, and the row does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One case: what was asked, how it ended, what it took.
+
+    Only ``mode`` and ``status`` are required; ``None`` is an empty cell (for ``samples_s``: ``[]``).
+    Values are made plain when a record is built (NumPy scalars become int and float, a text is put on
+    one line of at most 10 000 characters, an empty text becomes ``None``), so that a record equals the
+    one read back from its row.
+    Use ``dataclasses.replace`` to change one.
+
+    Raises
+    ------
+    RecordError
+        If ``mode``, ``status`` or ``schema_version`` is unknown, if ``status`` is ``ok`` without a
+        positive ``best_s`` or anything else without a ``reason``, or if a value has the wrong type.
+
+    Examples
+    --------
+    >>> Record(mode="measured", status="ok", m=64, best_s=0.25, samples_s=[0.25, 0.5]).samples_s
+    [0.25, 0.5]
+    >>> try:
+    ...     Record(mode="measured", status="failed")
+    ... except RecordError as error:
+    ...     print(error)
+    status 'failed' needs a reason; got none. Say in one line why the case is not ok.
+    """
+
+    # -- keys: what was asked
+    schema_version: int | None = SCHEMA_VERSION
+    mode: str | None  # measured | simulated | published
+    machine: str | None = None
+    algorithm: str | None = None  # registry name; for published rows the name of the series
+    stationary: str | None = None  # A | B | C; universal only
+    m: int | None = None  # C is m x n, A is m x k, B is k x n
+    n: int | None = None
+    k: int | None = None
+    dtype: str | None = None
+    fill: str | None = None
+    ranks: int | None = None
+    threads: int | None = None  # a rank
+    nodes: int | None = None
+    a: str | None = None  # text form of the partition of A
+    b: str | None = None
+    c: str | None = None
+    preset: str | None = None
+    transport: str | None = None
+    get: str | None = None
+    progress: str | None = None
+    prefetch: int | None = None  # look-ahead in Gemms
+    iters: int | None = None
+    warmup: int | None = None
+    seed: int | None = None
+    replicate_result: bool | None = None
+    # -- how it ended
+    status: str | None  # one of STATUSES
+    reason: str | None = None  # one line; required unless ok
+    # -- measurements
+    best_s: float | None = None
+    median_s: float | None = None
+    samples_s: list[float] = field(default_factory=list)  # every timed repeat, slowest rank
+    gflops: float | None = None  # 2mnk / best_s / 1e9, all ranks together
+    roof_gflops: float | None = None  # local GEMMs alone, all ranks together
+    percent_of_roof: float | None = None  # median of the paired ratios; min and max are their range
+    percent_of_roof_min: float | None = None
+    percent_of_roof_max: float | None = None
+    percent_of_peak: float | None = None  # empty without a peak that has a source
+    get_bytes: int | None = None  # copied; bytes are summed over all ranks
+    direct_bytes: int | None = None  # read in place
+    put_bytes: int | None = None
+    accumulate_bytes: int | None = None
+    collective_bytes: int | None = None
+    replica_bytes: int | None = None
+    pool_bytes: int | None = None  # the most one rank holds
+    peak_rss_bytes: int | None = None
+    plan_s: float | None = None
+    steps: int | None = None
+    phase_get_wait_s: float | None = None
+    phase_gemm_s: float | None = None
+    phase_accumulate_s: float | None = None
+    phase_fence_s: float | None = None
+    blas: str | None = None
+    blas_kernel: str | None = None
+    mpi: str | None = None
+    error: float | None = None  # what the verification found; 0 is exact
+    timestamp: str | None = None  # ISO 8601
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, kind.plain(value))
+            except (TypeError, ValueError, OverflowError):
+                raise RecordError(
+                    f"{name} must be {kind.about}; got {value!r}. Leave it None if it is not known."
+                ) from None
+        _check(self)
+
+    def to_row(self) -> list[str]:
+        """Give the CSV cells, in the order of :data:`HEADER`; ``None`` is an empty cell.
+
+        Floats are written by ``repr``, so they round-trip. A text that a spreadsheet would run as a
+        formula gets a single quote before it, which :meth:`from_row` takes off.
+
+        Examples
+        --------
+        >>> row = Record(mode="simulated", status="failed", reason="=1+1", ranks=4).to_row()
+        >>> [row[HEADER.index(name)] for name in ("mode", "ranks", "reason", "best_s")]
+        ['simulated', '4', "'=1+1", '']
+        """
+        return [kind.write(getattr(self, name)) for name, kind in _KINDS.items()]
+
+    @classmethod
+    def from_row(cls, row: Iterable[str]) -> "Record":
+        """Build the record of one row of CSV cells.
+
+        Raises
+        ------
+        RecordError
+            If the row has the wrong number of cells, a cell does not parse, or the record is invalid.
+
+        Examples
+        --------
+        >>> record = Record(mode="measured", status="ok", best_s=0.1, replicate_result=False)
+        >>> Record.from_row(record.to_row()) == record
+        True
+        """
+        cells = list(row)
+        if len(cells) != len(HEADER):
+            raise RecordError(
+                f"a row of schema {SCHEMA_VERSION} has {len(HEADER)} cells; got {len(cells)}. "
+                "Restore the row or delete it."
+            )
+        values = {}
+        for (name, kind), cell in zip(_KINDS.items(), cells, strict=True):
+            try:
+                values[name] = kind.read(cell) if cell else None
+            except (ValueError, KeyError):
+                raise RecordError(
+                    f"{name} must be {kind.about}; got the cell {cell!r}. Correct it or empty it."
+                ) from None
+        return cls(**values)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Give a dictionary for ``json.dumps``: ``samples_s`` a list, ``None`` for null.
+
+        JSON has no NaN and no infinity: those become ``None``.
+
+        Examples
+        --------
+        >>> Record(mode="measured", status="ok", best_s=1.0, samples_s=[1, 2]).to_json_dict()["samples_s"]
+        [1.0, 2.0]
+        """
+        return {name: _json_value(getattr(self, name)) for name in HEADER}
+
+    @classmethod
+    def from_json_dict(cls, values: dict[str, Any]) -> "Record":
+        """Build a record from :meth:`to_json_dict`; names not in the schema are an error.
+
+        Examples
+        --------
+        >>> record = Record(mode="measured", status="timeout", reason="no answer in 60 s")
+        >>> Record.from_json_dict(record.to_json_dict()) == record
+        True
+        """
+        unknown = sorted(set(values) - set(HEADER))
+        if unknown:
+            raise RecordError(
+                f"schema {SCHEMA_VERSION} has no field {unknown[0]!r}. Remove it, or use the drbench that wrote it."
+            )
+        return cls(**{"mode": None, "status": None, **values})
+
+
+class _Kind(NamedTuple):
+    """One type of field: how its values are made plain, written to a cell and read from a full one."""
+
+    about: str
+    plain: Callable[[Any], Any]
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
+
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "'")  # the quote itself too, so that reading is the inverse
+_MOST_CHARACTERS, _MOST_SAMPLES = 10_000, 5_000  # csv refuses to read a cell beyond 131 072 characters
+
+
+def _plain_text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError
+    if not value:
+        return None
+    # one row is one line; what UTF-8 cannot hold (surrogates from file names) must not lose the row
+    text = " ".join(value.splitlines()).encode("utf-8", "backslashreplace").decode("utf-8")
+    return text[:_MOST_CHARACTERS] or None
+
+
+def _plain_bool(value: Any) -> bool | None:
+    if value is None or type(value).__name__ in ("bool", "bool_", "numpy.bool"):
+        return None if value is None else bool(value)
+    raise TypeError
+
+
+def _plain_int(value: Any) -> int | None:
+    if isinstance(value, bool):
+        raise TypeError
+    return None if value is None else int(operator.index(value))
+
+
+def _plain_float(value: Any) -> float | None:
+    if isinstance(value, (bool, str)):
+        raise TypeError
+    return None if value is None else float(value)
+
+
+def _plain_list(values: Any) -> list[float]:
+    values = [_plain_float(value) for value in (() if values is None else values)]
+    if None in values or len(values) > _MOST_SAMPLES:
+        raise ValueError
+    return values
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_json_value(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else repr(value)
+
+
+_KIND_OF_TYPE = {
+    int | None: _Kind("an integer", _plain_int, _number, int),
+    float | None: _Kind("a number", _plain_float, _number, float),
+    bool | None: _Kind(
+        "true or false",
+        _plain_bool,
+        lambda value: _number(value).lower(),
+        lambda cell: {"true": True, "false": False}[cell.lower()],
+    ),
+    str | None: _Kind(
+        "a text",
+        _plain_text,
+        lambda text: "'" + text if text and text.startswith(_FORMULA_STARTS) else text or "",
+        lambda cell: cell.removeprefix("'"),
+    ),
+    list[float]: _Kind(
+        f"at most {_MOST_SAMPLES} numbers",
+        _plain_list,
+        lambda values: ";".join(map(repr, values)),
+        lambda cell: [float(part) for part in cell.split(";")],
+    ),
+}
+_KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
+HEADER: tuple[str, ...] = tuple(_KINDS)
+
+
+def _check(record: Record) -> None:
+    if record.schema_version != SCHEMA_VERSION:
+        raise RecordError(
+            f"schema_version {record.schema_version} is unknown; this drbench reads {SCHEMA_VERSION}. "
+            "Use the drbench that wrote the file, or measure again."
+        )
+    if record.mode not in MODES:
+        raise RecordError(f"mode must be one of {', '.join(MODES)}; got {record.mode!r}. Correct the mode.")
+    if record.status not in STATUSES:
+        raise RecordError(f"status must be one of {', '.join(STATUSES)}; got {record.status!r}. Correct the status.")
+    if record.status != "ok" and record.reason is None:
+        raise RecordError(f"status {record.status!r} needs a reason; got none. Say in one line why the case is not ok.")
+    if record.status == "ok" and not (record.best_s is not None and 0 < record.best_s < math.inf):
+        raise RecordError(f"status 'ok' needs best_s > 0; got {record.best_s}. Use status 'failed' with a reason.")
+
+
+def append_csv(path: str | os.PathLike, *records: Record) -> None:
+    """Append records to a CSV file, all of them or none; a new file gets the header first.
+
+    The rows go out in one write on an ``O_APPEND`` descriptor under an exclusive lock, then ``fsync``:
+    several launchers may share a file, and a kill between two rows loses neither. A torn row that
+    a killed writer left is cut off first (with a :class:`TornRowWarning`), so that rows never join.
+
+    Raises
+    ------
+    RecordError
+        If the file has another header.
+    OSError
+        If the disk is full; the file is as before.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "runs.csv")
+    >>> append_csv(path, Record(mode="measured", status="ok", m=64, best_s=0.5))
+    >>> append_csv(path, Record(mode="measured", status="timeout", m=128, reason="60 s"))
+    >>> [(record.m, record.status) for record in read_csv(path)]
+    [(64, 'ok'), (128, 'timeout')]
+    """
+    lines = _lines(record.to_row() for record in records)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = _whole_size(descriptor, path)
+        data = lines if size else _lines([HEADER]) + lines
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(f"{path}: the disk took only a part of the row, which was taken back. Free some space.")
+            os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)  # releases the lock
+
+
+def read_csv(path: str | os.PathLike) -> list[Record]:
+    """Read every record of a CSV file; a file without rows gives an empty list.
+
+    A last line without a newline is a row whose writer was killed: it is left out with a
+    :class:`TornRowWarning`, even if its cells happen to parse.
+
+    Raises
+    ------
+    RecordError
+        If the header is not the schema's, the schema version is unknown, or a row does not parse; the
+        message gives file and line.
+    """
+    with open(path, "rb") as file:
+        *whole, torn = file.read().split(b"\n")
+    if torn:
+        warnings.warn(f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=2)
+    if not whole:
+        return []
+    header, *rows = [_cells(line) for line in whole]
+    if header != HEADER:
+        # a later schema has other columns; its version says more than the column that differs
+        column = header.index("schema_version") if "schema_version" in header else 0
+        version = rows[0][column] if rows and len(rows[0]) > column and header[column] == "schema_version" else None
+        if version not in (None, str(SCHEMA_VERSION)):
+            raise RecordError(
+                f"{path}: schema_version {version} is unknown; this drbench reads {SCHEMA_VERSION}. "
+                "Use the drbench that wrote the file, or measure again."
+            )
+        raise _other_header(path, header)
+    records = []
+    for number, row in enumerate(rows, start=2):
+        if row:  # editors leave blank lines
+            try:
+                records.append(Record.from_row(row))
+            except RecordError as error:
+                raise RecordError(f"{path}, line {number}: {error}") from None
+    return records
+
+
+def _lines(rows: Iterable[Iterable[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8")
+
+
+def _cells(line: bytes) -> tuple[str, ...]:
+    """Split one line, tolerating what spreadsheets add: a byte-order mark and carriage returns."""
+    text = line.decode("utf-8-sig", "replace").rstrip("\r")
+    return tuple(next(csv.reader([text]), ()))
+
+
+def _whole_size(descriptor: int, path: str | os.PathLike) -> int:
+    """Check the header and cut a torn last line off; give the bytes that remain. Needs the lock."""
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        data = file.read()
+    whole, newline, torn = data.rpartition(b"\n")
+    size = len(whole) + len(newline)
+    if newline:
+        header = _cells(data[: data.index(b"\n")])
+        if header != HEADER:
+            raise _other_header(path, header)
+    elif not _lines([HEADER]).startswith(torn):  # not a header that was cut short: someone else's file
+        raise _other_header(path, _cells(torn))
+    if torn:
+        warnings.warn(f"{path}: the last line has no newline and is cut off", TornRowWarning, stacklevel=3)
+        os.ftruncate(descriptor, size)
+    return size
+
+
+def _other_header(path: str | os.PathLike, header: tuple[str, ...]) -> RecordError:
+    pairs = zip((*header, "no column"), (*HEADER, "no column"), strict=False)
+    got, expected = next((pair for pair in pairs if pair[0] != pair[1]), ("no column", "no column"))
+    return RecordError(
+        f"{path} has another header: {got!r} where schema {SCHEMA_VERSION} has {expected!r}. Use another file name."
+    )

@@ -1,0 +1,161 @@
+"""A result file takes rows whole or not at all, and reads back what was written."""
+
+import csv
+import errno
+import multiprocessing
+import os
+import warnings
+
+import pytest
+
+from drbench.record import HEADER, Record, RecordError, TornRowWarning, append_csv, read_csv
+
+
+def case(m, **values):
+    return Record(**{"mode": "measured", "status": "ok", "best_s": 0.5, "m": m, "reason": 'a, "b"', **values})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "runs.csv"
+
+
+def test_the_header_is_written_once(path):
+    append_csv(path, case(1))
+    append_csv(path, case(2), case(3))
+    with open(path, newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == list(HEADER) and [len(row) for row in rows] == [len(HEADER)] * 4
+    assert read_csv(path) == [case(1), case(2), case(3)]
+
+
+def test_a_row_is_one_write(path, monkeypatch):
+    written = []
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: written.append(data) or write(fd, data))
+    append_csv(path, case(1))
+    append_csv(path, case(2), case(3))
+    assert [data.count(b"\n") for data in written] == [2, 2]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40])
+def test_a_torn_last_row_is_left_out_with_a_warning(path, kept):
+    append_csv(path, case(1), case(2))
+    data = path.read_bytes()
+    last = data[:-1].rindex(b"\n") + 1
+    path.write_bytes(data[: last + kept])
+    if not kept:
+        assert read_csv(path) == [case(1)]
+    else:
+        with pytest.warns(TornRowWarning, match="no newline"):
+            assert read_csv(path) == [case(1)]
+
+
+def test_every_cut_of_a_file_reads_as_the_rows_that_are_whole_and_takes_another_row(path):
+    append_csv(path, case(1), case(2))
+    data = path.read_bytes()
+    for size in [*range(0, len(data), 7), len(data) - 1, len(data)]:
+        path.write_bytes(data[:size])
+        whole = max(0, data[:size].count(b"\n") - 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TornRowWarning)
+            assert read_csv(path) == [case(1), case(2)][:whole]
+            append_csv(path, case(3))
+            assert read_csv(path) == [*[case(1), case(2)][:whole], case(3)]
+
+
+def test_a_row_that_lost_only_its_newline_does_not_count(path):
+    append_csv(path, case(1))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(TornRowWarning):
+        assert read_csv(path) == []
+
+
+def test_a_disk_that_takes_a_part_of_a_row_gives_it_back(path, monkeypatch):
+    append_csv(path, case(1))
+    before = path.read_bytes()
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:10]))
+    with pytest.raises(OSError, match="only a part"):
+        append_csv(path, case(2))
+    assert path.read_bytes() == before
+
+    def full(fd, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        append_csv(path, case(2))
+    assert path.read_bytes() == before
+
+
+def _append_many(path, first):
+    for m in range(first, first + 20):
+        append_csv(path, case(m))
+
+
+def test_writers_at_the_same_time_lose_no_row_and_write_one_header(path):
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_append_many, args=(path, 100 * i)) for i in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    expected = [m for i in range(3) for m in range(100 * i, 100 * i + 20)]
+    assert sorted(record.m for record in read_csv(path)) == expected
+
+
+@pytest.mark.parametrize("text", ["name,gflops\nx,1\n", "notes without a newline", "\nrow\n"])
+def test_a_file_of_something_else_is_neither_appended_to_nor_changed(path, text):
+    path.write_text(text)
+    with pytest.raises(RecordError, match="another header") as caught:
+        append_csv(path, case(1))
+    assert "\n" not in str(caught.value)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "change", [lambda names: names[:-1], lambda names: [*names, "extra"], lambda names: names[::-1]]
+)
+def test_another_header_is_refused_on_reading_and_names_the_column(path, change):
+    path.write_text(",".join(change(list(HEADER))) + "\n")
+    with pytest.raises(RecordError, match="another header: '.*' where schema 1 has '.*'"):
+        read_csv(path)
+
+
+def test_an_unknown_schema_version_is_said_whether_or_not_the_columns_changed(path):
+    row = case(1).to_row()
+    row[0] = "2"
+    for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "7"])]:
+        with open(path, "w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([header, cells])
+        with pytest.raises(RecordError, match="schema_version 2 is unknown; this drbench reads 1"):
+            read_csv(path)
+
+
+def test_a_row_that_does_not_parse_is_named_by_file_and_line(path):
+    append_csv(path, case(1))
+    with open(path, "a") as file:
+        file.write("1,measured,too short\n")
+    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 1"):
+        read_csv(path)
+
+
+def test_a_file_that_a_spreadsheet_saved_reads_the_same(path):
+    append_csv(path, case(1, reason="=x"), case(2, replicate_result=True))
+    data = path.read_bytes().replace(b"\n", b"\r\n").replace(b"true", b"TRUE")
+    path.write_bytes(b"\xef\xbb\xbf" + data + b"\r\n")
+    assert read_csv(path) == [case(1, reason="=x"), case(2, replicate_result=True)]
+
+
+def test_an_empty_file_has_no_records_and_takes_the_first(path):
+    path.touch()
+    assert read_csv(path) == []
+    append_csv(path, case(1))
+    assert read_csv(path) == [case(1)]
+
+
+def test_appending_nothing_leaves_a_header(path):
+    append_csv(path)
+    append_csv(path)
+    assert path.read_text() == ",".join(HEADER) + "\n"

@@ -1,0 +1,184 @@
+"""A record survives its CSV row and its JSON dictionary, and refuses what breaks the schema."""
+
+import csv
+import io
+import json
+import math
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drbench.record import HEADER, MODES, STATUSES, Record, RecordError
+
+# the order agreed for every result file; a change here is a new schema version
+AGREED = """
+schema_version mode machine algorithm stationary m n k dtype fill ranks threads nodes a b c preset transport get
+progress prefetch iters warmup seed replicate_result status reason best_s median_s samples_s gflops roof_gflops
+percent_of_roof percent_of_roof_min percent_of_roof_max percent_of_peak get_bytes direct_bytes put_bytes
+accumulate_bytes collective_bytes replica_bytes pool_bytes peak_rss_bytes plan_s steps phase_get_wait_s phase_gemm_s
+phase_accumulate_s phase_fence_s blas blas_kernel mpi error timestamp
+""".split()
+
+BY_TYPE = {
+    str | None: st.none()
+    | st.text(max_size=20)
+    | st.sampled_from(["=1", "+x", "-x", "@x", "'=x", "''", "\t=", 'a,b;"c']),
+    int | None: st.none() | st.integers(-(2**63), 2**63),
+    float | None: st.none() | st.floats(allow_nan=False),
+    bool | None: st.none() | st.booleans(),
+    list[float]: st.lists(st.floats(allow_nan=False), max_size=12),
+}
+
+
+@st.composite
+def records(draw):
+    values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
+    values |= {"schema_version": 1, "mode": draw(st.sampled_from(MODES)), "status": draw(st.sampled_from(STATUSES))}
+    values["reason"] = draw(
+        st.sampled_from(["=cmd()", "out of memory: 3 of 4 ranks", '-1 \N{GREEK SMALL LETTER ALPHA}, "x"'])
+    )
+    values["best_s"] = draw(st.floats(1e-9, 1e9))
+    return Record(**values)
+
+
+def ok(**values):
+    return Record(**{"mode": "measured", "status": "ok", "best_s": 0.5, **values})
+
+
+def test_the_columns_are_the_agreed_ones_in_the_agreed_order():
+    assert list(HEADER) == AGREED == [item.name for item in fields(Record)]
+
+
+@given(records())
+def test_a_record_equals_the_one_read_from_its_csv_line(record):
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(record.to_row())
+    assert line.getvalue().count("\n") == 1
+    assert Record.from_row(next(csv.reader([line.getvalue()]))) == record
+
+
+@given(records())
+def test_a_record_without_infinities_equals_the_one_read_from_its_json(record):
+    finite = {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name in HEADER
+        if (value := getattr(record, name)) is not None and name != "samples_s"
+    }
+    record = Record(**finite)
+    text = json.dumps(record.to_json_dict(), allow_nan=False)
+    assert Record.from_json_dict(json.loads(text)) == record
+
+
+@given(st.text(max_size=30))
+def test_no_text_cell_starts_like_a_formula_or_breaks_the_line(text):
+    cell = ok(reason=text).to_row()[HEADER.index("reason")]
+    assert not cell.startswith(("=", "+", "-", "@", "\t"))
+    assert "\n" not in cell and "\r" not in cell
+
+
+def test_negative_numbers_stay_numbers():
+    assert ok(error=-1.5, seed=-3).to_row()[HEADER.index("error")] == "-1.5"
+
+
+def test_none_is_an_empty_cell_and_a_json_null_and_no_samples_are_an_empty_list():
+    record = ok()
+    row = dict(zip(HEADER, record.to_row(), strict=True))
+    assert {name for name, cell in row.items() if cell} == {"schema_version", "mode", "status", "best_s"}
+    assert record.to_json_dict()["machine"] is None
+    assert record.samples_s == record.to_json_dict()["samples_s"] == []
+    assert ok(samples_s=None) == record == ok(reason="", machine="")
+
+
+def test_samples_are_joined_by_semicolons_at_full_precision():
+    assert ok(samples_s=[0.1, 1 / 3]).to_row()[HEADER.index("samples_s")] == "0.1;0.3333333333333333"
+
+
+def test_json_has_null_for_what_it_cannot_say():
+    values = ok(error=math.nan, samples_s=[1.0, math.inf]).to_json_dict()
+    assert values["error"] is None and values["samples_s"] == [1.0, None]
+
+
+def test_numpy_scalars_become_plain_numbers():
+    numpy = pytest.importorskip("numpy")
+    record = ok(
+        m=numpy.int64(3),
+        gflops=numpy.float32(0.5),
+        samples_s=numpy.array([0.25, 0.5]),
+        replicate_result=numpy.bool_(True),
+    )
+    assert [type(value) for value in (record.m, record.gflops, record.replicate_result)] == [int, float, bool]
+    assert Record.from_row(record.to_row()) == record
+
+
+def test_a_text_of_several_lines_becomes_one_line():
+    assert ok(reason="first\nsecond\r\nthird").reason == "first second third"
+
+
+def test_a_text_too_long_for_a_csv_reader_is_cut():
+    record = ok(reason="x" * 200_000)
+    assert Record.from_row(record.to_row()) == record and len(record.reason) == 10_000
+
+
+def test_a_text_that_utf8_cannot_hold_is_escaped_not_lost():
+    assert ok(reason="no file \udcff").reason == "no file \\udcff"
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ({"status": "fine"}, "status must be one of ok, unsupported"),
+        ({"status": None}, "status must be one of"),
+        ({"mode": "guessed"}, "mode must be one of"),
+        ({"best_s": None}, "needs best_s > 0; got None"),
+        ({"best_s": math.nan}, "needs best_s > 0; got nan"),
+        ({"best_s": 0.0}, "needs best_s > 0"),
+        ({"best_s": math.inf}, "needs best_s > 0"),
+        ({"schema_version": 2}, "schema_version 2 is unknown"),
+        ({"m": 1.5}, "m must be an integer; got 1.5"),
+        ({"m": True}, "m must be an integer"),
+        ({"gflops": "fast"}, "gflops must be a number; got 'fast'"),
+        ({"machine": 7}, "machine must be a text"),
+        ({"replicate_result": 1}, "replicate_result must be true or false"),
+        ({"samples_s": [0.1, None]}, "samples_s must be at most 5000 numbers"),
+        ({"samples_s": "12"}, "samples_s must be at most 5000 numbers"),
+        ({"samples_s": [0.1] * 5001}, "samples_s must be at most 5000 numbers"),
+    ],
+)
+def test_a_value_outside_the_schema_is_refused_in_one_line(values, words):
+    with pytest.raises(RecordError) as caught:
+        ok(**values)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [status for status in STATUSES if status != "ok"])
+def test_every_status_but_ok_needs_a_reason(status):
+    with pytest.raises(RecordError, match="needs a reason"):
+        Record(mode="measured", status=status)
+    assert Record(mode="measured", status=status, reason="because").best_s is None
+
+
+def test_replacing_a_field_checks_again():
+    with pytest.raises(RecordError, match="needs a reason"):
+        replace(ok(), status="wrong")
+
+
+@pytest.mark.parametrize(
+    "name, cell", [("m", "many"), ("best_s", "0,5"), ("replicate_result", "yes"), ("samples_s", "0.1;;0.2")]
+)
+def test_a_cell_that_does_not_parse_is_refused_by_name(name, cell):
+    row = ok().to_row()
+    row[HEADER.index(name)] = cell
+    with pytest.raises(RecordError, match=f"{name} must be"):
+        Record.from_row(row)
+
+
+def test_a_row_with_a_missing_cell_is_refused():
+    with pytest.raises(RecordError, match="cells; got"):
+        Record.from_row(ok().to_row()[:-1])
+
+
+def test_a_json_field_outside_the_schema_is_refused():
+    with pytest.raises(RecordError, match="no field 'speed'"):
+        Record.from_json_dict({"mode": "measured", "status": "ok", "best_s": 1.0, "speed": 3})
