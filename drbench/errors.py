@@ -1,0 +1,85 @@
+"""Errors with the exit code and the record status that belong to them.
+
+One table for the whole suite: the command line exits with ``exit_code``, a record carries ``status``,
+and every rank agrees on the largest code before any of them exits.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DrbenchError", "WrongResult", "UsageError", "UnsupportedError", "MissingError",
+    "CaseTimeout", "CaseFailed", "OutOfMemory", "EXIT_CODES", "exit_code_of",
+]
+
+#: Exit code of each record status; ``usage`` never becomes a record.
+EXIT_CODES = {
+    "ok": 0, "wrong": 1, "usage": 2, "unsupported": 3, "timeout": 4, "failed": 5, "out_of_memory": 6,
+}
+
+
+class DrbenchError(Exception):
+    """An error a user can act on: its text is one line saying what, got, and the way out."""
+
+    status = "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """The process exit code of this error (see :data:`EXIT_CODES`)."""
+        return EXIT_CODES[self.status]
+
+
+class WrongResult(DrbenchError):
+    """C is not A·B."""
+
+    status = "wrong"
+
+
+class UsageError(DrbenchError):
+    """The request itself makes no sense (a layout that does not fit, a negative size)."""
+
+    status = "usage"
+
+
+class UnsupportedError(DrbenchError):
+    """The algorithm, or our implementation of it, refuses this case."""
+
+    status = "unsupported"
+
+
+class MissingError(DrbenchError):
+    """Something the case needs is not on this machine (an MPI, a library, a GPU)."""
+
+    status = "unsupported"
+
+
+class CaseTimeout(DrbenchError):
+    """The case ran past its time limit."""
+
+    status = "timeout"
+
+
+class CaseFailed(DrbenchError):
+    """The case raised, crashed or was killed."""
+
+    status = "failed"
+
+
+class OutOfMemory(DrbenchError):
+    """The memory the plan announced is not there."""
+
+    status = "out_of_memory"
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Exit code of any exception.
+
+    Examples
+    --------
+    >>> exit_code_of(OutOfMemory("needs 3 GiB, 1 GiB is free")), exit_code_of(ValueError())
+    (6, 5)
+    """
+    if isinstance(error, DrbenchError):
+        return error.exit_code
+    if isinstance(error, MemoryError):
+        return EXIT_CODES["out_of_memory"]
+    return EXIT_CODES["failed"]

@@ -1,0 +1,171 @@
+"""Run a program's generator to its end, before any clock runs: the list of steps one rank will execute.
+
+The generator cannot see data, so it needs none. The trace adds what executor, simulator and explainer need to
+know about the list as a whole: how often each value is used, which writes into C come first (``beta``), which
+tiles must be zeroed, and how far a communication step may run ahead.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import Iterable
+
+from .problem import Problem
+from .steps import Block, Fence, Gemm, Step, Zero
+
+__all__ = ["Trace", "trace"]
+
+
+@dataclass(slots=True)
+class Trace:
+    """One rank's steps.
+
+    Attributes
+    ----------
+    problem : Problem
+    rank : int
+    steps : list of Step
+        In program order; ``steps[t].index == t``.
+    written : str
+        Name of the matrix that one-sided steps write; Fences order the steps that touch it.
+    """
+
+    problem: Problem
+    rank: int
+    steps: list
+    written: str = "C"
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of this rank's products."""
+        return sum(step.flops for step in self.steps if type(step) is Gemm)
+
+    @property
+    def fences(self) -> bool:
+        """True if the program fences, which every rank of it then does."""
+        return any(type(step) is Fence for step in self.steps)
+
+    def is_remote(self, step: Step) -> bool:
+        """True for a one-sided step whose block another rank owns."""
+        return step.counter is not None and step.block.owner != self.rank
+
+
+def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh: bool = True, written: str = "C") -> Trace:
+    """Collect the steps of a program for one rank.
+
+    Parameters
+    ----------
+    program : generator of Step
+        What ``algorithm.program(problem, rank, ...)`` returned.
+    problem : Problem
+    rank : int
+    fresh : bool
+        True if the program makes C anew; False if it works on a matrix that holds values (then nothing is zeroed for
+        it, and no problem is needed).
+    written : str
+        Name of the matrix the program writes.
+
+    Returns
+    -------
+    Trace
+        With ``index`` and ``uses`` of every step and ``beta`` of every Gemm set. If an own tile of C would stay
+        partly unwritten, or its writes overlap without being equal, a Zero of it comes first.
+
+    Notes
+    -----
+    Time and memory are proportional to this rank's own steps. The cyclic garbage collector is held off: it would
+    walk all steps again and again and find nothing.
+
+    Examples
+    --------
+    >>> from algorithms import get_algorithm
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> for step in trace(get_algorithm("universal").program(problem, 0, stationary="C"), problem, 0).steps:
+    ...     print(step.index, step)
+    0 Get(A[0:8, 0:4]@0)
+    1 Get(B[0:4, 0:4]@0)
+    2 Gemm(%0 · %1 -> C[0:8, 0:4]@0, 8x4x4, beta=0)
+    3 Get(A[0:8, 4:8]@1)
+    4 Get(B[4:8, 0:4]@0)
+    5 Gemm(%3 · %4 -> C[0:8, 0:4]@0, 8x4x4, beta=1)
+    """
+    steps: list[Step] = []
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        append, send, token = steps.append, program.send, None
+        try:
+            while True:
+                step = send(token)
+                append(step)
+                token = step
+        except StopIteration:
+            pass
+        zeros = _plan_betas(steps, problem, rank) if fresh else []
+        if zeros:
+            steps[:0] = zeros
+        for index, step in enumerate(steps):
+            step.index = index
+            step.uses = 0
+            for value in step.inputs:
+                value.uses += 1
+    finally:
+        if enabled:
+            gc.enable()
+    return Trace(problem, rank, steps, written)
+
+
+def _plan_betas(steps, problem, rank) -> list[Zero]:
+    """Set beta of the Gemms into C; return the Zeros that must come first.
+
+    Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose first writes do
+    not cover it exactly once (or that nothing writes) is zeroed before, and then every beta on it is 1.
+    """
+    seen: dict[tuple, set] = {}          # tile -> keys of the regions written so far
+    first: dict[tuple, list] = {}        # tile -> the Gemms that found their region unwritten
+    zeroed: set = set()                  # tiles the program zeroes itself
+    for step in steps:
+        kind = type(step)
+        if kind is Gemm:
+            block = step.block
+            if block is None:
+                continue
+            tile = block.tile
+            regions = seen.get(tile)
+            if regions is None:
+                seen[tile] = regions = set()
+                first[tile] = []
+            key = (block.row0, block.row1, block.col0, block.col1)
+            if key not in regions:
+                regions.add(key)
+                first[tile].append(step)
+                step.beta = 0.0
+        elif kind is Zero:
+            zeroed.add(step.block.tile)
+    zeros = []
+    for tile in problem.c.own_tiles(rank):
+        if tile.tile in zeroed:
+            exact = False
+        else:
+            exact = _covers(tile, [step.block for step in first.get(tile.tile, ())])
+            if not exact:
+                zeros.append(Zero(tile))
+        if not exact:
+            for step in first.get(tile.tile, ()):
+                step.beta = 1.0
+    return zeros
+
+
+def _covers(tile: Block, regions: list[Block]) -> bool:
+    """True if the regions are disjoint and fill the tile."""
+    if sum(region.size for region in regions) != tile.size:
+        return False
+    regions = sorted(regions, key=lambda r: (r.row0, r.col0))
+    for x, region in enumerate(regions):       # equal areas: they cover iff no two overlap
+        for other in regions[x + 1:]:
+            if other.row0 >= region.row1:
+                break
+            if other.col0 < region.col1 and region.col0 < other.col1:
+                return False
+    return True
