@@ -1,0 +1,386 @@
+"""The executor: runs the trace of any program on MPI, with overlap.
+
+One loop asks the scheduler what may start, starts it, completes what has completed, and computes. Everything a repeat
+touches (views, receive buffers, scratch) is laid out when the executor is made; while the clock runs nothing is
+planned or allocated.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+from mpi4py import MPI
+
+from .blas import Blas, load_blas
+from .memory import plan_arena
+from .schedule import Scheduler, Windows
+from .steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from .timing import Clock
+from .trace import Trace
+from .transports import Throttle
+
+__all__ = ["Executor", "COUNTERS", "PROGRESS"]
+
+#: Byte counters of a run. ``get_bytes`` was copied, ``direct_bytes`` read in place.
+COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
+#: Who drives MPI while this rank computes: the Gemm split along k with polls between, a thread, or nobody.
+PROGRESS = ("poll", "thread", "none")
+
+_PIECE_S = 0.010            # a Gemm is cut into pieces of about this long ...
+_PIECE_K = 256              # ... but never thinner than this along k
+_FIRST_FLOPS_PER_S = 5e10   # until the first Gemm has been timed
+_NAP_S = 5e-4               # between two polls of the progress thread
+
+
+class Executor:
+    """One rank's trace on one set of matrices; run as often as wanted.
+
+    Parameters
+    ----------
+    trace : Trace
+    matrices : dict of str to DistributedMatrix
+        The matrices the steps name.
+    blas : Blas, optional
+    clock : Clock, optional
+        Receives the phases of each run.
+    prefetch : int
+        Look-ahead of :mod:`drbench.schedule`, in exposed computes.
+    get : str
+        ``"view"`` reads reachable peers in place; ``"copy"`` copies first.
+    throttle : Throttle, optional
+        Delays the completion of transfers between ranks.
+    progress : str
+        One of :data:`PROGRESS`; matters only where some peer is reached by RMA.
+    yields : bool
+        Give the core away when idle (more ranks than cores).
+
+    Attributes
+    ----------
+    bytes : dict of str to int
+        :data:`COUNTERS` of the last run, this rank only.
+    arena_bytes : int
+        Receive and scratch memory, fixed at construction.
+
+    Notes
+    -----
+    Own cost: a few microseconds a step (``benchmarks/executor_cost.py``).
+    """
+
+    def __init__(self, trace: Trace, matrices: dict, *, blas: Blas | None = None, clock: Clock | None = None, prefetch: int = 1,
+                 get: str = "view", throttle: Throttle | None = None, progress: str = "poll", yields: bool = True):
+        self.trace, self.matrices, self.rank = trace, matrices, trace.rank
+        self.blas, self.clock = blas or load_blas(), clock or Clock()
+        self.get, self.throttle, self.yields = get, throttle, yields
+        self.window = matrices[trace.written].window
+        self.comm = matrices[trace.written].topology.comm
+        self.windows = Windows(trace, prefetch)
+        serves = any(matrix.serves_rma for matrix in matrices.values())
+        self.polls = progress == "poll" and (serves or any(matrix.uses_rma for matrix in matrices.values()))
+        self.threaded = progress == "thread" and (serves or any(matrix.uses_rma for matrix in matrices.values()))
+        self._flops_per_s = _FIRST_FLOPS_PER_S
+        self._lock = threading.Lock()
+        self._starters = {Get: self._start_get, ReplicaGet: self._start_get, Put: self._start_put,
+                          Accumulate: self._start_accumulate, Fence: self._start_fence}
+        self._computers = {Gemm: self._gemm, Add: self._add, Copy: self._copy, Zero: self._zero}
+        self._lay_out()
+        self.bytes = dict.fromkeys(COUNTERS, 0)
+        self.prepare()
+
+    # -- before the clock runs ----------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        """Give every step the array its value is, or will be, in, and every compute its target."""
+        steps, rank, matrices = self.trace.steps, self.rank, self.matrices
+        reads_in_place = self.get == "view"
+        item = next(iter(matrices.values())).dtype.itemsize
+        peers = next(iter(matrices.values())).window.peers
+        plan = plan_arena(self.windows, item, views=lambda owner: reads_in_place and peers[owner] is not None)
+        dtype = next(iter(matrices.values())).dtype
+        self.arena = np.zeros(plan.size, dtype)            # zeroed: its pages exist before the first repeat
+        self.arena_bytes = plan.size * item
+        self.values: list = [None] * len(steps)
+        self.targets: list = [None] * len(steps)
+        self.resolved: list[int] = []
+        self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
+        views: dict[int, np.ndarray] = {}
+        for step in steps:
+            t, block = step.index, step.block
+            offset = plan.offsets.get(t)
+            if offset is not None:
+                rows, cols = step.shape
+                self.values[t] = self.arena[offset:offset + rows * cols].reshape(rows, cols)
+            if block is None:
+                continue
+            if step.computes:
+                self.targets[t] = matrices[block.matrix].view(block)
+            elif isinstance(step, Get) and offset is None:
+                view = views.get(id(block))
+                if view is None:
+                    view = views[id(block)] = matrices[block.matrix].view(block)
+                    view.flags.writeable = False           # operands and remote views are read-only
+                self.values[t] = view
+                if block.owner == rank or self.throttle is None:
+                    self.resolved.append(t)
+                    if block.owner != rank:
+                        counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
+                        self._resolved_bytes[counter] += block.size * item
+
+    def prepare(self) -> None:
+        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it was not done."""
+        self._schedule = Scheduler(self.windows, self.resolved)
+        self._requests: list = []
+        self._request_steps: list[int] = []
+        self._timers: list = []                            # (due, step), by start
+        self._adds: list[int] = []                         # accumulates waiting for a lock
+        for name, value in self._resolved_bytes.items():
+            self.bytes[name] = value
+        self._prepared = True
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Execute the trace once (collective over the ranks of the program)."""
+        if not self._prepared:
+            self.prepare()
+        self._prepared = False
+        if self.threaded:
+            return self._run_with_thread()
+        schedule = self._schedule
+        while schedule.pending:
+            self._pump()
+            t = schedule.next_compute()
+            if t is not None:
+                self._compute(t)
+                schedule.finish(t)
+            elif schedule.pending:
+                self._idle()
+
+    def _pump(self) -> bool:
+        """Start what may start and complete what has completed until nothing changes. Never blocks."""
+        schedule, any_moved = self._schedule, False
+        while True:
+            moved = False
+            for t in schedule.take():
+                moved = True
+                self._starters[type(self.trace.steps[t])](t)
+            if self._requests:
+                for x in sorted(MPI.Request.Testsome(self._requests) or (), reverse=True):
+                    t = self._request_steps.pop(x)
+                    self._requests.pop(x)
+                    moved = True
+                    self._arrived(t)
+            if self._timers:
+                now = self.clock.now()
+                due = [t for when, t in self._timers if when <= now]
+                if due:
+                    self._timers = [entry for entry in self._timers if entry[0] > now]
+                    for t in due:
+                        schedule.finish(t)
+                    moved = True
+            if self._adds:
+                waiting, self._adds = self._adds, []
+                for t in waiting:
+                    moved |= self._try_add(t)
+            any_moved |= moved
+            if not moved:
+                return any_moved
+
+    def _idle(self) -> None:
+        """Nothing to compute: wait, and say for what."""
+        steps = self.trace.steps
+        if any(type(steps[t]) is Fence for t in self._request_steps):
+            name = "fence"
+        elif any(isinstance(steps[t], Get) for t in self._request_steps) or any(isinstance(steps[t], Get) for _, t in self._timers):
+            name = "get_wait"
+        else:
+            name = "accumulate"
+        clock, start = self.clock, self.clock.now()
+        while not self._pump():
+            if not self._requests:
+                self._serve()
+            if self.yields:
+                os.sched_yield()
+            clock.seconds[name] += clock.now() - start
+            start = clock.now()
+
+    def _serve(self) -> None:
+        """Let MPI make progress for the ranks that reach this one by RMA."""
+        self.comm.Iprobe()
+
+    def _run_with_thread(self) -> None:
+        """The loop with a second thread that polls while this one is inside BLAS."""
+        stop = threading.Event()
+
+        def poll():
+            while not stop.is_set():
+                with self._lock:
+                    if not stop.is_set():
+                        self._pump()
+                        self._serve()
+                stop.wait(_NAP_S)
+
+        helper = threading.Thread(target=poll, name="drbench-progress")
+        schedule = self._schedule
+        with self._lock:
+            helper.start()
+            try:
+                while schedule.pending:
+                    self._pump()
+                    t = schedule.next_compute()
+                    if t is not None:
+                        self._compute(t)
+                        schedule.finish(t)
+                    elif schedule.pending:
+                        self._idle()
+            finally:
+                stop.set()
+        helper.join()
+
+    # -- communication steps --------------------------------------------------------------------------------------
+
+    def _request(self, t: int, request: MPI.Request) -> None:
+        self._requests.append(request)
+        self._request_steps.append(t)
+
+    def _arrived(self, t: int) -> None:
+        """An MPI request has completed."""
+        if type(self.trace.steps[t]) is Fence:
+            self.window.sync()
+        self._schedule.finish(t)
+
+    def _done_in_place(self, t: int, direction: str, nbytes: int) -> None:
+        """A transfer made by loads and stores is complete: at once, or when the throttled link would have it."""
+        if self.throttle is None or not nbytes:
+            self._schedule.finish(t)
+        else:
+            self._timers.append((self.throttle.due(direction, nbytes, self.clock.now()), t))
+
+    def _nbytes(self, block) -> int:
+        """Bytes that move between ranks."""
+        return block.size * self.arena.itemsize if block.owner != self.rank else 0
+
+    def _start_get(self, t: int) -> None:
+        step = self.trace.steps[t]
+        block, value = step.block, self.values[t]
+        nbytes = self._nbytes(block)
+        matrix = self.matrices[block.matrix]
+        source = matrix.view(block)
+        if source is None:
+            self.bytes[step.counter] += nbytes
+            self._request(t, matrix.rget(value, block))
+            return
+        if value.flags.writeable:                          # a buffer: --get copy
+            with self.clock.phase("get_wait"):
+                np.copyto(value, source)
+            self.bytes[step.counter] += nbytes
+        else:
+            self.bytes["direct_bytes" if step.counter == "get_bytes" else step.counter] += nbytes
+        self._done_in_place(t, "in", nbytes)
+
+    def _start_put(self, t: int) -> None:
+        step = self.trace.steps[t]
+        block, value = step.block, self.values[step.inputs[0].index]
+        matrix = self.matrices[block.matrix]
+        target, nbytes = matrix.view(block), self._nbytes(block)
+        self.bytes["put_bytes"] += nbytes
+        if target is None:
+            self._request(t, matrix.rput(value, block))
+            return
+        np.copyto(target, value)
+        self._done_in_place(t, "out", nbytes)
+
+    def _start_accumulate(self, t: int) -> None:
+        step = self.trace.steps[t]
+        block = step.block
+        matrix = self.matrices[block.matrix]
+        self.bytes["accumulate_bytes"] += self._nbytes(block)
+        if matrix.protocols[block.replica] == "mpi":
+            with self.clock.phase("accumulate"):
+                self._request(t, matrix.raccumulate(self.values[step.inputs[0].index], block))
+        elif not self._try_add(t):
+            pass                                           # its lock is taken: _pump tries again
+
+    def _try_add(self, t: int) -> bool:
+        step = self.trace.steps[t]
+        with self.clock.phase("accumulate"):
+            added = self.matrices[step.block.matrix].add(self.values[step.inputs[0].index], step.block, wait=False)
+        if added:
+            self._done_in_place(t, "out", self._nbytes(step.block))
+        else:
+            self._adds.append(t)
+        return added
+
+    def _start_fence(self, t: int) -> None:
+        with self.clock.phase("fence"):
+            self.window.flush()
+            self.window.sync()
+            self._request(t, self.comm.Ibarrier())
+
+    # -- computes -------------------------------------------------------------------------------------------------
+
+    def _compute(self, t: int) -> None:
+        step = self.trace.steps[t]
+        self._computers[type(step)](t, step)
+
+    def _gemm(self, t: int, step: Gemm) -> None:
+        values = self.values
+        a, b = values[step.inputs[0].index], values[step.inputs[1].index]
+        c = self.targets[t]
+        if c is None:
+            c = values[t]
+        if self.polls:
+            self._gemm_in_pieces(a, b, c, step.beta)
+            return
+        with self.clock.phase("gemm"):
+            if self.threaded:
+                self._lock.release()
+                try:
+                    self.blas.gemm(a, b, c, step.beta)
+                finally:
+                    self._lock.acquire()
+            else:
+                self.blas.gemm(a, b, c, step.beta)
+
+    def _gemm_in_pieces(self, a, b, c, beta: float) -> None:
+        """Split along k (which costs BLAS least) and poll MPI between the pieces."""
+        k, flops = a.shape[1], 2 * a.shape[0] * a.shape[1] * b.shape[1]
+        pieces = max(1, min(k // _PIECE_K, round(flops / (self._flops_per_s * _PIECE_S))))
+        spent = 0.0
+        for x in range(pieces):
+            k0, k1 = k * x // pieces, k * (x + 1) // pieces
+            start = self.clock.now()
+            with self.clock.phase("gemm"):
+                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, beta if x == 0 else 1.0)
+            spent += self.clock.now() - start
+            if not self._requests:
+                self._serve()
+            self._pump()
+        if spent > 0:
+            self._flops_per_s = flops / spent
+
+    def _add(self, t: int, step: Add) -> None:
+        with self.clock.phase("accumulate"):
+            target = self.targets[t]
+            np.add(target, self.values[step.inputs[0].index], out=target)
+
+    def _copy(self, t: int, step: Copy) -> None:
+        with self.clock.phase("accumulate"):
+            np.copyto(self.targets[t], self.values[step.inputs[0].index])
+
+    def _zero(self, t: int, step: Zero) -> None:
+        with self.clock.phase("accumulate"):
+            self.targets[t].fill(0)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of every view into the windows, which may then be freed."""
+        self.values, self.targets, self._schedule = [], [], None
+
+    def __enter__(self) -> "Executor":
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()

@@ -1,0 +1,8 @@
+"""How bytes move between ranks: windows of shared memory, RMA, locks, and a throttle for experiments."""
+
+from .locks import RangeLocks
+from .throttled import Throttle, TransportChoice, parse_transport
+from .topology import Topology
+from .window import Window
+
+__all__ = ["RangeLocks", "Throttle", "Topology", "TransportChoice", "Window", "parse_transport"]
