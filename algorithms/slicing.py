@@ -1,0 +1,144 @@
+"""Slicing: which local products a rank computes, by index arithmetic alone (paper, §4.1, Algorithms 1 and 2).
+
+One function serves the three stationary matrices. Call the stationary matrix's axes p and q and the third axis f, the
+*free* one (C: m, n and k; B: k, n and m; A: m, k and n). The matrix X has the axes p and f, the matrix Y q and f:
+
+==========  ==  ==  ==  ==========  ==========
+stationary  p   q   f   X           Y
+==========  ==  ==  ==  ==========  ==========
+C           m   n   k   A (m×k)     B (k×n)
+B           k   n   m   A (m×k)     C (m×n)
+A           m   k   n   C (m×n)     B (k×n)
+==========  ==  ==  ==  ==========  ==========
+
+A stationary tile is a range of p times a range of q. The free axis is cut at the tile boundaries of X and Y, the tile's
+p range at those of X, its q range at those of Y; every combination is one product whose three blocks lie in one tile
+each.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, NamedTuple
+
+from drbench.problem import AXES, Problem
+from drbench.steps import Block
+from partitions import part
+
+__all__ = ["Product", "slices", "stationary_matrix"]
+
+
+class Product(NamedTuple):
+    """One local product c += a·b of blocks. ``first`` and ``last`` mark the ends of a run of products with the same c."""
+
+    a: Block
+    b: Block
+    c: Block
+    first: bool
+    last: bool
+
+
+def stationary_matrix(problem: Problem) -> str:
+    """The largest matrix; on a tie C, then B (paper, §4).
+
+    Examples
+    --------
+    >>> [stationary_matrix(Problem(m, n, k, 1)) for m, n, k in [(4, 4, 4), (1, 8, 4), (8, 1, 4)]]
+    ['C', 'B', 'A']
+    """
+    sizes = {name: problem.extent(AXES[name][0]) * problem.extent(AXES[name][1]) for name in "CBA"}
+    return max(sizes, key=sizes.get)             # max keeps the first of equals
+
+
+def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = None) -> Iterator[list[Product]]:
+    """The products of one rank, in groups that share a range of the free axis.
+
+    Parameters
+    ----------
+    problem : Problem
+    rank : int
+    stationary : str
+        ``"A"``, ``"B"`` or ``"C"``.
+    chunk : int, optional
+        Longest free range of one product, in elements; None leaves ranges as long as the tiles allow.
+
+    Yields
+    ------
+    list of Product
+        For Stationary C a group is one range of k; for A and B the products of a group that add to the same block of C
+        follow each other, so that their sum is accumulated once.
+
+    Notes
+    -----
+    Replica q of a replicated stationary matrix does the q-th part of the free axis. Order: for the stationary tile
+    (i, j) the free ranges between tile boundaries are rotated by i + j, and so are the pieces along p and q, so that a
+    whole row or column of ranks never asks the same owner at the same time (paper, §4.2, *iteration offset*). Ranges
+    whose operands are all at hand are then spread evenly between those that need transfers, to be computed meanwhile.
+    """
+    p, q = AXES[stationary]
+    (free,) = {"m", "n", "k"} - {p, q}
+    still = problem.operand(stationary)
+    x, y = (operand for operand in problem.operands if operand is not still)
+    if p not in x.axes:
+        x, y = y, x
+    replicas = {op: op.partition.replica_of(rank) for op in (still, x, y)}
+
+    start, stop = part(problem.extent(free), replicas[still], still.partition.replicas)
+    cuts = sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})
+    ranges, runs = [], []                        # all free ranges; those of each stretch between tile boundaries
+    for low, high in zip(cuts, cuts[1:]):
+        pieces = -(-(high - low) // chunk) if chunk else 1
+        edges = [low + (high - low) * s // pieces for s in range(pieces + 1)]
+        runs.append(range(len(ranges), len(ranges) + pieces))
+        ranges.extend(zip(edges, edges[1:]))
+
+    def panel(operand, axis, pieces):
+        """Blocks of X or Y: for each free range, those along the stationary tile's axis."""
+        rows_first = operand.axes[0] == axis
+        replica = replicas[operand]
+        return [[operand.block(s, f, replica) if rows_first else operand.block(f, s, replica) for s in pieces] for f in ranges]
+
+    panels: dict = {}                            # tiles of one tile row (column) share their panel of X (Y)
+    for i, j in still.partition.tiles_of(rank):
+        p_range, q_range = still.partition.tile_bounds((i, j))
+        p_pieces, q_pieces = _pieces(x.cuts(p, *p_range)), _pieces(y.cuts(q, *q_range))
+        if (0, i) not in panels:
+            panels[0, i] = panel(x, p, p_pieces)
+        if (1, j) not in panels:
+            panels[1, j] = panel(y, q, q_pieces)
+        xs, ys = panels[0, i], panels[1, j]
+        own = [[still.block(s, t, replicas[still]) for t in q_pieces] for s in p_pieces]
+        p_order, q_order = _rotated(range(len(p_pieces)), i + j), _rotated(range(len(q_pieces)), i + j)
+        order = [f for run in _rotated(runs, i + j) for f in run]
+        for f in _spread(order, [any(b.owner != rank for b in xs[f]) or any(b.owner != rank for b in ys[f]) for f in order]):
+            if stationary == "C":
+                yield [Product(xs[f][s], ys[f][t], own[s][t], True, True) for s in p_order for t in q_order]
+            elif stationary == "B":              # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
+                yield [Product(xs[f][s], own[s][t], ys[f][t], s == p_order[0], s == p_order[-1]) for t in q_order for s in p_order]
+            else:                                # C[s, f] = sum over the pieces t of A[s, t] · B[t, f]
+                yield [Product(own[s][t], ys[f][t], xs[f][s], t == q_order[0], t == q_order[-1]) for s in p_order for t in q_order]
+
+
+def _pieces(cuts: list[int]) -> list[tuple[int, int]]:
+    return list(zip(cuts, cuts[1:]))
+
+
+def _rotated(items, by: int) -> list:
+    by %= max(1, len(items))
+    return [*items[by:], *items[:by]]
+
+
+def _spread(items: list, moves: list[bool]) -> list:
+    """Items without transfers spread evenly between those with, each kind in its own order, one without first.
+
+    Examples
+    --------
+    >>> "".join(_spread(list("ABCdef"), [True] * 3 + [False] * 3)), "".join(_spread(list("aBCDE"), [False] + [True] * 4))
+    ('dAeBfC', 'aBCDE')
+    """
+    still = [item for item, moving in zip(items, moves) if not moving]
+    if not still or len(still) == len(items):
+        return items
+    moving = [item for item, moves_it in zip(items, moves) if moves_it]
+    places = [((2 * x) / (2 * len(still)), 0, x, item) for x, item in enumerate(still)]
+    places += [((2 * x + 1) / (2 * len(moving)), 1, x, item) for x, item in enumerate(moving)]
+    return [item for *_, item in sorted(places, key=lambda place: place[:3])]
