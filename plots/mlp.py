@@ -1,0 +1,290 @@
+"""Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
+
+One panel a layer, one line a partitioning, white-filled markers, and above each point the replication
+factor of the case it shows. Which cases those are is decided in :mod:`plots.selection`.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import Normal, Stroke
+from matplotlib.ticker import FixedLocator, MultipleLocator, NullFormatter, NullLocator
+
+from drbench.record import Record
+from plots.labels import Anchor, Box, place
+from plots.selection import LAYERS, Line, SelectionError, layer_of, missing, select
+from plots.sources import load
+from plots.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
+
+__all__ = ["Drawn", "draw", "figure", "missing", "select"]
+
+_FONT = FontProperties(family="DejaVu Sans", size=FACTOR_PT)
+_MARKER_PT = 4.6
+# two panels fill the 7 inches of a printed page, one fits a column: drawn at the size it is read at
+_PANEL_IN = (2.96, 2.75)  # the axes of one panel
+_LEFT_IN, _RIGHT_IN, _TOP_IN, _XLABEL_IN = 0.46, 0.08, 0.40, 0.42
+_MARGIN_IN = 0.06
+_TITLE_CHARACTERS = 50  # of the line under the title, across one panel
+_LEGEND_COLUMNS, _LEGEND_ROW_IN = 2, 0.134
+_NOTE_IN, _NOTE_CHARACTERS = 0.105, 70
+
+
+class Drawn(NamedTuple):
+    """What :func:`draw` made: the files, the lines of each layer, and what is not drawn and why."""
+
+    paths: tuple[Path, ...]
+    lines: dict[str, list[Line]]
+    missing: list[str]
+
+
+def draw(
+    source: Iterable[Record] | Iterable[str | os.PathLike],
+    out: str | os.PathLike,
+    layers: Sequence[str] | None = None,
+) -> Drawn:
+    """Draw the layers side by side and write a PDF and a PNG of the same figure.
+
+    Parameters
+    ----------
+    source : records, or paths of result files and of files of published numbers
+        Published numbers become the lines of the peers.
+    out : path
+        A suffix ``.pdf`` or ``.png`` is replaced by each of the two.
+    layers : sequence of str, optional
+        ``"mlp1"``, ``"mlp2"`` or both; by default those that the records hold.
+
+    Returns
+    -------
+    Drawn
+        Its ``missing`` texts are for the caller to print; they are also under the legend.
+
+    Raises
+    ------
+    SelectionError
+        If there is nothing to draw, or a layer's records do not belong in one figure.
+    """
+    source = list(source)
+    records = source if all(isinstance(item, Record) for item in source) else load(source)
+    if layers is None:
+        found = {layer_of(record) for record in records}
+        layers = [layer for layer in LAYERS if layer in found]
+    if not layers:
+        raise SelectionError(
+            f"no MLP layer in {len(records)} records: none has n = 4k or k = 4n. Give it the records of an MLP sweep."
+        )
+    selected = {layer: select(records, layer) for layer in layers}
+    # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
+    lines = {layer: chosen for layer, chosen in selected.items() if any(line.points for line in chosen)} or selected
+    base = Path(out)
+    base = base.with_suffix("") if base.suffix in (".pdf", ".png") else base
+    paths = (base.with_name(base.name + ".pdf"), base.with_name(base.name + ".png"))
+    with matplotlib.rc_context(RC):
+        picture = figure(lines)
+        # no dates and no versions: the same records give the same bytes
+        picture.savefig(paths[0], metadata={"Creator": "drbench", "Producer": None, "CreationDate": None})
+        picture.savefig(paths[1], metadata={"Software": None}, dpi=300)
+    said = [f"{layer}: {text}" for layer, of_layer in selected.items() for text in missing(of_layer)]
+    return Drawn(paths, selected, said)
+
+
+def figure(lines: dict[str, list[Line]]) -> Figure:
+    """Build the figure of :func:`draw` from the selected lines of each layer.
+
+    Raises
+    ------
+    SelectionError
+        If a layer has no line with a point.
+    """
+    notes = {layer: missing(of_layer) for layer, of_layer in lines.items()}
+    for layer, of_layer in lines.items():
+        if not any(line.points for line in of_layer):
+            raise SelectionError(f"nothing to draw for {layer}: {'; '.join(notes[layer])}. Run more cases.")
+    with matplotlib.rc_context(RC):
+        rows = max(-(-sum(bool(line.points) for line in of_layer) // _LEGEND_COLUMNS) for of_layer in lines.values())
+        small = {layer: _small_print(of_layer, notes[layer]) for layer, of_layer in lines.items()}
+        legend_in = rows * _LEGEND_ROW_IN + 0.08
+        below_in = _XLABEL_IN + legend_in + max(map(len, small.values())) * _NOTE_IN + _MARGIN_IN
+        column_in = _LEFT_IN + _PANEL_IN[0] + _RIGHT_IN
+        width, height = column_in * len(lines), _TOP_IN + _PANEL_IN[1] + below_in
+        picture = Figure(figsize=(width, height))
+        FigureCanvasAgg(picture)  # a renderer, to measure text with
+        for index, (layer, of_layer) in enumerate(lines.items()):
+            left = index * column_in
+            box = ((left + _LEFT_IN) / width, below_in / height, _PANEL_IN[0] / width, _PANEL_IN[1] / height)
+            _panel(picture.add_axes(box), layer, of_layer)
+            left, top = (left + _MARGIN_IN) / width, below_in - _XLABEL_IN
+            _legend(picture, of_layer, left, top / height)
+            for number, text in enumerate(small[layer]):
+                y = (top - legend_in - number * _NOTE_IN) / height
+                picture.text(left, y, text, size=SMALL_PT, color="#444444", va="top")
+        return picture
+
+
+def _panel(axes: Axes, layer: str, lines: Sequence[Line]) -> None:
+    drawn = [line for line in lines if line.points]
+    batches = sorted({point.batch for line in drawn for point in line.points})
+    for line in reversed(drawn):  # the first of the legend on top
+        style = STYLES[line.name]
+        value = {point.batch: point.value for point in line.points}
+        # a batch size without a case breaks the line: nothing is interpolated
+        axes.plot(
+            batches,
+            [value.get(batch, float("nan")) for batch in batches],
+            color=style.color,
+            linestyle=style.dashes,
+            linewidth=1.1,
+            marker=style.marker,
+            markersize=_MARKER_PT,
+            markerfacecolor="white",
+            markeredgecolor=style.color,
+            markeredgewidth=1.0,
+            zorder=3,
+            clip_on=False,
+        )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(batches))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.set_xlim(batches[0] / 1.3, batches[-1] * 1.3)
+    # measured noise and a low roof can pass 100; the room above holds the labels of the highest points
+    highest = max(point.value for line in drawn for point in line.points)
+    axes.set_ylim(0, max(100.0, highest + 6.0))
+    axes.yaxis.set_major_locator(MultipleLocator(10 if highest < 140 else 20))
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if highest + 6.0 > 100:
+        axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    _titles(axes, layer, drawn)
+    _factors(axes, drawn)
+
+
+def _titles(axes: Axes, layer: str, drawn: Sequence[Line]) -> None:
+    record = _own(drawn).points[0].record
+    axes.set_xlabel("batch size m (rows of A and C)")
+    axes.set_ylabel(
+        f"percent of peak (%), {_devices(record)}"
+        if drawn[0].quantity == "percent_of_peak"
+        else f"percent of the no-communication roof, {record.mode} (%)"
+    )
+    name = {"mlp1": "MLP-1", "mlp2": "MLP-2"}[layer]
+    facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
+    if record.mode == "measured" and record.iters:
+        facts.append(f"best of {record.iters}")
+    axes.annotate(
+        f"{name}:  n = {record.n}, k = {record.k}",
+        (0, 1), (0, 15), "axes fraction", "offset points", size=FONT_PT + 1, weight="bold",
+    )  # fmt: skip
+    told = ", ".join(fact for fact in facts if fact)
+    size = FONT_PT * min(1.0, _TITLE_CHARACTERS / len(told))  # a long machine name stays on its panel
+    axes.annotate(
+        told,
+        (0, 1), (0, 6), "axes fraction", "offset points", size=size, color="#444444",
+    )  # fmt: skip
+
+
+def _devices(record: Record) -> str:
+    return f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
+
+
+def _own(drawn: Sequence[Line]) -> Line:
+    """The line whose records name the machine: a partitioning of ours, or a peer if there is none."""
+    return next((line for line in drawn if line.stationary), drawn[0])
+
+
+def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
+    """Print the replication factors next to the points, clear of each other."""
+    picture = axes.figure
+    renderer = picture.canvas.get_renderer()
+    to_pt = 72 / picture.dpi
+    frame = axes.get_window_extent(renderer)
+    bounds = Box(frame.x0 * to_pt, frame.y0 * to_pt, frame.x1 * to_pt, frame.y1 * to_pt + 4)
+    labelled, anchors, obstacles, segments = [], [], [], []
+    for line in drawn:
+        xy = [axes.transData.transform((point.batch, point.value)) * to_pt for point in line.points]
+        segments += [(*start, *stop) for start, stop in zip(xy, xy[1:], strict=False)]
+        for point, (x, y) in zip(line.points, xy, strict=True):
+            if point.factor:
+                width, height, _ = renderer.get_text_width_height_descent(point.factor, _FONT, False)
+                anchors.append(Anchor(x, y, width * to_pt + 0.6, height * to_pt + 0.6))
+                labelled.append((line, point))
+            else:
+                obstacles.append((x, y))
+    places = place(anchors, bounds, _MARKER_PT / 2 + 0.5, obstacles, segments)
+    for (line, point), anchor, box in zip(labelled, anchors, places, strict=True):
+        offset = ((box.left + box.right) / 2 - anchor.x, (box.bottom + box.top) / 2 - anchor.y)
+        axes.annotate(
+            point.factor,
+            (point.batch, point.value),
+            offset,
+            textcoords="offset points",
+            ha="center",
+            va="center_baseline",
+            size=FACTOR_PT,
+            color=STYLES[line.name].text,
+            zorder=5,
+            annotation_clip=False,
+            path_effects=[Stroke(linewidth=1.6, foreground="white"), Normal()],
+        )
+
+
+def _legend(picture: Figure, lines: Sequence[Line], left: float, top: float) -> None:
+    drawn = [line for line in lines if line.points]
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=STYLES[line.name].color,
+            linestyle=STYLES[line.name].dashes,
+            linewidth=1.1,
+            marker=STYLES[line.name].marker,
+            markersize=_MARKER_PT,
+            markerfacecolor="white",
+            markeredgewidth=1.0,
+            label=line.legend,
+        )
+        for line in drawn
+    ]
+    picture.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(left, top),
+        ncols=_LEGEND_COLUMNS,
+        frameon=False,
+        borderaxespad=0,
+        borderpad=0,
+        handlelength=2.6,
+        columnspacing=1.0,
+        labelspacing=0.35,
+        fontsize=FONT_PT - 0.5,
+    )
+
+
+def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
+    """Say what the numbers mean, where lines of elsewhere come from, and what is not drawn; in rows."""
+    drawn = [line for line in lines if line.points]
+    texts = []
+    if any(line.stationary for line in drawn):
+        mixed = any("-" in point.factor for line in drawn for point in line.points)
+        texts.append("Numbers: replication factor" + (", or A,B factor-C factor." if mixed else "."))
+        texts.append("S-C, S-B: Stationary C, Stationary B data movement.")
+    own = _own(drawn).points[0].record
+    elsewhere: dict[str, list[str]] = {}
+    for line in drawn:
+        record = line.points[0].record
+        if (record.mode, record.machine) != (own.mode, own.machine):
+            elsewhere.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
+    texts += [f"{', '.join(names)}: {origin}." for origin, names in elsewhere.items()]
+    texts += [f"{note[0].upper()}{note[1:]}." for note in notes]
+    return [row for text in texts for row in wrap(text, _NOTE_CHARACTERS, subsequent_indent="   ")]

@@ -1,0 +1,127 @@
+"""A synthetic sweep that looks like a real one: every form, factor and movement of the two layers."""
+
+import random
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+from drbench.record import Record
+
+FORMS = {
+    "UA - Row": ("row", "row", "row"),
+    "UA - Column": ("column", "column", "column"),
+    "UA - Block": ("block", "block", "block"),
+    "UA - Inner Prod.": ("row", "column", "column"),
+    "UA - Outer Prod.": ("column", "row", "row"),
+    "UA - Traditional": ("traditional", "traditional", "traditional"),
+}
+# percent at the largest batch without replication, Stationary C: the order of the paper's Figure 2
+LEVEL = {
+    "mlp1": dict(zip(FORMS, (38, 88, 55, 79, 34, 47), strict=True)),
+    "mlp2": dict(zip(FORMS, (30, 36, 74, 40, 71, 52), strict=True)),
+}
+
+
+def _divisors(p):
+    return [c for c in range(1, p + 1) if p % c == 0]
+
+
+def _with_factor(text, factor):
+    return text if factor == 1 else f"{text}/c{factor}"
+
+
+def case(**values):
+    return Record(
+        **{
+            "mode": "simulated",
+            "machine": "pvc12",
+            "algorithm": "universal",
+            "stationary": "C",
+            "m": 1024,
+            "n": 256,
+            "k": 64,
+            "dtype": "float32",
+            "ranks": 12,
+            "a": "row",
+            "b": "row",
+            "c": "row",
+            "status": "ok",
+            "best_s": 1.0,
+            "percent_of_peak": 50.0,
+            "get_bytes": 100,
+            **values,
+        }
+    )
+
+
+def sweep(ranks=12, h=12288, quantity="percent_of_peak", seed=0, **common):
+    """Every case of both layers, in a shuffled order; some fail, some move nothing."""
+    chance = random.Random(seed)
+    records = []
+    triples = [(ab, ab, c) for ab, c in product(_divisors(ranks), repeat=2)]
+    for layer, (n, k) in {"mlp1": (4 * h, h), "mlp2": (h, 4 * h)}.items():
+        for (name, form), stationary, m in product(FORMS.items(), "ABC", (1024, 2048, 4096, 8192)):
+            for factors in triples:
+                percent = LEVEL[layer][name] * (0.55 + 0.15 * (m.bit_length() - 11))
+                percent *= {"A": 1.2, "B": 1.05 if name == "UA - Outer Prod." else 0.8, "C": 1.0}[stationary]
+                best_factor = {"UA - Row": 3, "UA - Outer Prod.": 2}.get(name, 1)
+                percent *= 1 - 0.1 * abs(factors[0] - best_factor) ** 0.5 - 0.02 * (factors[2] != 1)
+                percent = max(percent, 1) * chance.uniform(0.97, 1.03)
+                still = name == "UA - Row" and factors == (ranks, ranks, ranks)
+                ended = chance.random()
+                values = {
+                    "stationary": stationary,
+                    "m": m,
+                    "n": n,
+                    "k": k,
+                    "ranks": ranks,
+                    **dict(zip("abc", map(_with_factor, form, factors), strict=True)),
+                }
+                if ended < 0.01:
+                    values |= {"status": "timeout", "reason": "no end in 60 s", "best_s": None, "percent_of_peak": None}
+                else:
+                    gflops = percent / 100 * 22.7e3 * ranks
+                    values |= {"best_s": 2 * m * n * k / gflops / 1e9, "gflops": gflops, "percent_of_peak": None}
+                    values |= {quantity: 250.0 if still else percent}
+                    values |= {"get_bytes": 0 if still else m * k * 4, "replica_bytes": 0}
+                records.append(case(**{**values, **common}))
+    records += published(h)
+    chance.shuffle(records)
+    return records
+
+
+def published(h=12288):
+    """Peers' lines, close to those published for the H100 system."""
+    tflops = {
+        ("DT - Row", "mlp1"): (319.6, 323.4, 344.5, 346.3),
+        ("DT - Column", "mlp1"): (345.2, 379.7, 382.9, 335.1),
+        ("COSMA-NCCL", "mlp1"): (88.4, 117.8, 141.4, 157.1),
+        ("DT - Row", "mlp2"): (360.4, 372.3, 376.8, 364.2),
+        ("DT - Column", "mlp2"): (329.3, 328.9, 357.0, 360.3),
+        ("COSMA-NCCL", "mlp2"): (123.7, 176.7, 235.6, 282.7),
+    }
+    return [
+        Record(
+            mode="published",
+            machine="h100x8",
+            algorithm=name,
+            m=m,
+            n=4 * h if layer == "mlp1" else h,
+            k=h if layer == "mlp1" else 4 * h,
+            dtype="float32",
+            ranks=8,
+            status="ok",
+            reason="synthetic",
+            best_s=1.0,
+            percent_of_peak=100 * rate / 536,
+        )
+        for (name, layer), rates in tflops.items()
+        for m, rate in zip((1024, 2048, 4096, 8192), rates, strict=True)
+    ]
+
+
+@pytest.fixture(scope="session")
+def synthetic():
+    """The makers of synthetic records, for the tests of this folder."""
+    return SimpleNamespace(case=case, sweep=sweep, published=published, forms=FORMS)

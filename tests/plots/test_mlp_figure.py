@@ -1,0 +1,191 @@
+"""The figure shows every selected point, says what it does not show, and can be read."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import combinations
+
+import matplotlib
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+from drbench.record import append_csv
+from plots.labels import Box, overlap
+from plots.mlp import draw, figure
+from plots.selection import LEGEND, SelectionError, select
+from plots.style import STYLES
+
+
+@pytest.fixture(scope="module")
+def twelve(synthetic):
+    return synthetic.sweep(ranks=12)
+
+
+@pytest.fixture(scope="module")
+def four(synthetic):
+    """A small measured sweep without a sourced peak, without peers, with some points above 100."""
+    records = [r for r in synthetic.sweep(ranks=4, h=512, quantity="percent_of_roof") if r.mode != "published"]
+    raised = [replace(r, percent_of_roof=r.percent_of_roof and 1.22 * r.percent_of_roof) for r in records]
+    return [
+        replace(r, mode="measured", machine="laptop", iters=10) for r in raised if (r.a[:5], r.m) != ("block", 4096)
+    ]
+
+
+@pytest.fixture(scope="module")
+def picture(twelve):
+    return figure({layer: select(twelve, layer) for layer in ("mlp1", "mlp2")})
+
+
+def texts_with_boxes(picture):
+    picture.canvas.draw()  # axis labels find their place on drawing
+    renderer = picture.canvas.get_renderer()
+    for text in picture.findobj(Text):
+        if text.get_visible() and text.get_text().strip():
+            extent = text.get_window_extent(renderer)
+            yield text.get_text(), Box(extent.x0, extent.y0, extent.x1, extent.y1)
+
+
+def rows_of(picture):
+    return [text.get_text() for text in picture.texts]
+
+
+def test_a_pdf_and_a_png_are_written_and_are_the_same_bytes_every_time(twelve, tmp_path):
+    first = draw(twelve, tmp_path / "one.pdf")
+    second = draw(twelve[::-1], tmp_path / "two")
+    assert [path.name for path in first.paths] == ["one.pdf", "one.png"]
+    assert [path.name for path in second.paths] == ["two.pdf", "two.png"]
+    assert [path.read_bytes() for path in first.paths] == [path.read_bytes() for path in second.paths]
+    assert first.paths[0].read_bytes()[:5] == b"%PDF-" and b"CreationDate" not in first.paths[0].read_bytes()
+    assert first.missing == [] and set(first.lines) == {"mlp1", "mlp2"}
+
+
+def test_result_files_and_records_draw_the_same(four, tmp_path):
+    append_csv(tmp_path / "half.csv", *four[::2])
+    append_csv(tmp_path / "rest.csv", *four[1::2])
+    from_files = draw([tmp_path / "half.csv", tmp_path / "rest.csv"], tmp_path / "a", layers=["mlp1"])
+    from_records = draw(four, tmp_path / "b", layers=["mlp1"])
+    assert from_files.paths[1].read_bytes() == from_records.paths[1].read_bytes()
+
+
+def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve, picture):
+    for axes, layer in zip(picture.axes, ("mlp1", "mlp2"), strict=True):
+        shown = set()
+        for line in axes.lines:
+            if line.get_marker() not in (None, "None"):
+                shown |= {(to_hex(line.get_color()).upper(), x, y) for x, y in zip(*line.get_data(), strict=True)}
+        expected = {
+            (STYLES[line.name].color.upper(), point.batch, point.value)
+            for line in select(twelve, layer)
+            for point in line.points
+        }
+        assert shown == expected and len(expected) == 36
+
+
+def test_every_factor_is_printed_once(twelve, picture):
+    for axes, layer in zip(picture.axes, ("mlp1", "mlp2"), strict=True):
+        shown = sorted(text.get_text() for text in axes.texts[2:])
+        assert shown == sorted(point.factor for line in select(twelve, layer) for point in line.points if point.factor)
+    assert any("-" in text.get_text() for text in picture.axes[1].texts[2:])
+
+
+def test_the_ticks_are_the_batch_sizes_on_a_log2_axis(picture):
+    for axes in picture.axes:
+        assert list(axes.get_xticks()) == [1024, 2048, 4096, 8192]
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["1024", "2048", "4096", "8192"]
+        assert axes.get_xscale() == "log" and len(axes.get_xticks(minor=True)) == 0
+        places = axes.transData.transform([(m, 0) for m in (1024, 2048, 4096, 8192)])[:, 0]
+        assert max(abs((places[1:] - places[:-1]) - (places[1] - places[0]))) < 1e-6
+
+
+def test_the_axis_is_zero_to_a_hundred_and_names_peak_and_devices(picture):
+    axes = picture.axes[0]
+    assert axes.get_ylim() == (0, 100)
+    assert axes.get_ylabel() == "percent of peak (%), all 12 ranks together"
+    assert axes.texts[0].get_text() == "MLP-1:  n = 49152, k = 12288"
+    assert axes.texts[1].get_text() == "12 ranks, pvc12, float32, simulated"
+
+
+def test_without_a_peak_the_axis_says_roof_and_holds_points_above_100(four):
+    lines = select(four, "mlp1")
+    axes = figure({"mlp1": lines}).axes[0]
+    assert axes.get_ylabel() == "percent of the no-communication roof, measured (%)"
+    highest = max(point.value for line in lines for point in line.points)
+    assert 100 < highest < axes.get_ylim()[1]
+    assert axes.texts[1].get_text() == "4 ranks, laptop, float32, measured, best of 10"
+
+
+def test_a_missing_batch_size_breaks_the_line_and_is_said(four):
+    picture = figure({"mlp1": select(four, "mlp1")})
+    (block,) = [
+        line for line in picture.axes[0].lines if to_hex(line.get_color()) == STYLES["UA - Block"].color.lower()
+    ]
+    assert [y != y for y in block.get_ydata()] == [False, False, True, False]
+    printed = " ".join(rows_of(picture))
+    assert "UA - Block (S-C) has no case at batch 4096." in printed
+    assert "Not drawn: DT - Row, DT - Column, COSMA-NCCL (no record)." in printed
+
+
+def test_lines_from_elsewhere_are_named_as_such(picture):
+    assert "DT - Row, DT - Column, COSMA-NCCL: published, h100x8." in rows_of(picture)
+
+
+def test_texts_neither_overlap_nor_leave_the_page(picture, four):
+    long_name = [replace(r, machine="Intel Xeon Platinum 8480C CPU @ 2.00GHz, two sockets") for r in four]
+    pages = [{"mlp2": select(four, "mlp2")}, {layer: select(long_name, layer) for layer in ("mlp1", "mlp2")}]
+    for page in (picture, *map(figure, pages)):
+        width, height = page.canvas.get_width_height()
+        placed = list(texts_with_boxes(page))
+        assert len(placed) > 40
+        for (one, box), (other, other_box) in combinations(placed, 2):
+            # the extents of text include the room of descenders: a square pixel may be shared
+            assert overlap(box, other_box) <= 8, (one, other)
+        for text, box in placed:
+            assert 0 <= box.left and box.right <= width and 0 <= box.bottom and box.top <= height, text
+
+
+def test_markers_are_filled_white_and_every_line_has_its_own_look(picture):
+    lines = [line for line in picture.axes[0].lines if line.get_marker() not in (None, "None")]
+    assert {to_hex(line.get_markerfacecolor()) for line in lines} == {"#ffffff"}
+    assert set(STYLES) == {entry.name for entry in LEGEND}
+    assert len({style.color for style in STYLES.values()}) == len({style.marker for style in STYLES.values()}) == 9
+
+
+def test_small_text_is_dark_enough_for_white_paper():
+    def luminance(color):
+        channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for name, style in STYLES.items():
+        assert 1.05 / (luminance(style.text) + 0.05) >= 4.0, name  # WCAG contrast
+
+
+def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(synthetic, tmp_path):
+    failed = synthetic.case(n=64, k=256, status="failed", reason="x", best_s=None)
+    made = draw([synthetic.case(), failed], tmp_path / "figure")
+    assert "mlp2: not drawn: UA - Row (no case is ok: 1 failed)" in made.missing
+    with pytest.raises(SelectionError, match="nothing to draw for mlp2: not drawn: UA - Row"):
+        draw([failed], tmp_path / "none")
+    assert not (tmp_path / "none.pdf").exists()
+
+
+def test_records_without_an_mlp_layer_are_refused(synthetic, tmp_path):
+    with pytest.raises(SelectionError, match="no MLP layer in 1 records"):
+        draw([synthetic.case(n=100, k=100)], tmp_path / "none")
+
+
+def test_drawing_touches_no_global_state_of_matplotlib(synthetic):
+    before = dict(matplotlib.rcParams)
+    figure({"mlp1": select([synthetic.case()], "mlp1")})
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_neither_pyplot_nor_pandas_is_imported_and_selecting_needs_no_matplotlib():
+    code = (
+        "import sys, plots, plots.selection, plots.sources, plots.labels, plots.style\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "import plots.mlp\n"
+        "assert not {'matplotlib.pyplot', 'pandas', 'mpi4py'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

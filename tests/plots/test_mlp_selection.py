@@ -1,0 +1,245 @@
+"""The lines of Figures 2 and 3 are chosen by the paper's rules, in the paper's order."""
+
+import random
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drbench.record import Record
+from plots.selection import LEGEND, Line, SelectionError, factor_text, missing, moved_bytes, select, split_factor
+
+UA = {entry.name: entry.texts for entry in LEGEND if entry.texts}
+
+
+def oracle(records, layer, quantity):
+    """The rules once more, as slowly as they read: every combination is looked up in the whole list."""
+    chosen = {}
+    for name, form in UA.items():
+        best = {}  # (movement, batch) -> (percent, factors)
+        for movement in ("C", "B"):
+            for batch in {record.m for record in records}:
+                for record in records:
+                    texts = [re.fullmatch(r"([a-z0-9:]+?)(?:/c(\d+))?", t) for t in (record.a, record.b, record.c) if t]
+                    factors = tuple(int(text[2] or 1) for text in texts)
+                    if (
+                        record.algorithm == "universal"
+                        and record.status == "ok"
+                        and (record.n == 4 * record.k if layer == "mlp1" else record.k == 4 * record.n)
+                        and tuple(text[1] for text in texts) == form
+                        and (record.get_bytes or 0) + (record.direct_bytes or 0) + (record.put_bytes or 0)
+                        + (record.accumulate_bytes or 0) + (record.replica_bytes or 0) > 0
+                        and (record.stationary, record.m) == (movement, batch)
+                        and factors[0] == factors[1]
+                        and not (layer == "mlp1" and factors[1] != factors[2])
+                    ):  # fmt: skip
+                        percent = getattr(record, quantity)
+                        here = best.get((movement, batch))
+                        if here is None or percent > here[0] or (percent == here[0] and factors < here[1]):
+                            best[movement, batch] = (percent, factors)
+        if not best:
+            continue
+        largest = max(batch for _, batch in best)
+        nothing = (-1.0, ())
+        c_wins = best.get(("C", largest), nothing)[0] >= best.get(("B", largest), nothing)[0]
+        movement = "C" if c_wins else "B"
+        points = [(batch, *best[movement, batch]) for (where, batch) in sorted(best) if where == movement]
+        chosen[f"{name} (S-{movement})"] = [
+            (batch, percent, str(f[0]) if f[0] == f[2] else f"{f[0]}-{f[2]}") for batch, percent, f in points
+        ]
+    return chosen
+
+
+def drawn(lines):
+    return {
+        line.legend: [(point.batch, point.value, point.factor) for point in line.points]
+        for line in lines
+        if line.points and line.stationary
+    }
+
+
+def only(lines, name):
+    return next(line for line in lines if line.name == name)
+
+
+@pytest.mark.parametrize("layer", ["mlp1", "mlp2"])
+@pytest.mark.parametrize("ranks, quantity", [(12, "percent_of_peak"), (4, "percent_of_roof")])
+def test_a_whole_sweep_is_selected_as_the_rules_read(synthetic, layer, ranks, quantity):
+    records = synthetic.sweep(ranks=ranks, quantity=quantity)
+    expected = oracle(records, layer, quantity)
+    assert len(expected) == 6
+    assert drawn(select(records, layer)) == expected
+
+
+@st.composite
+def small_sweeps(draw):
+    def record(form, factors, stationary, m, percent, ok, moved, layer):
+        texts = {x: f if q == 1 else f"{f}/c{q}" for x, f, q in zip("abc", form, factors, strict=True)}
+        sizes = {"m": m, "n": 256, "k": 64} if layer == "mlp1" else {"m": m, "n": 64, "k": 256}
+        ending = {"status": "ok", "best_s": 1.0} if ok else {"status": "failed", "reason": "x"}
+        return Record(
+            **{"mode": "simulated", "algorithm": "universal", "stationary": stationary, "percent_of_peak": percent},
+            **{**texts, **sizes, **ending, "get_bytes": 0, moved: 8},
+        )
+
+    factor = st.sampled_from([1, 1, 2, 3])
+    return draw(
+        st.lists(
+            st.builds(
+                record,
+                st.sampled_from(list(UA.values())[:3]),
+                st.tuples(factor, factor, factor),
+                st.sampled_from("ABC"),
+                st.sampled_from([32, 64, 128]),
+                st.sampled_from([10.0, 20.0, 30.0]),  # few values: ties are common
+                st.sampled_from([True, True, True, False]),
+                st.sampled_from(["get_bytes", "direct_bytes", "accumulate_bytes", "replica_bytes", "collective_bytes"]),
+                st.sampled_from(["mlp1", "mlp2"]),
+            ),
+            max_size=40,
+        )
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_sweeps(), st.sampled_from(["mlp1", "mlp2"]), st.randoms())
+def test_any_set_of_cases_in_any_order_is_selected_as_the_rules_read(records, layer, chance):
+    expected = oracle(records, layer, "percent_of_peak")
+    chance.shuffle(records)
+    lines = select(records, layer)
+    assert drawn(lines) == expected
+    assert [line.name for line in lines] == [entry.name for entry in LEGEND]
+    assert all(bool(line.points) != bool(line.why) for line in lines)
+
+
+def test_a_case_that_moves_no_bytes_is_left_out_however_fast(synthetic):
+    fast = synthetic.case(percent_of_peak=99.0, get_bytes=0, put_bytes=0, accumulate_bytes=0, replica_bytes=0)
+    line = only(select([fast, synthetic.case(percent_of_peak=10.0)], "mlp1"), "UA - Row")
+    assert [point.value for point in line.points] == [10.0]
+    assert only(select([fast], "mlp1"), "UA - Row").why == "moves no bytes"
+
+
+@pytest.mark.parametrize("name", ["get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "replica_bytes"])
+def test_bytes_of_every_one_sided_kind_count_as_moved(synthetic, name):
+    assert moved_bytes(synthetic.case(**{"get_bytes": 0, name: 1})) == 1
+
+
+def test_bytes_that_nobody_counted_are_unknown_not_zero(synthetic):
+    lines = select([synthetic.case(get_bytes=None)], "mlp1")
+    assert only(lines, "UA - Row").why == "bytes not recorded"
+
+
+def test_stationary_a_never_competes(synthetic):
+    records = [synthetic.case(stationary="A", percent_of_peak=99.0), synthetic.case(stationary="B")]
+    assert only(select(records, "mlp1"), "UA - Row").legend == "UA - Row (S-B)"
+    assert only(select(records[:1], "mlp1"), "UA - Row").why == "no Stationary B or C case"
+
+
+def test_the_largest_batch_alone_decides_the_movement(synthetic):
+    values = {("C", 32): 90.0, ("B", 32): 20.0, ("C", 64): 30.0, ("B", 64): 31.0}
+    records = [synthetic.case(stationary=s, m=m, percent_of_peak=value) for (s, m), value in values.items()]
+    line = only(select(records, "mlp1"), "UA - Row")
+    assert (line.legend, [point.value for point in line.points]) == ("UA - Row (S-B)", [20.0, 31.0])
+
+
+def test_a_movement_that_failed_at_the_largest_batch_loses(synthetic):
+    records = [synthetic.case(stationary="C", m=32, percent_of_peak=90.0), synthetic.case(stationary="B", m=64)]
+    assert only(select(records, "mlp1"), "UA - Row").legend == "UA - Row (S-B)"
+
+
+@pytest.mark.parametrize(
+    "a, b, c, layers",
+    [(1, 1, 1, (1, 2)), (2, 2, 2, (1, 2)), (2, 2, 1, (2,)), (1, 1, 2, (2,)), (2, 1, 1, ()), (1, 2, 2, ())],
+)
+def test_mlp1_admits_equal_factors_and_mlp2_also_another_factor_for_c(synthetic, a, b, c, layers):
+    for layer, (n, k) in {1: (256, 64), 2: (64, 256)}.items():
+        record = synthetic.case(n=n, k=k, a=f"row/c{a}", b=f"row/c{b}", c=f"row/c{c}")
+        assert bool(only(select([record], f"mlp{layer}"), "UA - Row").points) == (layer in layers)
+
+
+def test_a_mixed_factor_is_printed_as_ab_dash_c(synthetic):
+    assert factor_text(synthetic.case(a="row/c2", b="row/c2")) == "2-1"
+    assert factor_text(synthetic.case(a="row/c2", b="row/c2", c="row/c2")) == "2"
+    assert split_factor("block:3x2:col/c12") == ("block:3x2:col", 12)
+
+
+@pytest.mark.parametrize(
+    "values", [{"algorithm": "summa"}, {"b": "column"}, {"c": "block:4x3"}, {"k": 65}, {"n": 64}, {"b": None}]
+)
+def test_cases_of_other_algorithms_partitionings_and_problems_are_no_line(synthetic, values):
+    assert not any(line.points for line in select([synthetic.case(**values)], "mlp1"))
+
+
+def test_a_throttled_transport_is_never_drawn(synthetic):
+    line = only(select([synthetic.case(transport="throttled")], "mlp1"), "UA - Row")
+    assert not line.points and line.why == "only throttled transports"
+
+
+def test_the_roof_is_drawn_when_any_case_has_no_peak(synthetic):
+    roof = synthetic.case(percent_of_peak=None, percent_of_roof=80.0)
+    both = synthetic.case(c="row", a="column", percent_of_peak=40.0, percent_of_roof=90.0)
+    lines = select([roof, both, *synthetic.published(64)], "mlp1")
+    assert only(lines, "UA - Row").points[0].value == 80.0
+    assert only(lines, "UA - Outer Prod.").points[0].value == 90.0
+    assert only(lines, "DT - Row").why == "no percent of roof in its records"
+
+
+def test_peers_of_the_same_problem_are_lines_without_factors(synthetic):
+    lines = select([synthetic.case(), *synthetic.published(64)], "mlp1")
+    dtensor = only(lines, "DT - Column")
+    assert dtensor.legend == "DT - Column"
+    assert [(point.batch, point.factor) for point in dtensor.points] == [(m, "") for m in (1024, 2048, 4096, 8192)]
+    assert only(select(synthetic.published(64), "mlp1"), "DT - Row").points
+
+
+def test_peers_of_another_problem_are_left_out_and_said(synthetic):
+    lines = select([synthetic.case(), *synthetic.published(12288)], "mlp1")
+    assert not only(lines, "DT - Row").points
+    assert "not drawn: DT - Row, DT - Column, COSMA-NCCL (no case with k = 64 in float32)" in missing(lines)
+
+
+@pytest.mark.parametrize(
+    "name, value", [("machine", "h100x8"), ("ranks", 8), ("dtype", "float64"), ("mode", "measured"), ("threads", 2)]
+)
+def test_cases_that_one_figure_cannot_compare_are_refused(synthetic, name, value):
+    with pytest.raises(SelectionError, match=f"compares cases of one {name}; got .*{value}"):
+        select([synthetic.case(), synthetic.case(**{name: value})], "mlp1")
+
+
+def test_two_problems_of_one_layer_are_refused(synthetic):
+    with pytest.raises(SelectionError, match="one k; got 128, 64"):
+        select([synthetic.case(), synthetic.case(n=512, k=128)], "mlp1")
+
+
+def test_an_unknown_layer_is_refused():
+    with pytest.raises(SelectionError, match="got 'mlp3'"):
+        select([], "mlp3")
+
+
+def test_what_is_not_drawn_is_said_with_its_reason(synthetic):
+    failed = [
+        synthetic.case(a="column", status="timeout", reason="60 s", best_s=None),
+        synthetic.case(a="column", status="timeout", reason="60 s", best_s=None),
+        synthetic.case(a="column", status="failed", reason="killed", best_s=None),
+    ]
+    lines = select(
+        [synthetic.case(m=64), synthetic.case(m=32), synthetic.case(m=32, b="column", c="column"), *failed], "mlp1"
+    )
+    said = missing(lines)
+    assert "not drawn: UA - Outer Prod. (no case is ok: 2 timeout, 1 failed)" in said
+    assert "UA - Inner Prod. (S-C) has no case at batch 64" in said
+    names = {line.name for line in lines if not line.points}
+    assert all(any(name in text for text in said) for name in names)
+
+
+def test_the_order_of_the_records_changes_nothing(synthetic):
+    records = synthetic.sweep(ranks=4)
+    expected = select(records, "mlp2")
+    random.Random(1).shuffle(records)
+    assert select(records, "mlp2") == expected
+
+
+def test_a_complete_figure_has_nothing_missing(synthetic):
+    assert missing(select(synthetic.sweep(), "mlp1")) == []
+    assert missing([Line("UA - Row", "percent_of_peak", "C")]) == []
