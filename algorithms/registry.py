@@ -31,8 +31,9 @@ class Algorithm:
     about : str
         One line for ``drbench list``: the first line of the program's docstring.
     settle : callable
-        ``settle(problem, **options)`` -> dict: the options as they will be run (``auto`` decided), the same on every
-        rank; raises UnsupportedError if the algorithm does not take the problem.
+        ``settle(problem, in_place=True, **options)`` -> dict: the options as they will be run (``auto`` decided), the
+        same on every rank; ``in_place`` says that every rank reads every tile in place. Raises UsageError for options
+        that make no sense, UnsupportedError if the algorithm does not take the problem.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Algorithm:
         return trace(self.program(problem, rank, **options), problem, rank)
 
 
-def algorithm(name: str, *, settle: Callable[..., dict] = lambda problem, **options: options):
+def algorithm(name: str, *, settle: Callable[..., dict]):
     """Register a program under a name.
 
     Examples

@@ -24,7 +24,7 @@ from drbench.problem import AXES, Problem
 from drbench.steps import Block
 from partitions import part
 
-__all__ = ["Product", "slices", "stationary_matrix"]
+__all__ = ["Product", "free_axis", "result_stays", "slices", "stationary_matrix"]
 
 
 class Product(NamedTuple):
@@ -47,6 +47,31 @@ def stationary_matrix(problem: Problem) -> str:
     """
     sizes = {name: problem.extent(AXES[name][0]) * problem.extent(AXES[name][1]) for name in "CBA"}
     return max(sizes, key=sizes.get)             # max keeps the first of equals
+
+
+def free_axis(stationary: str) -> str:
+    """The axis the stationary matrix does not have: C -> k, B -> m, A -> n."""
+    (free,) = {"m", "n", "k"} - set(AXES[stationary])
+    return free
+
+
+def result_stays(problem: Problem, stationary: str) -> bool:
+    """True if every product of every rank lands in a tile of C of its own, so that no rank accumulates into another's.
+
+    Always with Stationary C; with A (or B) if A (B) and C are divided alike, and by rows (columns) alone.
+
+    Examples
+    --------
+    >>> [result_stays(Problem(8, 8, 8, 4, b=b, c=c), "B") for b, c in [("column", "column"), ("column", "row"), ("block", "block")]]
+    [True, False, False]
+    """
+    if stationary == "C":
+        return True
+    still, c = problem.operand(stationary).partition, problem.c.partition
+    along, across = (0, 1) if stationary == "A" else (1, 0)
+    grids = [(p.grid.rows, p.grid.cols) for p in (still, c)]
+    return (still.replicas == c.replicas and still.tile_shape[along] == c.tile_shape[along]
+            and grids[0][along] == grids[1][along] and grids[0][across] == grids[1][across] == 1)
 
 
 def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = None) -> Iterator[list[Product]]:
@@ -75,7 +100,7 @@ def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = Non
     whose operands are all at hand are then spread evenly between those that need transfers, to be computed meanwhile.
     """
     p, q = AXES[stationary]
-    (free,) = {"m", "n", "k"} - {p, q}
+    free = free_axis(stationary)
     still = problem.operand(stationary)
     x, y = (operand for operand in problem.operands if operand is not still)
     if p not in x.axes:

@@ -7,27 +7,36 @@ from typing import Iterator
 from drbench.errors import UsageError
 from drbench.problem import Problem
 from drbench.replicas import broadcast_replica, reduce_replicas
-from drbench.steps import Accumulate, Fence, Gemm, Get, Step, Zero
+from drbench.steps import Accumulate, Fence, Gemm, Get, Step
 
 from .registry import algorithm
-from .slicing import slices, stationary_matrix
+from .slicing import Product, free_axis, result_stays, slices, stationary_matrix
 
 __all__ = ["program"]
 
 
-def settle(problem: Problem, *, stationary: str = "auto", chunk: int | None = None, replicate_result: bool = False) -> dict:
-    """Decide ``auto``: the largest matrix stays; check the options."""
+#: A transferred range of the free axis is cut into this many pieces, none shorter than the second number of elements:
+#: transfers then overlap with products, at a few percent of the products' speed.
+_PIECES, _SHORTEST = 16, 256
+
+
+def settle(problem: Problem, in_place: bool = True, *, stationary: str = "auto", chunk: int | str | None = "auto",
+           replicate_result: bool = False) -> dict:
+    """Decide ``auto``: the largest matrix stays; free ranges are cut only where tiles are not read in place."""
     if stationary not in ("A", "B", "C", "auto"):
         raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
-    if chunk is not None and chunk < 1:
+    if isinstance(chunk, int) and chunk < 1:
         raise UsageError(f"chunk must be at least 1 element, got {chunk}.")
     if stationary == "auto":
         stationary = stationary_matrix(problem)
+    if chunk == "auto":
+        share = problem.extent(free_axis(stationary)) // problem.operand(stationary).partition.replicas
+        chunk = None if in_place else max(_SHORTEST, -(-share // _PIECES))
     return {"stationary": stationary, "chunk": chunk, "replicate_result": replicate_result}
 
 
 @algorithm("universal", settle=settle)
-def program(problem: Problem, rank: int, *, stationary: str = "auto", chunk: int | None = None,
+def program(problem: Problem, rank: int, *, stationary: str = "auto", chunk: int | str | None = "auto",
             replicate_result: bool = False) -> Iterator[Step]:
     """One-sided, for any partitioning and replication of A, B and C (Slicing Is All You Need).
 
@@ -40,29 +49,48 @@ def program(problem: Problem, rank: int, *, stationary: str = "auto", chunk: int
     replicate_result : bool
         Give the finished C to every replica of it, not only to replica 0.
     """
-    stationary = settle(problem, stationary=stationary, chunk=chunk)["stationary"]
-    c = problem.c
-    if stationary != "C":
-        for tile in c.own_tiles(rank):
-            yield Zero(tile)
-        yield Fence()                                       # every tile is ready for everyone's accumulates
-
-    for group in slices(problem, rank, stationary, chunk):
-        held: dict = {}                                     # a block several products of the group use is fetched once
-        for product in group:
-            a = held.get(product.a) or (yield Get(product.a))
-            b = held.get(product.b) or (yield Get(product.b))
-            if len(group) > 1:
-                held[product.a], held[product.b] = a, b
-            if stationary == "C":
-                yield Gemm(a, b, into=product.c)            # C[m, n] += A[m, k] · B[k, n], in place
+    settled = settle(problem, stationary=stationary, chunk=chunk)
+    stationary, c = settled["stationary"], problem.c
+    groups = slices(problem, rank, stationary, settled["chunk"])
+    if result_stays(problem, stationary):
+        for group in groups:
+            yield from _into_own_tile(group)                # C[m, n] += A[m, k] · B[k, n], in place
+    else:
+        others = []
+        for group in groups:                                # first what stays here: nobody accumulates yet, so these
+            if all(product.c.owner == rank for product in group):      # products go straight into the tile they start
+                yield from _into_own_tile(group)
             else:
-                partial = yield Gemm(a, b, into=None if product.first else partial)
-                if product.last:
-                    yield Accumulate(partial, product.c)    # the sum over k goes to the owner of C[m, n] once
+                others.append(group)
+        yield Fence()                                       # every tile is ready for everyone's accumulates
+        for group in others:
+            yield from _to_owner(group)
 
-    if stationary != "C" or c.partition.replicas > 1:
+    if c.partition.replicas > 1 or not result_stays(problem, stationary):
         yield Fence()                                       # the partial results are complete
     yield from reduce_replicas(c, rank)                     # replica 0 += the others
     if replicate_result:
         yield from broadcast_replica(c, rank)
+
+
+def _into_own_tile(group: list[Product]) -> Iterator[Step]:
+    """Products whose C is this rank's own tile, written in place; a block several of them use is fetched once."""
+    held: dict = {}
+    for product in group:
+        a = held.get(product.a) or (yield Get(product.a))
+        b = held.get(product.b) or (yield Get(product.b))
+        if len(group) > 1:
+            held[product.a], held[product.b] = a, b
+        yield Gemm(a, b, into=product.c)
+
+
+def _to_owner(group: list[Product]) -> Iterator[Step]:
+    """Products for other ranks' tiles: the sum over the pieces of k goes to the owner of C[m, n] once."""
+    held: dict = {}
+    for product in group:
+        a = held.get(product.a) or (yield Get(product.a))
+        b = held.get(product.b) or (yield Get(product.b))
+        held[product.a], held[product.b] = a, b
+        partial = yield Gemm(a, b, into=None if product.first else partial)
+        if product.last:
+            yield Accumulate(partial, product.c)

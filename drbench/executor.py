@@ -16,15 +16,13 @@ from mpi4py import MPI
 from .blas import Blas, load_blas
 from .memory import plan_arena
 from .schedule import Scheduler, Windows
-from .steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from .throttle import Throttle
 from .timing import Clock
 from .trace import Trace
-from .transports import Throttle
 
-__all__ = ["Executor", "COUNTERS", "PROGRESS"]
+__all__ = ["Executor", "PROGRESS"]
 
-#: Byte counters of a run. ``get_bytes`` was copied, ``direct_bytes`` read in place.
-COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 #: Who drives MPI while this rank computes: the Gemm split along k with polls between, a thread, or nobody.
 PROGRESS = ("poll", "thread", "none")
 

@@ -112,7 +112,7 @@ class Problem:
             try:
                 bound = text if isinstance(text, Partition) else partition(text, shape, self.nprocs, role=name)
             except LayoutError as error:
-                raise UsageError(f"--{name.lower()} {text}: {error}") from None
+                raise UsageError(f"--{name.lower()}: {error}") from None
             object.__setattr__(self, name.lower(), Operand(name, bound))
 
     def operand(self, name: str) -> Operand:

@@ -25,7 +25,11 @@ from __future__ import annotations
 
 from typing import Union
 
-__all__ = ["Block", "Step", "Get", "ReplicaGet", "Put", "Accumulate", "Gemm", "Add", "Copy", "Zero", "Fence", "Token"]
+__all__ = ["Block", "Step", "Get", "ReplicaGet", "Put", "Accumulate", "Gemm", "Add", "Copy", "Zero", "Fence", "Token",
+           "COUNTERS"]
+
+#: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in place.
+COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 
 
 class Block:

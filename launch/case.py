@@ -6,7 +6,6 @@ import gc
 import os
 import resource
 import statistics
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 import threadpoolctl
@@ -15,7 +14,7 @@ from mpi4py import MPI
 from algorithms import get_algorithm
 from drbench.blas import load_blas
 from drbench.errors import DrbenchError, UsageError
-from drbench.executor import COUNTERS, PROGRESS, Executor
+from drbench.executor import PROGRESS, Executor
 from drbench.fill import Fill
 from drbench.matrix import DistributedMatrix
 from drbench.memory import plan_arena
@@ -23,46 +22,18 @@ from drbench.problem import Problem
 from drbench.record import Record
 from drbench.roof import Roof, timed
 from drbench.schedule import Windows
+from drbench.steps import COUNTERS
 from drbench.timing import PHASES, Clock
 from drbench.transports import RangeLocks, Throttle, Topology, parse_transport
 from drbench.verify import verify
 
+from .case_fields import Case
 from .memory import Need, check_memory
 
 __all__ = ["Case", "run_case"]
 
 #: Repeats of the roof a ratio needs at least.
 _PAIRS = 5
-
-
-@dataclass(frozen=True)
-class Case:
-    """What to run. Field names are those of the command line and of :class:`drbench.record.Record`."""
-
-    m: int
-    n: int
-    k: int
-    a: str = "block"
-    b: str = "block"
-    c: str = "block"
-    algorithm: str = "universal"
-    stationary: str = "auto"
-    options: dict = field(default_factory=dict)
-    preset: str | None = None
-    dtype: str = "float32"
-    fill: str = "integer"
-    seed: int = 0
-    transport: str = "auto"
-    get: str = "view"
-    prefetch: int = 1
-    progress: str = "poll"
-    threads: int | None = None
-    iters: int = 10
-    warmup: int = 1
-    check: bool = True
-    roof: bool = False
-    replicate_result: bool = False
-    pool: int | None = None
 
 
 def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
@@ -86,7 +57,7 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
 def _keys(case: Case, comm: MPI.Comm) -> dict:
     """The key fields of the record, as far as they are known before the run."""
     names = ("algorithm", "stationary", "m", "n", "k", "dtype", "fill", "a", "b", "c", "preset", "transport", "get",
-             "progress", "prefetch", "iters", "warmup", "seed", "replicate_result")
+             "progress", "prefetch", "iters", "warmup", "seed", "replicate_result", "machine")
     keys = {name: getattr(case, name) for name in names}
     return keys | {"mode": "measured", "ranks": comm.size, "timestamp": _now(comm), "mpi": _mpi_version()}
 
@@ -101,8 +72,6 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
     problem = Problem(case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype)
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     algorithm = get_algorithm(case.algorithm)
-    settled = algorithm.settle(problem, stationary=case.stationary, replicate_result=case.replicate_result, **case.options)
-    keys["stationary"] = settled["stationary"]
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
     with Topology(comm) as topology:
@@ -110,6 +79,9 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
         threadpoolctl.threadpool_limits(threads)
         blas = load_blas()
         keys.update(threads=threads, nodes=topology.nodes, blas=blas.info.library, blas_kernel=blas.info.kernel)
+        settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1,
+                                   stationary=case.stationary, replicate_result=case.replicate_result, **case.options)
+        keys["stationary"] = settled.get("stationary")
         start = plan_clock.now()
         trace = algorithm.trace(problem, comm.rank, **settled)
         plan_s = comm.allreduce(plan_clock.now() - start, MPI.MAX)

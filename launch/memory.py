@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
 from mpi4py import MPI
 
 from drbench.errors import OutOfMemory
@@ -15,9 +11,10 @@ from drbench.problem import Problem
 from drbench.roof import roof_sizes
 from drbench.transports import Topology
 
-__all__ = ["Need", "check_memory", "format_bytes", "shared_memory_free", "available_memory"]
+from .memory_places import SHARED_MEMORY, available_memory, shared_memory_free
+from .units import format_bytes
 
-_SHARED_MEMORY = "/dev/shm"
+__all__ = ["Need", "check_memory"]
 
 
 @dataclass(frozen=True)
@@ -37,24 +34,6 @@ class Need:
     @property
     def total(self) -> int:
         return self.tiles + self.arena + self.roof
-
-
-def shared_memory_free() -> int | None:
-    """Bytes free under /dev/shm, where windows of one node live; None where there is no such place."""
-    return shutil.disk_usage(_SHARED_MEMORY).free if os.path.isdir(_SHARED_MEMORY) else None
-
-
-def available_memory() -> int:
-    """Bytes this node can still give: what the kernel says, or what is left of the control group's limit."""
-    available = psutil.virtual_memory().available
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    try:
-        text = limit.read_text().strip()
-        if text != "max":
-            available = min(available, int(text) - int(used.read_text()))
-    except (OSError, ValueError):
-        pass                                     # no control group with a limit
-    return available
 
 
 def check_memory(topology: Topology, need: Need, pool_limit: int | None = None) -> None:
@@ -77,8 +56,8 @@ def check_memory(topology: Topology, need: Need, pool_limit: int | None = None) 
         shared = shared_memory_free() if node.size > 1 else None
         if shared is not None and tiles > shared:
             problems.append(f"the tiles of the {node.size} ranks on {MPI.Get_processor_name()} need {format_bytes(tiles)} of "
-                            f"shared memory, {_SHARED_MEMORY} has {format_bytes(shared)} free: {format_bytes(tiles - shared)} "
-                            f"are missing. Enlarge {_SHARED_MEMORY}, or use more nodes or smaller matrices.")
+                            f"shared memory, {SHARED_MEMORY} has {format_bytes(shared)} free: {format_bytes(tiles - shared)} "
+                            f"are missing. Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices.")
         available = available_memory()
         if total > available:
             problems.append(f"the {node.size} ranks on {MPI.Get_processor_name()} need {format_bytes(total)} of memory, "
@@ -88,17 +67,3 @@ def check_memory(topology: Topology, need: Need, pool_limit: int | None = None) 
     if found:
         raise OutOfMemory(found[0])
 
-
-def format_bytes(count: int) -> str:
-    """Bytes in binary units.
-
-    Examples
-    --------
-    >>> format_bytes(0), format_bytes(1536), format_bytes(5 * 2**30)
-    ('0 B', '1.5 KiB', '5 GiB')
-    """
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            return f"{value:.4g} {unit}"
-        value /= 1024

@@ -1,7 +1,7 @@
 """How bytes move between ranks: windows of shared memory, RMA, locks, and a throttle for experiments."""
 
+from ..throttle import Throttle, TransportChoice, parse_transport
 from .locks import RangeLocks
-from .throttled import Throttle, TransportChoice, parse_transport
 from .topology import Topology
 from .window import Window
 

@@ -31,6 +31,8 @@ class Window:
         Own storage.
     peers : list of ndarray or None
         For each rank its storage if this rank can load and store it, else None.
+    allocation : str
+        How the memory was allocated, for reports.
 
     Notes
     -----
@@ -51,9 +53,11 @@ class Window:
         info.Set("accumulate_ordering", "none")           # sums may be applied in any order
         info.Set("same_disp_unit", "true")
         self.win = MPI.Win.Allocate(nbytes, itemsize, info, comm)
+        self.allocation = "MPI_Win_allocate"
         segments = self._query(self.win, range(comm.size))
         if segments is None:                              # Open MPI does not share allocated windows
             self.win.Free()
+            self.allocation = "MPI_Win_allocate_shared under MPI_Win_create"
             self._shared = MPI.Win.Allocate_shared(nbytes, itemsize, comm=topology.node)
             on_node = [r for r in range(comm.size) if topology.node_of[r] == topology.node_of[comm.rank]]
             segments = dict(zip(on_node, self._query(self._shared, range(topology.node.size)).values()))

@@ -1,0 +1,28 @@
+"""``python -m drbench`` and the console script ``drbench``: a shim into :mod:`launch.cli`."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+_PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
+
+
+def checkouts() -> dict[str, Path | None]:
+    """Where each of the five packages would be imported from."""
+    specs = {name: importlib.util.find_spec(name) for name in _PACKAGES}
+    return {name: Path(spec.origin).resolve().parent.parent if spec and spec.origin else None for name, spec in specs.items()}
+
+
+def main() -> None:
+    """Run the command line; refuse if the packages come from different checkouts."""
+    places = checkouts()
+    if len(set(places.values())) != 1:
+        where = ", ".join(f"{name} from {place or 'nowhere'}" for name, place in places.items())
+        sys.stderr.write(f"drbench: its packages come from different places: {where}. Install one checkout, or leave PYTHONPATH alone.\n")
+        sys.exit(3)
+    from launch.cli import main as run
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The explainer: what a traced program moves, computes and holds, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from partitions import Partition
+
+from .memory import plan_arena
+from .schedule import Windows
+from .steps import COUNTERS, Gemm
+from .trace import Trace
+
+__all__ = ["Traffic", "traffic", "memory_bytes", "picture", "listing"]
+
+
+@dataclass
+class Traffic:
+    """Bytes a rank's program moves between ranks.
+
+    Attributes
+    ----------
+    counters : dict of str to int
+        By kind, with the names of the records. ``direct_bytes`` is 0: whether a Get is copied or read in place is
+        the transport's business, and the plan counts it as ``get_bytes``.
+    by_peer : dict of int to dict of str to int
+        The same by the other rank.
+    """
+
+    counters: dict = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    by_peer: dict = field(default_factory=dict)
+
+
+def traffic(trace: Trace) -> Traffic:
+    """Count the bytes of a trace; a block counts once per step if another rank owns it.
+
+    Examples
+    --------
+    Each of two ranks reads the other's half of A, 8·4 elements of 4 bytes:
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.problem import Problem
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
+    {1: {'get_bytes': 128}}
+    """
+    out, itemsize, rank = Traffic(), trace.problem.itemsize, trace.rank
+    for step in trace.steps:
+        if step.counter is not None and step.block.owner != rank:
+            nbytes = step.block.size * itemsize
+            out.counters[step.counter] += nbytes
+            peer = out.by_peer.setdefault(step.block.owner, {})
+            peer[step.counter] = peer.get(step.counter, 0) + nbytes
+    return out
+
+
+def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
+    """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the pool if none is."""
+    problem, windows = trace.problem, Windows(trace, prefetch)
+    item = problem.itemsize
+    out = {op.name: op.partition.local_size(trace.rank) * item for op in problem.operands}
+    out["pool"] = plan_arena(windows, item).size * item
+    out["pool_direct"] = plan_arena(windows, item, views=lambda owner: True).size * item
+    return out
+
+
+def picture(partition: Partition, height: int = 12, width: int = 24) -> list[list[int]]:
+    """Owners in replica 0, sampled on a raster of at most height × width points.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> picture(partition("block", (8, 8), 4), 2, 4)
+    [[0, 0, 1, 1], [2, 2, 3, 3]]
+    """
+    rows, cols = partition.shape
+    height, width = min(height, rows), min(width, cols)
+    points = [(2 * y + 1) * rows // (2 * height) for y in range(height)]
+    across = [(2 * x + 1) * cols // (2 * width) for x in range(width)]
+    return [[partition.owner(partition.tile_index(row, col)) for col in across] for row in points]
+
+
+def listing(trace: Trace, limit: int | None = None) -> list[str]:
+    """The program as text, one step a line, at most ``limit`` lines and a line for the rest."""
+    steps = trace.steps if limit is None else trace.steps[:limit]
+    width = len(str(max(0, len(trace.steps) - 1)))
+    lines = []
+    for step in steps:
+        note = ""
+        if trace.is_remote(step):
+            note = f"    # {step.block.size * trace.problem.itemsize} bytes, rank {step.block.owner}"
+        elif type(step) is Gemm:
+            note = f"    # {step.flops} FLOPs"
+        lines.append(f"{step.index:>{width}}  {step!r}{note}")
+    if len(steps) < len(trace.steps):
+        lines.append(f"... {len(trace.steps) - len(steps)} more steps")
+    return lines

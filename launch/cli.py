@@ -1,0 +1,225 @@
+"""The command line. Options are read here; the work is done by the modules this one calls."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+
+from drbench import __version__
+from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UsageError, exit_code_of
+from partitions import LayoutError, preset as preset_texts
+
+from .mpi import launched, run_ranks
+from .params import BYTES, CHUNK, RANK, SIZE, TRANSPORT
+
+__all__ = ["main", "cli"]
+
+_INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit code (0 ok, 1 wrong, 2 usage, 3 unsupported, 4 timeout, 5 failed, 6 out of memory).
+
+    Under a launcher every rank comes here. Errors that all ranks find alike are said once, by rank 0; an exception on
+    one rank alone ends all ranks.
+    """
+    try:
+        code = cli.main(args=arguments, prog_name="drbench", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        return _say(_one_line(error), EXIT_CODES["usage"])
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _abort(_INTERRUPTED)
+        return _say("interrupted", _INTERRUPTED)
+    except LayoutError as error:
+        return _say(str(error), EXIT_CODES["usage"])
+    except DrbenchError as error:
+        return _say(str(error), error.exit_code)
+    except Exception as error:                   # a bug, or a rank that broke: show it, and take the other ranks along
+        sys.stdout.flush()
+        traceback.print_exc()
+        sys.stderr.flush()
+        code = exit_code_of(error)
+        _abort(code)
+        return code
+
+
+def _one_line(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    if context is not None and isinstance(error, click.UsageError):
+        return f"{text} See {context.command_path} --help."
+    return text
+
+
+def _say(message: str, code: int) -> int:
+    """One line on standard error, from the first rank only."""
+    here = launched()
+    if here is None or here.rank == 0:
+        sys.stderr.write(f"drbench: {' '.join(message.split())}\n")
+    return code
+
+
+def _abort(code: int) -> None:
+    """End all ranks if this process is one of several; does nothing otherwise."""
+    module = sys.modules.get("mpi4py.MPI")
+    if module is not None and module.Is_initialized() and not module.Is_finalized() and module.COMM_WORLD.size > 1:
+        module.COMM_WORLD.Abort(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="drbench")
+def cli():
+    """Run, predict and explain distributed dense matrix multiplication C = A·B.
+
+    C is m×n, A is m×k, B is k×n, each with any partitioning and replication:
+
+    \b
+      row, column, block      one tile a rank (block: near-square process grid)
+      block:3x2, block:3x2:col   the same on a given grid, row- or column-major
+      tiles:128x96@2x3        tiles of 128x96 dealt cyclically on a 2x3 grid
+      traditional             tiles of A, B and C aligned on one grid
+      .../cN                  N replicas, as in row/c2
+      S(0), S(1), R, "S(0),S(1)"   DTensor placements
+
+    Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, 5 failed, 6 out of memory.
+    """
+
+
+def _problem_options(command):
+    """The options that define C = A·B and the algorithm, shared by run and plan."""
+    for option in reversed([
+        click.option("-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."),
+        click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
+        click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B."),
+        click.option("--a", "a", default=None, metavar="PARTITION", help="Partition of A. [default: block]"),
+        click.option("--b", "b", default=None, metavar="PARTITION", help="Partition of B. [default: block]"),
+        click.option("--c", "c", default=None, metavar="PARTITION", help="Partition of C. [default: block]"),
+        click.option("--preset", default=None, metavar="NAME", help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it."),
+        click.option("--algorithm", default="universal", show_default=True, help="Algorithm, see drbench list."),
+        click.option("--stationary", type=click.Choice(["auto", "A", "B", "C"]), default="auto", show_default=True,
+                     help="The matrix whose tiles do not move; auto takes the largest (on a tie C, then B)."),
+        click.option("--chunk", type=CHUNK, default="auto", show_default=True,
+                     help="Longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
+                          "faster. auto: as long as tiles allow where tiles are read in place, 1/16 of the range elsewhere; none: never cut."),
+        click.option("--replicate-result", is_flag=True, help="Give the finished C to all its replicas (timed), not only to replica 0."),
+        click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
+        click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
+                     help="Look-ahead in products that need communication; 0 overlaps nothing."),
+    ]):
+        command = option(command)
+    return command
+
+
+def _partitions(values: dict, ranks: int) -> dict:
+    """Text forms of A, B and C: the preset's where not given."""
+    named = dict(zip("abc", preset_texts(values["preset"], ranks))) if values["preset"] else dict.fromkeys("abc", "block")
+    return {name: values[name] or named[name] for name in "abc"}
+
+
+@cli.command()
+@_problem_options
+@click.option("-p", "--ranks", type=click.IntRange(1), default=None,
+              help="Start this many ranks with mpiexec; under mpirun, or without -p, the command runs as it is.")
+@click.option("--iters", type=click.IntRange(1), default=10, show_default=True, help="Timed repeats.")
+@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Repeats before the clock starts.")
+@click.option("--fill", type=click.Choice(["integer", "uniform"]), default="integer", show_default=True,
+              help="integer: every sum is exact, C is checked without tolerance; uniform: checked against an elementwise bound.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the matrix elements.")
+@click.option("--get", type=click.Choice(["view", "copy"]), default="view", show_default=True,
+              help="view: read tiles of ranks on this node in place; copy: copy them first.")
+@click.option("--transport", type=TRANSPORT, default="auto", show_default=True,
+              help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: RMA even on a node; "
+                   "throttled:GBps,us: in place, each transfer completing by a timer (for experiments).")
+@click.option("--progress", type=click.Choice(["poll", "thread", "none"]), default="poll", show_default=True,
+              help="Who drives RMA while a rank computes: polls between pieces of a product, a thread, or nobody.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
+@click.option("--pool", type=BYTES, default=None, metavar="BYTES", help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]")
+@click.option("--check/--no-check", default=True, show_default=True, help="Verify C after the repeats.")
+@click.option("--roof", is_flag=True, help="Measure the same work without communication between the repeats, and the ratio to it.")
+@click.option("--csv", "csv_path", type=click.Path(dir_okay=False), default=None, help="Append the record to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object instead of a table.")
+@click.option("--machine", default="here", show_default=True, help="Name of the machine in the record.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=None, help="With -p: kill the ranks after this many seconds (exit 4).")
+def run(ranks, csv_path, as_json, timeout, **values):
+    """Run one multiplication on MPI ranks, verify and time it.
+
+    \b
+      drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C --roof
+      mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
+    """
+    if ranks is not None and launched() is None:
+        _partitions_fit(values, ranks)
+        arguments = sys.argv[1:]
+        return run_ranks(ranks, arguments, timeout)
+    from .run import run_here
+    return run_here(values, _partitions, csv_path, as_json)
+
+
+def _partitions_fit(values: dict, ranks: int) -> None:
+    """Refuse a layout that does not fit before any rank is started."""
+    from drbench.problem import Problem
+    Problem(values["m"], values["n"], values["k"], ranks, **_partitions(values, ranks), dtype=values["dtype"])
+
+
+@cli.command()
+@_problem_options
+@click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
+@click.option("--rank", "rank", type=RANK, default=0, show_default=True, help="Whose program to show; all: the sums over all ranks.")
+@click.option("--limit", type=click.IntRange(0), default=40, show_default=True, help="Steps of the program to list.")
+@click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
+def plan(ranks, rank, limit, as_json, **values):
+    """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs, memory, a drawing.
+
+    \b
+      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank 3
+    """
+    from drbench.problem import Problem
+
+    from .plan import show_plan
+    problem = Problem(values["m"], values["n"], values["k"], ranks, **_partitions(values, ranks), dtype=values["dtype"])
+    options = {name: values[name] for name in ("stationary", "replicate_result", "chunk")}
+    show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit)
+
+
+@cli.command("list")
+def list_():
+    """List algorithms, partitions, presets, transports and machines."""
+    from .listing import show_listing
+    show_listing()
+
+
+@cli.command()
+@click.option("-p", "--ranks", type=click.IntRange(1), default=2, show_default=True, help="Ranks of the MPI self-test.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+def doctor(ranks, as_json):
+    """Report what this machine offers (MPI, RMA, BLAS, cores, memory, GPUs) and what to change."""
+    from .doctor import show_findings
+    return show_findings(ranks, as_json)
+
+
+@cli.command()
+@click.option("-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks.")
+@click.option("--scale", type=click.IntRange(1), default=16, show_default=True, help="Divide the paper's hidden size 12288 and batch sizes by this.")
+@click.option("--layer", type=click.Choice(["both", "mlp1", "mlp2"]), default="both", show_default=True, help="Which layer.")
+@click.option("--iters", type=click.IntRange(1), default=5, show_default=True, help="Timed repeats of each case.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores // ranks]")
+@click.option("--out", type=click.Path(file_okay=False), default="results/measured/here", show_default=True, help="Folder of the CSV file and the figures.")
+@click.option("--machine", default="here", show_default=True, help="Name of the machine in the records and figures.")
+def mlp(ranks, scale, layer, iters, threads, out, machine):
+    """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both figures."""
+    from .mlp import run_mlp
+    return run_mlp(ranks, scale, layer, iters, threads, out, machine)
+
+
+@cli.command("cases", hidden=True)
+@click.argument("cases_path", type=click.Path(exists=True, dir_okay=False))
+@click.option("--csv", "csv_path", type=click.Path(dir_okay=False), required=True, help="Append each record to this file.")
+def cases(cases_path, csv_path):
+    """Run the cases of a JSON file in turn, on the ranks this is started on."""
+    from .run import run_cases
+    return run_cases(cases_path, csv_path)

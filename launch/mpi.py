@@ -1,0 +1,126 @@
+"""Starting ranks, and knowing how this process was started. Never imports mpi4py.MPI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from drbench.errors import CaseTimeout, MissingError
+
+__all__ = ["Launched", "launched", "find_mpiexec", "mpiexec_command", "run_ranks", "mismatch_message"]
+
+#: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
+_VARIABLES = [
+    ("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"), ("PALS_SIZE", "PALS_RANKID"),
+]
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a launcher told this process through its environment."""
+
+    size: int
+    rank: int
+    variable: str
+
+
+def launched(environ=os.environ) -> Launched | None:
+    """How many ranks the launcher started and which one this is; None outside any launcher.
+
+    Examples
+    --------
+    >>> launched({"PMI_SIZE": "4", "PMI_RANK": "2"})
+    Launched(size=4, rank=2, variable='PMI_SIZE')
+    >>> launched({}) is None
+    True
+    """
+    for size, rank in _VARIABLES:
+        if environ.get(size, "").isdigit() and environ.get(rank, "").isdigit():
+            return Launched(int(environ[size]), int(environ[rank]), size)
+    step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
+    if step.isdigit() and int(step) < 0xFFFFFFF0 and "SLURM_PROCID" in environ:      # a step of srun, not the batch script
+        size = environ.get("SLURM_STEP_NUM_TASKS", environ.get("SLURM_NTASKS", "1"))
+        return Launched(int(size), int(environ["SLURM_PROCID"]), "SLURM_STEP_NUM_TASKS")
+    return None
+
+
+def find_mpiexec() -> str:
+    """The mpiexec that belongs to this Python's MPI: the one installed beside it, else the one on PATH.
+
+    Raises
+    ------
+    MissingError
+    """
+    if not os.environ.get("MPI4PY_LIBMPI"):                # a chosen library has its launcher on PATH
+        beside = Path(sys.executable).parent / "mpiexec"
+        if beside.exists():
+            return str(beside)
+    for name in ("mpiexec", "mpirun"):
+        found = shutil.which(name)
+        if found:
+            return found
+    raise MissingError("no mpiexec beside this Python nor on PATH. Install one with: pip install 'drbench[mpich]', or load "
+                       "your system's MPI.")
+
+
+def mpiexec_command(ranks: int, mpiexec: str | None = None) -> list[str]:
+    """The launcher with its arguments, up to the program."""
+    mpiexec = mpiexec or find_mpiexec()
+    command = [mpiexec, "-n", str(ranks)]
+    if _is_open_mpi(mpiexec):
+        command += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
+    return command
+
+
+def _is_open_mpi(mpiexec: str) -> bool:
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    return any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE"))
+
+
+def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, environ=None) -> int:
+    """Run ``python -m drbench arguments`` on that many ranks; the exit code they agreed on.
+
+    Raises
+    ------
+    CaseTimeout
+        If the ranks did not end within ``timeout`` seconds; they have been killed.
+    """
+    command = [*mpiexec_command(ranks), sys.executable, "-m", "drbench", *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True)
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        stop(process)
+        raise CaseTimeout(f"the {ranks} ranks did not end within {timeout:g} s and were killed. Use a larger --timeout, or a "
+                          "smaller problem.") from None
+    except BaseException:
+        stop(process)
+        raise
+
+
+def stop(process: subprocess.Popen) -> None:
+    """End a launcher and everything it started: asked first, then killed."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            try:
+                process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def mismatch_message(found: Launched, library: str) -> str:
+    """What to say when a launcher started several ranks and each of them sees only itself."""
+    try:
+        fitting = f"Start with {find_mpiexec()}, or point MPI4PY_LIBMPI at your launcher's libmpi."
+    except MissingError:
+        fitting = "Point MPI4PY_LIBMPI at your launcher's libmpi."
+    return (f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI library here ({library}) sees "
+            f"only 1: launcher and library belong to different MPIs. {fitting}")

@@ -1,0 +1,89 @@
+"""The worker: what every rank does for ``drbench run``, and for a list of cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import mpi4py
+
+mpi4py.rc.thread_level = "serialized"            # the progress thread and the main thread take turns
+
+from mpi4py import MPI  # noqa: E402
+
+from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UsageError  # noqa: E402
+from drbench.record import Record, RecordError, append_csv, read_csv  # noqa: E402
+
+from .case import Case, run_case  # noqa: E402
+from .mpi import launched, mismatch_message  # noqa: E402
+
+__all__ = ["run_here", "run_cases"]
+
+
+def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -> int:
+    """Run one case on the ranks this process belongs to; the exit code, the same on every rank."""
+    comm = _world()
+    chunk = values.pop("chunk")
+    case = Case(**values | partitions_of(values, comm.size), options={"chunk": chunk})
+    _agree(comm, lambda: csv_path and _check_csv(csv_path))
+    record = run_case(case, comm)
+    _agree(comm, lambda: csv_path and append_csv(csv_path, record))
+    if comm.rank == 0:
+        if as_json:
+            print(json.dumps(record.to_json_dict()), flush=True)
+        else:
+            from .show import show_record
+            show_record(record)
+    return EXIT_CODES[record.status]
+
+
+def run_cases(cases_path: str, csv_path: str) -> int:
+    """Run the cases of a JSON file (a list of :class:`Case` fields) in turn; each record is on disk before the next case.
+
+    Rank 0 prints a line of JSON per case: its index, status, and rate. A case that makes no sense is a failed record.
+    """
+    comm = _world()
+    text = comm.bcast(open(cases_path).read() if comm.rank == 0 else None)
+    for index, fields in enumerate(json.loads(text)):
+        case = Case(**fields)
+        try:
+            record = run_case(case, comm)
+        except UsageError as error:
+            record = Record(mode="measured", status="failed", reason=str(error), ranks=comm.size, m=case.m, n=case.n, k=case.k,
+                            a=case.a, b=case.b, c=case.c, stationary=case.stationary, algorithm=case.algorithm, machine=case.machine)
+        _agree(comm, lambda: append_csv(csv_path, record))
+        if comm.rank == 0:
+            print(json.dumps({"case": index, "status": record.status, "reason": record.reason, "gflops": record.gflops,
+                              "percent_of_roof": record.percent_of_roof}), flush=True)
+    return 0
+
+
+def _world() -> MPI.Comm:
+    """All ranks, unless launcher and library belong to different MPIs."""
+    comm, here = MPI.COMM_WORLD, launched()
+    if here is not None and here.size > 1 and comm.size == 1:
+        raise MissingError(mismatch_message(here, MPI.Get_library_version().split("\n")[0].split(",")[0].strip()))
+    return comm
+
+
+def _agree(comm: MPI.Comm, action) -> None:
+    """Do something on rank 0; if it fails there every rank raises the same error."""
+    message = None
+    if comm.rank == 0:
+        try:
+            action()
+        except (OSError, RecordError) as error:
+            message = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
+    message = comm.bcast(message)
+    if message is not None:
+        raise UsageError(f"--csv: {message}")
+
+
+def _check_csv(path: str) -> None:
+    """The file can be appended to, and holds records if it holds anything."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"no folder {folder}; make it first")
+    if os.path.exists(path) and os.path.getsize(path):
+        read_csv(path)

@@ -1,0 +1,82 @@
+"""What the command line prints: tables, the drawing of partitions, bytes and seconds in readable units."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drbench.explain import picture
+from drbench.problem import Problem
+from drbench.record import Record
+
+from .units import format_bytes, seconds
+
+__all__ = ["console", "show_record", "drawing"]
+
+_COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def console() -> Console:
+    """Standard output; wide enough for tables when it is not a terminal."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=140)
+
+
+def show_record(record: Record) -> None:
+    """The short table ``drbench run`` ends with."""
+    out = console()
+    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    add = lambda name, value: table.add_row(name, str(value))  # noqa: E731
+    add("problem", f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, {record.dtype}, {record.fill} fill")
+    add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
+    kind = f"{record.algorithm}, Stationary {record.stationary}" if record.stationary else record.algorithm
+    add("algorithm", f"{kind}, prefetch {record.prefetch}")
+    add("ranks", f"{record.ranks} x {record.threads} threads on {record.nodes} node(s), transport {record.transport}")
+    if record.best_s is not None:
+        add("time", f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of {record.iters}")
+        add("rate", f"{record.gflops:.4g} GFLOP/s")
+        if record.percent_of_roof is not None:
+            add("roof", f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without communication "
+                        f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)")
+        add("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(getattr(record, name))}" for name in (
+            "get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
+            if getattr(record, name)) or "nothing")
+        add("mean phases", ", ".join(f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}" for name in (
+            "get_wait", "gemm", "accumulate", "fence")))
+        add("memory", f"pool {format_bytes(record.pool_bytes)}, resident {format_bytes(record.peak_rss_bytes)} (largest rank)")
+        add("library", f"{record.blas} ({record.blas_kernel} kernels), {record.mpi}")
+    result = {None: "not checked", 0.0: "exact"}.get(record.error, f"error {record.error:.3g}" if record.error else "")
+    verdict = Text(f"{record.status}: {record.reason}", "red") if record.reason else Text(f"ok, {result}", "green")
+    table.add_row("result", verdict)
+    out.print(table)
+
+
+def drawing(problem: Problem) -> Table:
+    """The three matrices side by side: each point shows the rank that owns it in replica 0."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    longest = max(problem.m, problem.n, problem.k)
+    cells = []
+    for operand in (problem.a, problem.b, problem.c):
+        p = operand.partition
+        rows, cols = p.shape
+        replicas = f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
+        table.add_column(f"{operand.name} {rows}x{cols}\n{p.text}{replicas}\ntiles {p.tile_shape[0]}x{p.tile_shape[1]}, grid {p.grid}")
+        height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
+        cells.append(_raster(picture(p, height, width)))
+    table.add_row(*cells)
+    return table
+
+
+def _raster(owners: list[list[int]]) -> Text:
+    text = Text()
+    for y, row in enumerate(owners):
+        if y:
+            text.append("\n")
+        for owner in row:
+            text.append(_DIGITS[owner % len(_DIGITS)], _COLOURS[owner % len(_COLOURS)])
+    return text

@@ -1,0 +1,35 @@
+"""Bytes and seconds for people to read."""
+
+from __future__ import annotations
+
+__all__ = ["format_bytes", "seconds"]
+
+
+def format_bytes(count: int) -> str:
+    """Bytes in binary units.
+
+    Examples
+    --------
+    >>> format_bytes(0), format_bytes(1536), format_bytes(5 * 2**30)
+    ('0 B', '1.5 KiB', '5 GiB')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or unit == "TiB":
+            return f"{value:.4g} {unit}"
+        value /= 1024
+
+
+def seconds(value: float | None) -> str:
+    """Time with a unit.
+
+    Examples
+    --------
+    >>> seconds(0.0123), seconds(2.5), seconds(4e-6)
+    ('12.3 ms', '2.5 s', '4 us')
+    """
+    if value is None:
+        return "-"
+    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= scale or unit == "us":
+            return f"{value / scale:.3g} {unit}"
