@@ -8,7 +8,7 @@ import traceback
 import click
 
 from drbench import __version__
-from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UsageError, exit_code_of
+from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
 from partitions import LayoutError, preset as preset_texts
 
 from .mpi import launched, run_ranks
