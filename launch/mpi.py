@@ -76,6 +76,8 @@ def mpiexec_command(ranks: int, mpiexec: str | None = None) -> list[str]:
     command = [mpiexec, "-n", str(ranks)]
     if _is_open_mpi(mpiexec):
         command += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
+        if not os.path.isdir("/sys/class/infiniband"):     # without its devices the UCX windows fail over and print pages
+            command += ["--mca", "osc", "^ucx"]
     return command
 
 
@@ -93,6 +95,9 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
         If the ranks did not end within ``timeout`` seconds; they have been killed.
     """
     command = [*mpiexec_command(ranks), sys.executable, "-m", "drbench", *arguments]
+    environ = dict(os.environ if environ is None else environ)
+    if not sys.stdout.isatty():
+        environ["TERM"] = "dumb"                           # some launchers give their ranks a terminal: no colours into files
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True)
     try:
         return process.wait(timeout)
@@ -122,5 +127,5 @@ def mismatch_message(found: Launched, library: str) -> str:
         fitting = f"Start with {find_mpiexec()}, or point MPI4PY_LIBMPI at your launcher's libmpi."
     except MissingError:
         fitting = "Point MPI4PY_LIBMPI at your launcher's libmpi."
-    return (f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI library here ({library}) sees "
-            f"only 1: launcher and library belong to different MPIs. {fitting}")
+    return (f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI library here ({library}) would "
+            f"see only 1: launcher and library belong to different MPIs. {fitting}")
