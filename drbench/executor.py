@@ -79,9 +79,6 @@ class Executor:
         self.threaded = progress == "thread" and (serves or any(matrix.uses_rma for matrix in matrices.values()))
         self._flops_per_s = _FIRST_FLOPS_PER_S
         self._lock = threading.Lock()
-        self._starters = {Get: self._start_get, ReplicaGet: self._start_get, Put: self._start_put,
-                          Accumulate: self._start_accumulate, Fence: self._start_fence}
-        self._computers = {Gemm: self._gemm, Add: self._add, Copy: self._copy, Zero: self._zero}
         self._lay_out()
         self.bytes = dict.fromkeys(COUNTERS, 0)
         self.prepare()
@@ -97,7 +94,7 @@ class Executor:
         plan = plan_arena(self.windows, item, views=lambda owner: reads_in_place and peers[owner] is not None)
         dtype = next(iter(matrices.values())).dtype
         self.arena = np.zeros(plan.size, dtype)            # zeroed: its pages exist before the first repeat
-        self.arena_bytes = plan.size * item
+        self.arena_bytes, self._itemsize = plan.size * item, item
         self.values: list = [None] * len(steps)
         self.targets: list = [None] * len(steps)
         self.resolved: list[int] = []
@@ -162,7 +159,7 @@ class Executor:
             moved = False
             for t in schedule.take():
                 moved = True
-                self._starters[type(self.trace.steps[t])](t)
+                self._STARTERS[type(self.trace.steps[t])](self, t)
             if self._requests:
                 for x in sorted(MPI.Request.Testsome(self._requests) or (), reverse=True):
                     t = self._request_steps.pop(x)
@@ -257,7 +254,7 @@ class Executor:
 
     def _nbytes(self, block) -> int:
         """Bytes that move between ranks."""
-        return block.size * self.arena.itemsize if block.owner != self.rank else 0
+        return block.size * self._itemsize if block.owner != self.rank else 0
 
     def _start_get(self, t: int) -> None:
         step = self.trace.steps[t]
@@ -320,7 +317,7 @@ class Executor:
 
     def _compute(self, t: int) -> None:
         step = self.trace.steps[t]
-        self._computers[type(step)](t, step)
+        self._COMPUTERS[type(step)](self, t, step)
 
     def _gemm(self, t: int, step: Gemm) -> None:
         values = self.values
@@ -371,11 +368,14 @@ class Executor:
         with self.clock.phase("accumulate"):
             self.targets[t].fill(0)
 
+    _STARTERS = {Get: _start_get, ReplicaGet: _start_get, Put: _start_put, Accumulate: _start_accumulate, Fence: _start_fence}
+    _COMPUTERS = {Gemm: _gemm, Add: _add, Copy: _copy, Zero: _zero}
+
     # -- the end --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of every view into the windows, which may then be freed."""
-        self.values, self.targets, self._schedule = [], [], None
+        self.values, self.targets, self.arena, self._schedule = [], [], None, None
 
     def __enter__(self) -> "Executor":
         return self

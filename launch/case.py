@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import statistics
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 import threadpoolctl
@@ -88,11 +89,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
         check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof), case.pool)
         oversubscribed = topology.node.size * threads > cores(topology)
-        locks = RangeLocks(topology.node)
-        matrices: dict[str, DistributedMatrix] = {}
-        try:
-            for operand in problem.operands:
-                matrices[operand.name] = DistributedMatrix(operand, topology, case.dtype, choice, locks)
+        with _distributed(problem, topology, choice) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = _found_transport(comm, matrices["C"])
             for name in "AB":
@@ -109,8 +106,6 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
             if case.check:
                 everywhere = problem.c.partition.replicas if case.replicate_result else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
-        finally:
-            _close(matrices.values(), locks)
     steps = comm.allreduce(len(trace.steps))
     rss = comm.allreduce(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, MPI.MAX)
     keys.update(measured, plan_s=plan_s, steps=steps, peak_rss_bytes=rss)
@@ -129,7 +124,6 @@ def _measure(case, problem, comm, executor, clock, blas, fill) -> dict:
         comm.Barrier()
         executor.run()
     samples, ratios, roofs, phases = [], [], [], []
-    gc.collect()
     gc.disable()
     try:
         for pair in range(max(case.iters, _PAIRS) if roof else case.iters):
@@ -181,10 +175,26 @@ def _found_transport(comm, matrix) -> str:
     return "direct" if total == comm.size * (comm.size - 1) else "mixed" if total else "rma"
 
 
-def _close(matrices, locks) -> None:
-    for matrix in matrices:
-        matrix.close()
-    locks.close()
+@contextmanager
+def _distributed(problem, topology, choice):
+    """A, B and C in windows, by name. Freed at the end, also after an error that all ranks found alike; if one rank alone
+    broke, they are not: freeing is collective and the others are elsewhere."""
+    locks = RangeLocks(topology.node)
+    matrices: dict[str, DistributedMatrix] = {}
+
+    def close():
+        for matrix in matrices.values():
+            matrix.close()
+        locks.close()
+
+    try:
+        for operand in problem.operands:
+            matrices[operand.name] = DistributedMatrix(operand, topology, problem.dtype, choice, locks)
+        yield matrices
+    except DrbenchError:
+        close()
+        raise
+    close()
 
 
 def _now(comm: MPI.Comm) -> str:
