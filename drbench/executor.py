@@ -141,7 +141,12 @@ class Executor:
             self.prepare()
         self._prepared = False
         if self.threaded:
-            return self._run_with_thread()
+            self._run_with_thread()
+        else:
+            self._work()
+
+    def _work(self) -> None:
+        """Start, complete and compute until nothing is left."""
         schedule = self._schedule
         while schedule.pending:
             self._pump()
@@ -217,18 +222,10 @@ class Executor:
                 stop.wait(_NAP_S)
 
         helper = threading.Thread(target=poll, name="drbench-progress")
-        schedule = self._schedule
         with self._lock:
             helper.start()
             try:
-                while schedule.pending:
-                    self._pump()
-                    t = schedule.next_compute()
-                    if t is not None:
-                        self._compute(t)
-                        schedule.finish(t)
-                    elif schedule.pending:
-                        self._idle()
+                self._work()
             finally:
                 stop.set()
         helper.join()
