@@ -24,7 +24,7 @@ from drbench.problem import AXES, Problem
 from drbench.steps import Block
 from partitions import part
 
-__all__ = ["Product", "free_axis", "result_stays", "slices", "stationary_matrix"]
+__all__ = ["Product", "free_axis", "result_stays", "own_first_balances", "slices", "stationary_matrix"]
 
 
 class Product(NamedTuple):
@@ -72,6 +72,24 @@ def result_stays(problem: Problem, stationary: str) -> bool:
     grids = [(p.grid.rows, p.grid.cols) for p in (still, c)]
     return (still.replicas == c.replicas and still.tile_shape[along] == c.tile_shape[along]
             and grids[0][along] == grids[1][along] and grids[0][across] == grids[1][across] == 1)
+
+
+def own_first_balances(problem: Problem, stationary: str) -> bool:
+    """True if every rank does the same share of its products into its own tile of C (Stationary A or B).
+
+    Then a Fence after those products keeps no rank waiting. So it is if all ranks own the same number of tiles of C, and
+    of the stationary matrix, which is not replicated, and along the axis the two share C is not divided or divided alike.
+
+    Examples
+    --------
+    >>> [own_first_balances(Problem(8, 8, 8, 4, b=b, c=c), "B") for b, c in [("row", "row"), ("block", "block"), ("column", "block")]]
+    [True, True, False]
+    """
+    still, c = problem.operand(stationary).partition, problem.c.partition
+    along = 0 if stationary == "A" else 1
+    even = all(p.grid_shape[0] % p.grid.rows == 0 and p.grid_shape[1] % p.grid.cols == 0 for p in (still, c))
+    alike = still.grid == c.grid and still.tile_shape[along] == c.tile_shape[along] and c.replicas == 1
+    return even and still.replicas == 1 and ((c.grid.rows, c.grid.cols)[along] == 1 or alike)
 
 
 def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = None) -> Iterator[list[Product]]:

@@ -7,10 +7,10 @@ from typing import Iterator
 from drbench.errors import UsageError
 from drbench.problem import Problem
 from drbench.replicas import broadcast_replica, reduce_replicas
-from drbench.steps import Accumulate, Fence, Gemm, Get, Step
+from drbench.steps import Accumulate, Fence, Gemm, Get, Step, Zero
 
 from .registry import algorithm
-from .slicing import Product, free_axis, result_stays, slices, stationary_matrix
+from .slicing import Product, free_axis, own_first_balances, result_stays, slices, stationary_matrix
 
 __all__ = ["program"]
 
@@ -57,11 +57,16 @@ def program(problem: Problem, rank: int, *, stationary: str = "auto", chunk: int
             yield from _into_own_tile(group)                # C[m, n] += A[m, k] · B[k, n], in place
     else:
         others = []
-        for group in groups:                                # first what stays here: nobody accumulates yet, so these
-            if all(product.c.owner == rank for product in group):      # products go straight into the tile they start
-                yield from _into_own_tile(group)
-            else:
-                others.append(group)
+        if own_first_balances(problem, stationary):         # first what stays here: nobody accumulates yet, so these
+            for group in groups:                            # products go straight into the tile they start
+                if all(product.c.owner == rank for product in group):
+                    yield from _into_own_tile(group)
+                else:
+                    others.append(group)
+        else:
+            for tile in c.own_tiles(rank):
+                yield Zero(tile)
+            others = groups
         yield Fence()                                       # every tile is ready for everyone's accumulates
         for group in others:
             yield from _to_owner(group)

@@ -69,7 +69,8 @@ class Blas:
         if not (m and n):
             return
         if not k:
-            c *= beta
+            if beta == 0.0:
+                c.fill(0)
             return
         function = self._functions.get(c.dtype.char)
         if function is None:
@@ -84,12 +85,17 @@ class Blas:
 
 
 def _major(x) -> str:
-    """"row" if x is contiguous along its rows (or has one column), "column" if along its columns."""
+    """"row" if x is contiguous along its rows (or has one column), "column" if along its columns.
+
+    The other stride must be a whole number of elements and at least the contiguous extent, or BLAS would read
+    other memory than x.
+    """
     step = x.itemsize
-    if x.strides[1] == step or x.shape[1] <= 1:
-        return "row"
-    if x.strides[0] == step or x.shape[0] <= 1:
-        return "column"
+    for major, along, across in (("row", 1, 0), ("column", 0, 1)):
+        if x.strides[along] == step or x.shape[along] <= 1:
+            stride, rest = divmod(x.strides[across], step)
+            if x.shape[across] <= 1 or (stride >= x.shape[along] and not rest):
+                return major
     raise UsageError(f"GEMM needs an operand contiguous along one axis; got strides {x.strides} for {x.itemsize} bytes.")
 
 

@@ -131,6 +131,7 @@ class Executor:
         self._adds: list[int] = []                         # accumulates waiting for a lock
         for name, value in self._resolved_bytes.items():
             self.bytes[name] = value
+        self._failure: BaseException | None = None
         self._prepared = True
 
     # -- the loop -------------------------------------------------------------------------------------------------
@@ -149,6 +150,8 @@ class Executor:
         """Start, complete and compute until nothing is left."""
         schedule = self._schedule
         while schedule.pending:
+            if self._failure is not None:
+                raise self._failure
             self._pump()
             t = schedule.next_compute()
             if t is not None:
@@ -214,12 +217,15 @@ class Executor:
         stop = threading.Event()
 
         def poll():
-            while not stop.is_set():
-                with self._lock:
-                    if not stop.is_set():
-                        self._pump()
-                        self._serve()
-                stop.wait(_NAP_S)
+            try:
+                while not stop.is_set():
+                    with self._lock:
+                        if not stop.is_set():
+                            self._pump()
+                            self._serve()
+                    stop.wait(_NAP_S)
+            except BaseException as error:
+                self._failure = error                      # the rank's, not only this thread's: the loop raises it
 
         helper = threading.Thread(target=poll, name="drbench-progress")
         with self._lock:

@@ -75,8 +75,18 @@ def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = l
     starts no earlier than H = b - depth; a Gemm with b before it starts at H = b with all communication more than
     ``depth`` back finished (the half unit). A value dies when its last consumer finishes: a Gemm with b before it at
     H = b + 1, a communication step with b before it when the Gemm number b + depth + 1 has started.
-    First fit in order of birth.
+    First fit in order of birth. Leaving buffers out can make first fit worse, so with ``views`` the plan without them is
+    made too and the smaller one taken: what was announced for a transport that copies everything always holds.
     """
+    plan = _first_fit(windows, itemsize, views)
+    whole = _first_fit(windows, itemsize, lambda owner: False) if plan.size else plan
+    if whole.size >= plan.size:
+        return plan
+    return ArenaPlan({t: offset for t, offset in whole.offsets.items() if t in plan.offsets}, whole.size)
+
+
+def _first_fit(windows: Windows, itemsize: int, views: Callable[[int], bool]) -> ArenaPlan:
+    """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
     depth, before, rank = windows.depth, windows.before, windows.trace.rank
     steps = windows.trace.steps
     root = list(range(len(steps)))
@@ -97,8 +107,8 @@ def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = l
             r = root[value.index]
             if r in death and death[r] < end:
                 death[r] = end
-        if root[t] in death and death[root[t]] < end:      # a value no one takes lives until its own step is finished
-            death[root[t]] = end
+        if not step.uses and root[t] in death and death[root[t]] < end:
+            death[root[t]] = end                           # a value no one takes lives until its own step is finished
     unit = max(1, ALIGNMENT // itemsize)
     offsets: dict[int, int] = {}
     live: list[tuple[int, int, int]] = []                  # (offset, end offset, death), by offset

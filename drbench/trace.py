@@ -8,6 +8,7 @@ tiles must be zeroed, and how far a communication step may run ahead.
 from __future__ import annotations
 
 import gc
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Iterable
 
@@ -158,14 +159,26 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
 
 
 def _covers(tile: Block, regions: list[Block]) -> bool:
-    """True if the regions are disjoint and fill the tile."""
+    """True if the regions are disjoint and fill the tile: a sweep down the rows over the regions' columns.
+
+    Examples
+    --------
+    >>> make = lambda *bounds: Block("C", 0, 0, (0, 0), *bounds, 0, 4)
+    >>> tile, left, right, low = make(0, 4, 0, 4), make(0, 4, 0, 2), make(0, 4, 2, 4), make(2, 4, 0, 4)
+    >>> _covers(tile, [right, left]), _covers(tile, [left, low]), _covers(tile, [left])
+    (True, False, False)
+    """
     if sum(region.size for region in regions) != tile.size:
         return False
-    regions = sorted(regions, key=lambda r: (r.row0, r.col0))
-    for x, region in enumerate(regions):       # equal areas: they cover iff no two overlap
-        for other in regions[x + 1:]:
-            if other.row0 >= region.row1:
-                break
-            if other.col0 < region.col1 and region.col0 < other.col1:
-                return False
+    # of equal area: they fill the tile exactly if no two overlap. At one row, those that end leave before others enter.
+    events = sorted([(r.row0, 1, r.col0, r.col1) for r in regions] + [(r.row1, 0, r.col0, r.col1) for r in regions])
+    columns: list[tuple[int, int]] = []          # of the regions the sweep line crosses, from left to right
+    for _, enters, col0, col1 in events:
+        at = bisect_left(columns, (col0, col1))
+        if not enters:
+            del columns[at]
+        elif (at and columns[at - 1][1] > col0) or (at < len(columns) and columns[at][0] < col1):
+            return False
+        else:
+            columns.insert(at, (col0, col1))
     return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
+from ..errors import DrbenchError
+
 __all__ = ["Topology"]
 
 
@@ -38,5 +40,5 @@ class Topology:
         return self
 
     def __exit__(self, *exc) -> None:
-        if exc[0] is None:
+        if exc[0] is None or issubclass(exc[0], DrbenchError):     # else one rank alone broke: freeing would wait for the others
             self.close()

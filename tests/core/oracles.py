@@ -1,0 +1,337 @@
+"""Slow, independent answers for the tests of this folder: where elements live, which work is done, what C becomes.
+
+Nothing here uses the index arithmetic under test: layouts are dealt out element by element from a tile shape and a
+process grid, work is counted unit by unit, and programs are run step by step on one array per rank.
+"""
+
+import random
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+
+from algorithms import get_algorithm
+from drbench.problem import Problem
+from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet, Zero
+from partitions import divisors
+
+universal = get_algorithm("universal")
+
+
+class Violation(AssertionError):
+    """A program breaks one of the rules it was checked against; ``rule`` says which."""
+
+    def __init__(self, rule, detail=""):
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+def require(held, rule, *detail):
+    if not held:
+        raise Violation(rule, " ".join(map(str, detail)))
+
+
+def traces_of(problem, **options):
+    """The universal program of every rank."""
+    return [universal.trace(problem, rank, **options) for rank in range(problem.nprocs)]
+
+
+def any_case(seed):
+    """A random problem with random options, small enough to run in milliseconds."""
+    rng = random.Random(seed)
+    p = rng.choice([2, 3, 4, 5, 6])
+    kinds = ["row", "column", "block", "tiles:3x2", "tiles:2x3", "tiles:2x2", "tiles:4x9"]
+    texts = [f"{rng.choice(kinds)}/c{rng.choice(divisors(p))}" for _ in "ABC"]
+    m, n, k = (rng.randint(3, 9) for _ in "mnk")
+    options = {
+        "stationary": rng.choice("ABC"),
+        "chunk": rng.choice([None, None, 1, 2, 3]),
+        "replicate_result": rng.random() < 0.3,
+    }
+    return Problem(m, n, k, p, *texts), options
+
+
+# -- where elements live ---------------------------------------------------------------------------------------------
+
+
+def home(partition):
+    """Where each element of a matrix lives, by dealing it out by hand.
+
+    ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of the tile and the
+    place in its owner's storage, ``width`` [row, column] the width of that tile, ``size`` [rank] elements it stores.
+    """
+    grid = partition.grid
+    return _home(partition.shape, partition.tile_shape, (grid.rows, grid.cols), grid.order, partition.replicas)
+
+
+@lru_cache(maxsize=512)
+def _home(shape, tile_shape, grid, order, replicas):
+    (rows, cols), (height, width) = shape, tile_shape
+    cells = [(i, j) for i in range(grid[0]) for j in range(grid[1])]
+    if order == "col":
+        cells = [(i, j) for j in range(grid[1]) for i in range(grid[0])]
+    rank_at = {cell: rank for rank, cell in enumerate(cells)}
+    tiles = {}
+    for row in range(rows):
+        for col in range(cols):
+            tiles.setdefault((row // height, col // width), []).append((row, col))
+    at = SimpleNamespace(
+        owner=np.full((replicas, *shape), -1),
+        tile=np.full(shape, -1),
+        address=np.full(shape, -1),
+        width=np.full(shape, -1),
+        size=[0] * len(cells) * replicas,
+        number={},
+        per_replica=len(cells),
+    )
+    for number, (i, j) in enumerate(sorted(tiles)):  # row by row, the order in which a rank stores its tiles
+        at.number[i, j] = number
+        rank = rank_at[i % grid[0], j % grid[1]]
+        inside = tiles[i, j]  # row by row too
+        span = inside[-1][1] - inside[0][1] + 1
+        for element in inside:
+            at.tile[element] = number
+            at.width[element] = span
+            at.address[element] = at.size[rank]
+            at.size[rank] += 1
+            for replica in range(replicas):
+                at.owner[(replica, *element)] = replica * len(cells) + rank
+    at.size = at.size[: len(cells)] * replicas
+    return at
+
+
+def check_block(at, block):
+    """A block is not empty, lies in one tile, and says truly where it is stored."""
+    rows, cols = at.tile.shape
+    inside = 0 <= block.row0 < block.row1 <= rows and 0 <= block.col0 < block.col1 <= cols
+    require(inside, "a block is a non-empty part of its matrix", block)
+    first, last = (block.row0, block.col0), (block.row1 - 1, block.col1 - 1)
+    require(at.tile[first] == at.tile[last] == at.number[block.tile], "a block lies inside its tile", block, block.tile)
+    require(block.owner == at.owner[(block.replica, *first)], "a block names its owner", block)
+    require(block.offset == at.address[first] and block.ld == at.width[first], "a block names its place", block)
+
+
+# -- which work is done ----------------------------------------------------------------------------------------------
+
+
+def work_done(problem, traces, stationary):
+    """Count how often each product A[m, k]·B[k, n] is added to C[m, n], over all ranks and replicas.
+
+    On the way: every product takes blocks of the rank's own replicas that fit each other, the stationary one is the
+    rank's own, and the sum goes to the rank's own replica of C.
+
+    Returns
+    -------
+    ndarray of int, shape (m, n, k)
+    """
+    count = np.zeros((problem.m, problem.n, problem.k), np.int16)
+    at = {op.name: home(op.partition) for op in problem.operands}
+    checked = set()
+    for rank, trace in enumerate(traces):
+        replica = {name: rank // place.per_replica for name, place in at.items()}
+
+        def check(block, names, rank=rank, replica=replica):
+            require(block.matrix in names, "operands are A and B, results are C", block)
+            require(block.replica == replica[block.matrix], "a rank stays in its own replica", rank, block)
+            if block.matrix == stationary:
+                require(block.owner == rank, "the stationary matrix does not move", rank, block)
+            key = (block.matrix, block.replica, block.owner, block.tile, block.row0, block.row1, block.col0,
+                   block.col1, block.offset, block.ld)  # fmt: skip
+            if key not in checked:
+                check_block(at[block.matrix], block)
+                checked.add(key)
+
+        unsent = {}  # products summed in a token that has not been accumulated yet
+        for step in trace.steps:
+            kind = type(step)
+            if kind is Get:
+                check(step.block, "AB")
+            elif kind is Gemm:
+                a, b = step.inputs[0].block, step.inputs[1].block
+                require(type(step.inputs[0]) is type(step.inputs[1]) is Get, "operands are fetched", step)
+                require((a.matrix, b.matrix) == ("A", "B"), "a product is A times B", step)
+                require((a.col0, a.col1) == (b.row0, b.row1), "A's columns are B's rows", step)
+                if step.block is not None:
+                    require(step.block.owner == rank, "a Gemm writes an own tile", step)
+                    _add_work(count, check, [(a, b)], step.block)
+                else:
+                    before = _handed_on(unsent, step.onto) if step.onto is not None else []
+                    unsent[id(step)] = [*before, (a, b)]
+            elif kind is Accumulate:
+                _add_work(count, check, _handed_on(unsent, step.inputs[0]), step.block)
+        require(not unsent, "every product is accumulated", unsent)
+    return count
+
+
+def _handed_on(unsent, token):
+    require(id(token) in unsent, "a sum is taken once", token)
+    return unsent.pop(id(token))
+
+
+def _add_work(count, check, products, c):
+    check(c, "C")
+    for a, b in products:
+        require((a.row0, a.row1) == (c.row0, c.row1), "A's rows are C's rows", a, c)
+        require((b.col0, b.col1) == (c.col0, c.col1), "B's columns are C's columns", b, c)
+        count[c.row0 : c.row1, c.col0 : c.col1, a.col0 : a.col1] += 1
+
+
+def replicas_moved(problem, traces, kind):
+    """Count how often each element of each replica of C is moved between replicas by ``kind`` (Add or Copy).
+
+    Returns
+    -------
+    ndarray of int, shape (replicas, m, n)
+        For Add indexed by the replica that is read, for Copy by the one that is written.
+    """
+    at = home(problem.c.partition)
+    count = np.zeros(at.owner.shape, np.int16)
+    for rank, trace in enumerate(traces):
+        for step in trace.steps:
+            if type(step) is not kind:
+                continue
+            (pulled,) = step.inputs
+            source, into = pulled.block, step.block
+            require(type(pulled) is ReplicaGet, "replicas are read through ReplicaGet", step)
+            require(source.matrix == into.matrix == "C" and into.owner == rank, "a rank writes its own tile", step)
+            require(source.key[2:] == into.key[2:], "replicas are moved element by element", step)
+            check_block(at, source)
+            check_block(at, into)
+            origin, other = (into, source) if kind is Add else (source, into)
+            require(origin.replica == 0, "replica 0 is the origin", step)
+            count[other.replica, into.row0 : into.row1, into.col0 : into.col1] += 1
+    return count
+
+
+# -- what C becomes --------------------------------------------------------------------------------------------------
+
+
+def operands(problem, seed=0):
+    """Random integers for A and B, as float64, in which every product and sum here is exact."""
+    rng = np.random.default_rng(seed)
+    shapes = (problem.m, problem.k), (problem.k, problem.n)
+    return [rng.integers(-99, 100, shape).astype(float) for shape in shapes]
+
+
+class Memory:
+    """The storage of all ranks: A and B dealt out to every replica, C full of NaN.
+
+    ``touch`` notes who reads, writes and adds to C since the last :meth:`fence`, which finds races.
+    """
+
+    def __init__(self, problem, a, b):
+        self.at = {op.name: home(op.partition) for op in problem.operands}
+        self.flat, self.base = {}, {}
+        for name, values in {"A": a, "B": b, "C": np.full((problem.m, problem.n), np.nan)}.items():
+            at = self.at[name]
+            self.base[name] = np.concatenate([[0], np.cumsum(at.size)]).tolist()
+            self.flat[name] = np.full(self.base[name][-1], np.nan)
+            self.flat[name][self._places(name)] = values
+        self.marks = {kind: np.zeros(self.flat["C"].shape, np.int64) for kind in ("read", "write", "add")}
+
+    def _places(self, name):
+        """Place in the flat memory of all ranks of each element of each replica."""
+        at = self.at[name]
+        return np.array(self.base[name])[at.owner] + at.address
+
+    def _window(self, flat, block):
+        first = self.base[block.matrix][block.owner] + block.offset
+        item = flat.itemsize
+        return np.ndarray(block.shape, flat.dtype, flat, first * item, (block.ld * item, item))
+
+    def view(self, block):
+        """The block in its owner's storage; ndarray itself refuses to leave the memory."""
+        return self._window(self.flat[block.matrix], block)
+
+    def touch(self, how, rank, block):
+        self._window(self.marks[how], block)[...] |= 1 << rank
+
+    def fence(self):
+        """Everyone has passed a Fence: since the one before, no element was touched in two ways that race."""
+        read, write, add = (self.marks[kind] for kind in ("read", "write", "add"))
+        mixed = (add != 0) & ((read | write) != 0)
+        require(not mixed.any(), "nobody reads or writes what is added to before a Fence")
+        require(not (write & (write - 1)).any(), "two ranks write one element only with a Fence between")
+        require(not ((write != 0) & ((read & ~write) != 0)).any(), "nobody reads what another writes before a Fence")
+        for marks in self.marks.values():
+            marks[...] = 0
+
+    def c(self):
+        """C as every replica holds it, shape (replicas, m, n)."""
+        return self.flat["C"][self._places("C")]
+
+
+def interpret(problem, traces, a, b, seed=0):
+    """Run the programs of all ranks one step at a time, in a random interleaving between Fences.
+
+    Returns
+    -------
+    ndarray, shape (replicas, m, n)
+        Every replica of C at the end.
+    """
+    memory = Memory(problem, a, b)
+    rng = np.random.default_rng(seed)
+    values = [[None] * len(trace.steps) for trace in traces]
+    segments = [_segments(trace.steps) for trace in traces]
+    require(len({len(parts) for parts in segments}) == 1, "every rank fences equally often")
+    for together in zip(*segments, strict=True):
+        left = [iter(steps) for steps in together]
+        turns = np.repeat(np.arange(len(traces)), [len(steps) for steps in together])
+        rng.shuffle(turns)
+        for rank in turns.tolist():
+            _run(next(left[rank]), rank, values[rank], memory)
+        memory.fence()
+    return memory.c()
+
+
+def _segments(steps):
+    parts = [[]]
+    for step in steps:
+        if type(step) is Fence:
+            parts.append([])
+        else:
+            parts[-1].append(step)
+    return parts
+
+
+def _run(step, rank, values, memory):
+    kind, block = type(step), step.block
+    if kind is Get:
+        values[step.index] = memory.view(block).copy()
+    elif kind is ReplicaGet:
+        memory.touch("read", rank, block)
+        values[step.index] = memory.view(block).copy()
+    elif kind is Gemm:
+        product = values[step.inputs[0].index] @ values[step.inputs[1].index]
+        if block is not None:
+            memory.touch("write", rank, block)
+            target = memory.view(block)
+        elif step.onto is not None:
+            target = values[step.index] = values[step.onto.index]
+        else:
+            target = values[step.index] = np.full(product.shape, np.nan)
+        assign(target, product, step.beta)
+    elif kind is Accumulate:
+        memory.touch("add", rank, block)
+        memory.view(block)[...] += values[step.inputs[0].index]
+    else:
+        memory.touch("write", rank, block)
+        target = memory.view(block)
+        if kind is Zero:
+            target[...] = 0
+        elif kind is Add:
+            target += values[step.inputs[0].index]
+        elif kind is Copy:
+            target[...] = values[step.inputs[0].index]
+        else:
+            raise Violation("only known steps", step)
+
+
+def assign(target, product, beta):
+    """target = beta·target + product, where beta 0 does not read target."""
+    if beta == 0:
+        target[...] = product
+    elif beta == 1:
+        target += product
+    else:
+        raise Violation("beta is 0 or 1", beta)

@@ -1,0 +1,169 @@
+"""GEMM in place on any strided view, against NumPy on integers."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drbench.blas import Blas, BlasInfo, load_blas
+from drbench.errors import UsageError
+
+LOADED = load_blas()
+FALLBACK = Blas(BlasInfo("none", "unknown", "unknown", False), {})
+LAYOUTS = ["contiguous", "padded", "column-major", "padded column-major"]
+BORDER = 77
+
+both = pytest.mark.parametrize("blas", [LOADED, FALLBACK], ids=["blas", "numpy"])
+real = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def place(values, layout, dtype):
+    """A matrix as a view into a larger array full of ``BORDER``; also that array, and which elements are outside."""
+    rows, cols = values.shape
+    edge = 3 if "padded" in layout else 0
+    shape = (cols, rows) if "column-major" in layout else (rows, cols)
+    whole = np.full([extent + 2 * edge for extent in shape], BORDER, dtype)
+    outside = np.ones(whole.shape, bool)
+    inner = tuple(slice(edge, edge + extent) for extent in shape)
+    outside[inner] = False
+    view = whole[inner].T if "column-major" in layout else whole[inner]
+    view[...] = values
+    return view, whole, outside
+
+
+def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
+    """Multiply integers in place: the values are right, the operands and all around the three are untouched."""
+    rng = np.random.default_rng(seed)
+    x, y, z = (rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n)))
+    a, *around_a = place(x, layouts[0], dtype)
+    b, *around_b = place(y, layouts[1], dtype)
+    c, *around_c = place(z, layouts[2], dtype)
+    if beta == 0:
+        c[...] = np.nan
+    blas.gemm(a, b, c, beta)
+    assert (c == np.matmul(x, y) + (z if beta else 0)).all()
+    assert (a == x).all() and (b == y).all()
+    for whole, outside in (around_a, around_b, around_c):
+        assert (whole[outside] == BORDER).all()
+
+
+@both
+@real
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("layouts", list(product(LAYOUTS, repeat=3)), ids=" x ".join)
+def test_every_combination_of_layouts_multiplies_in_place(layouts, beta, dtype, blas):
+    check_multiply(blas, 5, 7, 6, layouts, dtype, beta)
+
+
+@both
+@real
+@pytest.mark.parametrize("m, n, k", [s for s in product([1, 4], repeat=3) if 1 in s], ids=str)
+def test_single_rows_and_columns_have_a_leading_dimension_too(m, n, k, dtype, blas):
+    for layouts in product(LAYOUTS, repeat=3):
+        for beta in (0.0, 1.0):
+            check_multiply(blas, m, n, k, layouts, dtype, beta)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.tuples(*[st.integers(1, 40)] * 3),
+    st.tuples(*[st.sampled_from(LAYOUTS)] * 3),
+    st.sampled_from(["float32", "float64"]),
+    st.sampled_from([0.0, 1.0]),
+    st.integers(0, 999),
+)
+def test_products_of_integers_are_those_of_matmul(shape, layouts, dtype, beta, seed):
+    check_multiply(LOADED, *shape, layouts, dtype, beta, seed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(*[st.integers(1, 24)] * 3), st.lists(st.integers(0, 24), max_size=4), st.integers(0, 99))
+def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
+    """As the executor does it to poll between the pieces."""
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-8, 9, (m, k)).astype("f4"), rng.integers(-8, 9, (k, n)).astype("f4")
+    c = np.full((m, n), np.nan, "f4")
+    cuts = sorted({0, k, *(min(at, k) for at in places)})
+    for first, (low, high) in enumerate(zip(cuts, cuts[1:])):
+        LOADED.gemm(a[:, low:high], b[low:high], c, 1.0 if first else 0.0)
+    assert (c == a @ b).all()
+
+
+@both
+@real
+def test_an_empty_inner_extent_leaves_c_as_it_is_with_beta_1(dtype, blas):
+    c = np.full((2, 3), 5, dtype)
+    blas.gemm(np.empty((2, 0), dtype), np.empty((0, 3), dtype), c, 1.0)
+    assert (c == 5).all()
+
+
+@both
+@real
+def test_an_empty_inner_extent_makes_c_zero_with_beta_0_whatever_it_held(dtype, blas):
+    """BUG (drbench/blas.py): with k = 0 and beta = 0, ``c *= beta`` reads c, so NaN stays NaN."""
+    c = np.full((2, 3), np.nan, dtype)
+    blas.gemm(np.empty((2, 0), dtype), np.empty((0, 3), dtype), c, 0.0)
+    assert (c == 0).all()
+
+
+@both
+@pytest.mark.parametrize("m, n", [(0, 3), (3, 0), (0, 0)])
+def test_an_empty_result_is_harmless(m, n, blas):
+    c = np.empty((m, n), "f4")
+    blas.gemm(np.ones((m, 2), "f4"), np.ones((2, n), "f4"), c, 0.0)
+    assert c.shape == (m, n)
+
+
+def strided_both_ways():
+    return np.ones((8, 8), "f4")[::2, ::2]
+
+
+def reversed_columns():
+    return np.ones((4, 8), "f4")[:, 7:3:-1]
+
+
+@pytest.mark.parametrize("operand", range(3))
+@pytest.mark.parametrize("make", [strided_both_ways, reversed_columns])
+def test_an_operand_contiguous_along_neither_axis_is_refused_in_words(make, operand):
+    operands = [np.ones((4, 4), "f4") for _ in range(3)]
+    operands[operand] = make()
+    with pytest.raises(UsageError, match="contiguous along one axis; got strides"):
+        LOADED.gemm(*operands, 0.0)
+
+
+def reversed_rows(memory):
+    return memory[16:32].reshape(4, 4)[::-1]
+
+
+def one_row_repeated(memory):
+    return np.broadcast_to(memory[:4], (4, 4))
+
+
+def overlapping_rows(memory):
+    return np.lib.stride_tricks.sliding_window_view(memory[:7], 4)
+
+
+@pytest.mark.parametrize("operand", range(2))
+@pytest.mark.parametrize("make", [reversed_rows, one_row_repeated, overlapping_rows])
+def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misread(make, operand):
+    """BUG (drbench/blas.py): such rows are read with a leading dimension that is made up, beyond the operand.
+
+    ``_ld`` takes the larger of stride and extent: ``a[::-1]`` is read from its last row onwards.
+    """
+    memory = np.arange(64, dtype="f4")  # what is misread is in here too
+    operands = [np.eye(4, dtype="f4"), np.eye(4, dtype="f4")]
+    operands[operand] = view = make(memory)
+    c = np.zeros((4, 4), "f4")
+    try:
+        LOADED.gemm(*operands, c, 0.0)
+    except UsageError:
+        return
+    assert (c == view).all()
+
+
+def test_the_blas_of_this_numpy_is_found_and_computes_in_place():
+    assert LOADED.info.in_place and LOADED.info.library and LOADED.info.kernel
+    assert not FALLBACK.info.in_place

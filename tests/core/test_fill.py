@@ -1,0 +1,199 @@
+"""Matrix elements from a hash: the same under every partition, exact, and without a pattern."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import home
+
+from drbench.errors import UsageError
+from drbench.fill import Fill, integer_bound
+from drbench.problem import Problem
+
+KINDS = ["integer", "uniform"]
+kinds = pytest.mark.parametrize("kind", KINDS)
+ROWS, COLS = 300, 260  # more elements than are hashed at a time
+
+
+def whole(kind="integer", seed=0, matrix="A", rows=ROWS, cols=COLS, dtype="f8", k=64):
+    out = np.full((rows, cols), np.nan, dtype)
+    Fill(kind, seed, k).into(out, matrix, 0, 0)
+    return out
+
+
+# -- the same under every partition ----------------------------------------------------------------------------------
+
+
+@kinds
+@settings(max_examples=100, deadline=None)
+@given(
+    row=st.tuples(st.integers(0, ROWS - 1), st.integers(1, ROWS)),
+    col=st.tuples(st.integers(0, COLS - 1), st.integers(1, COLS)),
+)
+def test_any_region_holds_the_same_elements_as_the_whole_matrix(kind, row, col):
+    row0, row1 = row[0], min(ROWS, row[0] + row[1])
+    col0, col1 = col[0], min(COLS, col[0] + col[1])
+    region = np.full((row1 - row0, col1 - col0), np.nan)
+    Fill(kind, 0, 64).into(region, "A", row0, col0)
+    assert (region == whole(kind)[row0:row1, col0:col1]).all()
+
+
+@kinds
+@pytest.mark.parametrize(
+    "text, p", [("row", 3), ("column", 5), ("block", 6), ("tiles:3x2", 4), ("tiles:4x5@2x2/c2", 8)]
+)
+def test_ranks_that_fill_their_own_tiles_make_the_same_matrix(kind, text, p):
+    problem = Problem(31, 9, 23, p, text)
+    at, made = home(problem.a.partition), np.full((problem.a.partition.replicas, 31, 23), np.nan)
+    for rank in range(p):
+        for tile in problem.a.own_tiles(rank):
+            values = np.empty(tile.shape)
+            Fill(kind, 7, problem.k).into(values, "A", tile.row0, tile.col0)
+            made[tile.replica, tile.row0 : tile.row1, tile.col0 : tile.col1] = values
+    assert (made == whole(kind, 7, rows=31, cols=23, k=problem.k)).all() and (at.owner >= 0).all()
+
+
+@kinds
+def test_both_dtypes_and_strided_views_hold_the_same_elements(kind):
+    double = whole(kind)
+    assert (whole(kind, dtype="f4") == double).all()
+    around = np.full((ROWS + 2, COLS + 5), -77.0)
+    Fill(kind, 0, 64).into(around[1:-1, 2:-3], "A", 0, 0)
+    assert (around[1:-1, 2:-3] == double).all()
+    around[1:-1, 2:-3] = -77.0
+    assert (around == -77.0).all()
+
+
+@kinds
+def test_a_row_longer_than_what_is_hashed_at_a_time_is_filled(kind):
+    long = np.full((2, 70_000), np.nan)
+    Fill(kind, 0, 64).into(long, "B", 5, 0)
+    end = np.empty((1, 3))
+    Fill(kind, 0, 64).into(end, "B", 6, 69_997)
+    assert not np.isnan(long).any() and (long[1:, 69_997:] == end).all()
+
+
+@kinds
+def test_rows_are_those_of_the_whole_matrix_in_float64(kind):
+    rows = Fill(kind, 0, 64).rows("A", 10, 20, COLS)
+    assert rows.dtype == np.float64 and (rows == whole(kind)[10:20]).all()
+
+
+@kinds
+def test_an_empty_region_is_harmless(kind):
+    for shape in ((0, 4), (4, 0), (0, 0)):
+        Fill(kind, 0, 64).into(np.empty(shape), "A", 3, 3)
+
+
+# -- exact -----------------------------------------------------------------------------------------------------------
+
+
+def largest_exact(k):
+    return max((v for v in range(1, 9) if k * v * v < 2**24), default=None)
+
+
+@pytest.mark.parametrize("v", range(1, 9))
+def test_the_bound_is_the_largest_integer_whose_sums_are_exact(v):
+    edge = (2**24 - 1) // (v * v)  # the largest k at which v is exact
+    for k in (1, 2, edge - 1, edge, edge + 1, edge + 2):
+        if largest_exact(k) is None:
+            with pytest.raises(UsageError, match="uniform"):
+                integer_bound(k)
+        else:
+            assert integer_bound(k) == largest_exact(k)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 2**24 - 1))
+def test_sums_stay_exact_at_any_k(k):
+    assert integer_bound(k) == largest_exact(k)
+
+
+def test_too_long_a_sum_is_refused_with_the_way_out():
+    with pytest.raises(UsageError, match=r"k < 2\*\*24, got k = 16777216. Use --fill uniform"):
+        Fill("integer", 0, 2**24)
+    Fill("uniform", 0, 2**24)
+    with pytest.raises(UsageError, match="integer or uniform, got 'ones'"):
+        Fill("ones", 0, 4)
+
+
+@pytest.mark.parametrize("k", [4, 10**6, 5 * 10**6, 2**24 - 1])
+def test_integers_reach_their_bounds_and_no_further(k):
+    values = whole(k=k)
+    assert (values == np.round(values)).all()
+    assert (values.min(), values.max()) == (-integer_bound(k), integer_bound(k))
+
+
+def test_uniform_elements_are_multiples_of_two_to_the_minus_23_from_minus_one_to_one():
+    values = whole("uniform") * 2**23
+    assert (values == np.round(values)).all()
+    assert -(2**23) <= values.min() < -0.999 * 2**23 and 0.999 * 2**23 < values.max() < 2**23
+
+
+def test_a_product_of_integer_fill_is_exact_in_float32():
+    k = 2**18  # bound 7 or 8: the largest sums come close to 2**24
+    a, b = whole(rows=2, cols=k, k=k), whole(matrix="B", rows=k, cols=2, k=k)
+    single = np.zeros((2, 2), "f4")
+    for part in range(0, k, 64):  # any order and grouping of the sum
+        single += a[:, part : part + 64].astype("f4") @ b[part : part + 64].astype("f4")
+    assert (single == a.astype(int) @ b.astype(int)).all()
+
+
+# -- without a pattern -----------------------------------------------------------------------------------------------
+
+
+@kinds
+def test_every_value_is_about_equally_likely(kind):
+    values = whole(kind, rows=1000, cols=1000).ravel()
+    low, high = (-8.5, 8.5) if kind == "integer" else (-1, 1)
+    count, _ = np.histogram(values, bins=17, range=(low, high))
+    expected = values.size / 17
+    assert ((count - expected) ** 2 / expected).sum() < 60  # chi² with 16 degrees of freedom: 60 is one in 10⁶
+
+
+@kinds
+def test_rows_columns_and_neighbours_are_uncorrelated(kind):
+    values = whole(kind, rows=512, cols=512)
+    values = (values - values.mean()) / values.std()
+    bound = 5 / 512  # five standard deviations of the correlation of 512² pairs
+    for shifted in (np.roll(values, 1, 0), np.roll(values, 1, 1), np.roll(values, 8, 0), np.roll(values, 64, 1)):
+        assert abs((values * shifted).mean()) < bound
+    assert abs(values.mean(0)).max() < 6 / 512**0.5 and abs(values.mean(1)).max() < 6 / 512**0.5
+
+
+def variants():
+    return {
+        (seed, matrix): whole(seed=seed, matrix=matrix, rows=256, cols=256)
+        for seed in (0, 1, 2, 3, 17, 2**20, 2**31, -1)
+        for matrix in "AB"
+    }
+
+
+def test_seeds_and_matrices_share_no_more_elements_than_chance():
+    for (_, x), (_, y) in combinations(variants().items(), 2):
+        assert abs((x == y).mean() - 1 / 17) < 0.01
+
+
+def test_a_seed_gives_the_same_matrix_again():
+    assert (whole(seed=5) == whole(seed=5)).all()
+
+
+def test_a_corner_differs_between_seeds_and_matrices():
+    """BUG (drbench/fill.py): element (0, 0) is -bound (uniform: -1) for every seed and every matrix.
+
+    Rows are mixed from ``i ^ salt`` and columns from ``j + salt`` by one function, so wherever the two agree the hash
+    is that of 0: at (0, 0) always, and at (i, i) for every i that shares no bit with the salt.
+    """
+    corners = {whole(seed=seed, matrix=matrix, rows=1, cols=1).item() for seed in range(50) for matrix in "AB"}
+    assert len(corners) > 8
+
+
+def test_a_matrix_is_no_more_symmetric_than_chance():
+    """BUG (drbench/fill.py): as above; where (i ^ salt) = (j + salt) pairs rows with columns, A is symmetric."""
+    for values in variants().values():
+        square = values[:8, :8]
+        above = np.triu_indices(8, 1)
+        assert (square == square.T)[above].mean() < 0.5
+        assert len(set(np.diag(values)[:16])) > 4

@@ -1,0 +1,310 @@
+"""The arena plan: whatever completes first, no buffer is written while another one needs its memory."""
+
+import ast
+import copy
+import inspect
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from oracles import Memory, Violation, any_case, assign, operands, require, traces_of
+from virtual_time import MODES, RandomDelays, drive, reads_all, reads_own
+
+from drbench import memory as memory_module
+from drbench.memory import ALIGNMENT, buffered, plan_arena
+from drbench.problem import Problem
+from drbench.schedule import Windows
+from drbench.steps import Accumulate, Add, Copy, Gemm, Get, Zero
+from drbench.trace import Trace
+
+ITEMSIZE = 8
+DEPTHS = range(5)
+
+CASES = {
+    "column C": (Problem(4, 8, 24, 4, "column", "column", "column"), {"stationary": "C", "chunk": 2}),
+    "misaligned C, held operands": (Problem(7, 5, 6, 4, "tiles:3x2", "tiles:2x3", "column"), {"stationary": "C"}),
+    "outer B": (Problem(12, 8, 8, 4, "column", "row", "row"), {"stationary": "B", "chunk": 1}),
+    "block B": (Problem(9, 9, 9, 4, "block", "block", "block"), {"stationary": "B", "chunk": 1}),
+    "misaligned B, chains": (Problem(9, 5, 8, 4, "tiles:2x3", "block", "tiles:3x2"), {"stationary": "B", "chunk": 2}),
+    "misaligned A, chains": (Problem(7, 9, 8, 4, "block", "tiles:2x2", "tiles:3x2"), {"stationary": "A", "chunk": 1}),
+    "replicas C": (Problem(8, 8, 8, 8, "block/c2", "block/c2", "block/c4"), {"stationary": "C", "chunk": 1}),
+}
+cases = pytest.mark.parametrize("case", CASES)
+
+
+def programs(case):
+    problem, options = CASES[case]
+    return problem, traces_of(problem, **options)
+
+
+def seen_through(in_place):
+    """``views`` of the planner for ranks that read so much in place."""
+    return lambda owner: in_place is reads_all
+
+
+def plans_of(traces, depth, in_place=reads_own, planner=plan_arena):
+    return [planner(Windows(trace, depth), ITEMSIZE, seen_through(in_place)) for trace in traces]
+
+
+# -- two independent judges ------------------------------------------------------------------------------------------
+
+
+def check_lifetimes(trace, plan, start, end):
+    """No two values that are alive together share memory; a value lives until its last taker has ended."""
+    root, alive = {}, {}
+    for step in trace.steps:
+        onto = step.onto if type(step) is Gemm else None
+        root[step.index] = root[onto.index] if onto is not None else step.index
+        if step.index in plan.offsets:
+            first, last = alive.get(root[step.index], (start[step.index], 0))
+            alive[root[step.index]] = first, max(last, end[step.index])
+        for value in step.inputs:
+            r = root[value.index]
+            if r in alive:
+                alive[r] = alive[r][0], max(alive[r][1], end[step.index])
+    buffers = sorted(alive)
+    size = [trace.steps[t].shape[0] * trace.steps[t].shape[1] for t in buffers]
+    low = np.array([plan.offsets[t] for t in buffers])
+    high = low + size
+    born, dead = np.array([alive[t] for t in buffers]).reshape(-1, 2).T
+    for x in range(len(buffers)):
+        together = (born < dead[x]) & (born[x] < dead) & (low < high[x]) & (low[x] < high)
+        require(together.sum() == 1, "values alive together have memory of their own", trace.steps[buffers[x]])
+
+
+class ArenaRun:
+    """Executes real numbers out of the arena as the driver says, at the worst moments.
+
+    What a step makes is garbage from its start and right only at its end; what it takes must be the same at both.
+    """
+
+    def __init__(self, problem, traces, plans):
+        a, b = operands(problem)
+        self.expected = a @ b
+        self.memory = Memory(problem, a, b)
+        self.traces = traces
+        self.arenas = [np.full(plan.size, np.nan) for plan in plans]
+        self.plans = plans
+        self.taken = {}
+
+    def value(self, rank, t):
+        step, offset = self.traces[rank].steps[t], self.plans[rank].offsets.get(t)
+        if offset is None:
+            return self.memory.view(step.block)
+        rows, cols = step.shape
+        return self.arenas[rank][offset : offset + rows * cols].reshape(rows, cols)
+
+    def on(self, what, rank, t):
+        step = self.traces[rank].steps[t]
+        kind = type(step)
+        if what == "start":
+            if t in self.plans[rank].offsets and not (kind is Gemm and step.onto is not None):
+                self.value(rank, t)[...] = np.nan
+            if not isinstance(step, Get):
+                self.taken[rank, t] = [self.value(rank, value.index).copy() for value in step.inputs]
+            return
+        if isinstance(step, Get):
+            if t in self.plans[rank].offsets:
+                self.value(rank, t)[...] = self.memory.view(step.block)
+            return
+        taken = [self.value(rank, value.index) for value in step.inputs]
+        same = all(np.array_equal(x, y) for x, y in zip(self.taken[rank, t], taken, strict=True))
+        require(same, "operands are left alone while they are used", step)
+        if kind is Gemm:
+            target = self.memory.view(step.block) if step.block is not None else self.value(rank, t)
+            assign(target, taken[0] @ taken[1], step.beta)
+        elif kind in (Accumulate, Add):
+            self.memory.view(step.block)[...] += taken[0]
+        elif kind is Copy:
+            self.memory.view(step.block)[...] = taken[0]
+        elif kind is Zero:
+            self.memory.view(step.block)[...] = 0
+
+
+def prove(problem, traces, depth, seed, in_place=reads_own, planner=plan_arena):
+    """Run with random delays; both judges are content, and C = A·B."""
+    plans = plans_of(traces, depth, in_place, planner)
+    run = ArenaRun(problem, traces, plans)
+    timeline = drive(traces, depth, RandomDelays(seed), in_place=in_place, on=run.on)
+    for trace, plan in zip(traces, plans, strict=True):
+        check_lifetimes(trace, plan, timeline.start[trace.rank], timeline.end[trace.rank])
+    require((run.memory.c()[0] == run.expected).all(), "C is A times B")
+
+
+@cases
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_no_order_of_completion_makes_two_living_values_share_memory(case, depth):
+    problem, traces = programs(case)
+    for seed, in_place in enumerate(list(MODES.values()) * 4):
+        prove(problem, traces, depth, seed, in_place)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_sampled_programs_multiply_right_out_of_their_arena(depth):
+    for seed in range(150):
+        problem, options = any_case(seed)
+        prove(problem, traces_of(problem, **options), depth, seed, list(MODES.values())[seed % 3])
+
+
+# -- mutants: plans broken on purpose --------------------------------------------------------------------------------
+
+
+def planner_with_early_death(which):
+    """``plan_arena`` from its own source, in which one assignment to ``end`` is one unit smaller."""
+    tree = ast.parse(inspect.getsource(memory_module))
+    deaths = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["end"]
+    ]
+    assert len(deaths) == 2, "plan_arena has one death for what computes take and one for what communication takes"
+    deaths[which].value = ast.BinOp(deaths[which].value, ast.Sub(), ast.Constant(1))
+    names = {"__name__": memory_module.__name__, "__package__": memory_module.__package__}
+    exec(compile(ast.fix_missing_locations(tree), "mutant", "exec"), names)
+    return names["plan_arena"]
+
+
+def planner_for_less_look_ahead(windows, itemsize, views):
+    return plan_arena(Windows(windows.trace, max(0, windows.depth - 1)), itemsize, views)
+
+
+def planner_that_frees_at_first_use(windows, itemsize, views):
+    """A wrong use count: a value dies with its first taker."""
+    real, taken, steps = windows.trace, set(), []
+    for step in real.steps:
+        shown = copy.copy(step)
+        kept = step.onto.index if type(step) is Gemm and step.onto is not None else None
+        if step.inputs:  # what was taken before is replaced by something of the same shape that needs no memory
+            shown.inputs = tuple(
+                SimpleNamespace(index=step.index, shape=value.shape) if value.index in taken - {kept} else value
+                for value in step.inputs
+            )
+        taken |= {value.index for value in step.inputs}
+        steps.append(shown)
+    windows.trace = Trace(real.problem, real.rank, steps, real.written)
+    return plan_arena(windows, itemsize, views)
+
+
+MUTANTS = {
+    "dead before its compute has ended": planner_with_early_death(0),
+    "dead before its transfer has ended": planner_with_early_death(1),
+    "planned for less look-ahead": planner_for_less_look_ahead,
+    "freed at its first use": planner_that_frees_at_first_use,
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_plan_broken_on_purpose_is_caught_by_both_judges(name):
+    by_lifetime = by_value = 0
+    for case in CASES:
+        problem, traces = programs(case)
+        for depth in (0, 1, 2):
+            plans = plans_of(traces, depth, planner=MUTANTS[name])
+            for seed in range(8):
+                run = ArenaRun(problem, traces, plans)
+                try:
+                    timeline = drive(traces, depth, RandomDelays(seed), on=run.on)
+                    by_value += not np.array_equal(run.memory.c()[0], run.expected)
+                except Violation:
+                    by_value += 1
+                timeline = drive(traces, depth, RandomDelays(seed))
+                try:
+                    for trace, plan in zip(traces, plans, strict=True):
+                        check_lifetimes(trace, plan, timeline.start[trace.rank], timeline.end[trace.rank])
+                except Violation:
+                    by_lifetime += 1
+    assert by_lifetime and by_value, (by_lifetime, by_value)
+
+
+# -- shape and size of a plan ----------------------------------------------------------------------------------------
+
+
+@cases
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_offsets_are_aligned_and_inside_an_arena_no_larger_than_all_buffers(case, itemsize):
+    _, traces = programs(case)
+    for depth in DEPTHS:
+        for trace in traces:
+            plan = plan_arena(Windows(trace, depth), itemsize)
+            every = 0
+            for step in trace.steps:
+                if buffered(step, trace.rank):
+                    assert plan.offsets[step.index] * itemsize % ALIGNMENT == 0
+                    assert plan.offsets[step.index] + step.shape[0] * step.shape[1] <= plan.size
+                    nbytes = step.shape[0] * step.shape[1] * itemsize
+                    every += -(-nbytes // ALIGNMENT) * ALIGNMENT
+            assert plan.size * itemsize <= every
+
+
+@cases
+def test_what_needs_memory_is_what_comes_from_others_or_goes_to_them(case):
+    _, traces = programs(case)
+    for in_place in MODES.values():
+        for trace, plan in zip(traces, plans_of(traces, 1, in_place), strict=True):
+            expected = set()
+            for step in trace.steps:
+                fetched = isinstance(step, Get) and step.block.owner != trace.rank and in_place is not reads_all
+                if fetched or (type(step) is Gemm and step.block is None):
+                    expected.add(step.index)
+            assert set(plan.offsets) == expected
+
+
+@pytest.mark.parametrize("case", ["misaligned B, chains", "misaligned A, chains"])
+def test_products_added_onto_each_other_share_one_place(case):
+    _, traces = programs(case)
+    chained = 0
+    for trace, plan in zip(traces, plans_of(traces, 1), strict=True):
+        for step in trace.steps:
+            if type(step) is Gemm and step.onto is not None:
+                assert plan.offsets[step.index] == plan.offsets[step.onto.index]
+                assert step.shape == step.onto.shape
+                chained += 1
+    assert chained
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_pipeline_holds_what_is_computed_with_and_what_is_under_way_and_no_more(depth):
+    """BUG (drbench/memory.py): fails for look-ahead 1 and more, where 2·(depth + 1) chunks are planned.
+
+    A fetched value is kept until the communication window behind its own step has closed, though its taker ended
+    long before: the last rule of the death loop, meant for values no one takes, holds for all.
+    """
+    problem = Problem(64, 64, 1024, 4, "column", "column", "column")
+    for trace in traces_of(problem, stationary="C", chunk=16):
+        chunks = plan_arena(Windows(trace, depth), 4).size / (64 * 16)
+        assert chunks <= depth + 2
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+def test_a_longer_pipeline_needs_no_more_memory(stationary):
+    sizes = []
+    for length in (256, 512, 1024):
+        extents = {"m": 64, "n": 64, "k": 64} | {{"A": "n", "B": "m", "C": "k"}[stationary]: length}
+        problem = Problem(**extents, nprocs=4, a="block", b="block", c="block")
+        traces = traces_of(problem, stationary=stationary, chunk=16)
+        sizes.append(max(plan.size for plan in plans_of(traces, 1)))
+    for shorter, longer in pairwise(sizes):
+        assert longer <= shorter
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_sums_to_be_sent_are_held_by_the_look_ahead_only(depth):
+    problem = Problem(1024, 64, 64, 4, "column", "row", "row")
+    for trace in traces_of(problem, stationary="B", chunk=16):
+        partials = plan_arena(Windows(trace, depth), 4).size / (16 * 64)
+        assert partials <= depth + 3  # one computed, one accumulated for each Gemm ahead, one about to be
+
+
+def test_more_look_ahead_never_needs_less_memory():
+    for case in CASES:
+        _, traces = programs(case)
+        for trace in traces:
+            sizes = [plan_arena(Windows(trace, depth), ITEMSIZE).size for depth in DEPTHS]
+            assert sizes == sorted(sizes)
+
+
+def test_a_rank_that_reads_everything_in_place_needs_no_arena():
+    problem = Problem(7, 5, 6, 4, "tiles:3x2", "tiles:2x3", "block/c2")
+    for plan in plans_of(traces_of(problem, stationary="C"), 1, reads_all):
+        assert (plan.offsets, plan.size) == ({}, 0)

@@ -1,0 +1,109 @@
+"""The oracles can fail: programs broken on purpose are caught."""
+
+import copy
+from itertools import product
+
+import pytest
+from oracles import Violation, interpret, operands, replicas_moved, traces_of, work_done
+
+from drbench.problem import Problem
+from drbench.steps import Accumulate, Add, Fence, Gemm, Get, ReplicaGet, Zero
+
+REDUCED = Problem(7, 5, 6, 4, "tiles:3x2", "row/c2", "column/c2")
+SPLIT = Problem(7, 5, 6, 4, "row", "tiles:3x2", "block")
+
+
+def outcome(problem, traces, stationary):
+    """What becomes of a set of programs: ``right``, or how the oracles object."""
+    try:
+        if not (work_done(problem, traces, stationary) == 1).all():
+            return "work"
+        if not (replicas_moved(problem, traces, Add)[1:] == 1).all():
+            return "reduction"
+        a, b = operands(problem)
+        return "right" if (interpret(problem, traces, a, b)[0] == a @ b).all() else "values"
+    except Violation as violation:
+        return violation.rule
+
+
+def broken_once(problem, stationary, kind, change):
+    """Outcomes of breaking one step of a kind, for each such step on each rank."""
+    outcomes = []
+    for rank, trace in enumerate(traces_of(problem, stationary=stationary)):
+        for place, step in enumerate(trace.steps):
+            if type(step) is kind:
+                traces = traces_of(problem, stationary=stationary)
+                change(traces[rank].steps, place)
+                outcomes.append(outcome(problem, traces, stationary))
+    assert outcomes
+    return outcomes
+
+
+def drop(steps, place):
+    del steps[place]
+
+
+def double(steps, place):
+    steps.insert(place, steps[place])
+
+
+@pytest.mark.parametrize("problem, stationary", [(REDUCED, "C"), (SPLIT, "C")])
+def test_programs_left_alone_are_right(problem, stationary):
+    assert outcome(problem, traces_of(problem, stationary=stationary), stationary) == "right"
+
+
+@pytest.mark.parametrize("change", [drop, double])
+def test_a_product_lost_or_done_twice_is_caught(change):
+    assert set(broken_once(SPLIT, "C", Gemm, change)) == {"work"}
+
+
+@pytest.mark.parametrize(
+    "change, rule", [(drop, "every product is accumulated"), (double, "a sum is taken once")], ids=["lost", "twice"]
+)
+def test_a_sum_lost_or_sent_twice_is_caught(change, rule):
+    assert set(broken_once(SPLIT, "B", Accumulate, change)) == {rule}
+
+
+@pytest.mark.parametrize("change", [drop, double])
+def test_a_replica_not_added_or_added_twice_is_caught(change):
+    assert set(broken_once(REDUCED, "B", Add, change)) == {"reduction"}
+
+
+def test_a_tile_not_zeroed_is_caught():
+    assert set(broken_once(SPLIT, "A", Zero, drop)) == {"values"}
+
+
+@pytest.mark.parametrize("stationary, place", list(product("AB", range(3))))
+def test_a_fence_left_out_on_all_ranks_is_a_race(stationary, place):
+    traces = traces_of(REDUCED, stationary=stationary)
+    for trace in traces:
+        fences = [t for t, step in enumerate(trace.steps) if type(step) is Fence]
+        assert len(fences) == 3
+        del trace.steps[fences[place]]
+    last = place == 2  # closes the program: nothing follows that it could order
+    assert (outcome(REDUCED, traces, stationary) == "right") == last
+
+
+def test_a_fence_left_out_on_one_rank_is_caught():
+    assert set(broken_once(SPLIT, "B", Fence, drop)) == {"every rank fences equally often"}
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_a_wrong_beta_is_caught(beta):
+    def change(steps, place):
+        steps[place].beta = 1.0 - steps[place].beta
+
+    assert set(broken_once(SPLIT, "C", Gemm, change)) == {"values"}
+
+
+@pytest.mark.parametrize("attribute", ["offset", "ld", "owner", "replica", "col1", "row0"])
+@pytest.mark.parametrize("kind", [Get, Gemm, ReplicaGet])
+def test_a_block_that_says_something_wrong_is_caught(attribute, kind):
+    def change(steps, place):
+        steps[place].block = block = copy.copy(steps[place].block)
+        setattr(block, attribute, getattr(block, attribute) + 1)
+
+    try:
+        assert "right" not in broken_once(REDUCED, "C", kind, change)
+    except (IndexError, KeyError):  # out of the matrix, out of the grid
+        assert attribute in ("owner", "replica", "col1", "row0")

@@ -1,0 +1,103 @@
+"""Overlap in virtual time: transfers hide behind products as far as the look-ahead allows, and not at all without."""
+
+from collections import defaultdict
+
+import pytest
+from oracles import traces_of
+from virtual_time import Links, drive
+
+from drbench.problem import Problem
+from drbench.steps import Gemm, Get, ReplicaGet
+from drbench.throttle import Throttle
+
+
+class ThrottledLinks:
+    """Links as the executor's own throttle has them."""
+
+    def __init__(self, flops_per_s, bytes_per_s):
+        self.flops_per_s = flops_per_s
+        self.links = defaultdict(lambda: Throttle(bytes_per_s, latency_s=0.0))
+
+    def end(self, rank, step, now):
+        if type(step) is Gemm:
+            return now + step.flops / self.flops_per_s
+        if step.counter is None or step.block.owner == rank:
+            return now
+        return self.links[rank].due("in" if isinstance(step, Get) else "out", step.block.size * 4, now)
+
+
+def times(p, share, depth, stationary="C", links=Links):
+    """Total, compute and transfer time of a finely cut product whose transfers take ``share`` of the compute time.
+
+    Stationary C: column/column/column, all ranks read A. Stationary B: column/row/row, all ranks send sums to C.
+    """
+    if stationary == "C":
+        problem, chunk = Problem(256, 256 * p, 1024 * p, p, "column", "column", "column"), 16
+    else:
+        problem, chunk = Problem(1024 * p, 256, 256 * p, p, "column", "row", "row"), 16
+    traces = traces_of(problem, stationary=stationary, chunk=chunk)
+    nbytes = sum(s.block.size * 4 for s in traces[0].steps if traces[0].is_remote(s))
+    total = drive(traces, depth, links(traces[0].flops, nbytes / share)).time_s
+    return total, 1.0, share
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_finely_cut_products_hide_their_transfers_at_the_default_look_ahead(p, share):
+    total, compute, transfer = times(p, share, 1)
+    assert max(compute, transfer) <= total <= 1.1 * max(compute, transfer)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_sums_for_others_are_sent_while_the_next_are_computed(p, share):
+    """Once the Fence is passed: a rank's own part of the result, 1/p of the work, comes before it and hides nothing."""
+    total, compute, transfer = times(p, share, 1, "B")
+    own = compute / p
+    assert own + max(compute - own, transfer) <= total <= own + 1.1 * max(compute - own, transfer)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+@pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.parametrize("stationary", "BC")
+def test_without_look_ahead_the_time_is_the_sum(stationary, p, share):
+    total, compute, transfer = times(p, share, 0, stationary)
+    assert total == pytest.approx(compute + transfer, rel=1e-6)
+
+
+@pytest.mark.parametrize("stationary", "BC")
+@pytest.mark.parametrize("depth", [0, 1])
+def test_the_throttle_of_measured_runs_keeps_the_same_time(depth, stationary):
+    modelled = times(3, 0.7, depth, stationary)
+    assert times(3, 0.7, depth, stationary, ThrottledLinks) == pytest.approx(modelled, rel=1e-9)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8, 12])
+def test_a_look_ahead_of_two_leaves_no_gaps_on_more_ranks(p):
+    """Look-ahead 1 leaves up to a tenth of the time where own products bunch between the transferred ones."""
+    total, compute, _ = times(p, 1.0, 2)
+    assert total <= 1.02 * compute
+    assert times(p, 1.0, 1)[0] <= 1.12 * compute
+
+
+@pytest.mark.parametrize("p", [2, 4])
+def test_slow_transfers_hide_the_products(p):
+    total, compute, transfer = times(p, 2.0, 1)
+    assert transfer <= total <= 1.1 * transfer
+
+
+def test_the_reduction_of_replicas_is_prefetched_too():
+    """While one pulled panel is added the next is under way."""
+    problem = Problem(64, 8192, 2, 4, "block", "block", "row/c4")
+    program = traces_of(problem, stationary="C")
+    under_way, seen = set(), []
+
+    def watch(what, rank, t):
+        step = program[rank].steps[t]
+        if isinstance(step, ReplicaGet):
+            (under_way.add if what == "start" else under_way.remove)(t)
+        elif step.computes and what == "start" and step.inputs and isinstance(step.inputs[0], ReplicaGet):
+            seen.append(len(under_way))
+
+    drive(program, 1, Links(1e9, 1e9), on=watch)
+    assert seen and all(seen[:-1])

@@ -1,0 +1,265 @@
+"""Plans of the universal algorithm: every unit of work once, in the right place, for any partitions."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import home, interpret, operands, replicas_moved, traces_of, work_done
+
+from algorithms.slicing import slices, stationary_matrix
+from drbench.problem import Problem
+from drbench.steps import Add, Copy, Get
+from partitions import Partition, ProcessGrid, divisors, exhaustive
+
+KINDS = ("row", "column", "block", "tiles:3x2")
+M, N, K = 7, 5, 6  # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
+
+RANKS = (1, 2, 3, 4, 6)
+
+each = pytest.mark.parametrize("p, stationary", list(product(RANKS, "ABC")))
+
+
+def prove(problem, seed, **options):
+    """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN, exactly."""
+    traces = traces_of(problem, **options)
+    assert (work_done(problem, traces, options["stationary"]) == 1).all()
+    replicas = problem.c.partition.replicas
+    expected = np.ones((replicas, problem.m, problem.n))
+    expected[0] = 0
+    assert (replicas_moved(problem, traces, Add) == expected).all()
+    replicate = options.get("replicate_result", False)
+    assert (replicas_moved(problem, traces, Copy) == expected * replicate).all()
+    a, b = operands(problem, seed)
+    c = interpret(problem, traces, a, b, seed)
+    assert (c[: replicas if replicate else 1] == a @ b).all()
+
+
+@each
+def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, stationary):
+    plans = 0
+    for plans, texts in enumerate(exhaustive(p, KINDS), 1):
+        problem = Problem(M, N, K, p, *texts)
+        try:
+            prove(problem, seed=plans, stationary=stationary)
+        except AssertionError as error:
+            raise AssertionError(f"drbench plan -p {p} --a {texts[0]} --b {texts[1]} --c {texts[2]}") from error
+    assert plans == len(KINDS) ** 3 * len(divisors(p)) ** 3
+
+
+def test_the_bar_covers_twenty_thousand_plans():
+    plans = sum(len(list(exhaustive(p, KINDS))) for p in RANKS) * len("ABC")
+    assert plans == 64 * (1 + 8 + 8 + 27 + 64) * 3 == 20736
+
+
+@each
+def test_a_result_given_to_every_replica_is_the_same_in_all(p, stationary):
+    for factor, kind in product(divisors(p), KINDS):
+        problem = Problem(M, N, K, p, "block", kind, f"{kind}/c{factor}")
+        prove(problem, seed=factor, stationary=stationary, replicate_result=True)
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+def test_replicas_without_a_part_of_the_free_axis_still_join(stationary):
+    extents = {"m": 9, "n": 9, "k": 9} | {{"A": "n", "B": "m", "C": "k"}[stationary]: 3}
+    texts = ["block", "block", "block"]
+    texts["ABC".index(stationary)] = "row/c6"  # six replicas share a free axis of three elements
+    prove(Problem(**extents, nprocs=6, a=texts[0], b=texts[1], c=texts[2]), seed=0, stationary=stationary)
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 9, 9), (9, 1, 9), (9, 9, 1), (2, 1, 1)])
+def test_vectors_and_scalars_are_matrices_too(m, n, k, stationary):
+    for texts in exhaustive(4, ("row", "tiles:2x3"), [(1, 1, 1), (2, 1, 4), (4, 2, 2)]):
+        prove(Problem(m, n, k, 4, *texts), seed=1, stationary=stationary)
+
+
+# -- larger shapes, sampled ------------------------------------------------------------------------------------------
+
+
+@st.composite
+def layouts(draw, shape, nprocs, most_tiles):
+    """Any tile shape with at most so many tiles along an axis, on any grid, with any replication."""
+    replicas = draw(st.sampled_from(divisors(nprocs)))
+    rows = draw(st.sampled_from(divisors(nprocs // replicas)))
+    order = draw(st.sampled_from(["row", "col"]))
+    tile = [draw(st.integers(-(-extent // most_tiles), extent + 2)) for extent in shape]
+    return Partition(shape, tuple(tile), ProcessGrid(rows, nprocs // replicas // rows, order), replicas)
+
+
+@st.composite
+def cases(draw, m, n, k, most_tiles):
+    nprocs = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 8, 12]))
+    shapes = (m, k), (k, n), (m, n)
+    abc = [draw(layouts(shape, nprocs, most_tiles)) for shape in shapes]
+    options = {
+        "stationary": draw(st.sampled_from("ABC")),
+        "chunk": draw(st.none() | st.integers(5, max(m, n, k))),
+        "replicate_result": draw(st.booleans()),
+    }
+    return Problem(m, n, k, nprocs, *abc), options
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(31, 32, 33, most_tiles=7), st.integers(0, 99))
+def test_sampled_layouts_of_31x32x33_are_correct(case, seed):
+    problem, options = case
+    prove(problem, seed, **options)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases(97, 64, 101, most_tiles=5), st.integers(0, 99))
+def test_sampled_layouts_of_97x64x101_are_correct(case, seed):
+    problem, options = case
+    prove(problem, seed, **options)
+
+
+# -- what the slices look like ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+@pytest.mark.parametrize("stationary, axis", [("C", "k"), ("B", "m"), ("A", "n")])
+def test_no_product_is_longer_than_the_chunk_along_the_free_axis(chunk, stationary, axis):
+    problem = Problem(M, N, K, 4, "tiles:3x2", "block", "column")
+    for rank in range(4):
+        for group in slices(problem, rank, stationary, chunk):
+            for a, b, _, _, _ in group:
+                extent = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1]}[axis]
+                assert 1 <= extent <= chunk
+
+
+@pytest.mark.parametrize("stationary", "AB")
+def test_products_with_one_target_follow_each_other_from_first_to_last(stationary):
+    """So that their sum is sent once: within a group no target comes back after its last product."""
+    for texts in exhaustive(4, KINDS, [(1, 1, 1), (2, 2, 2)]):
+        for rank in range(4):
+            for group in slices(Problem(M, N, K, 4, *texts), rank, stationary):
+                finished, open_target = set(), None
+                for _, _, c, first, last in group:
+                    assert first == (open_target is None)
+                    assert open_target in (None, c) and id(c) not in finished
+                    open_target = None if last else c
+                    if last:
+                        finished.add(id(c))
+                assert open_target is None
+
+
+@pytest.mark.parametrize("text, moving", [("column", "A"), ("row", "B")])
+@pytest.mark.parametrize("p", [2, 3, 5, 8])
+def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text, moving, p):
+    """The iteration offset: without it every rank would ask owner 0 first."""
+    problem = Problem(40, 40, 40, p, text, text, text)
+    reads = [
+        [step.block.owner for step in trace.steps if type(step) is Get and step.block.matrix == moving]
+        for trace in traces_of(problem, stationary="C")
+    ]
+    for at_once in zip(*reads, strict=True):
+        assert sorted(at_once) == list(range(p))
+    assert [owners[0] for owners in reads] == list(range(p))  # and each starts with what it has
+
+
+@pytest.mark.parametrize("q", [2, 3, 4, 6])
+def test_no_owner_of_a_square_grid_serves_a_whole_row_or_column_of_ranks_first(q):
+    problem = Problem(12, 12, 12, q * q, *["block"] * 3)
+    for matrix in "AB":
+        first = []
+        for trace in traces_of(problem, stationary="C"):
+            gets = [step.block.owner for step in trace.steps if type(step) is Get and step.block.matrix == matrix]
+            first.append(gets[0])
+        assert max(map(first.count, first)) <= 2  # the diagonal starts with its own tiles, one of its row may too
+
+
+@pytest.mark.parametrize("m, n, k", list(product([2, 3, 5], repeat=3)))
+def test_auto_keeps_the_largest_matrix_then_c_then_b(m, n, k):
+    problem = Problem(m, n, k, 1)
+    largest = max(m * k, k * n, m * n)
+    wanted = "C" if m * n == largest else "B" if k * n == largest else "A"
+    assert stationary_matrix(problem) == wanted
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def moved(problem, **options):
+    """Elements that cross between ranks, over all ranks, by counter."""
+    total = dict.fromkeys(["get_bytes", "accumulate_bytes", "replica_bytes"], 0)
+    for trace in traces_of(problem, **options):
+        for step in trace.steps:
+            if trace.is_remote(step):
+                total[step.counter] += step.block.size
+    return list(total.values())
+
+
+SIZES = m, n, k = 24, 48, 72  # divisible, so that the closed forms are exact
+a_size, b_size, c_size = m * k, k * n, m * n
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 5])
+@pytest.mark.parametrize(
+    "p, texts, stationary, gets, accumulates",
+    [
+        (4, ("column", "column", "column"), "C", 3 * a_size, 0),  # every rank reads (p-1)/p of A
+        (4, ("row", "row", "row"), "C", 3 * b_size, 0),
+        (4, ("row", "column", "column"), "C", 3 * a_size, 0),  # inner product
+        (4, ("row", "column", "row"), "C", 3 * b_size, 0),  # fsdp
+        (4, ("column", "row", "row"), "C", 3 * a_size // 4 + 3 * b_size, 0),  # outer product, kept apart
+        (4, ("column", "row", "row"), "B", 0, 3 * c_size),  # outer product: partial sums are sent
+        (4, ("column", "row", "row"), "A", 0, 3 * c_size),
+        (4, ("column", "row", "column"), "B", 0, 3 * c_size),
+        (4, ("row", "row", "row"), "A", 3 * b_size, 0),  # C[m, n] is where A[m, k] is
+        (4, ("column", "column", "column"), "B", 3 * a_size, 0),
+        (4, ("block", "block", "block"), "C", a_size + b_size, 0),  # (q-1)·|A| + (q-1)·|B| on q x q
+        (9, ("block", "block", "block"), "C", 2 * a_size + 2 * b_size, 0),
+        # every rank reads q tiles, which the q on the diagonal own one of, and sends q sums, of which it owns one
+        (9, ("block", "block", "block"), "B", (9 * 3 - 3) * a_size // 9, 2 * c_size),
+        (9, ("block", "block", "block"), "A", (9 * 3 - 3) * b_size // 9, 2 * c_size),
+        (6, ("traditional", "traditional", "traditional"), "C", 2 * a_size + b_size, 0),  # 2x3: (Pc-1)|A| + (Pr-1)|B|
+        (4, ("row/c4", "column", "column"), "C", 0, 0),  # megatron, first layer
+        (4, ("row", "row/c4", "row"), "C", 0, 0),  # sequence parallel
+    ],
+)
+def test_bytes_of_textbook_cases_have_their_closed_forms(p, texts, stationary, gets, accumulates, chunk):
+    problem = Problem(m, n, k, p, *texts)
+    assert moved(problem, stationary=stationary, chunk=chunk) == [gets, accumulates, 0]
+
+
+def test_replicas_of_c_divide_the_reads_and_pay_with_a_reduction():
+    """2.5D on 2 x 2 x 2: a replica reads half of the k panels, half of them remote; the other replica is pulled."""
+    problem = Problem(m, n, k, 8, *["block/c2"] * 3)
+    assert moved(problem, stationary="C") == [a_size + b_size, 0, c_size]
+    assert moved(problem, stationary="C", replicate_result=True) == [a_size + b_size, 0, 2 * c_size]
+    second_layer = Problem(m, n, k, 4, "column", "row", "row/c4")  # megatron: nothing moves but the sum
+    assert moved(second_layer, stationary="C") == [0, 0, 3 * c_size]
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+def test_one_rank_and_full_copies_move_nothing_but_replicas(stationary):
+    assert moved(Problem(m, n, k, 1), stationary=stationary) == [0, 0, 0]
+    assert moved(Problem(m, n, k, 4, *["block/c4"] * 3), stationary=stationary) == [0, 0, 3 * c_size]
+
+
+def reads_needed(problem, rank):
+    """Elements of A and B other ranks own that Stationary C needs at ``rank``, each once, element by element."""
+    c, place = problem.c.partition, home(problem.c.partition)
+    replica = rank // place.per_replica
+    size = -(-problem.k // c.replicas)
+    ks = range(min(problem.k, replica * size), min(problem.k, (replica + 1) * size))
+    rows, cols = np.nonzero(place.owner[replica] == rank)
+    total = 0
+    for operand, wanted in (
+        (problem.a, {(row, k) for row in set(rows.tolist()) for k in ks}),
+        (problem.b, {(k, col) for col in set(cols.tolist()) for k in ks}),
+    ):
+        at = home(operand.partition)
+        total += sum(at.owner[(rank // at.per_replica, *element)] != rank for element in wanted)
+    return total
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 6])
+def test_with_one_tile_of_c_a_rank_reads_every_element_it_needs_once(p):
+    for texts in exhaustive(p, ("row", "column", "block")):
+        problem = Problem(M, N, K, p, *texts)
+        for trace in traces_of(problem, stationary="C"):
+            read = sum(s.block.size for s in trace.steps if type(s) is Get and trace.is_remote(s))
+            assert read == reads_needed(problem, trace.rank), (texts, trace.rank)

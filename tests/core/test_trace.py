@@ -1,0 +1,297 @@
+"""Tracing: which write into C comes first, what must be zeroed, and how often each value is used."""
+
+import gc
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import any_case, assign, home, operands, traces_of
+
+from algorithms import get_algorithm
+from drbench.errors import UsageError
+from drbench.problem import Problem
+from drbench.steps import Accumulate, Fence, Gemm, Get, Put, Zero
+from drbench.trace import trace
+
+M, N, K = 6, 8, 4
+ONE = Problem(M, N, K, 1, "block", "block", "block")
+TILED = Problem(M, N, K, 1, "block", "tiles:4x4", "tiles:3x4")  # C in four tiles of one rank
+
+
+def writes(problem, regions, between=None):
+    """A program that writes A[rows]·B[columns] into each region (row0, row1, col0, col1) of C in turn."""
+    for step in between or []:
+        yield step
+    for row0, row1, col0, col1 in regions:
+        a = yield Get(problem.a.block((row0, row1), (0, problem.k)))
+        b = yield Get(problem.b.block((0, problem.k), (col0, col1)))
+        yield Gemm(a, b, into=problem.c.block((row0, row1), (col0, col1)))
+
+
+def traced(problem, regions, **options):
+    return trace(writes(problem, regions, **options), problem, 0)
+
+
+def betas(steps):
+    return [step.beta for step in steps if type(step) is Gemm]
+
+
+def zeroed(steps):
+    return [step.block.tile for step in steps if type(step) is Zero]
+
+
+def run(problem, program):
+    """C after a program of one rank, element by element from NaN."""
+    a, b = operands(problem)
+    c = np.full((problem.m, problem.n), np.nan)
+    for step in program.steps:
+        if step.block is None or type(step) is Get:
+            continue
+        target = c[step.block.row0 : step.block.row1, step.block.col0 : step.block.col1]
+        if type(step) is Zero:
+            target[...] = 0
+        else:
+            x, y = (value.block for value in step.inputs)
+            assign(target, a[x.row0 : x.row1] @ b[:, y.col0 : y.col1], step.beta)
+    return c
+
+
+def times_written(regions):
+    count = np.zeros((M, N), int)
+    for row0, row1, col0, col1 in regions:
+        count[row0:row1, col0:col1] += 1
+    return count
+
+
+# -- beta ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_write_of_disjoint_regions_that_fill_a_tile_replaces_it():
+    halves = [(0, 6, 0, 3), (0, 6, 3, 8)]
+    program = traced(ONE, [*halves, *halves, halves[0]])
+    assert betas(program.steps) == [0, 0, 1, 1, 1]
+    assert zeroed(program.steps) == []
+
+
+def test_a_brick_wall_of_regions_fills_a_tile_without_being_a_grid():
+    bricks = [(0, 2, 0, 5), (0, 2, 5, 8), (2, 4, 0, 3), (2, 4, 3, 8), (4, 6, 0, 8)]
+    for order in (bricks, bricks[::-1], bricks[2:] + bricks[:2]):
+        program = traced(ONE, order)
+        assert betas(program.steps) == [0] * 5 and zeroed(program.steps) == []
+
+
+@pytest.mark.parametrize(
+    "regions",
+    [
+        [(0, 6, 0, 5), (0, 6, 4, 8)],  # one column twice
+        [(0, 6, 0, 8), (0, 3, 0, 4)],  # one inside the other
+        [(0, 3, 0, 4), (0, 6, 0, 8)],
+        [(0, 4, 0, 8), (3, 6, 0, 8)],
+        # as many elements as the tile has, but some twice and some never
+        [(0, 3, 0, 8), (0, 3, 0, 4), (0, 3, 4, 8)],
+        [(0, 2, 0, 8), (1, 3, 0, 8), (4, 6, 0, 8)],
+        [(0, 6, 0, 4), (0, 6, 3, 7)],
+    ],
+)
+def test_regions_that_overlap_without_being_equal_force_a_zero(regions):
+    program = traced(ONE, regions)
+    assert zeroed(program.steps) == [(0, 0)] and type(program.steps[0]) is Zero
+    assert betas(program.steps) == [1] * len(regions)
+
+
+@pytest.mark.parametrize("regions", [[], [(0, 3, 0, 8)], [(0, 6, 0, 4), (0, 3, 4, 8)]])
+def test_a_tile_not_filled_by_its_writes_is_zeroed_first(regions):
+    program = traced(ONE, regions)
+    assert zeroed(program.steps) == [(0, 0)]
+    assert betas(program.steps) == [1] * len(regions)
+
+
+def test_tiles_are_judged_one_by_one():
+    """Of four tiles: one filled, one written in part, one written twice over in part, one left alone."""
+    program = traced(TILED, [(0, 3, 0, 4), (0, 3, 4, 6), (3, 6, 0, 3), (3, 6, 1, 4)])
+    assert zeroed(program.steps) == [(0, 1), (1, 0), (1, 1)]
+    assert betas(program.steps) == [0, 1, 1, 1]
+
+
+def test_what_a_program_zeroes_itself_is_not_zeroed_again_and_only_added_to():
+    program = traced(ONE, [(0, 6, 0, 8)], between=[Zero(ONE.c.tile_block((0, 0)))])
+    assert zeroed(program.steps) == [(0, 0)] and betas(program.steps) == [1]
+
+
+def test_a_result_that_is_not_fresh_is_left_as_it_is():
+    program = trace(writes(ONE, [(0, 3, 0, 8)]), None, 0, fresh=False)
+    assert zeroed(program.steps) == [] and betas(program.steps) == [1]
+
+
+def test_products_for_others_start_from_nothing_and_are_added_onto():
+    def summed():
+        a = yield Get(ONE.a.tile_block((0, 0)))
+        b = yield Get(ONE.b.tile_block((0, 0)))
+        first = yield Gemm(a, b)
+        second = yield Gemm(a, b, into=first)
+        yield Put(second, ONE.c.tile_block((0, 0)))
+
+    program = trace(summed(), ONE, 0, fresh=False)
+    assert betas(program.steps) == [0, 1]
+    assert [step.uses for step in program.steps] == [2, 2, 1, 1, 0]
+
+
+regions = st.lists(
+    st.tuples(st.integers(0, M - 1), st.integers(1, M), st.integers(0, N - 1), st.integers(1, N)).map(
+        lambda r: (r[0], min(M, r[0] + r[1]), r[2], min(N, r[2] + r[3]))
+    ),
+    max_size=8,
+)
+cuts = st.lists(st.integers(1, 7), max_size=3).map(lambda inner: sorted({0, 8, *inner}))
+
+
+@settings(max_examples=300, deadline=None)
+@given(regions, st.integers(0, 7))
+def test_any_writes_make_the_sum_of_their_products_out_of_nan(regions, again):
+    regions = regions + regions[: again % (len(regions) + 1)]
+    program = traced(ONE, regions)
+    a, b = operands(ONE)
+    assert (run(ONE, program) == times_written(regions) * (a @ b)).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(regions)
+def test_a_zero_is_planned_exactly_when_first_writes_do_not_fill_the_tile_once(regions):
+    program = traced(ONE, regions)
+    exact = (times_written(set(regions)) == 1).all()
+    assert zeroed(program.steps) == ([] if exact else [(0, 0)])
+    first = [region not in regions[:x] for x, region in enumerate(regions)]
+    assert betas(program.steps) == [0.0 if exact and f else 1.0 for f in first]
+
+
+@settings(max_examples=100, deadline=None)
+@given(cuts, cuts, st.randoms())
+def test_a_grid_of_regions_in_any_order_needs_no_zero(row_cuts, col_cuts, rng):
+    rows = [(x, y) for x, y in zip(row_cuts, row_cuts[1:]) if y <= M] or [(0, M)]
+    if rows[-1][1] != M:
+        rows.append((rows[-1][1], M))
+    regions = [(*r, *c) for r, c in product(rows, zip(col_cuts, col_cuts[1:]))]
+    rng.shuffle(regions)
+    program = traced(ONE, regions)
+    assert zeroed(program.steps) == [] and betas(program.steps) == [0] * len(regions)
+
+
+# -- the universal program -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+@pytest.mark.parametrize("p, text", [(2, "row"), (4, "block"), (6, "block"), (3, "column")])
+def test_every_own_element_is_replaced_or_zeroed_before_anything_is_added(p, text, stationary):
+    problem = Problem(7, 5, 6, p, text, "tiles:3x2", text)
+    at = home(problem.c.partition)
+    for program in traces_of(problem, stationary=stationary):
+        made = np.zeros((7, 5), bool)
+        for step in program.steps:
+            if type(step) is Fence:
+                break  # from here on others add
+            if type(step) in (Zero, Gemm) and step.block is not None:
+                part = made[step.block.row0 : step.block.row1, step.block.col0 : step.block.col1]
+                assert type(step) is Zero or step.beta == 0 or part.all()
+                part[...] = True
+        assert (made == (at.owner[0] == program.rank)).all()
+
+
+def test_replicas_beyond_k_hold_zeros_and_do_nothing_else():
+    problem = Problem(4, 4, 2, 4, "block", "block", "block/c4")  # k = 2 in four parts: two are empty
+    for program in traces_of(problem, stationary="C"):
+        if program.rank >= 2:
+            kinds = [type(step) for step in program.steps]
+            assert kinds == [Zero, Fence, Fence] and program.flops == 0
+        else:
+            assert zeroed(program.steps) == [] and program.flops == problem.flops // 2
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_use_counts_are_how_often_later_steps_take_a_value(seed):
+    problem, options = any_case(seed)
+    for program in traces_of(problem, **options):
+        for place, step in enumerate(program.steps):
+            takers = [value for later in program.steps for value in later.inputs if value is step]
+            assert (step.index, step.uses) == (place, len(takers))
+            assert all(value.index < place for value in step.inputs)
+            if step.shape is None:
+                assert step.uses == 0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_chains_are_made_once_added_onto_in_turn_and_sent_once(seed):
+    problem, options = any_case(seed)
+    for program in traces_of(problem, **options):
+        for step in program.steps:
+            if type(step) is Gemm and step.block is None:
+                assert step.beta == (0.0 if step.onto is None else 1.0)
+                assert step.onto is None or (step.onto is step.inputs[2] and step.onto.uses == 1)
+                takers = [later for later in program.steps if any(value is step for value in later.inputs)]
+                assert len(takers) == 1
+                (taker,) = takers
+                assert type(taker) is Accumulate or (type(taker) is Gemm and taker.onto is step)
+                assert type(taker) is not Accumulate or taker.block.shape == step.shape
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_all_ranks_together_do_the_work_of_the_problem(seed):
+    problem, options = any_case(seed)
+    programs = traces_of(problem, **options)
+    assert sum(program.flops for program in programs) == problem.flops
+    assert len({program.fences for program in programs}) == 1
+
+
+def test_a_step_is_remote_if_its_block_belongs_to_another_rank():
+    problem = Problem(4, 4, 8, 2, "column", "column", "column")
+    for program in traces_of(problem, stationary="C"):
+        for step in program.steps:
+            assert program.is_remote(step) == (type(step) is Get and step.block.owner != program.rank)
+
+
+# -- the generator ---------------------------------------------------------------------------------------------------
+
+
+def test_yield_hands_the_step_itself_back():
+    def program():
+        step = Get(ONE.a.tile_block((0, 0)))
+        assert (yield step) is step
+
+    assert len(trace(program(), ONE, 0, fresh=False).steps) == 1
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_garbage_collector_is_left_as_it_was_even_by_a_program_that_raises(collects):
+    def broken():
+        yield Fence()
+        assert not gc.isenabled()
+        raise UsageError("no")
+
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        with pytest.raises(UsageError):
+            trace(broken(), ONE, 0)
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.parametrize("options", [{"stationary": "D"}, {"stationary": "c"}, {"chunk": 0}, {"chunk": -4}])
+def test_options_that_make_no_sense_are_refused_with_the_way_out(options):
+    universal = get_algorithm("universal")
+    with pytest.raises(UsageError, match="must be"):
+        universal.settle(ONE, **options)
+    with pytest.raises(UsageError, match="must be"):
+        universal.trace(ONE, 0, **options)
+
+
+def test_printing_a_program_names_blocks_owners_and_inputs():
+    problem = Problem(8, 8, 8, 2, "column", "column", "column")
+    steps = traces_of(problem, stationary="C")[1].steps
+    assert [repr(step) for step in steps[:3]] == [
+        "Get(A[0:8, 4:8]@1)",
+        "Get(B[4:8, 4:8]@1)",
+        "Gemm(%0 · %1 -> C[0:8, 4:8]@1, 8x4x4, beta=0)",
+    ]
