@@ -124,4 +124,4 @@ def _by_rows(c, problem, fill, replicas) -> Verification:
     worst = comm.allreduce(worst, MPI.MAX)
     if worst <= 1.0:
         return Verification(True, worst, "")
-    return Verification(False, worst, f"an element of C is not finite, or one of the {sample.size} sampled rows is off: {worst:.3g} times its bound")
+    return Verification(False, worst, f"an element of C is not finite, or the {sample.size} sampled rows of C are off: {worst:.3g} times the bound")

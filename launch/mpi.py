@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from drbench.errors import CaseTimeout, MissingError
 
@@ -111,14 +112,22 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
 
 
 def stop(process: subprocess.Popen) -> None:
-    """End a launcher and everything it started: asked first, then killed."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            try:
-                process.wait(_GRACE_S)
-            except subprocess.TimeoutExpired:
-                pass
+    """End a launcher and everything it started: asked first, then killed, ranks in process groups of their own too."""
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        family = []
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for member in psutil.wait_procs(family, timeout=1)[1]:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            pass                                           # it ended meanwhile
 
 
 def mismatch_message(found: Launched, library: str) -> str:

@@ -29,6 +29,14 @@ class FenceForgetsAccumulates(Scheduler):
         return super()._ready(t)
 
 
+@mutant(breaks="a Fence waits for the Fences before it")
+class FencesOverlap(Scheduler):
+    def _ready(self, t):
+        if type(self.steps[t]) is Fence:
+            return not self._segment[self.windows.fences[t]]
+        return super()._ready(t)
+
+
 @mutant(breaks="what touches C waits for the Fences before it")
 class WorkBeforeTheFence(Scheduler):
     def _ready(self, t):

@@ -224,6 +224,9 @@ def _check_fences(traces, timeline, in_place):
         for step in trace.steps:
             t = step.index
             if type(step) is Fence:
+                alone = not segment or latest < start[t]
+                require(alone, "a Fence waits for the Fences before it", step)
+                latest = end[t]
                 fence_start[segment] = max(fence_start.get(segment, 0), start[t])
                 fence_end[segment] = min(fence_end.get(segment, end[t]), end[t])
                 segment += 1
