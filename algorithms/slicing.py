@@ -102,7 +102,8 @@ def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = Non
     stationary : str
         ``"A"``, ``"B"`` or ``"C"``.
     chunk : int, optional
-        Longest free range of one product, in elements; None leaves ranges as long as the tiles allow.
+        Longest free range of one product, in elements; None leaves ranges as long as the tiles allow. Ranges of m or n
+        without transfers are left whole: cutting them would only cost.
 
     Yields
     ------
@@ -127,12 +128,14 @@ def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = Non
 
     start, stop = part(problem.extent(free), replicas[still], still.partition.replicas)
     cuts = sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})
-    ranges, runs = [], []                        # all free ranges; those of each stretch between tile boundaries
+    ranges, runs = [], []                        # all free ranges; of each stretch between tile boundaries the whole, and its pieces
     for low, high in zip(cuts, cuts[1:]):
-        pieces = -(-(high - low) // chunk) if chunk else 1
+        whole, pieces = len(ranges), -(-(high - low) // chunk) if chunk else 1
         edges = [low + (high - low) * s // pieces for s in range(pieces + 1)]
-        runs.append(range(len(ranges), len(ranges) + pieces))
-        ranges.extend(zip(edges, edges[1:]))
+        ranges.append((low, high))
+        if pieces > 1:
+            ranges.extend(zip(edges, edges[1:]))
+        runs.append((whole, range(whole + 1, len(ranges)) if pieces > 1 else [whole]))
 
     def panel(operand, axis, pieces):
         """Blocks of X or Y: for each free range, those along the stationary tile's axis."""
@@ -151,8 +154,11 @@ def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = Non
         xs, ys = panels[0, i], panels[1, j]
         own = [[still.block(s, t, replicas[still]) for t in q_pieces] for s in p_pieces]
         p_order, q_order = _rotated(range(len(p_pieces)), i + j), _rotated(range(len(q_pieces)), i + j)
-        order = [f for run in _rotated(runs, i + j) for f in run]
-        for f in _spread(order, [any(b.owner != rank for b in xs[f]) or any(b.owner != rank for b in ys[f]) for f in order]):
+        moves = [any(b.owner != rank for b in x_blocks) or any(b.owner != rank for b in y_blocks) for x_blocks, y_blocks in zip(xs, ys)]
+        order = []
+        for whole, pieces in _rotated(runs, i + j):
+            order += pieces if moves[whole] or free == "k" else [whole]
+        for f in _spread(order, [moves[f] for f in order]):
             if stationary == "C":
                 yield [Product(xs[f][s], ys[f][t], own[s][t], True, True) for s in p_order for t in q_order]
             elif stationary == "B":              # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]

@@ -15,9 +15,9 @@ from .slicing import Product, free_axis, own_first_balances, result_stays, slice
 __all__ = ["program"]
 
 
-#: A transferred range of the free axis is cut into this many pieces, none shorter than the second number of elements:
-#: transfers then overlap with products, at a few percent of the products' speed.
-_PIECES, _SHORTEST = 16, 256
+#: Where tiles are not read in place the free axis is cut, so that transfers overlap with products: into this many pieces,
+#: none shorter than the second number of elements. Products lose next to nothing when k is cut, but much when m or n is.
+_CUTS = {"k": (16, 256), "m": (4, 1024), "n": (4, 1024)}
 
 
 def settle(problem: Problem, in_place: bool = True, *, stationary: str = "auto", chunk: int | str | None = "auto",
@@ -30,8 +30,10 @@ def settle(problem: Problem, in_place: bool = True, *, stationary: str = "auto",
     if stationary == "auto":
         stationary = stationary_matrix(problem)
     if chunk == "auto":
-        share = problem.extent(free_axis(stationary)) // problem.operand(stationary).partition.replicas
-        chunk = None if in_place else max(_SHORTEST, -(-share // _PIECES))
+        free = free_axis(stationary)
+        pieces, shortest = _CUTS[free]
+        share = problem.extent(free) // problem.operand(stationary).partition.replicas
+        chunk = None if in_place else max(shortest, -(-share // pieces))
     return {"stationary": stationary, "chunk": chunk, "replicate_result": replicate_result}
 
 

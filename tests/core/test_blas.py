@@ -103,7 +103,7 @@ def test_an_empty_inner_extent_leaves_c_as_it_is_with_beta_1(dtype, blas):
 @both
 @real
 def test_an_empty_inner_extent_makes_c_zero_with_beta_0_whatever_it_held(dtype, blas):
-    """BUG (drbench/blas.py): with k = 0 and beta = 0, ``c *= beta`` reads c, so NaN stays NaN."""
+    """BLAS itself is not called for k = 0, and ``c *= 0`` would keep NaN."""
     c = np.full((2, 3), np.nan, dtype)
     blas.gemm(np.empty((2, 0), dtype), np.empty((0, 3), dtype), c, 0.0)
     assert (c == 0).all()
@@ -149,10 +149,7 @@ def overlapping_rows(memory):
 @pytest.mark.parametrize("operand", range(2))
 @pytest.mark.parametrize("make", [reversed_rows, one_row_repeated, overlapping_rows])
 def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misread(make, operand):
-    """BUG (drbench/blas.py): such rows are read with a leading dimension that is made up, beyond the operand.
-
-    ``_ld`` takes the larger of stride and extent: ``a[::-1]`` is read from its last row onwards.
-    """
+    """BLAS knows only leading dimensions of a row or more; with one made up, ``a[::-1]`` is read beyond the operand."""
     memory = np.arange(64, dtype="f4")  # what is misread is in here too
     operands = [np.eye(4, dtype="f4"), np.eye(4, dtype="f4")]
     operands[operand] = view = make(memory)

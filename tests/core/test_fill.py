@@ -181,17 +181,13 @@ def test_a_seed_gives_the_same_matrix_again():
 
 
 def test_a_corner_differs_between_seeds_and_matrices():
-    """BUG (drbench/fill.py): element (0, 0) is -bound (uniform: -1) for every seed and every matrix.
-
-    Rows are mixed from ``i ^ salt`` and columns from ``j + salt`` by one function, so wherever the two agree the hash
-    is that of 0: at (0, 0) always, and at (i, i) for every i that shares no bit with the salt.
-    """
+    """Row and column hashes must not cancel: were both made by one function, (0, 0) would be the same for all."""
     corners = {whole(seed=seed, matrix=matrix, rows=1, cols=1).item() for seed in range(50) for matrix in "AB"}
     assert len(corners) > 8
 
 
 def test_a_matrix_is_no_more_symmetric_than_chance():
-    """BUG (drbench/fill.py): as above; where (i ^ salt) = (j + salt) pairs rows with columns, A is symmetric."""
+    """Or a tile multiplied by mistake as its transpose would pass the verification."""
     for values in variants().values():
         square = values[:8, :8]
         above = np.triu_indices(8, 1)

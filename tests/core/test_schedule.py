@@ -2,7 +2,7 @@
 
 import pytest
 from oracles import any_case, traces_of
-from virtual_time import CASES, MODES, RandomDelays, check_rule, drive, programs, reads_all, reads_none, reads_own
+from virtual_time import CASES, MODES, RandomDelays, check_rule, drive, programs
 
 from drbench.problem import Problem
 from drbench.schedule import Scheduler, Windows
@@ -15,7 +15,7 @@ cases = pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_steps_start_by_the_rule_and_no_order_of_completion_deadlocks(case, depth):
     traces = programs(case)
-    for seed, in_place in enumerate([reads_own, reads_all, reads_none] * 5):
+    for seed, in_place in enumerate(list(MODES.values()) * 4):
         timeline = drive(traces, depth, RandomDelays(seed), in_place=in_place)
         check_rule(traces, depth, timeline, in_place)
 
@@ -25,7 +25,7 @@ def test_sampled_programs_start_their_steps_by_the_rule(depth):
     for seed in range(250):
         problem, options = any_case(seed)
         traces = traces_of(problem, **options)
-        in_place = list(MODES.values())[seed % 3]
+        in_place = list(MODES.values())[seed % 4]
         timeline = drive(traces, depth, RandomDelays(seed), in_place=in_place)
         check_rule(traces, depth, timeline, in_place)
 
