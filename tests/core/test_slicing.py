@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import home, interpret, operands, replicas_moved, traces_of, work_done
 
-from algorithms.slicing import slices, stationary_matrix
+from algorithms.slicing import own_first_balances, result_stays, slices, stationary_matrix
 from drbench.problem import Problem
 from drbench.steps import Add, Copy, Get
 from partitions import Partition, ProcessGrid, divisors, exhaustive
@@ -19,6 +19,7 @@ M, N, K = 7, 5, 6  # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 r
 RANKS = (1, 2, 3, 4, 6)
 
 each = pytest.mark.parametrize("p, stationary", list(product(RANKS, "ABC")))
+patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may have more to do
 
 
 def prove(problem, seed, **options):
@@ -36,6 +37,7 @@ def prove(problem, seed, **options):
     assert (c[: replicas if replicate else 1] == a @ b).all()
 
 
+@patient
 @each
 def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, stationary):
     plans = 0
@@ -120,15 +122,45 @@ def test_sampled_layouts_of_97x64x101_are_correct(case, seed):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize("stationary, axis", [("C", "k"), ("B", "m"), ("A", "n")])
-def test_no_product_that_moves_data_is_longer_than_the_chunk_along_the_free_axis(chunk, stationary, axis):
-    """Ranges of k are always cut; ranges of m or n only where a block moves, for cutting them slows the products."""
-    problem = Problem(M, N, K, 4, "tiles:3x2", "block", "column")
+def test_no_product_with_transfers_is_longer_than_the_chunk_along_the_free_axis(chunk, stationary, axis):
+    """Products on own data alone may be, along m or n, where cutting costs."""
+    problem, longest = Problem(M, N, K, 4, "tiles:3x2", "block", "column"), 0
     for rank in range(4):
         for group in slices(problem, rank, stationary, chunk):
-            moves = any(block.owner != rank for a, b, c, _, _ in group for block in (a, b, c))
-            for a, b, _, _, _ in group:
+            blocks = [block for product in group for block in product[:3]]
+            for a, b, *_ in group:
                 extent = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1]}[axis]
-                assert 1 <= extent <= chunk or (axis != "k" and not moves)
+                longest = max(longest, extent)
+                if axis == "k" or any(block.owner != rank for block in blocks):
+                    assert 1 <= extent <= chunk
+    assert longest >= min(chunk, 2)
+
+
+def own_share(problem, rank, stationary):
+    """Which part of a rank's multiply-adds lands in tiles of C of its own."""
+    own = total = 0
+    for group in slices(problem, rank, stationary):
+        for a, b, c, *_ in group:
+            work = c.size * a.shape[1]
+            total += work
+            own += work if c.owner == rank else 0
+    return own / total if total else None
+
+
+@pytest.mark.parametrize("stationary", "AB")
+@pytest.mark.parametrize("p", [2, 4, 6])
+def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, stationary):
+    stays = balances = 0
+    for texts in exhaustive(p, ("row", "column", "block", "tiles:3x2", "tiles:2x6")):
+        problem = Problem(12, 12, 12, p, *texts)
+        if result_stays(problem, stationary):
+            stays += 1
+            assert {own_share(problem, rank, stationary) for rank in range(p)} <= {1.0, None}, texts
+        if own_first_balances(problem, stationary):
+            balances += 1
+            shares = [own_share(problem, rank, stationary) for rank in range(p)]
+            assert max(shares) - min(shares) < 1e-9, (texts, shares)
+    assert stays and balances
 
 
 @pytest.mark.parametrize("stationary", "AB")
