@@ -15,10 +15,6 @@ import sys
 import time
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
 ROOT = Path(__file__).resolve().parent.parent
 REMOTE = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
 PRESETS = {
@@ -27,7 +23,6 @@ PRESETS = {
     "misaligned": ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"),
     "column, column, row": ("column", "column", "row"),
 }
-out = Console(highlight=False, width=150)
 
 
 def run(ranks: int, *arguments: str, env: dict | None = None) -> dict:
@@ -50,25 +45,29 @@ def case(sizes, layout: str, stationary: str, *more: str, pairs: int = 5, env=No
                "--iters", str(pairs), "--roof", *more, env=env)
 
 
-def table(title: str, *columns: str) -> Table:
-    made = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        made.add_column(column, justify="left" if column == columns[0] else "right")
-    return made
+class Lines:
+    """A table printed row by row, so that an interrupted run loses nothing."""
+
+    def __init__(self, title: str, *columns: str):
+        print(f"\n{title}", flush=True)
+        self.add_row(*columns)
+
+    def add_row(self, first: str, *cells: str) -> None:
+        print(f"{first:44}" + "".join(f"{cell:>14}" for cell in cells), flush=True)
 
 
-def ratio_row(to: Table, name: str, bar: float, record: dict) -> None:
+def ratio_row(to: Lines, name: str, bar: float, record: dict) -> None:
     ratio = record["percent_of_roof"] / 100 if record["status"] == "ok" else float("nan")
     moved = record["get_bytes"] or 0
     to.add_row(name, record["status"], f"{ratio:.3f}", f"{record['percent_of_roof_min'] / 100:.3f}-{record['percent_of_roof_max'] / 100:.3f}",
-               f"{bar:.2f}", "yes" if ratio >= bar else "[red]no[/]", f"{record['best_s'] * 1e3:.1f}", f"{record['roof_gflops']:.0f}", str(moved))
+               f"{bar:.2f}", "yes" if ratio >= bar else "no", f"{record['best_s'] * 1e3:.1f}", f"{record['roof_gflops']:.0f}", str(moved))
 
 
 def fast(size: int, pairs: int) -> None:
     """Ratios to the roof on one node."""
     cube, h = (size,) * 3, size // 2
-    t = table(f"2 ranks x 1 thread, fp32, ratio to the no-communication roof (median of {pairs} pairs)", "case", "status", "ratio", "range", "bar",
-              "met", "best ms", "roof GFLOP/s", "copied bytes")
+    t = Lines(f"2 ranks x 1 thread, fp32, ratio to the no-communication roof (median of {pairs} pairs)", "case", "status", "ratio", "range", "bar",
+              "met", "best ms", "roof GF/s", "copied B")
     for layout in ("row", "column", "inner", "outer", "misaligned"):
         ratio_row(t, f"{size}^3 {layout}, S-C", 0.97, case(cube, layout, "C", pairs=pairs))
     for layout in ("row", "column", "inner", "outer", "misaligned", "column, column, row"):
@@ -80,24 +79,22 @@ def fast(size: int, pairs: int) -> None:
     for layout in ("row", "column", "inner", "outer", "misaligned"):
         ratio_row(t, f"{size}^3 {layout}, S-C, --transport rma", 0.85, case(cube, layout, "C", "--transport", "rma", pairs=pairs))
         ratio_row(t, f"{size}^3 {layout}, S-B, --transport rma", 0.85, case(cube, layout, "B", "--transport", "rma", pairs=pairs))
-    out.print(t)
 
 
 def remote(size: int, pairs: int) -> None:
     """Ratios with every rank remote (TCP), by progress engine."""
-    t = table(f"2 ranks, all remote over TCP, {size}^3 fp32 (median of {pairs} pairs)", "case", "status", "ratio", "range", "bar", "met", "best ms",
-              "roof GFLOP/s", "copied bytes")
+    t = Lines(f"2 ranks, all remote over TCP, {size}^3 fp32 (median of {pairs} pairs)", "case", "status", "ratio", "range", "bar", "met", "best ms",
+              "roof GF/s", "copied B")
     for layout, stationaries in (("row", "CB"), ("column", "C"), ("outer", "CB"), ("column, column, row", "B")):
         for stationary in stationaries:
             for progress in ("poll", "none", "thread"):
                 record = case((size,) * 3, layout, stationary, "--progress", progress, pairs=pairs, env=REMOTE)
                 ratio_row(t, f"{layout}, S-{stationary}, progress {progress}", 0.80 if progress == "poll" else 0.0, record)
-    out.print(t)
 
 
 def overlap(size: int, pairs: int) -> None:
     """Throttled transfers against max(compute, communication) and against their sum."""
-    t = table(f"throttled, 2 ranks, {size}^3 fp32: time against compute and communication", "case", "comm/compute", "prefetch", "time ms", "compute ms",
+    t = Lines(f"throttled, 2 ranks, {size}^3 fp32: time against compute and communication", "case", "comm/compute", "prefetch", "time ms", "compute ms",
               "comm ms", "time/max", "time/sum")
     for layout, stationary in (("column", "C"), ("row", "C"), ("column, column, row", "B")):
         for share in (0.3, 0.7, 1.0):
@@ -111,7 +108,6 @@ def overlap(size: int, pairs: int) -> None:
                 time_s, comm_s = found["median_s"], share * compute_s
                 t.add_row(f"{layout}, S-{stationary}", f"{share:.1f}", str(prefetch), f"{time_s * 1e3:.1f}", f"{compute_s * 1e3:.1f}", f"{comm_s * 1e3:.1f}",
                           f"{time_s / max(compute_s, comm_s):.3f}", f"{time_s / (compute_s + comm_s):.3f}")
-    out.print(t)
 
 
 def planning(size: int, pairs: int) -> None:
@@ -119,7 +115,7 @@ def planning(size: int, pairs: int) -> None:
     sys.path.insert(0, str(ROOT))
     from algorithms import get_algorithm
     from drbench.problem import Problem
-    t = table("planning one rank of p = 4096, m = n = k = 262144 (best of 5)", "tiles", "steps", "ms", "bar ms")
+    t = Lines("planning one rank of p = 4096, m = n = k = 262144 (best of 5)", "tiles", "steps", "ms", "bar ms")
     for grid, bar in ((64, 20), (512, 300)):
         text = f"tiles:{262144 // grid}x{262144 // grid}@64x64"
         problem = Problem(262144, 262144, 262144, 4096, text, text, text)
@@ -130,12 +126,11 @@ def planning(size: int, pairs: int) -> None:
                 trace = get_algorithm("universal").trace(problem, 77, stationary=stationary)
                 times.append(time.perf_counter() - start)
             t.add_row(f"{grid}x{grid} tiles, S-{stationary}", str(len(trace.steps)), f"{min(times) * 1e3:.1f}", str(bar))
-    out.print(t)
 
 
 def executor(size: int, pairs: int) -> None:
     """Own cost of the executor: products of next to no work."""
-    t = table("executor: one rank, 16^2 tiles of 8x8 (4096 products), time a step (best)", "case", "steps", "us a step", "bar us")
+    t = Lines("executor: one rank, 16^2 tiles of 8x8 (4096 products), time a step (best)", "case", "steps", "us a step", "bar us")
     for stationary in "CB":
         r = run(1, "-m", "128", "-n", "128", "-k", "128", "--a", "tiles:8x8", "--b", "tiles:8x8", "--c", "tiles:8x8", "--stationary", stationary,
                 "--iters", "20", "--no-check")
@@ -143,7 +138,6 @@ def executor(size: int, pairs: int) -> None:
     r = run(2, "-m", "128", "-n", "128", "-k", "128", "--a", "tiles:8x8", "--b", "tiles:8x8", "--c", "tiles:8x8", "--transport", "throttled:1000,0",
             "--iters", "20", "--no-check", "--stationary", "B", "--chunk", "none")
     t.add_row("S-B, 2 ranks, every transfer a step", str(r["steps"]), f"{r['best_s'] / (r['steps'] / 2) * 1e6:.2f}", "20")
-    out.print(t)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """``python -m drbench`` and the console script ``drbench``: a shim into :mod:`launch.cli`."""
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ def main() -> None:
     """Run the command line; refuse if the packages come from different checkouts."""
     places = checkouts()
     if len(set(places.values())) != 1:
+        if any(os.environ.get(name, "0") != "0" for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")):
+            sys.exit(3)                          # rank 0 says it
         where = ", ".join(f"{name} from {place or 'nowhere'}" for name, place in places.items())
         sys.stderr.write(f"drbench: its packages come from different places: {where}. Install one checkout, or leave PYTHONPATH alone.\n")
         sys.exit(3)

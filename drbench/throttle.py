@@ -51,7 +51,7 @@ def parse_transport(text: str) -> TransportChoice:
     if kind == "throttled":
         try:
             bandwidth, latency = (float(x) for x in numbers.split(","))
-            if bandwidth > 0 and latency >= 0:
+            if 0 < bandwidth < float("inf") and 0 <= latency < float("inf"):
                 return TransportChoice(kind, bandwidth * 1e9, latency / 1e6)
         except ValueError:
             pass

@@ -59,7 +59,11 @@ def _run_from(cases, at, ranks, csv_path, on_case, environ) -> int:
         done = at
         try:
             for line in process.stdout:
-                summary = json.loads(line)
+                try:
+                    summary = json.loads(line)
+                except ValueError:                         # a library or the launcher has something to say
+                    sys.stderr.write(line)
+                    continue
                 done = at + summary["case"] + 1
                 on_case(done - 1, summary)
             process.wait()

@@ -30,6 +30,7 @@ from drbench.verify import verify
 
 from .case_fields import Case
 from .memory import Need, check_memory
+from .together import everyone_is_here
 
 __all__ = ["Case", "run_case"]
 
@@ -52,6 +53,8 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
     except UsageError:
         raise
     except DrbenchError as error:
+        if not everyone_is_here(comm):
+            raise RuntimeError("one rank alone was refused; all have to be, or none") from error
         return Record(**keys, status=error.status, reason=str(error))
 
 

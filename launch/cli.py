@@ -8,11 +8,11 @@ import traceback
 import click
 
 from drbench import __version__
-from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
+from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
 from partitions import LayoutError, preset as preset_texts
 
-from .mpi import launched, run_ranks
-from .params import BYTES, CHUNK, RANK, SIZE, TRANSPORT
+from .mpi import launched, run_ranks, started_by_us
+from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 
 __all__ = ["main", "cli"]
 
@@ -26,19 +26,26 @@ def main(arguments: list[str] | None = None) -> int:
     one rank alone ends all ranks.
     """
     try:
-        code = cli.main(args=arguments, prog_name="drbench", standalone_mode=False)
+        arguments = list(sys.argv[1:] if arguments is None else arguments)
+        code = cli.main(args=arguments, prog_name="drbench", standalone_mode=False, obj=tuple(arguments))
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        return EXIT_CODES["usage"]
     except click.ClickException as error:
         return _say(_one_line(error), EXIT_CODES["usage"])
     except (click.exceptions.Abort, KeyboardInterrupt):
         _abort(_INTERRUPTED)
         return _say("interrupted", _INTERRUPTED)
-    except LayoutError as error:
-        return _say(str(error), EXIT_CODES["usage"])
-    except DrbenchError as error:
-        return _say(str(error), error.exit_code)
+    except (LayoutError, DrbenchError) as error:
+        code = EXIT_CODES["usage"] if isinstance(error, LayoutError) else error.exit_code
+        if not _everyone_is_here():
+            sys.stderr.write(f"drbench: {error} (found by this rank alone)\n")
+            sys.stderr.flush()
+            _abort(code)
+        return _say(str(error), code)
     except Exception as error:                   # a bug, or a rank that broke: show it, and take the other ranks along
         sys.stdout.flush()
         traceback.print_exc()
@@ -64,11 +71,27 @@ def _say(message: str, code: int) -> int:
     return code
 
 
+def _everyone_is_here() -> bool:
+    """True unless this is one of several running ranks and the others do not come to the same point."""
+    module = sys.modules.get("launch.together")
+    return module is None or module.everyone_is_here()
+
+
 def _abort(code: int) -> None:
     """End all ranks if this process is one of several; does nothing otherwise."""
-    module = sys.modules.get("mpi4py.MPI")
-    if module is not None and module.Is_initialized() and not module.Is_finalized() and module.COMM_WORLD.size > 1:
-        module.COMM_WORLD.Abort(code)
+    here = launched()
+    if here is None or here.size == 1:
+        return
+    try:
+        import mpi4py
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError):
+        return                                   # no MPI at all: nobody waits in it
+    if not MPI.Is_initialized():                 # the others may be in MPI_Init already, and would stay there
+        MPI.Init()
+    if not MPI.Is_finalized():
+        MPI.COMM_WORLD.Abort(code)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -96,14 +119,14 @@ def _problem_options(command):
         click.option("-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."),
         click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
         click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B."),
-        click.option("--a", "a", default=None, metavar="PARTITION", help="Partition of A. [default: block]"),
-        click.option("--b", "b", default=None, metavar="PARTITION", help="Partition of B. [default: block]"),
-        click.option("--c", "c", default=None, metavar="PARTITION", help="Partition of C. [default: block]"),
-        click.option("--preset", default=None, metavar="NAME", help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it."),
+        click.option("--a", "a", type=TEXT, default=None, metavar="PARTITION", help="Partition of A. [default: block]"),
+        click.option("--b", "b", type=TEXT, default=None, metavar="PARTITION", help="Partition of B. [default: block]"),
+        click.option("--c", "c", type=TEXT, default=None, metavar="PARTITION", help="Partition of C. [default: block]"),
+        click.option("--preset", type=TEXT, default=None, metavar="NAME", help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it."),
         click.option("--algorithm", default="universal", show_default=True, help="Algorithm, see drbench list."),
         click.option("--stationary", type=click.Choice(["auto", "A", "B", "C"]), default="auto", show_default=True,
                      help="The matrix whose tiles do not move; auto takes the largest (on a tie C, then B)."),
-        click.option("--chunk", type=CHUNK, default="auto", show_default=True,
+        click.option("--chunk", type=CHUNK, default="auto", show_default=True, metavar="SIZE|auto|none",
                      help="Longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
                           "faster. auto: as long as tiles allow where tiles are read in place, 1/16 of the range elsewhere; none: never cut."),
         click.option("--replicate-result", is_flag=True, help="Give the finished C to all its replicas (timed), not only to replica 0."),
@@ -132,7 +155,7 @@ def _partitions(values: dict, ranks: int) -> dict:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the matrix elements.")
 @click.option("--get", type=click.Choice(["view", "copy"]), default="view", show_default=True,
               help="view: read tiles of ranks on this node in place; copy: copy them first.")
-@click.option("--transport", type=TRANSPORT, default="auto", show_default=True,
+@click.option("--transport", type=TRANSPORT, default="auto", show_default=True, metavar="auto|direct|rma|throttled:GBps,us",
               help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: RMA even on a node; "
                    "throttled:GBps,us: in place, each transfer completing by a timer (for experiments).")
 @click.option("--progress", type=click.Choice(["poll", "thread", "none"]), default="poll", show_default=True,
@@ -141,21 +164,21 @@ def _partitions(values: dict, ranks: int) -> dict:
 @click.option("--pool", type=BYTES, default=None, metavar="BYTES", help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]")
 @click.option("--check/--no-check", default=True, show_default=True, help="Verify C after the repeats.")
 @click.option("--roof", is_flag=True, help="Measure the same work without communication between the repeats, and the ratio to it.")
-@click.option("--csv", "csv_path", type=click.Path(dir_okay=False), default=None, help="Append the record to this file.")
+@click.option("--csv", "csv_path", type=FILE, default=None, help="Append the record to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object instead of a table.")
 @click.option("--machine", default="here", show_default=True, help="Name of the machine in the record.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=None, help="With -p: kill the ranks after this many seconds (exit 4).")
-def run(ranks, csv_path, as_json, timeout, **values):
+@click.pass_obj
+def run(arguments, ranks, csv_path, as_json, timeout, **values):
     """Run one multiplication on MPI ranks, verify and time it.
 
     \b
       drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C --roof
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
-    if ranks is not None and launched() is None:
+    if ranks is not None and launched() is None and not started_by_us():
         _partitions_fit(values, ranks)
-        arguments = sys.argv[1:]
-        return run_ranks(ranks, arguments, timeout)
+        return run_ranks(ranks, list(arguments), timeout)
     from .run import run_here
     return run_here(values, _partitions, csv_path, as_json)
 
@@ -169,7 +192,7 @@ def _partitions_fit(values: dict, ranks: int) -> None:
 @cli.command()
 @_problem_options
 @click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
-@click.option("--rank", "rank", type=RANK, default=0, show_default=True, help="Whose program to show; all: the sums over all ranks.")
+@click.option("--rank", "rank", type=RANK, default=0, show_default=True, metavar="RANK|all", help="Whose program to show; all: the sums over all ranks.")
 @click.option("--limit", type=click.IntRange(0), default=40, show_default=True, help="Steps of the program to list.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
 def plan(ranks, rank, limit, as_json, **values):
@@ -204,7 +227,7 @@ def doctor(ranks, as_json):
 
 @cli.command()
 @click.option("-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks.")
-@click.option("--scale", type=click.IntRange(1), default=16, show_default=True, help="Divide the paper's hidden size 12288 and batch sizes by this.")
+@click.option("--scale", type=click.IntRange(1, 12288), default=16, show_default=True, help="Divide the paper's hidden size 12288 and batch sizes by this.")
 @click.option("--layer", type=click.Choice(["both", "mlp1", "mlp2"]), default="both", show_default=True, help="Which layer.")
 @click.option("--iters", type=click.IntRange(1), default=5, show_default=True, help="Timed repeats of each case.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores // ranks]")
@@ -212,6 +235,9 @@ def doctor(ranks, as_json):
 @click.option("--machine", default="here", show_default=True, help="Name of the machine in the records and figures.")
 def mlp(ranks, scale, layer, iters, threads, out, machine):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both figures."""
+    here = launched()
+    if here is not None and here.size > 1:
+        raise UsageError("drbench mlp starts its own ranks. Run it without mpirun, with -p for their number.")
     from .mlp import run_mlp
     return run_mlp(ranks, scale, layer, iters, threads, out, machine)
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 import psutil
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from drbench.blas import load_blas
@@ -54,7 +55,7 @@ def show_findings(ranks: int, as_json: bool) -> int:
             table.add_column()
         style = {"ok": "green", "advice": "yellow", "missing": "red"}
         for each in found:
-            text = each.text + (f"\n-> {each.way_out}" if each.way_out else "")
+            text = escape(each.text + (f"\n-> {each.way_out}" if each.way_out else ""))
             table.add_row(each.subject, f"[{style[each.level]}]{each.level}[/]", text)
         console().print(table)
     return EXIT_CODES["unsupported"] if any(each.level == "missing" for each in found) else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from drbench.errors import UsageError
 from drbench.record import read_csv
 from partitions import equal_replication, preset
 
@@ -54,9 +55,12 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
     The CSV file is written anew: a row counts only if the whole run behind it was one.
     """
     say = Console(highlight=False, soft_wrap=True)
-    environ = _environment(say)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
+    environ = _environment(say)
     stem = folder / f"{'mlp' if layer == 'both' else layer}-h{HIDDEN // scale}-p{ranks}"
     csv_path = stem.with_suffix(".csv")
     csv_path.unlink(missing_ok=True)

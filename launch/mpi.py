@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from drbench.errors import CaseTimeout, MissingError
+from drbench.errors import EXIT_CODES, CaseFailed, CaseTimeout, MissingError
 
-__all__ = ["Launched", "launched", "find_mpiexec", "mpiexec_command", "run_ranks", "mismatch_message"]
+__all__ = ["Launched", "launched", "find_mpiexec", "mpiexec_command", "run_ranks", "started_by_us", "stop", "STRANGERS", "mismatch_message"]
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
 _VARIABLES = [
@@ -21,6 +22,10 @@ _VARIABLES = [
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"), ("PALS_SIZE", "PALS_RANKID"),
 ]
 _GRACE_S = 5.0
+#: Tells ranks that drbench itself started them, and how many.
+_OURS = "DRBENCH_RANKS"
+#: Exit code between such ranks and the process that started them: each sees only itself.
+STRANGERS = 77
 
 
 @dataclass(frozen=True)
@@ -97,11 +102,19 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     """
     command = [*mpiexec_command(ranks), sys.executable, "-m", "drbench", *arguments]
     environ = dict(os.environ if environ is None else environ)
+    environ[_OURS] = str(ranks)
     if not sys.stdout.isatty():
         environ["TERM"] = "dumb"                           # some launchers give their ranks a terminal: no colours into files
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):         # whoever ends this process means its ranks
+        signal.signal(number, _interrupt)
     try:
-        return process.wait(timeout)
+        code = process.wait(timeout)
+        if code == STRANGERS:
+            raise MissingError(mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py"))
+        if code not in EXIT_CODES.values():
+            raise CaseFailed(f"the launcher ended with {code}: a rank crashed or was killed. What it said is above.")
+        return code
     except subprocess.TimeoutExpired:
         stop(process)
         raise CaseTimeout(f"the {ranks} ranks did not end within {timeout:g} s and were killed. Use a larger --timeout, or a "
@@ -109,6 +122,15 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     except BaseException:
         stop(process)
         raise
+
+
+def _interrupt(number, frame):
+    raise KeyboardInterrupt
+
+
+def started_by_us(environ=os.environ) -> int:
+    """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it nothing; 0 elsewhere."""
+    return int(environ.get(_OURS, 0))
 
 
 def stop(process: subprocess.Popen) -> None:
@@ -132,9 +154,12 @@ def stop(process: subprocess.Popen) -> None:
 
 def mismatch_message(found: Launched, library: str) -> str:
     """What to say when a launcher started several ranks and each of them sees only itself."""
-    try:
-        fitting = f"Start with {find_mpiexec()}, or point MPI4PY_LIBMPI at your launcher's libmpi."
-    except MissingError:
-        fitting = "Point MPI4PY_LIBMPI at your launcher's libmpi."
+    chosen, beside = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
+    if chosen:
+        fitting = f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}, or point MPI4PY_LIBMPI at your launcher's libmpi."
+    elif beside.exists():
+        fitting = f"Start with {beside}, or point MPI4PY_LIBMPI at your launcher's libmpi."
+    else:
+        fitting = "Use the mpiexec of that library, or point MPI4PY_LIBMPI at your launcher's libmpi."
     return (f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI library here ({library}) would "
             f"see only 1: launcher and library belong to different MPIs. {fitting}")

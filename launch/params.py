@@ -9,7 +9,7 @@ import click
 from drbench.errors import DrbenchError
 from drbench.throttle import parse_transport
 
-__all__ = ["SIZE", "BYTES", "TRANSPORT", "RANK", "CHUNK"]
+__all__ = ["SIZE", "BYTES", "TRANSPORT", "RANK", "CHUNK", "TEXT", "FILE"]
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
@@ -65,7 +65,7 @@ class _Rank(click.ParamType):
     def convert(self, value, param, ctx):
         if value == "all" or isinstance(value, int):
             return value
-        if not value.isdigit():
+        if not (value.isascii() and value.isdigit()):
             self.fail(f"{value!r} is not a rank. Use a number from 0 on, or all.", param, ctx)
         return int(value)
 
@@ -81,4 +81,19 @@ class _Chunk(click.ParamType):
         return SIZE.convert(value, param, ctx)
 
 
+class _Text(click.ParamType):
+    name = "text"
+
+    def convert(self, value, param, ctx):
+        if not value.strip():                    # "$A" of a shell where A is not set
+            self.fail("the text is empty. Leave the option out for its default.", param, ctx)
+        return value
+
+
+class _File(click.Path):
+    def convert(self, value, param, ctx):
+        return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
+
+
+TEXT, FILE = _Text(), _File(dir_okay=False)
 SIZE, BYTES, TRANSPORT, RANK, CHUNK = _Size(), _Bytes(), _Transport(), _Rank(), _Chunk()

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import warnings
 
 import mpi4py
 
 mpi4py.rc.initialize, mpi4py.rc.finalize = False, True     # a library under another MPI's launcher aborts in MPI_Init: look first
 
-from mpi4py import MPI  # noqa: E402
-
 from drbench.errors import EXIT_CODES, MissingError, UsageError  # noqa: E402
+
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    raise MissingError(f"no MPI library can be loaded ({' '.join(str(error).split())}). Install one with: pip install 'drbench[mpich]', "
+                       "or point MPI4PY_LIBMPI at your system's libmpi.") from None
+
 from drbench.record import Record, RecordError, append_csv, read_csv  # noqa: E402
 
 from .case import run_case  # noqa: E402
 from .case_fields import Case  # noqa: E402
-from .mpi import launched, mismatch_message  # noqa: E402
+from .mpi import STRANGERS, launched, mismatch_message, started_by_us  # noqa: E402
 
 __all__ = ["run_here", "run_cases"]
 
@@ -71,6 +78,8 @@ def _world() -> MPI.Comm:
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
         raise MissingError(mismatch_message(here, library))
+    if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
+        sys.exit(STRANGERS)                      # nobody knows which of them is the first: who started them says it
     return MPI.COMM_WORLD
 
 
@@ -79,7 +88,11 @@ def _agree(comm: MPI.Comm, action) -> None:
     message = None
     if comm.rank == 0:
         try:
-            action()
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                action()
+            for warning in warned:
+                sys.stderr.write(f"drbench: {warning.message}\n")
         except (OSError, RecordError) as error:
             message = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
     message = comm.bcast(message)
@@ -92,5 +105,9 @@ def _check_csv(path: str) -> None:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"no folder {folder}; make it first")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise FileExistsError(f"{path} is not a file that can be appended to; use another name")
     if os.path.exists(path) and os.path.getsize(path):
-        read_csv(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")                # of a torn last line; said when it is cut off
+            read_csv(path)

@@ -16,7 +16,7 @@ def format_bytes(count: int) -> str:
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1024 or unit == "TiB":
-            return f"{value:.4g} {unit}"
+            return f"{value:.4g} {unit}" if abs(value) < 1024 else f"{value:.0f} {unit}"
         value /= 1024
 
 
@@ -30,6 +30,8 @@ def seconds(value: float | None) -> str:
     """
     if value is None:
         return "-"
+    if value >= 1000:
+        return f"{value:.0f} s"
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
         if value >= scale or unit == "us":
             return f"{value / scale:.3g} {unit}"

@@ -1,0 +1,94 @@
+"""What can go wrong on a rank. Copied as ``sitecustomize.py`` to where the ranks find it, so that plain ``drbench`` runs it.
+
+``DRBENCH_TEST_FAULT`` names the fault. Outside a launcher nothing happens.
+"""
+
+import os
+import signal
+import sys
+import time
+
+from launch.mpi import launched
+
+
+def every_gemm(function):
+    """Call ``function(a, b, c)`` after each product."""
+    from drbench.blas import Blas
+    true = Blas.gemm
+
+    def gemm(self, a, b, c, beta):
+        true(self, a, b, c, beta)
+        function(a, b, c)
+    Blas.gemm = gemm
+
+
+def every_trace(function):
+    """Call ``function()`` before each program is traced."""
+    from algorithms.registry import Algorithm
+    true = Algorithm.trace
+
+    def trace(self, *args, **keywords):
+        function()
+        return true(self, *args, **keywords)
+    Algorithm.trace = trace
+
+
+def strike(error):
+    def strikes(*_):
+        raise error
+    return strikes
+
+
+def spoil(a, b, c):
+    c[0, 0] += 1
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_of_13(a, b, c):
+    if b.shape[0] == 13:
+        die()
+
+
+def hang(*_):
+    open("hanging", "w").close()                 # for who waits for it
+    time.sleep(3600)
+
+
+def layout_error():
+    from partitions import LayoutError
+    raise LayoutError("struck by the test")
+
+
+def unsupported_error():
+    from drbench.errors import UnsupportedError
+    raise UnsupportedError("struck by the test")
+
+
+def no_threadpoolctl():
+    sys.modules["threadpoolctl"] = None          # its import then fails, as in a broken installation
+
+
+EVERY_RANK = {
+    "wrong": lambda: every_gemm(spoil),
+    "killed at k = 13": lambda: every_gemm(die_of_13),
+    "chatter": lambda: print("a library says hello"),
+}
+RANK_1 = {
+    "exception": lambda: every_gemm(strike(RuntimeError("struck by the test"))),
+    "memory": lambda: every_gemm(strike(MemoryError("struck by the test"))),
+    "hang": lambda: every_gemm(hang),
+    "killed": lambda: every_gemm(die),
+    "layout": lambda: every_trace(layout_error),
+    "unsupported": lambda: every_trace(unsupported_error),
+    "import": no_threadpoolctl,
+}
+
+_fault, _here = os.environ.get("DRBENCH_TEST_FAULT"), launched()
+if _fault is not None and _here is not None:
+    if _fault in EVERY_RANK:
+        EVERY_RANK[_fault]()
+    elif _here.rank == 1:
+        RANK_1[_fault]()

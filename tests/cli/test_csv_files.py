@@ -1,0 +1,99 @@
+"""``--csv``: a row for every case, whatever became of it, in a file that holds nothing else."""
+
+import csv
+import json
+import os
+import sys
+
+import pytest
+
+from drbench.record import HEADER, Record, append_csv, read_csv
+
+pytestmark = pytest.mark.mpi
+
+RUN = ["run", "-p", 2, "-m", 12, "-n", 14, "-k", 16, "--iters", 1, "--threads", 1]
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_ending_is_a_row_under_one_header(drbench, mpich, tmp_path):
+    path = tmp_path / "with a space.csv"
+    endings = [
+        (0, "ok", [], {}),
+        (6, "out_of_memory", ["--get", "copy", "--preset", "column", "--pool", "0"], {}),
+        (3, "unsupported", ["--transport", "direct"], {"MPIR_CVAR_NUM_CLIQUES": "2"}),
+    ]
+    printed = []
+    for code, _, options, env in endings:
+        ended = drbench(*RUN, *options, "--csv", path, "--json", env=env)
+        assert (ended.returncode, ended.stderr) == (code, "")
+        printed.append(json.loads(ended.stdout))
+    assert path.read_text().count("schema_version") == 1
+    assert [row["status"] for row in rows(path)] == [status for _, status, _, _ in endings]
+    assert [row["m"] for row in rows(path)] == ["12"] * 3
+    assert [bool(row["reason"]) for row in rows(path)] == [False, True, True]
+    assert [record.to_json_dict() for record in read_csv(path)] == printed
+    assert [record.samples_s == [] for record in read_csv(path)] == [False, True, True]
+
+
+def test_a_wrong_result_is_a_row(drbench, fault, tmp_path):
+    ended = drbench(*RUN, "--csv", "out.csv", env=fault("wrong"))
+    assert ended.returncode == 1
+    (row,) = rows(tmp_path / "out.csv")
+    assert row["status"] == "wrong" and "rows of C" in row["reason"]
+
+
+def test_an_empty_file_gets_the_header(drbench, tmp_path):
+    path = tmp_path / "out.csv"
+    path.touch()
+    drbench(*RUN, "--csv", path, "--json").json()
+    assert tuple(rows(path)[0]) == HEADER and len(rows(path)) == 1
+
+
+@pytest.mark.parametrize("content", ["m,n,k\n1,2,3\n", "notes of mine", "\n", "schema_version\n"], ids=["columns", "text", "blank", "prefix"])
+def test_a_file_with_another_header_is_left_alone(under_mpiexec, mpich, tmp_path, content):
+    """FAILS when written for a text without a newline at its end: Python's TornRowWarning, two lines, comes before the answer."""
+    path = tmp_path / "mine.csv"
+    path.write_text(content)
+    ended = under_mpiexec(2, "run", "-m", 12, "-n", 14, "-k", 16, "--csv", path)
+    line = ended.refusal()
+    assert "--csv" in line and "mine.csv" in line and "header" in line
+    assert ended.codes == (2, 2)
+    assert path.read_text() == content
+
+
+def test_a_later_schema_is_refused(drbench, mpich, tmp_path):
+    path = tmp_path / "later.csv"
+    path.write_text("schema_version,colour\n99,red\n")
+    line = drbench(*RUN, "--csv", path).refusal()
+    assert "99" in line
+    assert path.read_text() == "schema_version,colour\n99,red\n"
+
+
+def test_a_pipe_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
+    """what cannot be appended to is found only after the run, and the result is lost."""
+    os.mkfifo(tmp_path / "pipe")
+    line = drbench(*RUN, "--csv", "pipe", env=fault("exception"), timeout=10).refusal()     # the fault shows that a product was computed
+    assert "--csv" in line and "pipe" in line
+
+
+def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path):
+    """the warning of ``drbench.record`` comes as Python prints it, several lines with source code, and twice."""
+    path = tmp_path / "torn.csv"
+    append_csv(path, Record(mode="measured", status="failed", reason="first"))
+    with open(path, "a") as file:
+        file.write("1,measured,here,univ")
+    ended = drbench(*RUN, "--csv", path)
+    assert ended.returncode == 0
+    assert [record.status for record in read_csv(path)] == ["failed", "ok"]
+    assert ended.stderr.count("\n") <= 1, ended.stderr
+
+
+def test_runs_at_the_same_time_share_a_file(process, tmp_path):
+    run = " ".join(map(str, RUN))
+    ended = process("sh", "-c", "for i in 1 2 3; do $0 -m drbench " + run + " --csv both.csv --json & done; wait", sys.executable)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [record.status for record in read_csv(tmp_path / "both.csv")] == ["ok"] * 3

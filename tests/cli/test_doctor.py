@@ -1,0 +1,187 @@
+"""``drbench doctor`` and ``drbench list``: what there is, what is wrong with it, and what to change."""
+
+import json
+import os
+
+import pytest
+
+import launch.doctor
+import launch.kernels
+from algorithms import algorithms
+from launch.kernels import Kernels, pinned, weaker_pins, without_pins
+from partitions import PRESETS
+
+SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
+FAST, SLOW = Kernels("SkylakeX", 60e9), Kernels("Haswell", 40e9)
+GIB = 1 << 30
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """``kernels(held, free)``: what the benchmark of kernels finds with and without pins, without running it."""
+    def pretend(held=FAST, free=FAST):
+        for module in (launch.kernels, launch.doctor):
+            monkeypatch.setattr(module, "measure_kernels", lambda environ=os.environ: held if pinned(environ) else free)
+    pretend()
+    return pretend
+
+
+@pytest.fixture
+def findings(say, kernels, monkeypatch):
+    """``findings()``: subject -> finding, without starting ranks."""
+    monkeypatch.setattr(launch.doctor, "_mpi", lambda ranks: [])
+    return lambda *options: {each["subject"]: each for each in say("doctor", "--json", *options).json()}
+
+
+@pytest.mark.mpi
+def test_a_machine_that_can_run_has_nothing_missing(drbench):
+    """The real thing: ranks are started, kernels measured, with weaker kernels pinned if the processor has them."""
+    found = drbench("doctor", "--json", "-p", 2, env={"OPENBLAS_CORETYPE": "Haswell"}).json()
+    by_subject = {each["subject"]: each for each in found}
+    assert set(by_subject) == SUBJECTS
+    assert all(each["level"] in ("ok", "advice") and each["text"] for each in found)
+    assert all(each["way_out"] for each in found if each["level"] == "advice")
+    assert "launcher" in by_subject["MPI"]["text"] and "GFLOP/s" in by_subject["BLAS"]["text"]
+    if by_subject["BLAS"]["text"].startswith("openblas"):
+        assert "OPENBLAS_CORETYPE=Haswell" in by_subject["BLAS"]["text"]
+
+
+@pytest.mark.mpi
+def test_under_mpiexec_one_rank_reports(under_mpiexec, mpich):
+    ended = under_mpiexec(2, "doctor")
+    assert ended.codes == (0, 0) and ended.stderr == ""
+    assert ended.stdout.count("BLAS") == 1 and "self-test" in ended.stdout
+
+
+def test_weaker_kernels_by_a_variable_are_advice_with_their_cost(findings, kernels, monkeypatch):
+    kernels(held=SLOW, free=FAST)
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    blas = findings()["BLAS"]
+    assert blas["level"] == "advice"
+    for part in ("OPENBLAS_CORETYPE=Haswell", "Haswell kernels", "SkylakeX kernels", "40 GFLOP/s", "60 GFLOP/s", "33 %"):
+        assert part in blas["text"], part
+    assert blas["way_out"] == "unset OPENBLAS_CORETYPE"
+
+
+def test_a_variable_that_costs_nothing_is_fine_and_named(findings, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_L2_SIZE", "512")
+    blas = findings()["BLAS"]
+    assert blas["level"] == "ok" and "OPENBLAS_L2_SIZE=512" in blas["text"]
+
+
+def test_without_pins_blas_is_named_with_its_kernels(findings):
+    blas = findings()["BLAS"]
+    assert blas["level"] == "ok" and "SkylakeX" in blas["text"] and "60 GFLOP/s" in blas["text"]
+
+
+def test_more_ranks_than_cores_is_advice(findings):
+    cores = len(os.sched_getaffinity(0))
+    assert findings("-p", cores)["cores"]["level"] == "ok"
+    crowded = findings("-p", cores + 1)["cores"]
+    assert crowded["level"] == "advice" and f"at most {cores} ranks" in crowded["way_out"]
+
+
+def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
+    monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: 64 << 20)
+    little = findings()["shared memory"]
+    assert little["level"] == "advice" and "64 MiB" in little["text"] and "remount" in little["way_out"]
+    monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: None)
+    assert findings()["shared memory"]["level"] == "advice"
+    monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: 4 * GIB)
+    assert findings()["shared memory"]["level"] == "ok"
+
+
+def test_gpus_are_named(findings, monkeypatch, tmp_path):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 81559 MiB'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert "H100" in findings()["GPUs"]["text"]
+
+
+def without_launcher(monkeypatch, tmp_path):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_a_missing_launcher_exits_3(say, kernels, monkeypatch, tmp_path):
+    without_launcher(monkeypatch, tmp_path)
+    ended = say("doctor", "--json")
+    assert (ended.returncode, ended.stderr) == (3, "")
+    missing = [each for each in json.loads(ended.stdout) if each["level"] == "missing"]
+    assert len(missing) == 1 and "drbench[mpich]" in missing[0]["text"]
+
+
+def test_the_table_shows_what_json_says(say, kernels, monkeypatch, tmp_path):
+    """the table takes [mpich] for markup, and says ``pip install 'drbench'``."""
+    without_launcher(monkeypatch, tmp_path)
+    shown = " ".join(say("doctor").stdout.split())
+    for each in json.loads(say("doctor", "--json").stdout):
+        if "available" not in each["text"] and "free" not in each["text"]:       # these change while one looks
+            assert " ".join(each["text"].split()) in shown
+
+
+@pytest.mark.mpi
+def test_a_launcher_of_another_mpi_is_missing(say, kernels, library, monkeypatch, tmp_path):
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text('#!/bin/sh\n[ "$1" = --version ] && exit\nshift 2\n"$@"\n"$@"\n')
+    mpiexec.chmod(0o755)
+    monkeypatch.setenv("MPI4PY_LIBMPI", library[1])
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    ended = say("doctor", "--json")
+    mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]
+    assert ended.returncode == 3 and mpi["level"] == "missing"
+    assert "started 2 ranks" in mpi["text"] and "sees 1" in mpi["text"] and "MPI4PY_LIBMPI" in mpi["way_out"]
+
+
+def test_a_launcher_that_fails_is_missing(say, kernels, monkeypatch, tmp_path):
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text("#!/bin/sh\nexit 1\n")
+    mpiexec.chmod(0o755)
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    ended = say("doctor", "--json")
+    mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]
+    assert ended.returncode == 3 and mpi["level"] == "missing" and str(mpiexec) in mpi["text"] and mpi["way_out"]
+
+
+def test_pins_are_what_is_set(monkeypatch):
+    environ = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "", "HOME": "/root"}
+    assert pinned(environ) == {"OPENBLAS_CORETYPE": "Haswell"}
+    assert without_pins(environ) == {"HOME": "/root"}
+
+
+@pytest.mark.parametrize("held, free, weaker", [
+    (SLOW, FAST, True),
+    (FAST, FAST, False),
+    (SLOW, Kernels("SkylakeX", 41e9), False),                # faster by less than the noise
+    (Kernels("SkylakeX", 40e9), FAST, False),                # the same kernels: it was the noise
+])
+def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(kernels, monkeypatch, held, free, weaker):
+    kernels(held, free)
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    monkeypatch.delenv("OPENBLAS_L2_SIZE", raising=False)
+    assert weaker_pins() == ((held, free) if weaker else None)
+
+
+def test_without_pins_nothing_is_measured(monkeypatch):
+    for name in launch.kernels.PINS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(launch.kernels, "measure_kernels", lambda *_: pytest.fail("measured"))
+    assert weaker_pins() is None
+
+
+def test_list_names_all_there_is(say):
+    ended = say("list")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for title in ("algorithms", "partitions", "presets", "transports", "machines"):
+        assert title in ended.stdout.splitlines()[0] or f"\n{title}" in ended.stdout
+    for name in [*algorithms(), *PRESETS, "row", "column", "block:3x2", "tiles:", "traditional", "/cN", "S(0)", "auto", "direct", "rma",
+                 "throttled:GBps,us", "here"]:
+        assert name in ended.stdout, name
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_that_is_listed_can_be_planned(say, name):
+    plan = say("plan", "-p", 4, "-m", 16, "-n", 16, "-k", 16, "--preset", name, "--rank", "all", "--json").json()
+    assert plan["flops"] == 2 * 16**3

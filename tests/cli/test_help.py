@@ -1,0 +1,83 @@
+"""--help is enough: every command and option explains itself, and what it names can be typed."""
+
+import re
+
+import click
+import pytest
+
+from launch.cli import cli
+
+COMMANDS = sorted(cli.commands)
+
+#: What the issue asks for.
+ISSUE = {
+    "run": ["-m", "-n", "-k", "-p", "--a", "--b", "--c", "--stationary", "--iters", "--warmup", "--preset", "--dtype", "--fill", "--get",
+            "--transport", "--prefetch", "--csv", "--json", "--check", "--no-check", "--roof", "--seed", "--threads", "--replicate-result"],
+    "plan": ["-m", "-n", "-k", "-p", "--a", "--b", "--c", "--stationary", "--rank", "--json"],
+    "list": [],
+    "doctor": [],
+}
+
+
+def options(command):
+    return [parameter for parameter in cli.commands[command].params if isinstance(parameter, click.Option)]
+
+
+@pytest.mark.parametrize("command, name", [(command, name) for command, names in ISSUE.items() for name in ["--help", *names]])
+def test_every_option_of_the_issue_is_in_the_help(say, command, name):
+    ended = say(command, "--help")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert re.search(rf"(^|[ ,/]){re.escape(name)}\b", ended.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_does(say, command):
+    printed = " ".join(say(command, "--help").stdout.split())
+    for option in options(command):
+        assert option.help and len(option.help) > 8, f"{command} {option.opts[0]} has no help"
+        assert " ".join(option.help.split()[:4]) in printed
+        assert not option.hidden
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_does(command):
+    assert len(cli.commands[command].help) > 20
+
+
+def test_the_help_lists_every_command_and_the_exit_codes(say):
+    printed = say("--help").stdout
+    for command in ISSUE | {"mlp": []}:
+        assert re.search(rf"^  {command} ", printed, re.MULTILINE)
+    for code in ("0 ok", "1 wrong", "2 usage", "3 unsupported", "4 timeout", "5 failed", "6 out of memory"):
+        assert code in " ".join(printed.split())
+
+
+def test_short_and_long_help_are_the_same(say):
+    assert say("run", "-h").stdout == say("run", "--help").stdout
+
+
+def test_the_defaults_are_those_of_the_issue():
+    defaults = {option.name: option.default for option in options("run")}
+    assert {name: defaults[name] for name in ("iters", "warmup", "dtype", "fill", "get", "transport", "prefetch", "check", "seed", "stationary")} == {
+        "iters": 10, "warmup": 1, "dtype": "float32", "fill": "integer", "get": "view", "transport": "auto", "prefetch": 1, "check": True,
+        "seed": 0, "stationary": "auto"}
+
+
+@pytest.mark.parametrize("option, words", [("chunk", ["auto", "none"]), ("transport", ["auto", "direct", "rma", "throttled:GBps,us"]), ("rank", ["all"])])
+def test_the_help_spells_words_as_they_must_be_typed(say, option, words):
+    """click puts a type's name in capitals, so the help offers ``--chunk SIZE|AUTO|NONE`` and ``--chunk AUTO`` is refused."""
+    command = "plan" if option == "rank" else "run"
+    metavar = re.search(rf"^ +--{option} (\S+)", say(command, "--help").stdout, re.MULTILINE)[1]
+    assert set(words) <= set(metavar.split("|")), metavar
+
+
+def test_without_a_command_the_help_comes_as_it_is(say):
+    """the whole help text arrives squeezed into one line of stderr."""
+    ended = say()
+    assert ended.returncode in (0, 2)
+    assert re.search("^Commands:$", ended.stdout + ended.stderr, re.MULTILINE)
+
+
+def test_the_version_is_said(say):
+    from drbench import __version__
+    assert say("--version").stdout == f"drbench, version {__version__}\n"

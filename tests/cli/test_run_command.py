@@ -1,0 +1,196 @@
+"""``drbench run``, however it is started: the record it prints, and what each option changes in it."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from drbench.record import read_csv
+
+pytestmark = pytest.mark.mpi
+
+#: The keys of the issue.
+KEYS = """status reason algorithm stationary m n k dtype fill ranks threads nodes a b c transport prefetch iters best_s median_s samples_s
+    gflops roof_gflops percent_of_roof percent_of_peak get_bytes direct_bytes put_bytes accumulate_bytes collective_bytes replica_bytes
+    peak_rss_bytes blas blas_kernel error""".split()
+COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
+SIZES = ["-m", 30, "-n", 40, "-k", 50]
+QUICK = [*SIZES, "--iters", 2, "--threads", 1]
+CORES = len(os.sched_getaffinity(0))
+
+
+def test_run_p_starts_its_own_ranks(drbench):
+    record = drbench("run", "-p", 4, *SIZES, "--a", "column", "--b", "column", "--c", "column", "--stationary", "C", "--iters", 3, "--warmup", 1,
+                     "--json").json()
+    assert set(KEYS) <= set(record)
+    asked = {"status": "ok", "reason": None, "algorithm": "universal", "stationary": "C", "m": 30, "n": 40, "k": 50, "dtype": "float32",
+             "fill": "integer", "ranks": 4, "threads": max(1, CORES // 4), "nodes": 1, "a": "column", "b": "column", "c": "column",
+             "prefetch": 1, "iters": 3, "warmup": 1, "error": 0, "roof_gflops": None, "percent_of_roof": None, "percent_of_peak": None}
+    assert {name: record[name] for name in asked} == asked
+    assert len(record["samples_s"]) == 3 and record["best_s"] == min(record["samples_s"]) <= record["median_s"] <= max(record["samples_s"])
+    assert record["gflops"] == pytest.approx(2 * 30 * 40 * 50 / record["best_s"] / 1e9)
+    assert record["get_bytes"] + record["direct_bytes"] == 3 * 30 * 50 * 4
+    assert record["peak_rss_bytes"] > 1e7 and record["blas"] and record["blas_kernel"]
+
+
+def test_under_mpiexec_it_runs_as_it_is(under_mpiexec):
+    ended = under_mpiexec(4, "run", *SIZES, "--preset", "column", "--iters", 2, "--json")
+    assert ended.json()["ranks"] == 4
+    assert ended.codes == (0, 0, 0, 0) and ended.left == ()
+
+
+def test_p_under_mpiexec_does_not_start_more_ranks(under_mpiexec):
+    assert under_mpiexec(2, "run", "-p", 4, *QUICK, "--json").json()["ranks"] == 2
+
+
+def test_without_p_it_is_one_rank_with_all_cores(drbench):
+    record = drbench("run", *SIZES, "--iters", 2, "--json").json()
+    assert (record["status"], record["ranks"], record["threads"]) == ("ok", 1, CORES)
+    assert sum(record[name] for name in ("direct_bytes", *COUNTERS)) == 0
+
+
+def test_the_table_says_what_ran_how_fast_and_that_it_is_right(under_mpiexec, mpich):
+    ended = under_mpiexec(2, "run", *QUICK, "--a", "row", "--b", "column", "--c", "block")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for part in ("C 30x40 = A 30x50 · B 50x40", "A row", "B column", "C block", "2 x 1 threads", "GFLOP/s", "median", "moved", "ok, exact"):
+        assert part in ended.stdout, part
+    assert len(ended.stdout.splitlines()) < 20 and ended.stdout.count("problem") == 1
+
+
+def test_the_console_script_does_the_same(process):
+    script = Path(sys.executable).with_name("drbench")
+    if not script.exists():
+        pytest.skip(f"drbench is not installed beside {sys.executable}; make test installs it")
+    ended = process(script, "run", "-p", 2, *QUICK, "--json")
+    assert ended.json()["ranks"] == 2
+
+
+#: Options, and how many ranks, for which a run must move what the plan says.
+SAME = [
+    (3, ["--a", "tiles:7x5", "--b", "tiles:4x9@1x3", "--c", "row", "--stationary", "B"]),
+    (4, ["--a", "row/c2", "--b", "column", "--c", "block/c2", "--stationary", "A", "--replicate-result"]),
+    (4, ["--preset", "outer/c2", "--stationary", "B", "--dtype", "float64"]),
+    (2, ["--preset", "column", "--stationary", "A", "--chunk", "8"]),
+]
+
+
+@pytest.mark.parametrize("p, options", SAME, ids=[" ".join(options) for _, options in SAME])
+def test_a_run_moves_what_the_plan_says(say, drbench, p, options):
+    record = drbench("run", "-p", p, *QUICK, *options, "--json").json()
+    plan = say("plan", "-p", p, *SIZES, *options, "--rank", "all", "--json").json()
+    assert (record["status"], record["error"]) == ("ok", 0)
+    assert record["get_bytes"] + record["direct_bytes"] == plan["get_bytes"]
+    for name in ("put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes", "steps"):
+        assert record[name] == plan[name], name
+    assert record["pool_bytes"] == plan["pool_direct_bytes"]
+
+
+def test_get_copy_copies_what_view_reads_in_place(drbench, say):
+    options = ["-p", 2, *SIZES, "--preset", "column", "--stationary", "C", "--json"]
+    copy = drbench("run", *options, "--get", "copy", "--iters", 1).json()
+    assert (copy["get_bytes"], copy["direct_bytes"]) == (30 * 50 * 4, 0)
+    assert copy["pool_bytes"] == max(say("plan", *options, "--rank", rank).json()["pool_bytes"] for rank in (0, 1)) > 0
+
+
+def test_rma_moves_the_same_bytes_and_says_so(drbench, say):
+    options = ["--a", "column", "--b", "row", "--c", "block", "--stationary", "B"]
+    record = drbench("run", "-p", 2, *QUICK, *options, "--transport", "rma", "--progress", "thread", "--json").json()
+    plan = say("plan", "-p", 2, *SIZES, *options, "--rank", "all", "--json").json()
+    assert (record["status"], record["error"], record["transport"], record["progress"]) == ("ok", 0, "rma", "thread")
+    assert {name: record[name] for name in COUNTERS} == {name: plan[name] for name in COUNTERS}
+
+
+def test_auto_says_what_it_came_to(drbench, mpich):
+    mixed = drbench("run", "-p", 4, *QUICK, "--preset", "column", "--json", env={"MPIR_CVAR_NUM_CLIQUES": "2"}).json()
+    assert (mixed["transport"], mixed["nodes"], mixed["error"]) == ("mixed", 2, 0)
+    assert min(mixed["get_bytes"], mixed["direct_bytes"]) > 0
+
+
+def test_a_roof_comes_with_the_ratio_and_its_range(drbench):
+    record = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--roof", "--json").json()
+    assert record["roof_gflops"] > 0 and len(record["samples_s"]) == 1
+    assert 0 < record["percent_of_roof_min"] <= record["percent_of_roof"] <= record["percent_of_roof_max"]
+    assert record["percent_of_roof_min"] < record["percent_of_roof_max"]     # of several pairs, though one repeat was asked for
+
+
+def test_no_check_leaves_the_error_open(drbench, tmp_path):
+    ended = drbench("run", "-p", 2, *QUICK, "--no-check", "--csv", "out.csv")
+    assert ended.returncode == 0 and "ok, not checked" in ended.stdout
+    (record,) = read_csv(tmp_path / "out.csv")
+    assert (record.status, record.error) == ("ok", None)
+
+
+def test_uniform_float64_is_within_its_bound(drbench):
+    record = drbench("run", "-p", 2, *QUICK, "--dtype", "float64", "--fill", "uniform", "--seed", 7, "--json").json()
+    assert (record["status"], record["dtype"], record["fill"], record["seed"]) == ("ok", "float64", "uniform", 7)
+    assert 0 <= record["error"] <= 1
+
+
+def test_an_operand_overrides_the_preset(drbench):
+    record = drbench("run", "-p", 2, *QUICK, "--preset", "inner", "--a", "tiles:8x8", "--json").json()
+    assert [record[name] for name in "abc"] == ["tiles:8x8", "column", "column"]
+    assert record["preset"] == "inner" and record["error"] == 0
+
+
+def test_throttled_takes_as_long_as_its_timer(drbench):
+    record = drbench("run", "-p", 2, *QUICK, "--preset", "column", "--stationary", "C", "--transport", "throttled:1,60000", "--json").json()
+    assert (record["status"], record["transport"]) == ("ok", "throttled:1,60000")
+    assert record["best_s"] >= 0.06
+
+
+def test_a_replicated_result_is_verified_everywhere(drbench, say):
+    options = ["-p", 2, *SIZES, "--c", "row/c2", "--json"]
+    record = drbench("run", *options, "--replicate-result", "--iters", 1).json()
+    assert (record["status"], record["replicate_result"], record["error"]) == ("ok", True, 0)
+    assert record["replica_bytes"] - say("plan", *options, "--rank", "all").json()["replica_bytes"] == 30 * 40 * 4
+
+
+def test_too_small_a_pool_exits_6_and_says_what_is_missing(under_mpiexec, mpich):
+    ended = under_mpiexec(2, "run", *QUICK, "--preset", "column", "--get", "copy", "--pool", "1KiB")
+    assert ended.codes == (6, 6) and (ended.returncode, ended.stderr) == (6, "")
+    text = " ".join(ended.stdout.split())
+    assert "out_of_memory" in text and "are missing" in text and "1 KiB" in text and "larger --pool" in text
+
+
+def test_direct_across_nodes_exits_3_with_the_way_out(under_mpiexec, mpich):
+    ended = under_mpiexec(2, "run", *QUICK, "--transport", "direct", env={"MPIR_CVAR_NUM_CLIQUES": "2"})
+    assert ended.codes == (3, 3) and (ended.returncode, ended.stderr) == (3, "")
+    text = " ".join(ended.stdout.split())
+    assert "unsupported" in text and "2 nodes" in text and "Use --transport auto" in text
+
+
+def test_threads_are_as_asked_even_beyond_the_cores(drbench):
+    assert drbench("run", "-p", 2, *SIZES, "--iters", 1, "--threads", 2, "--json").json()["threads"] == 2
+
+
+@pytest.mark.skipif(CORES < 2 or shutil.which("taskset") is None, reason="needs two cores and taskset")
+def test_default_threads_count_the_cores_this_process_may_use(process):
+    core = str(min(os.sched_getaffinity(0)))
+    ended = process("taskset", "-c", core, sys.executable, "-m", "drbench", "run", *SIZES, "--iters", 1, "--json")
+    assert ended.json()["threads"] == 1
+
+
+def test_a_tiny_case_on_4_ranks_is_quick_from_the_shell(drbench):
+    """The bar is 2.5 s on a quiet machine; the best of three must stay below twice that on any."""
+    seconds = []
+    for _ in range(3):
+        ended = drbench("run", "-p", 4, "-m", 16, "-n", 16, "-k", 16)
+        assert (ended.returncode, ended.stderr, ended.left) == (0, "", ())
+        seconds.append(ended.seconds)
+        if ended.seconds <= 2.5:
+            break
+    assert min(seconds) < 5, seconds
+
+
+def test_the_process_that_starts_ranks_does_not_load_mpi(process):
+    code = "import sys; from launch.cli import main; code = main(); print(code, 'mpi4py.MPI' in sys.modules)"
+    ended = process(sys.executable, "-c", code, "run", "-p", 2, *QUICK)
+    assert ended.stdout.splitlines()[-1] == "0 False"
+
+
+def test_main_runs_the_arguments_it_is_given(process):
+    """``main(["run", "-p", "2", ...])`` gives the ranks ``sys.argv`` instead of its argument."""
+    code = f"from launch.cli import main; main({['run', '-p', '2', *map(str, QUICK), '--json']})"
+    assert process(sys.executable, "-c", code).json()["ranks"] == 2

@@ -1,0 +1,120 @@
+"""A wrong value is answered in one line on stderr that says what, got, and the way out; exit 2, on every rank."""
+
+import pytest
+
+SIZES = ["-m", 8, "-n", 8, "-k", 8]
+RUN = ["run", "-p", 2, *SIZES]
+PLAN = ["plan", "-p", 2, *SIZES]
+
+#: Arguments, and what the answer must mention. None of them may start a rank.
+WRONG = [
+    (["nosuch"], ["nosuch", "--help"]),
+    (["rnu"], ["run"]),
+    (["run"], ["-m"]),
+    (["run", "-p", 2, "-m", 8, "-n", 8], ["-k"]),
+    (["run", "-p", 2, "-m", 0, "-n", 8, "-k", 8], ["-m", "0", "at least 1"]),
+    (["run", "-p", 2, "-m", -5, "-n", 8, "-k", 8], ["-m", "-5"]),
+    (["run", "-p", 2, "-m", 8, "-n", "8x", "-k", 8], ["-n", "8x"]),
+    (["run", "-p", 2, "-m", 8, "-n", 8, "-k", 1.3], ["-k", "1.3"]),
+    (["run", "-p", 2, "-m", 8, "-n", 8, "-k", ""], ["-k"]),
+    ([*RUN, "--transport", "pigeon"], ["pigeon", "auto", "direct", "rma", "throttled"]),
+    ([*RUN, "--transport", "throttled:1"], ["throttled:1", "throttled:20,5"]),
+    ([*RUN, "--transport", "throttled:-1,3"], ["throttled:-1,3"]),
+    ([*RUN, "--preset", "innr"], ["innr", "did you mean inner"]),
+    ([*RUN, "--preset", "zzz"], ["zzz", "inner", "2.5d"]),
+    ([*RUN, "--preset", "inner/c3"], ["inner/c3", "2"]),
+    ([*RUN, "--preset", "megatron/c2"], ["megatron"]),
+    ([*RUN, "--a", "blok"], ["--a", "blok", "did you mean block"]),
+    ([*RUN, "--b", "row/c3"], ["--b", "row/c3", "2 ranks", "1, 2"]),
+    ([*RUN, "--c", "tiles:0x4"], ["--c", "0x4", "at least 1"]),
+    ([*RUN, "--a", "S(2)"], ["--a", "dimension 2", "S(0)", "S(1)"]),
+    (["run", "-p", 3, *SIZES, "--a", "block:2x2"], ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3"]),
+    ([*RUN, "--stationary", "D"], ["--stationary", "D", "auto"]),
+    ([*RUN, "--dtype", "float16"], ["float16", "float32"]),
+    ([*RUN, "--fill", "ones"], ["ones", "integer"]),
+    ([*RUN, "--get", "steal"], ["steal", "copy"]),
+    ([*RUN, "--progress", "magic"], ["magic", "poll"]),
+    ([*RUN, "--itrs", 3], ["--itrs", "--iters"]),
+    ([*RUN, "--iters", 0], ["--iters", "0"]),
+    ([*RUN, "--warmup", -1], ["--warmup", "-1"]),
+    ([*RUN, "--prefetch", -1], ["--prefetch", "-1"]),
+    ([*RUN, "--seed", -1], ["--seed", "-1"]),
+    ([*RUN, "--threads", 0], ["--threads", "0"]),
+    ([*RUN, "--pool", "lots"], ["--pool", "lots", "64MiB"]),
+    ([*RUN, "--pool", "-1"], ["--pool", "-1"]),
+    ([*RUN, "--chunk", 0], ["--chunk", "0"]),
+    ([*RUN, "--timeout", 0], ["--timeout", "0"]),
+    (["run", "-p", 0, *SIZES], ["-p", "0"]),
+    (["run", "-p", "two", *SIZES], ["-p", "two"]),
+    ([*RUN, "extra"], ["extra"]),
+    ([*RUN, "--csv", "."], ["--csv", "directory"]),
+    (["plan", *SIZES], ["-p"]),
+    ([*PLAN, "--rank", 2], ["--rank", "2"]),
+    ([*PLAN, "--rank", -1], ["--rank", "-1"]),
+    ([*PLAN, "--rank", "first"], ["--rank", "first", "all"]),
+    ([*PLAN, "--algorithm", "univrsal"], ["univrsal", "universal"]),
+    ([*PLAN, "--a", "blok"], ["--a", "blok", "block"]),
+    ([*PLAN, "--preset", "colum"], ["colum", "column"]),
+    (["doctor", "-p", 0], ["-p", "0"]),
+    (["list", "everything"], ["everything"]),
+    (["mlp", "--layer", "mlp3"], ["mlp3", "mlp1"]),
+    (["mlp", "--scale", 0], ["--scale", "0"]),
+]
+
+
+@pytest.mark.parametrize("arguments, mentioned", WRONG, ids=[" ".join(map(str, arguments)) for arguments, _ in WRONG])
+def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, mentioned):
+    monkeypatch.setattr("launch.cli.run_ranks", lambda *_: pytest.fail("ranks were started"))
+    line = say(*arguments).refusal()
+    assert all(text in line for text in mentioned), line
+
+
+@pytest.mark.parametrize("arguments", [["mlp", "--scale", 20000], ["mlp", "--scale", 192, "--out", "/dev/null/results"]], ids=["scale", "out"])
+def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, arguments):
+    """--scale above 12288 runs 288 cases of n = 0 (exit 1); an --out that cannot be made is a traceback (exit 5)."""
+    monkeypatch.setattr("launch.mlp.run_batch", lambda *_, **__: pytest.fail("ranks were started"))
+    monkeypatch.chdir(tmp_path)
+    assert arguments[-2] in say(*arguments).refusal()
+
+
+@pytest.mark.parametrize("option", ["--a", "--b", "--c", "--preset", "--csv"])
+def test_an_empty_text_is_not_taken_for_the_default(say, monkeypatch, option):
+    """``--a "$A"`` with A unset runs block, ``--csv "$OUT"`` records nothing, and neither says so."""
+    monkeypatch.setattr("launch.cli.run_ranks", lambda *_: pytest.fail("ranks were started"))
+    assert option in say(*RUN, option, "").refusal()
+
+
+def test_the_process_says_the_same_as_the_function(say, drbench):
+    arguments = [*RUN, "--preset", "innr"]
+    assert drbench(*arguments).refusal() == say(*arguments).refusal()
+
+
+#: The same under mpiexec: number of ranks, arguments, what the answer must mention. The last ones only ranks can find.
+UNDER_MPIEXEC = [
+    (3, ["nosuch"], ["nosuch"]),
+    (2, ["run", "-n", 8, "-k", 8], ["-m"]),
+    (2, ["run", "-m", 8, "-n", 0, "-k", 8], ["-n", "0"]),
+    (2, ["run", *SIZES, "--stationary", "D"], ["--stationary", "D"]),
+    (2, ["run", *SIZES, "--transport", "pigeon"], ["pigeon"]),
+    (2, ["run", *SIZES, "--preset", "innr"], ["did you mean inner"]),
+    (3, ["run", *SIZES, "--a", "block:2x2"], ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3", "block:3x1"]),
+    (2, ["run", *SIZES, "--algorithm", "univrsal"], ["univrsal", "universal"]),
+    (2, ["run", "-m", 1, "-n", 1, "-k", 2**24], ["--fill", "2**24", "uniform"]),
+    (2, ["run", *SIZES, "--csv", "nowhere/out.csv"], ["--csv", "nowhere"]),
+    (2, ["plan", "-p", 2, *SIZES, "--rank", 2], ["--rank", "2"]),
+]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("n, arguments, mentioned", UNDER_MPIEXEC, ids=[" ".join(map(str, arguments)) for _, arguments, _ in UNDER_MPIEXEC])
+def test_under_mpiexec_it_is_said_once_and_all_ranks_exit_alike(under_mpiexec, mpich, n, arguments, mentioned):
+    ended = under_mpiexec(n, *arguments)
+    line = ended.refusal()
+    assert all(text in line for text in mentioned), line
+    assert ended.codes == (2,) * n
+
+
+@pytest.mark.mpi
+def test_what_only_the_ranks_find_is_said_once_by_run_p(drbench, mpich):
+    line = drbench("run", "-p", 2, "-m", 1, "-n", 1, "-k", 2**24).refusal()
+    assert "--fill" in line and "uniform" in line

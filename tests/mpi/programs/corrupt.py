@@ -1,0 +1,100 @@
+"""Spoil a right C before it is verified; answer every rank's verdict for each way to spoil it, and its record.
+
+``corrupt.py FILL M WAY...``. The tiles of C are spoilt by their owners, in place; the record is that of the last way.
+"""
+
+import sys
+from unittest import mock
+
+import numpy as np
+
+import launch.case
+from drbench.fill import Fill
+from harness import TRANSPORT, answer, ranks
+from launch.case import Case, run_case
+
+N, K = 80, 256
+
+
+def operands(fill, m):
+    """A and B as they should be, made here, in one piece."""
+    a, b = np.empty((m, K), "f4"), np.empty((K, N), "f4")
+    fill.into(a, "A", 0, 0)
+    fill.into(b, "B", 0, 0)
+    return a.astype(float), b.astype(float)
+
+
+def one_element(c, a, b):
+    c[11, 47] += 1
+
+
+def nan(c, a, b):
+    c[-2, 2] = np.nan
+
+
+def infinity(c, a, b):
+    c[1, 79] = np.inf
+
+
+def all_nan(c, a, b):
+    c[:] = np.nan
+
+
+def lost_chunk(c, a, b):
+    """A 64-deep part of the sum is missing in a 16x16 corner."""
+    c[:16, 64:] -= a[:16, 64:128] @ b[64:128, 64:]
+
+
+def twice(c, a, b):
+    """A 64-deep part of the sum of one element was added twice."""
+    c[5, 5] += a[5, :64] @ b[:64, 5]
+
+
+def swapped_rows(c, a, b):
+    c[[3, 4]] = c[[4, 3]]
+
+
+def zero(c, a, b):
+    c[:] = 0
+
+
+def nothing(c, a, b):
+    """C stays as it is."""
+
+
+WAYS = {way.__name__: way for way in (one_element, nan, infinity, all_nan, lost_chunk, twice, swapped_rows, zero, nothing)}
+
+
+def main() -> None:
+    kind, m, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    case = Case(m, N, K, a="column", b="block", c="tiles:13x17", stationary="B", transport=TRANSPORT.kind,
+                fill=kind, iters=1, warmup=0, threads=1)
+    verify = launch.case.verify
+    verdicts = {}
+
+    def spoil_and_verify(c, problem, fill, *replicas):
+        """The right C, gathered from its tiles, then spoilt in every way, put back, and verified."""
+        a, b = operands(fill, m)
+        right = np.zeros((m, N))
+        for idx in np.ndindex(c.grid_shape()):
+            rows, cols = c.tile_bounds(idx)
+            right[slice(*rows), slice(*cols)] = c.get_tile(idx)
+        assert abs(right - a @ b).max() < 1e-3
+        for name in names:
+            c.fence()
+            spoilt = right.copy()
+            WAYS[name](spoilt, a, b)
+            for block, tile in c.own_blocks():
+                tile[...] = spoilt[block.row0:block.row1, block.col0:block.col1]
+            c.fence()
+            verdict = verify(c, problem, fill, *replicas)
+            verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
+        return verdict
+
+    with ranks() as comm, mock.patch.object(launch.case, "verify", spoil_and_verify):
+        record = run_case(case, comm)
+        answer(comm, comm.gather({"verdicts": verdicts, "status": record.status, "reason": record.reason}))
+
+
+if __name__ == "__main__":
+    main()

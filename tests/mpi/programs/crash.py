@@ -1,0 +1,87 @@
+"""Something strikes rank 1 alone in the middle of a case. ``crash.py WHERE``: see :data:`PLACES` and :data:`STEPS`."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import drbench.matrix
+import launch.case
+from drbench.blas import Blas
+from drbench.executor import Executor
+from drbench.fill import Fill
+from drbench.steps import Accumulate, Fence, Get
+from drbench.transports import RangeLocks
+from harness import TRANSPORT, ranks, wrap_starters
+from launch.case import Case, run_case
+
+
+def strike():
+    raise RuntimeError("struck by the test")
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def only_in_the_thread():
+    if threading.current_thread() is not threading.main_thread():
+        strike()
+
+
+def nap():
+    time.sleep(0.002)
+
+
+def holding_a_lock(function):
+    """Take the lock, then die with it."""
+    def wrapped(*args):
+        function(*args)
+        kill()
+    return wrapped
+
+
+def before(happens):
+    def around(function):
+        def wrapped(*args, **kwargs):
+            happens()
+            return function(*args, **kwargs)
+        return wrapped
+    return around
+
+
+#: The steps that are struck when they start.
+STEPS = {"get": Get, "accumulate": Accumulate, "fence": Fence}
+#: What else is replaced on rank 1, and by what around it.
+PLACES = {
+    "fill": (Fill, "into", before(strike)),
+    "window": (drbench.matrix.Window, "__init__", before(strike)),
+    "gemm": (Blas, "gemm", before(strike)),
+    "thread": (Executor, "_pump", before(only_in_the_thread)),
+    "verify": (launch.case, "verify", before(strike)),
+    "memory": (launch.case, "check_memory", before(lambda: [0] * (1 << 60))),
+    "killed": (Blas, "gemm", before(kill)),
+    "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
+}
+
+
+def main() -> None:
+    where = sys.argv[1]
+    case = Case(96, 96, 3000, a="row", b="row", c="block", stationary="B", transport=TRANSPORT.kind, options={"chunk": 8}, prefetch=2,
+                progress="thread" if where == "thread" else "poll", threads=1)
+    with ranks() as comm:
+        if comm.rank == 1:
+            if where in STEPS:
+                wrap_starters(STEPS[where], before(strike))
+            else:
+                place, name, around = PLACES[where]
+                setattr(place, name, around(getattr(place, name)))
+            if where == "thread":                # time for the thread to do something
+                Blas.gemm = before(nap)(Blas.gemm)
+        run_case(case, comm)
+    print("nothing happened", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What the programs of these tests share: the situation they run in, the ranks in its order, the one answer."""
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+
+from mpi4py import MPI
+
+from drbench.executor import Executor
+from drbench.matrix import DistributedMatrix
+from drbench.problem import Operand
+from drbench.transports import RangeLocks, Topology, TransportChoice
+from partitions import partition
+
+SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
+TRANSPORT = TransportChoice("rma" if SITUATION == "rma" else "auto")
+
+
+@contextmanager
+def ranks():
+    """All ranks. In the situation ``nodes`` they are numbered node by node: MPICH deals them to its cliques in turn."""
+    world = MPI.COMM_WORLD
+    if SITUATION != "nodes":
+        yield world
+        return
+    with Topology(world) as topology:
+        comm = world.Split(0, topology.node_of[world.rank] * world.size + world.rank)
+    yield comm
+    comm.Free()
+
+
+@contextmanager
+def matrix(comm, text, shape, dtype="float32", name="C"):
+    """A distributed matrix over ``comm``, in the situation's transport."""
+    with Topology(comm) as topology:
+        locks = RangeLocks(topology.node)
+        made = DistributedMatrix(Operand(name, partition(text, shape, comm.size, role=name)), topology, dtype, TRANSPORT, locks)
+        yield made
+        made.close()
+        locks.close()
+
+
+def wrap_starters(kind, wrapper) -> None:
+    """Wrap what the executor does to start the communication steps of a kind."""
+    Executor._STARTERS = {step: wrapper(start) if issubclass(step, kind) else start for step, start in Executor._STARTERS.items()}
+
+
+def answer(comm, value) -> None:
+    """Print ``value`` on rank 0, as JSON."""
+    if comm.rank == 0:
+        json.dump(value, sys.stdout)
+        sys.stdout.flush()

@@ -1,0 +1,124 @@
+"""Run many cases in one process; answer what became of each, what the plan had announced, and how often ranks slept.
+
+``run_cases.py CASES.json [--delays SEED] [--small-pieces]``. A case is a dict of :class:`launch.case.Case` fields; the
+key ``pretend`` replaces functions of :mod:`launch.memory` by a constant.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections import Counter
+from contextlib import ExitStack
+from unittest import mock
+
+from mpi4py import MPI
+
+import drbench.executor
+import launch.memory
+from drbench.errors import UsageError
+from drbench.executor import Executor
+from drbench.memory import plan_arena
+from drbench.schedule import Windows
+from drbench.steps import Accumulate, Fence, Get
+from drbench.transports import RangeLocks, Topology, Window
+from harness import answer, ranks, wrap_starters
+from launch.case import Case, run_case
+
+COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "replica_bytes")
+
+
+def planned(trace, prefetch: int, comm) -> dict:
+    """Bytes by kind summed over the ranks, the largest arena of a rank with nothing read in place, the busiest link."""
+    itemsize = trace.problem.itemsize
+    moved = dict.fromkeys(COUNTERS, 0)
+    for step in trace.steps:
+        if step.counter and step.block.owner != comm.rank:
+            moved[step.counter] += step.block.size * itemsize
+    arena = plan_arena(Windows(trace, prefetch), itemsize).size * itemsize
+    busiest = max(moved["get_bytes"] + moved["replica_bytes"], moved["accumulate_bytes"])
+    sums = {name: comm.allreduce(value) for name, value in moved.items()}
+    return sums | {"arena": comm.allreduce(arena, MPI.MAX), "link": comm.allreduce(busiest, MPI.MAX)}
+
+
+def run(fields: dict, comm) -> dict:
+    """One case: its record, or the usage errors of all ranks; and what was opened, and not closed, on this rank."""
+    pretend = fields.pop("pretend", {})
+    case = Case(threads=1, **fields)
+    opened, closed, traces = Counter(), Counter(), []
+    make_executor = Executor.__init__
+
+    def noted(count, kind, function):
+        def wrapped(*args):
+            count[kind.__name__] += 1
+            return function(*args)
+        return wrapped
+
+    def executor(self, trace, *args, **kwargs):
+        traces.append(trace)
+        make_executor(self, trace, *args, **kwargs)
+
+    with ExitStack() as stack:
+        for name, value in pretend.items():
+            stack.enter_context(mock.patch.object(launch.memory, name, lambda value=value: value))
+        for kind in (Topology, RangeLocks, Window):
+            stack.enter_context(mock.patch.object(kind, "__init__", noted(opened, kind, kind.__init__)))
+            stack.enter_context(mock.patch.object(kind, "close", noted(closed, kind, kind.close)))
+        stack.enter_context(mock.patch.object(Executor, "__init__", executor))
+        start = time.perf_counter()
+        try:
+            outcome = run_case(case, comm).to_json_dict()
+        except UsageError as error:
+            outcome = {"status": "usage", "reason": str(error)}
+        seconds = time.perf_counter() - start
+    found = comm.gather(outcome)
+    outcome["same_on_every_rank"] = comm.rank or all(other == found[0] for other in found)
+    outcome |= {"seconds": seconds, "windows": comm.reduce(opened["Window"]), "left_open": opened - closed}
+    if outcome["status"] == "ok":
+        outcome["planned"] = planned(traces[0], case.prefetch, comm)
+    return outcome
+
+
+def delay_everything(seed: int, rank: int) -> Counter:
+    """Every rank now and then sleeps before it computes, starts or completes something, or while it holds a lock.
+
+    Returns the number of sleeps, by what they came before; it grows.
+    """
+    chance, naps = random.Random(f"{seed} {rank}"), Counter()
+
+    def late(what):
+        def wrapper(function):
+            def wrapped(*args):
+                if chance.random() < 0.1:
+                    naps[what] += 1
+                    time.sleep(chance.random() * 1e-3)
+                return function(*args)
+            return wrapped
+        return wrapper
+
+    for name in ("_compute", "_arrived"):
+        setattr(Executor, name, late(name)(getattr(Executor, name)))
+    for kind in (Get, Accumulate, Fence):
+        wrap_starters(kind, late(kind.__name__))
+    RangeLocks.release = late("release")(RangeLocks.release)
+    return naps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases")
+    parser.add_argument("--delays", type=int)
+    parser.add_argument("--small-pieces", action="store_true", help="poll MPI between very small pieces of every Gemm")
+    options = parser.parse_args()
+    if options.small_pieces:
+        drbench.executor._PIECE_K, drbench.executor._PIECE_S = 3, 1e-7
+    with open(options.cases) as file:
+        cases = json.load(file)
+    with ranks() as comm:
+        naps = Counter() if options.delays is None else delay_everything(options.delays, comm.rank)
+        answers = [run(case, comm) for case in cases]
+        answer(comm, {"answers": answers, "naps": comm.reduce(naps)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Every rank adds into every tile at once, again and again; answer how many elements lost an update.
+
+``stress.py tiles LAYOUT ROUNDS``: ``accumulate_tile``, all ranks on the same tile of 200 000 elements at the same time.
+``stress.py unlocked LAYOUT ROUNDS``: the same with locks that lock nothing, to see that updates can be lost here.
+``stress.py blocks LAYOUT COUNT``: a program of Accumulates of overlapping parts of tiles, through the executor.
+"""
+
+import random
+import sys
+import time
+
+import numpy as np
+
+from drbench.executor import Executor
+from drbench.fill import Fill
+from drbench.matrix import DistributedMatrix
+from drbench.problem import Problem
+from drbench.steps import Accumulate, Fence, Gemm, Get, Zero
+from drbench.trace import trace
+from drbench.transports import RangeLocks, Topology
+from harness import TRANSPORT, answer, matrix, ranks
+
+TILE = (400, 500)
+
+
+def pattern(rows, cols):
+    """Integers 1 to 7, unlike their neighbours."""
+    return ((np.arange(*rows)[:, None] * 31 + np.arange(*cols) * 17) % 7 + 1).astype("f4")
+
+
+def tiles(comm, layout, rounds):
+    """Rank r adds (r + 1) times the pattern to each tile of its replica, in each round."""
+    shape = (2 * TILE[0], 2 * TILE[1])
+    with matrix(comm, layout, shape) as c:
+        for _, tile in c.own_blocks():
+            tile[...] = 0
+        work = [(idx, (c.rank + 1) * pattern(*c.tile_bounds(idx))) for idx in np.ndindex(c.grid_shape())]
+        c.fence()
+        start = time.perf_counter()
+        for _ in range(rounds):
+            for idx, value in work:
+                c.accumulate_tile(idx, value)
+        c.fence()
+        seconds = time.perf_counter() - start
+        size = c.partition.ranks_per_replica
+        total = rounds * sum(rank + 1 for rank in range(c.replica * size, (c.replica + 1) * size))
+        wrong = sum(int((c.get_tile(idx) != total * pattern(*c.tile_bounds(idx))).sum()) for idx, _ in work)
+        return {"wrong": comm.allreduce(wrong), "adds": comm.allreduce(rounds * len(work)), "seconds": seconds,
+                "protocols": sorted(set(c.protocols))}
+
+
+def parts(problem, rank, count):
+    """(rows, columns) of ``count`` parts of tiles of C, each in one tile; all ranks draw about the same ones."""
+    chance = random.Random(1)                    # the same on all ranks: they meet on the same parts ...
+    own = random.Random(rank)
+    for _ in range(count):
+        idx = tuple(chance.randrange(extent) for extent in problem.c.partition.grid_shape)
+        part = []
+        for low, high in problem.c.partition.tile_bounds(idx):
+            start, stop = sorted(chance.sample(range(low, high + 1), 2))
+            part.append((start, min(high, stop + own.randrange(3))))     # ... which overlap without being equal
+        yield tuple(part)
+
+
+def blocks(comm, layout, count):
+    """Each part is the product of A and B there, added once by each rank; A and B are at hand on all ranks."""
+    m, n, k = 240, 300, 8
+    problem = Problem(m, n, k, comm.size, "R", "R", layout)
+    fill = Fill("integer", 0, k)
+
+    def program(rank):
+        for tile in problem.c.own_tiles(rank):
+            yield Zero(tile)
+        yield Fence()
+        mine, into = problem.a.partition.replica_of(rank), problem.c.partition.replica_of(rank)
+        for rows, cols in parts(problem, rank, count):
+            a = yield Get(problem.a.block(rows, (0, k), mine))
+            b = yield Get(problem.b.block((0, k), cols, mine))
+            yield Accumulate((yield Gemm(a, b)), problem.c.block(rows, cols, into))
+        yield Fence()
+
+    with Topology(comm) as topology:
+        locks = RangeLocks(topology.node)
+        matrices = {op.name: DistributedMatrix(op, topology, problem.dtype, TRANSPORT, locks) for op in problem.operands}
+        for name in "AB":
+            for block, tile in matrices[name].own_blocks():
+                fill.into(tile, name, block.row0, block.col0)
+        c = matrices["C"]
+        c.fence()
+        with Executor(trace(program(comm.rank), problem, comm.rank), matrices, prefetch=3) as executor:
+            start = time.perf_counter()
+            for _ in range(3):
+                executor.run()
+            seconds = time.perf_counter() - start
+        times, size = np.zeros((m, n)), c.partition.ranks_per_replica
+        for rank in range(c.replica * size, (c.replica + 1) * size):
+            for rows, cols in parts(problem, rank, count):
+                times[slice(*rows), slice(*cols)] += 1
+        expected = times * (fill.rows("A", 0, m, k) @ fill.rows("B", 0, k, n))
+        wrong = sum(int((tile != expected[block.row0:block.row1, block.col0:block.col1]).sum()) for block, tile in c.own_blocks())
+        protocols = sorted(set(c.protocols))
+        for made in matrices.values():
+            made.close()
+        locks.close()
+    return {"wrong": comm.allreduce(wrong), "adds": 3 * count * comm.size, "seconds": seconds, "protocols": protocols}
+
+
+def main() -> None:
+    what, layout, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if what == "unlocked":
+        RangeLocks.acquire = RangeLocks.release = lambda *args: None
+    with ranks() as comm:
+        answer(comm, (blocks if what == "blocks" else tiles)(comm, layout, count))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Every primitive of Table 1 on several layouts; answer what each of them got wrong, on any rank.
+
+Every element of a matrix says where it is and in which replica: ``100·row + column + 1 000 000·(replica + 1)``.
+"""
+
+import time
+from itertools import product
+
+import numpy as np
+
+from drbench.errors import UnsupportedError, UsageError
+from harness import answer, matrix, ranks
+from partitions import Interval, LayoutError
+
+SHAPE = (23, 17)
+#: Layouts for 4 ranks: one tile a rank, many, none; row- and column-major ranks; 1, 2 and 4 replicas.
+LAYOUTS = ("block", "tiles:5x4@2x2:col", "tiles:40x40", "tiles:6x3@1x2/c2", "tiles:9x9@2x1:col/c2", "tiles:4x17/c4")
+
+
+def element(bounds, replica):
+    """What the tile of those bounds holds in a replica."""
+    (row0, row1), (col0, col1) = bounds
+    return 100.0 * np.arange(row0, row1)[:, None] + np.arange(col0, col1) + 1e6 * (replica + 1)
+
+
+class Check:
+    """Expectations about one matrix, noted when they fail, so that no rank leaves a collective call early."""
+
+    def __init__(self, c, failures, refused):
+        self.c, self.failures, self.refused = c, failures, refused
+        self.comm = c.topology.comm
+        self.replicas = range(c.partition.replicas)
+        self.tiles = list(product(*map(range, c.partition.grid_shape)))
+
+    def equal(self, found, expected, *what):
+        if not np.array_equal(found, expected):
+            self.failures.append(f"rank {self.c.rank}, {self.c.partition.text}: {what} is {found!r}, not {expected!r}"[:600])
+
+    def raises(self, error, call, *what):
+        """The text of the error, which must come."""
+        try:
+            call()
+        except error as raised:
+            return str(raised)
+        except Exception as raised:
+            self.failures.append(f"rank {self.c.rank}, {self.c.partition.text}: {what} raised {raised!r}")
+        else:
+            self.failures.append(f"rank {self.c.rank}, {self.c.partition.text}: {what} raised nothing")
+        return ""
+
+    def refill(self, values=element):
+        """Own tiles as their elements say, seen by everyone."""
+        self.c.fence()
+        for block, tile in self.c.own_blocks():
+            tile[...] = values(self.c.tile_bounds(block.tile), block.replica)
+        self.c.fence()
+
+    def everywhere(self, expected, *what):
+        """Every tile of every replica, got by every rank, is ``expected(bounds, replica)``."""
+        for replica, idx in product(self.replicas, self.tiles):
+            self.equal(self.c.get_tile(idx, replica), expected(self.c.tile_bounds(idx), replica), *what, idx, replica)
+
+    def owners(self, idx, replica):
+        return self.c.partition.owner(idx, replica)
+
+    def others(self, idx, replica):
+        """Whether this rank is the one after the owner: someone else, where there is someone else."""
+        return (self.owners(idx, replica) + 1) % self.comm.size == self.c.rank
+
+
+def grid_shape(c, check):
+    height, width = c.partition.tile_shape
+    check.equal(c.grid_shape(), (-(-SHAPE[0] // height), -(-SHAPE[1] // width)), "grid_shape")
+
+
+def tile_bounds(c, check):
+    """The bounds of all tiles tile the matrix."""
+    seen = np.zeros(SHAPE, int)
+    for idx in check.tiles:
+        rows, cols = c.tile_bounds(idx)
+        seen[slice(*rows), slice(*cols)] += 1
+    check.equal(seen, np.ones(SHAPE), "how often tiles cover an element")
+    last = tuple(extent - 1 for extent in c.grid_shape())
+    height, width = c.partition.tile_shape
+    check.equal(c.tile_bounds(last), (Interval(last[0] * height, SHAPE[0]), Interval(last[1] * width, SHAPE[1])), "the last tile")
+
+
+def overlapping_tiles(c, check):
+    """Against trying every tile."""
+    for region in [((0, 23), (0, 17)), ((4, 6), (3, 5)), ((5, 5), (0, 17)), ((22, 23), (16, 17)), ((7, 30), (2, 90))]:
+        expected = [idx for idx in check.tiles if all(
+            max(low, bound[0]) < min(high, bound[1]) for (low, high), bound in zip(region, c.tile_bounds(idx)))]
+        for replica in (None, *check.replicas):
+            check.equal(list(c.overlapping_tiles(region, replica)), expected, "overlapping_tiles", region)
+
+
+def tile(c, check):
+    """In place: equal, not a copy where it can be reached, writable by its owner, and refused with a way out elsewhere."""
+    check.refill()
+    for replica, idx in product(check.replicas, check.tiles):
+        try:
+            view = c.tile(idx, replica)
+        except UnsupportedError as error:
+            check.refused["tile"] += 1
+            check.equal("get_tile" in str(error), True, "the way out of", str(error))
+            check.equal(check.owners(idx, replica) != c.rank, True, "an own tile refused")
+            continue
+        check.equal(view, element(c.tile_bounds(idx), replica), "tile", idx, replica)
+    c.fence()
+    for block, _ in c.own_blocks():
+        c.tile(block.tile, block.replica)[...] *= 2
+        check.equal(c.tile(block.tile), 2 * element(c.tile_bounds(block.tile), c.replica), "own tile written in place")
+    c.fence()
+    check.everywhere(lambda bounds, replica: 2 * element(bounds, replica), "after the owners wrote in place")
+
+
+def get_tile(c, check):
+    """Every tile of every replica; the own replica by default; a copy."""
+    check.refill()
+    check.everywhere(element, "get_tile")
+    for idx in check.tiles:
+        mine = c.get_tile(idx)
+        check.equal(mine, element(c.tile_bounds(idx), c.replica), "get_tile of the own replica", idx)
+        check.equal((mine.dtype, mine.flags.writeable, mine.flags.c_contiguous), (c.dtype, True, True), "kind of copy")
+        mine[...] = -1
+    c.fence()
+    check.everywhere(element, "after the copies were written to")
+
+
+def get_tile_async(c, check):
+    """All tiles under way at once; done() comes true by itself; wait() gives the same again and again."""
+    check.refill()
+    wanted = [*product((None, *check.replicas), check.tiles)]
+    futures = [c.get_tile_async(idx, replica) for replica, idx in wanted]
+    deadline = time.monotonic() + 20
+    for future in futures[::2]:
+        while not future.done() and time.monotonic() < deadline:
+            pass
+        check.equal(future.done(), True, "done")
+    for (replica, idx), future in reversed([*zip(wanted, futures)]):
+        expected = element(c.tile_bounds(idx), c.replica if replica is None else replica)
+        check.equal(future.wait(), expected, "wait", idx, replica)
+        check.equal(future.done(), True, "done after wait", idx, replica)
+        check.equal(future.wait(), expected, "wait once more", idx, replica)
+
+
+def put_tile(c, check):
+    """Someone else overwrites every tile of one replica; a view with strides and another dtype will do."""
+    for target in check.replicas:
+        check.refill()
+        for idx in check.tiles:
+            if check.others(idx, target):
+                value = element(c.tile_bounds(idx), target) + 7
+                sparse = np.zeros((2 * value.shape[0], 3 * value.shape[1]))
+                sparse[::2, ::3] = value
+                c.put_tile(idx, sparse[::2, ::3], target)
+        c.fence()
+        check.everywhere(lambda bounds, replica: element(bounds, replica) + 7 * (replica == target), "put_tile", target)
+    check.refill()
+    for idx in check.tiles:                      # by default into the own replica: its last rank puts
+        if c.rank == (c.replica + 1) * c.partition.ranks_per_replica - 1:
+            c.put_tile(idx, element(c.tile_bounds(idx), 5))
+    c.fence()
+    check.everywhere(lambda bounds, replica: element(bounds, 5), "put_tile into the own replica")
+
+
+def accumulate_tile(c, check):
+    """All ranks add to all tiles of their replica; then to those of the others', or are refused with a way out."""
+    check.refill()
+    for idx in check.tiles:
+        rows, cols = c.tile_bounds(idx)
+        c.accumulate_tile(idx, np.full((rows.extent, cols.extent), 2.0 ** c.rank))
+    c.fence()
+    size = c.partition.ranks_per_replica
+    added = [sum(2.0 ** rank for rank in range(q * size, (q + 1) * size)) for q in check.replicas]
+    check.everywhere(lambda bounds, replica: element(bounds, replica) + added[replica], "accumulate_tile")
+    for target in check.replicas:
+        check.refill()
+        count = 0
+        for idx in check.tiles:
+            rows, cols = c.tile_bounds(idx)
+            try:
+                c.accumulate_tile(idx, np.full((rows.extent, cols.extent), 1.0), target)
+            except UnsupportedError as error:
+                check.refused["accumulate"] += 1
+                check.equal(target != c.replica, True, "refused in the own replica")
+                check.equal("own replica" in str(error), True, "the way out of", str(error))
+            else:
+                count += 1
+        check.equal(count in (0, len(check.tiles)), True, "refused for some tiles only")
+        accepted = check.comm.allreduce(count // len(check.tiles))
+        c.fence()
+        check.everywhere(lambda bounds, replica: element(bounds, replica) + accepted * (replica == target), "into replica", target)
+
+
+def reduce_replicas(c, check):
+    """The origin holds the sum; the others are as they were."""
+    for origin in check.replicas[:2]:
+        check.refill()
+        c.reduce_replicas(origin)
+        check.everywhere(lambda bounds, replica: element(bounds, replica) if replica != origin
+                         else sum(element(bounds, q) for q in check.replicas), "reduce_replicas", origin)
+
+
+def broadcast_replica(c, check):
+    """All replicas are as the origin's was."""
+    for origin in check.replicas[:2]:
+        check.refill()
+        c.broadcast_replica(origin)
+        check.everywhere(lambda bounds, replica: element(bounds, origin), "broadcast_replica", origin)
+
+
+def errors(c, check):
+    """Whatever makes no sense is refused before anything moves."""
+    check.refill()
+    beyond = c.partition.replicas
+    rows, cols = (bound.extent for bound in c.tile_bounds((0, 0)))
+    value = np.ones((rows, cols))
+    calls = {"tile": lambda idx, q: c.tile(idx, q), "get_tile": lambda idx, q: c.get_tile(idx, q),
+             "get_tile_async": lambda idx, q: c.get_tile_async(idx, q), "put_tile": lambda idx, q: c.put_tile(idx, value, q),
+             "accumulate_tile": lambda idx, q: c.accumulate_tile(idx, value, q)}
+    for name, call in calls.items():
+        for replica in (-1, beyond):
+            text = check.raises(UsageError, lambda: call((0, 0), replica), name, "of replica", replica)
+            check.equal(f"0 to {beyond - 1}" in text and str(replica) in text, True, text)
+        for idx in [(-1, 0), (0, -1), (c.grid_shape()[0], 0), (0, c.grid_shape()[1])]:
+            check.raises(LayoutError, lambda: call(idx, None), name, "of tile", idx)
+    check.raises(UsageError, lambda: c.overlapping_tiles(((0, 1), (0, 1)), beyond), "overlapping_tiles")
+    check.raises(LayoutError, lambda: c.tile_bounds((99, 0)), "tile_bounds")
+    for call in (c.reduce_replicas, c.broadcast_replica):
+        check.raises(UsageError, lambda: call(beyond), call.__name__)
+        check.raises(UsageError, lambda: call(-1), call.__name__)
+    for call in (c.put_tile, c.accumulate_tile):
+        for wrong in (np.ones((rows + 1, cols)), np.ones(rows * cols), np.ones((cols + 40, rows)), 3.0):
+            text = check.raises(UsageError, lambda: call((0, 0), wrong), call.__name__, np.shape(wrong))
+            check.equal(f"{rows}x{cols}" in text, True, text)
+    c.fence()
+    check.everywhere(element, "after all these errors")
+
+
+PRIMITIVES = (grid_shape, tile_bounds, overlapping_tiles, tile, get_tile, get_tile_async, put_tile, accumulate_tile,
+              reduce_replicas, broadcast_replica, errors)
+
+
+def main() -> None:
+    failures = {primitive.__name__: [] for primitive in PRIMITIVES}
+    refused = {"tile": 0, "accumulate": 0}
+    with ranks() as comm:
+        for x, layout in enumerate(LAYOUTS):
+            with matrix(comm, layout, SHAPE, "float64" if x % 2 else "float32") as c:
+                for primitive in PRIMITIVES:
+                    primitive(c, Check(c, failures[primitive.__name__], refused))
+        everyone = comm.gather(failures)
+        refused = {name: comm.allreduce(count) for name, count in refused.items()}
+        if comm.rank == 0:
+            failures = {name: [text for rank in everyone for text in rank[name]][:20] for name in failures}
+        answer(comm, {"failures": failures, "refused": refused})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""A broad sample of cases under mpiexec: exact, with the plan's bytes, within the plan's memory."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+
+#: Cases by number of ranks.
+COUNTS = {1: 14, 2: 60, 3: 32, 4: 40, 6: 16}
+RUNS = [(p, situation) for p in COUNTS for situation in ("direct", "rma", "mixed", "remote")] + [(4, "nodes"), (6, "nodes")]
+FORMS = ("row", "column", "block", "grid", "column-major", "traditional", "misaligned", "tiny", "large", "S", "R")
+
+
+def divisors(p):
+    return [c for c in range(1, p + 1) if p % c == 0]
+
+
+def layout(chance, form, shape, p):
+    """A partition of that form, on any grid and with any replication factor that fits p ranks."""
+    c = chance.choice(divisors(p))
+    rows = chance.choice(divisors(p // c))
+    grid, factor = f"{rows}x{p // c // rows}", f"/c{c}"
+    if form in ("row", "column", "block"):
+        return form + factor
+    if form == "traditional":
+        return f"traditional:{grid}{factor}"
+    if form == "grid":
+        return f"block:{grid}{factor}"
+    if form == "column-major":
+        return f"block:{grid}:col{factor}"
+    if form == "S":
+        return f"R,S({chance.randrange(2)})@{c}x{p // c}"
+    if form == "R":
+        return "R"
+    if form == "misaligned":
+        tile = [chance.randint(max(1, extent // 5), extent) for extent in shape]
+    elif form == "tiny":
+        tile = [chance.randint(1, 3) if max(shape) <= 7 else extent // 6 + 1 for extent in shape]
+    else:
+        tile = [extent + chance.randrange(9) for extent in shape]
+    return f"tiles:{tile[0]}x{tile[1]}@{grid}{factor}"
+
+
+def sample(p, situation):
+    """Cases that between them have every value of every option; which go together is drawn with a fixed seed."""
+    chance = random.Random(f"{p} {situation}")
+
+    def deal(values):
+        """The values in turn, shuffled, for all cases."""
+        dealt = [values[x % len(values)] for x in range(COUNTS[p])]
+        chance.shuffle(dealt)
+        return dealt
+
+    extents = (1, 2, 3, 5, 7, 16, 17, 31, 48, 65, 130)
+    dealt = zip(deal(extents), deal(extents), deal((*extents, 200, 600)), deal(FORMS), deal(FORMS), deal(FORMS),
+                deal(("A", "B", "C", "A", "B", "C", "auto")), deal((0, 1, 2, 3)), deal(("view", "view", "copy")),
+                deal(("poll", "thread", "none")), deal(("float32", "float64")), deal((None, None, 1, 5, 64)),
+                deal((False, True)), deal(("integer", "integer", "integer", "uniform")))
+    cases = []
+    for seed, (m, n, k, a, b, c, stationary, prefetch, get, progress, dtype, chunk, replicate, fill) in enumerate(dealt):
+        if chunk and chunk * 20 < max(m, n, k):  # enough pieces are enough
+            chunk = 32
+        cases.append({
+            "m": m, "n": n, "k": k, "a": layout(chance, a, (m, k), p), "b": layout(chance, b, (k, n), p),
+            "c": layout(chance, c, (m, n), p), "stationary": stationary, "prefetch": prefetch, "get": get,
+            "progress": progress, "dtype": dtype, "options": {"chunk": chunk} if chunk else {},
+            "replicate_result": replicate, "fill": fill, "seed": seed, "iters": 1 + (seed % 4 == 1), "warmup": int(seed % 4 == 3),
+        })
+    large = {"prefetch": 2, "iters": 1, "warmup": 0, "m": 500, "n": 700, "k": 600}
+    for stationary in "BC":                      # messages too long to be sent at once
+        cases.append(large | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
+    return cases
+
+
+@pytest.fixture(scope="module", params=RUNS, ids=lambda run: f"{run[0]}-{run[1]}")
+def ran(request, mpirun):
+    """All cases of one number of ranks in one situation, run in one mpiexec."""
+    p, situation = request.param
+    cases = sample(p, situation)
+    small_pieces = ["--small-pieces"] if p % 2 == 0 else []
+    answers = mpirun.cases(p, cases, *small_pieces, situation=situation)
+    return SimpleNamespace(p=p, situation=situation, pairs=list(zip(cases, answers)))
+
+
+def failing(pairs, condition):
+    """The cases that do not meet a condition, with what came out."""
+    return [(case, {name: value for name, value in out.items() if value is not None}) for case, out in pairs if not condition(case, out)]
+
+
+def test_every_case_is_exact_and_every_rank_says_so(ran):
+    def exact(case, out):
+        return out["status"] == "ok" and out["same_on_every_rank"] and (
+            out["error"] == 0 if case["fill"] == "integer" else 0 <= out["error"] <= 1)
+    assert failing([({"fill": "integer", **case}, out) for case, out in ran.pairs], exact) == []
+
+
+def test_the_bytes_that_moved_are_those_of_the_plan(ran):
+    def as_planned(case, out):
+        plan = out["planned"]
+        return out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"] and all(
+            out[name] == plan[name] for name in ("accumulate_bytes", "replica_bytes", "put_bytes")) and not out["collective_bytes"]
+    assert failing(ran.pairs, as_planned) == []
+
+
+def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
+    def copied(case, out):
+        moved = out["planned"]["get_bytes"]
+        if case.get("get", "view") == "copy" or ran.situation == "rma":
+            return (out["get_bytes"], out["direct_bytes"]) == (moved, 0)
+        if ran.situation == "direct":
+            return (out["get_bytes"], out["direct_bytes"]) == (0, moved)
+        if ran.situation == "remote" or ran.p == 2:            # two cliques of one rank each: nobody is in reach
+            return out["direct_bytes"] == 0
+        return True
+    assert failing(ran.pairs, copied) == []
+    if ran.situation in ("mixed", "nodes") and ran.p > 2:
+        both = [out for _, out in ran.pairs if out["get_bytes"] and out["direct_bytes"]]
+        assert len(both) > 2
+
+
+def test_no_rank_holds_more_than_the_arena_of_the_plan(ran):
+    assert failing(ran.pairs, lambda case, out: out["pool_bytes"] <= out["planned"]["arena"]) == []
+
+
+def test_records_name_the_transport_and_the_nodes_that_were_found(ran):
+    p = ran.p
+    nodes = {"mixed": min(p, 2), "nodes": min(p, 2), "remote": p}.get(ran.situation, 1)
+    transport = "rma" if ran.situation == "rma" else "direct" if p == 1 or ran.situation == "direct" else "rma" if nodes == p else "mixed"
+    assert {(out["nodes"], out["transport"], out["ranks"]) for _, out in ran.pairs} == {(nodes, transport, p)}
+
+
+def test_the_sample_has_every_value_of_every_option():
+    for p, situation in RUNS:
+        cases = sample(p, situation)
+        for name, values in {"stationary": ("A", "B", "C", "auto"), "prefetch": range(4), "get": ("view", "copy"),
+                             "progress": ("poll", "thread", "none"), "dtype": ("float32", "float64"),
+                             "replicate_result": (True, False), "fill": ("integer", "uniform"), "m": (1,), "n": (1,), "k": (1,)}.items():
+            assert {case.get(name) for case in cases} >= set(values), (p, situation, name)
+        factors = {case[name].rpartition("/c")[2] for case in cases for name in "abc"}
+        assert factors >= set(map(str, divisors(p)))
+
+
+def test_with_row_blocks_everywhere_b_moves_once_to_every_other_rank(mpirun):
+    m, n, k, p = 40, 24, 48, 4
+    (out,) = mpirun.cases(p, [{"m": m, "n": n, "k": k, "a": "row", "b": "row", "c": "row", "stationary": "C"}])
+    assert (out["direct_bytes"], out["get_bytes"], out["accumulate_bytes"]) == ((p - 1) * k * n * 4, 0, 0)
+
+
+def test_reading_some_peers_in_place_needs_no_more_memory_than_reading_none(mpirun):
+    """First fit alone does not promise that: fewer buffers may lie worse."""
+    layouts = [("block", "block", "row", 1), ("column", "tiles:5x7", "block", 2), ("block", "tiles:5x7", "row", 3)]
+    cases = [{"m": 64, "n": 17, "k": 40, "a": a, "b": b, "c": c, "stationary": "A", "prefetch": prefetch, "iters": 1, "warmup": 0}
+             for a, b, c, prefetch in layouts]
+    answers = mpirun.cases(4, cases, situation="mixed")
+    assert failing(zip(cases, answers), lambda case, out: out["pool_bytes"] <= out["planned"]["arena"]) == []

@@ -1,0 +1,59 @@
+"""Verification under mpiexec: whatever is wrong with C, every rank says so; what is right passes."""
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+
+FINITE = ["one_element", "lost_chunk", "twice", "swapped_rows", "zero"]
+NOT_FINITE = ["nan", "all_nan", "infinity"]
+#: Fill, rows of C (of which uniform fill looks at 16) and situation.
+RUNS = [("integer", "32", "direct"), ("integer", "32", "remote"), ("uniform", "16", "direct"), ("uniform", "16", "mixed")]
+
+
+@pytest.fixture(scope="module", params=RUNS, ids="-".join)
+def ranks(request, mpirun):
+    """For each rank its verdict on every way to spoil C, and its record."""
+    fill, m, situation = request.param
+    return mpirun(3, "corrupt.py", fill, m, "nothing", *FINITE, situation=situation)
+
+
+@pytest.mark.parametrize("way", FINITE)
+def test_a_spoilt_result_is_caught(ranks, way):
+    ok, error, reason = ranks[0]["verdicts"][way]
+    assert not ok and reason
+    assert float(error) > 0
+
+
+def test_the_right_result_passes(ranks):
+    ok, error, reason = ranks[0]["verdicts"]["nothing"]
+    assert ok and float(error) <= 1 and reason == ""
+
+
+def test_every_rank_comes_to_the_same_verdict(ranks):
+    assert ranks == [ranks[0]] * 3
+
+
+def test_the_record_of_a_spoilt_run_is_wrong_and_says_where(ranks):
+    assert ranks[0]["status"] == "wrong" and "rows of C" in ranks[0]["reason"]
+
+
+@pytest.mark.parametrize("fill, m", [("integer", "32"), ("uniform", "16")])
+def test_what_is_not_finite_is_caught_without_a_warning(mpirun, fill, m):
+    ranks = mpirun(3, "corrupt.py", fill, m, *NOT_FINITE)
+    assert [ranks[0]["verdicts"][way][0] for way in NOT_FINITE] == [False] * 3
+    assert ranks[0]["status"] == "wrong" and ranks == [ranks[0]] * 3
+
+
+def test_a_nan_is_caught_in_rows_that_uniform_fill_does_not_sample(mpirun):
+    ranks = mpirun(3, "corrupt.py", "uniform", "400", "nan")
+    assert [rank["status"] for rank in ranks] == ["wrong"] * 3
+
+
+def test_with_uniform_fill_the_right_result_of_any_shape_passes(mpirun):
+    """fp32 and fp64, all-positive sums to cancelling ones, one element to many rows."""
+    cases = [{"m": m, "n": n, "k": k, "dtype": dtype, "fill": "uniform", "seed": seed, "a": "row", "b": "column", "c": "block",
+              "stationary": stationary, "iters": 1, "warmup": 0}
+             for seed, (m, n, k) in enumerate([(1, 1, 1), (1, 1, 3000), (300, 2, 1), (64, 64, 64), (200, 150, 1000)])
+             for dtype in ("float32", "float64") for stationary in "BC"]
+    answers = mpirun.cases(2, cases)
+    assert [(out["status"], out["error"] <= 1) for out in answers] == [("ok", True)] * len(cases)
