@@ -55,7 +55,7 @@ def test_an_empty_file_gets_the_header(drbench, tmp_path):
 
 @pytest.mark.parametrize("content", ["m,n,k\n1,2,3\n", "notes of mine", "\n", "schema_version\n"], ids=["columns", "text", "blank", "prefix"])
 def test_a_file_with_another_header_is_left_alone(under_mpiexec, mpich, tmp_path, content):
-    """Python's TornRowWarning, two lines, comes before the answer."""
+    """In one line: Python's own way to warn of a torn last line does not come before it."""
     path = tmp_path / "mine.csv"
     path.write_text(content)
     ended = under_mpiexec(2, "run", "-m", 12, "-n", 14, "-k", 16, "--csv", path)
