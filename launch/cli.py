@@ -128,7 +128,7 @@ def _problem_options(command):
                      help="The matrix whose tiles do not move; auto takes the largest (on a tie C, then B)."),
         click.option("--chunk", type=CHUNK, default="auto", show_default=True, metavar="SIZE|auto|none",
                      help="Longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
-                          "faster. auto: as long as tiles allow where tiles are read in place, 1/16 of the range elsewhere; none: never cut."),
+                          "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut."),
         click.option("--replicate-result", is_flag=True, help="Give the finished C to all its replicas (timed), not only to replica 0."),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
         click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
