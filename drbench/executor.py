@@ -63,7 +63,7 @@ class Executor:
 
     Notes
     -----
-    Own cost: a few microseconds a step (``benchmarks/executor_cost.py``).
+    Own cost: a few microseconds a step (``benchmarks/core.py executor``).
     """
 
     def __init__(self, trace: Trace, matrices: dict, *, blas: Blas | None = None, clock: Clock | None = None, prefetch: int = 1,
