@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -34,19 +35,65 @@ class Algorithm:
         ``settle(problem, in_place=True, **options)`` -> dict: the options as they will be run (``auto`` decided), the
         same on every rank; ``in_place`` says that every rank reads every tile in place. Raises UsageError for options
         that make no sense, UnsupportedError if the algorithm does not take the problem.
+    layout : callable
+        ``layout(m, n, k, nprocs, **options)`` -> text forms of the partitions of A, B and C that the algorithm runs on
+        where the user names none.
     """
 
     name: str
     program: Callable[..., Iterator[Step]]
     about: str
     settle: Callable[..., dict]
+    layout: Callable[..., tuple[str, str, str]]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options it takes.
+
+        Examples
+        --------
+        >>> get_algorithm("universal").options
+        ('stationary', 'chunk', 'replicate_result')
+        """
+        return tuple(inspect.signature(self.settle).parameters)[2:]
+
+    def pick(self, options: dict) -> dict:
+        """The options that are set, meaning not None; one the algorithm does not take is a UsageError.
+
+        Examples
+        --------
+        >>> get_algorithm("universal").pick({"stationary": "C", "slices": None})
+        {'stationary': 'C'}
+        """
+        picked = {name: value for name, value in options.items() if value is not None}
+        for name in picked:
+            if name not in self.options:
+                takes = ", ".join(f"--{option.replace('_', '-')}" for option in self.options) or "no options of its own"
+                raise UsageError(f"{self.name} takes no --{name.replace('_', '-')}. It takes {takes}.")
+        return picked
+
+    def problem(self, m: int, n: int, k: int, nprocs: int, a: str | None = None, b: str | None = None, c: str | None = None,
+                dtype: str = "float32", **options) -> Problem:
+        """The problem, on the algorithm's own layout where a partition is None.
+
+        Examples
+        --------
+        >>> get_algorithm("universal").problem(64, 64, 64, 4, a="row").c.partition.text
+        'block'
+        """
+        own = self.layout(m, n, k, nprocs, **options)
+        return Problem(m, n, k, nprocs, *(given or text for given, text in zip((a, b, c), own)), dtype)
 
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
         return trace(self.program(problem, rank, **options), problem, rank)
 
 
-def algorithm(name: str, *, settle: Callable[..., dict]):
+def _blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+    return "block", "block", "block"
+
+
+def algorithm(name: str, *, settle: Callable[..., dict], layout: Callable[..., tuple[str, str, str]] = _blocks):
     """Register a program under a name.
 
     Examples
@@ -55,7 +102,7 @@ def algorithm(name: str, *, settle: Callable[..., dict]):
     True
     """
     def register(program):
-        _REGISTRY[name] = Algorithm(name, program, (program.__doc__ or "").strip().splitlines()[0], settle)
+        _REGISTRY[name] = Algorithm(name, program, (program.__doc__ or "").strip().splitlines()[0], settle, layout)
         return program
     return register
 

@@ -29,7 +29,9 @@ def settle(problem: Problem, in_place: bool = True, *, stationary: str = "auto",
         raise UsageError(f"chunk must be at least 1 element, got {chunk}.")
     if stationary == "auto":
         stationary = stationary_matrix(problem)
-    if chunk == "auto":
+    if chunk == "none":
+        chunk = None
+    elif chunk == "auto":
         free = free_axis(stationary)
         pieces, shortest = _CUTS[free]
         share = problem.extent(free) // problem.operand(stationary).partition.replicas

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -64,6 +64,16 @@ class Record:
     machine: str | None = None
     algorithm: str | None = None  # registry name; for published rows the name of the series
     stationary: str | None = None  # A | B | C; universal only
+    dataflow: str | None = None  # OS | LS | RS, or a 1-D algorithm's own
+    mesh: str | None = None  # process mesh Pr x Pc, as 2x3
+    slices: int | None = None  # MeshSlice's S
+    block: int | None = None  # elements: of MeshSlice's slicing, or of a block-cyclic peer
+    panel: int | None = None  # elements: SUMMA's panel width
+    unroll: int | None = None  # ring steps merged into one product
+    chunk: int | None = None  # elements: longest range of the free axis in one product
+    schedule: str | None = None  # direct | greedy | cost | exhaustive
+    ir_max_compute: int | None = None  # products in one operation of a lowered program
+    ir_max_comm: int | None = None  # transfers in one operation of a lowered program
     m: int | None = None  # C is m x n, A is m x k, B is k x n
     n: int | None = None
     k: int | None = None
@@ -76,6 +86,7 @@ class Record:
     b: str | None = None
     c: str | None = None
     preset: str | None = None
+    backend: str | None = None  # numpy | numpy-async | cupy
     transport: str | None = None
     get: str | None = None
     progress: str | None = None
@@ -84,6 +95,8 @@ class Record:
     warmup: int | None = None
     seed: int | None = None
     replicate_result: bool | None = None
+    case: str | None = None  # hash of the case's definition, in a sweep
+    environment: str | None = None  # id of the environment file the row was measured in
     # -- how it ended
     status: str | None  # one of STATUSES
     reason: str | None = None  # one line; required unless ok
@@ -97,6 +110,9 @@ class Record:
     percent_of_roof_min: float | None = None
     percent_of_roof_max: float | None = None
     percent_of_peak: float | None = None  # empty without a peak that has a source
+    local_gemm_s: float | None = None  # the same work in one local product a rank, best shape, no communication
+    effective_communication_s: float | None = None  # best_s - local_gemm_s (FLUX, Eq. 1)
+    overlap_efficiency: float | None = None  # 1 - effective communication / that of collective on the same layout (FLUX, Eq. 2)
     get_bytes: int | None = None  # copied; bytes are summed over all ranks
     direct_bytes: int | None = None  # read in place
     put_bytes: int | None = None
@@ -105,12 +121,15 @@ class Record:
     replica_bytes: int | None = None
     pool_bytes: int | None = None  # the most one rank holds
     peak_rss_bytes: int | None = None
+    peak_device_bytes: int | None = None  # the most one rank's device memory holds
     plan_s: float | None = None
     steps: int | None = None
     phase_get_wait_s: float | None = None
+    phase_collective_wait_s: float | None = None
     phase_gemm_s: float | None = None
     phase_accumulate_s: float | None = None
     phase_fence_s: float | None = None
+    phase_pack_s: float | None = None
     blas: str | None = None
     blas_kernel: str | None = None
     mpi: str | None = None
@@ -285,6 +304,12 @@ _KIND_OF_TYPE = {
 }
 _KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
 HEADER: tuple[str, ...] = tuple(_KINDS)
+_ADDED_IN_2 = frozenset(
+    "dataflow mesh slices block panel unroll chunk schedule ir_max_compute ir_max_comm backend case environment local_gemm_s "
+    "effective_communication_s overlap_efficiency peak_device_bytes phase_collective_wait_s phase_pack_s".split()
+)
+#: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
+_EARLIER = {1: tuple(name for name in HEADER if name not in _ADDED_IN_2)}
 
 
 def _check(record: Record) -> None:
@@ -362,7 +387,10 @@ def read_csv(path: str | os.PathLike) -> list[Record]:
     if not whole:
         return []
     header, *rows = [_cells(line) for line in whole]
-    if header != HEADER:
+    version = next((version for version, names in _EARLIER.items() if names == header), None)
+    if version is not None:
+        rows = [_widened(row, header, version) for row in rows]
+    elif header != HEADER:
         # a later schema has other columns; its version says more than the column that differs
         column = header.index("schema_version") if "schema_version" in header else 0
         version = rows[0][column] if rows and len(rows[0]) > column and header[column] == "schema_version" else None
@@ -392,6 +420,14 @@ def _cells(line: bytes) -> tuple[str, ...]:
     """Split one line, tolerating what spreadsheets add: a byte-order mark and carriage returns."""
     text = line.decode("utf-8-sig", "replace").rstrip("\r")
     return tuple(next(csv.reader([text]), ()))
+
+
+def _widened(row: tuple[str, ...], header: tuple[str, ...], version: int) -> tuple[str, ...]:
+    """A row of an earlier schema as a row of this one; a row that is not one is left as it is, to be refused."""
+    if len(row) != len(header) or row[0] != str(version):
+        return row
+    cells = dict(zip(header, row, strict=True)) | {"schema_version": str(SCHEMA_VERSION)}
+    return tuple(cells.get(name, "") for name in HEADER)
 
 
 def _whole_size(descriptor: int, path: str | os.PathLike) -> int:

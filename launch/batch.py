@@ -12,7 +12,7 @@ from typing import Callable, Iterable
 
 from drbench.record import Record, append_csv
 
-from .case_fields import Case
+from .case_fields import Case, case_keys
 from .mpi import mpiexec_command, stop
 
 __all__ = ["run_batch"]
@@ -43,8 +43,7 @@ def run_batch(cases: Iterable[Case], ranks: int, csv_path: str, on_case: Callabl
         if at < len(cases):
             case = cases[at]
             reason = f"the ranks ended during this case (case {at - first + 1} of their mpiexec); see standard error"
-            append_csv(csv_path, Record(mode="measured", status="failed", reason=reason, ranks=ranks, m=case.m, n=case.n, k=case.k, a=case.a,
-                                        b=case.b, c=case.c, stationary=case.stationary, algorithm=case.algorithm, machine=case.machine))
+            append_csv(csv_path, Record(mode="measured", status="failed", reason=reason, ranks=ranks, **case_keys(case)))
             on_case(at, {"status": "failed", "reason": reason, "gflops": None, "percent_of_roof": None})
             at += 1
 

@@ -19,7 +19,6 @@ from drbench.executor import PROGRESS, Executor
 from drbench.fill import Fill
 from drbench.matrix import DistributedMatrix
 from drbench.memory import plan_arena
-from drbench.problem import Problem
 from drbench.record import Record
 from drbench.roof import Roof, timed
 from drbench.schedule import Windows
@@ -28,7 +27,7 @@ from drbench.timing import PHASES, Clock
 from drbench.transports import RangeLocks, Throttle, Topology, parse_transport
 from drbench.verify import verify
 
-from .case_fields import Case
+from .case_fields import Case, case_keys, recorded
 from .memory import Need, check_memory
 from .together import everyone_is_here
 
@@ -60,10 +59,7 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
 
 def _keys(case: Case, comm: MPI.Comm) -> dict:
     """The key fields of the record, as far as they are known before the run."""
-    names = ("algorithm", "stationary", "m", "n", "k", "dtype", "fill", "a", "b", "c", "preset", "transport", "get",
-             "progress", "prefetch", "iters", "warmup", "seed", "replicate_result", "machine")
-    keys = {name: getattr(case, name) for name in names}
-    return keys | {"mode": "measured", "ranks": comm.size, "timestamp": _now(comm), "mpi": _mpi_version()}
+    return case_keys(case) | {"mode": "measured", "ranks": comm.size, "timestamp": _now(comm), "mpi": _mpi_version()}
 
 
 def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
@@ -73,9 +69,10 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
     if case.progress not in PROGRESS or case.get not in ("view", "copy"):
         raise UsageError(f"progress must be one of {', '.join(PROGRESS)} and get view or copy, got {case.progress!r}, {case.get!r}.")
     choice = parse_transport(case.transport)
-    problem = Problem(case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype)
-    keys.update({name: problem.operand(name).partition.text for name in "abc"})
     algorithm = get_algorithm(case.algorithm)
+    options = algorithm.pick(case.options)
+    problem = algorithm.problem(case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options)
+    keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
     with Topology(comm) as topology:
@@ -83,9 +80,8 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
         threadpoolctl.threadpool_limits(threads)
         blas = load_blas()
         keys.update(threads=threads, nodes=topology.nodes, blas=blas.info.library, blas_kernel=blas.info.kernel)
-        settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1,
-                                   stationary=case.stationary, replicate_result=case.replicate_result, **case.options)
-        keys["stationary"] = settled.get("stationary")
+        settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
+        keys.update(recorded(settled))
         start = plan_clock.now()
         trace = algorithm.trace(problem, comm.rank, **settled)
         plan_s = comm.allreduce(plan_clock.now() - start, MPI.MAX)
@@ -107,7 +103,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
                 measured = _measure(case, problem, comm, executor, clock, blas, fill)
             verdict = None
             if case.check:
-                everywhere = problem.c.partition.replicas if case.replicate_result else 1
+                everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
     steps = comm.allreduce(len(trace.steps))
     rss = comm.allreduce(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, MPI.MAX)

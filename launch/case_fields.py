@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Case"]
+from drbench.record import HEADER
+
+__all__ = ["Case", "case_keys", "recorded"]
 
 
 @dataclass(frozen=True)
@@ -13,8 +15,11 @@ class Case:
 
     Attributes
     ----------
+    a, b, c : str or None
+        Text forms of the partitions; None for the algorithm's own.
     options : dict
-        The algorithm's own options, such as ``chunk``.
+        The algorithm's own options, such as ``stationary``, ``chunk`` or ``mesh``; those not named, or None, are the
+        algorithm's to decide.
     threads : int or None
         BLAS threads a rank; None for cores of the node // ranks on it.
     pool : int or None
@@ -24,14 +29,14 @@ class Case:
     m: int
     n: int
     k: int
-    a: str = "block"
-    b: str = "block"
-    c: str = "block"
+    a: str | None = None
+    b: str | None = None
+    c: str | None = None
     algorithm: str = "universal"
-    stationary: str = "auto"
     options: dict = field(default_factory=dict)
     preset: str | None = None
     dtype: str = "float32"
+    backend: str = "numpy"
     fill: str = "integer"
     seed: int = 0
     transport: str = "auto"
@@ -43,6 +48,28 @@ class Case:
     warmup: int = 1
     check: bool = True
     roof: bool = False
-    replicate_result: bool = False
     pool: int | None = None
     machine: str = "here"
+
+
+def recorded(options: dict) -> dict:
+    """The options that have a column in the record.
+
+    Examples
+    --------
+    >>> recorded({"stationary": "B", "chunk": None, "of_no_interest": 1})
+    {'stationary': 'B', 'chunk': None}
+    """
+    return {name: None if value in ("auto", "none") else value for name, value in options.items() if name in HEADER}
+
+
+def case_keys(case: Case) -> dict:
+    """The columns of the record that a case alone gives.
+
+    Examples
+    --------
+    >>> keys = case_keys(Case(64, 64, 64, options={"stationary": "C"}))
+    >>> keys["m"], keys["algorithm"], keys["stationary"], keys["backend"]
+    (64, 'universal', 'C', 'numpy')
+    """
+    return {name: getattr(case, name) for name in Case.__dataclass_fields__ if name in HEADER} | recorded(case.options)

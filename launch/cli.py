@@ -119,17 +119,17 @@ def _problem_options(command):
         click.option("-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."),
         click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
         click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B."),
-        click.option("--a", "a", type=TEXT, default=None, metavar="PARTITION", help="Partition of A. [default: block]"),
-        click.option("--b", "b", type=TEXT, default=None, metavar="PARTITION", help="Partition of B. [default: block]"),
-        click.option("--c", "c", type=TEXT, default=None, metavar="PARTITION", help="Partition of C. [default: block]"),
+        click.option("--a", "a", type=TEXT, default=None, metavar="PARTITION", help="Partition of A. [default: the algorithm's own; universal: block]"),
+        click.option("--b", "b", type=TEXT, default=None, metavar="PARTITION", help="Partition of B, likewise."),
+        click.option("--c", "c", type=TEXT, default=None, metavar="PARTITION", help="Partition of C, likewise."),
         click.option("--preset", type=TEXT, default=None, metavar="NAME", help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it."),
         click.option("--algorithm", default="universal", show_default=True, help="Algorithm, see drbench list."),
-        click.option("--stationary", type=click.Choice(["auto", "A", "B", "C"]), default="auto", show_default=True,
-                     help="The matrix whose tiles do not move; auto takes the largest (on a tie C, then B)."),
-        click.option("--chunk", type=CHUNK, default="auto", show_default=True, metavar="SIZE|auto|none",
-                     help="Longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
-                          "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut."),
-        click.option("--replicate-result", is_flag=True, help="Give the finished C to all its replicas (timed), not only to replica 0."),
+        click.option("--stationary", type=click.Choice(["auto", "A", "B", "C"]), default=None,
+                     help="universal: the matrix whose tiles do not move; auto takes the largest (on a tie C, then B). [default: auto]"),
+        click.option("--chunk", type=CHUNK, default=None, metavar="SIZE|auto|none",
+                     help="universal: longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
+                          "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut. [default: auto]"),
+        click.option("--replicate-result", is_flag=True, help="universal: give the finished C to all its replicas (timed), not only to replica 0."),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
         click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
                      help="Look-ahead in products that need communication; 0 overlaps nothing."),
@@ -138,10 +138,30 @@ def _problem_options(command):
     return command
 
 
+#: Options that belong to algorithms; each takes those it knows and refuses the others.
+_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result")
+
+
 def _partitions(values: dict, ranks: int) -> dict:
-    """Text forms of A, B and C: the preset's where not given."""
-    named = dict(zip("abc", preset_texts(values["preset"], ranks))) if values["preset"] else dict.fromkeys("abc", "block")
+    """Text forms of A, B and C: the preset's where not given, None for the algorithm's own."""
+    named = dict(zip("abc", preset_texts(values["preset"], ranks))) if values["preset"] else dict.fromkeys("abc")
     return {name: values[name] or named[name] for name in "abc"}
+
+
+def _take_options(values: dict) -> dict:
+    """Take the algorithm's options that were given out of the values of a command."""
+    taken = {name: values.pop(name) for name in _ALGORITHM_OPTIONS}
+    return {name: value for name, value in taken.items() if value is not None and value is not False}
+
+
+def _problem(values: dict, options: dict, ranks: int):
+    """The problem that the values of a command describe; refuses what cannot be run on so many ranks."""
+    from algorithms import get_algorithm
+    algorithm = get_algorithm(values["algorithm"])
+    options = algorithm.pick(options)
+    problem = algorithm.problem(values["m"], values["n"], values["k"], ranks, **_partitions(values, ranks), dtype=values["dtype"], **options)
+    algorithm.settle(problem, **options)
+    return problem
 
 
 @cli.command()
@@ -176,17 +196,12 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
       drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C --roof
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
+    values["options"] = _take_options(values)
     if ranks is not None and launched() is None and not started_by_us():
-        _partitions_fit(values, ranks)
+        _problem(values, values["options"], ranks)         # refuse what does not fit before any rank is started
         return run_ranks(ranks, list(arguments), timeout)
     from .run import run_here
     return run_here(values, _partitions, csv_path, as_json)
-
-
-def _partitions_fit(values: dict, ranks: int) -> None:
-    """Refuse a layout that does not fit before any rank is started."""
-    from drbench.problem import Problem
-    Problem(values["m"], values["n"], values["k"], ranks, **_partitions(values, ranks), dtype=values["dtype"])
 
 
 @cli.command()
@@ -201,11 +216,9 @@ def plan(ranks, rank, limit, as_json, **values):
     \b
       drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank 3
     """
-    from drbench.problem import Problem
-
     from .plan import show_plan
-    problem = Problem(values["m"], values["n"], values["k"], ranks, **_partitions(values, ranks), dtype=values["dtype"])
-    options = {name: values[name] for name in ("stationary", "replicate_result", "chunk")}
+    options = _take_options(values)
+    problem = _problem(values, options, ranks)
     show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit)
 
 

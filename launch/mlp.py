@@ -44,7 +44,7 @@ def mlp_cases(ranks: int, scale: int, layer: str, iters: int, threads: int | Non
                 for factors in equal_replication(ranks):
                     a, b, c = preset(f"{chosen}/c{factors[0]}" if factors[0] > 1 else chosen, ranks)
                     for stationary in "CB":
-                        cases.append(Case(max(1, batch // scale), n, k, a, b, c, stationary=stationary, preset=chosen, iters=iters, roof=True,
+                        cases.append(Case(max(1, batch // scale), n, k, a, b, c, options={"stationary": stationary}, preset=chosen, iters=iters, roof=True,
                                           threads=threads, machine=machine))
     return cases
 
@@ -69,7 +69,7 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
 
     def on_case(index: int, summary: dict) -> None:
         case = cases[index]
-        name = f"m={case.m} n={case.n} k={case.k} {case.preset} S-{case.stationary} {case.c.partition('/')[2] or 'c1'}"
+        name = f"m={case.m} n={case.n} k={case.k} {case.preset} S-{case.options['stationary']} {case.c.partition('/')[2] or 'c1'}"
         rate = f"{summary['gflops']:.0f} GFLOP/s, {summary['percent_of_roof']:.0f} % of roof" if summary["gflops"] else summary["reason"]
         if summary["status"] != "ok":
             bad.append(f"{name}: {summary['status']}: {summary['reason']}")

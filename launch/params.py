@@ -74,10 +74,8 @@ class _Chunk(click.ParamType):
     name = "size|auto|none"
 
     def convert(self, value, param, ctx):
-        if value in ("auto", None):
+        if value in ("auto", "none"):
             return value
-        if value == "none":
-            return None
         return SIZE.convert(value, param, ctx)
 
 

@@ -22,7 +22,7 @@ except (ImportError, RuntimeError) as error:
 from drbench.record import Record, RecordError, append_csv, read_csv  # noqa: E402
 
 from .case import run_case  # noqa: E402
-from .case_fields import Case  # noqa: E402
+from .case_fields import Case, case_keys  # noqa: E402
 from .mpi import STRANGERS, launched, mismatch_message, started_by_us  # noqa: E402
 
 __all__ = ["run_here", "run_cases"]
@@ -31,8 +31,7 @@ __all__ = ["run_here", "run_cases"]
 def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -> int:
     """Run one case on the ranks this process belongs to; the exit code, the same on every rank."""
     comm = _world()
-    chunk = values.pop("chunk")
-    case = Case(**values | partitions_of(values, comm.size), options={"chunk": chunk})
+    case = Case(**values | partitions_of(values, comm.size))
     _agree(comm, lambda: csv_path and _check_csv(csv_path))
     record = run_case(case, comm)
     _agree(comm, lambda: csv_path and append_csv(csv_path, record))
@@ -57,8 +56,7 @@ def run_cases(cases_path: str, csv_path: str) -> int:
         try:
             record = run_case(case, comm)
         except UsageError as error:
-            record = Record(mode="measured", status="failed", reason=str(error), ranks=comm.size, m=case.m, n=case.n, k=case.k,
-                            a=case.a, b=case.b, c=case.c, stationary=case.stationary, algorithm=case.algorithm, machine=case.machine)
+            record = Record(mode="measured", status="failed", reason=str(error), ranks=comm.size, **case_keys(case))
         _agree(comm, lambda: append_csv(csv_path, record))
         if comm.rank == 0:
             print(json.dumps({"case": index, "status": record.status, "reason": record.reason, "gflops": record.gflops,

@@ -26,7 +26,7 @@ def case(k, **fields):
 
 
 def test_every_case_is_a_row_and_a_call_in_order(batch):
-    cases = [case(8), case(9, a="row", b="column/c2", c="block", stationary="B", preset="inner", machine="there"), case(10, dtype="float64")]
+    cases = [case(8), case(9, a="row", b="column/c2", c="block", options={"stationary": "B"}, preset="inner", machine="there"), case(10, dtype="float64")]
     calls, records = batch(cases)
     assert [(index, summary["status"]) for index, summary in calls] == [(0, "ok"), (1, "ok"), (2, "ok")]
     assert [summary["gflops"] for _, summary in calls] == [record.gflops for record in records]
@@ -38,7 +38,7 @@ def test_every_case_is_a_row_and_a_call_in_order(batch):
 def test_a_case_that_kills_its_ranks_is_failed_and_the_rest_go_on(batch, fault):
     """MPICH's mpiexec announces the killed rank on stdout, where it is taken for a summary: JSONDecodeError ends the
     batch, and with it ``drbench mlp``."""
-    cases = [case(k, a="row", b="column", stationary="C", machine="there") for k in (8, 13, 9, 13, 13)]
+    cases = [case(k, a="row", b="column", options={"stationary": "C"}, machine="there") for k in (8, 13, 9, 13, 13)]
     calls, records = batch(cases, fault("killed at k = 13"))
     assert [(index, summary["status"]) for index, summary in calls] == [(0, "ok"), (1, "failed"), (2, "ok"), (3, "failed"), (4, "failed")]
     assert [record.status for record in records] == ["ok", "failed", "ok", "failed", "failed"]

@@ -58,9 +58,9 @@ def test_short_and_long_help_are_the_same(say):
 
 def test_the_defaults_are_those_of_the_issue():
     defaults = {option.name: option.default for option in options("run")}
-    assert {name: defaults[name] for name in ("iters", "warmup", "dtype", "fill", "get", "transport", "prefetch", "check", "seed", "stationary")} == {
+    assert {name: defaults[name] for name in ("iters", "warmup", "dtype", "fill", "get", "transport", "prefetch", "check", "seed")} == {
         "iters": 10, "warmup": 1, "dtype": "float32", "fill": "integer", "get": "view", "transport": "auto", "prefetch": 1, "check": True,
-        "seed": 0, "stationary": "auto"}
+        "seed": 0}
 
 
 @pytest.mark.parametrize("option, words", [("chunk", ["auto", "none"]), ("transport", ["auto", "direct", "rma", "throttled:GBps,us"]), ("rank", ["all"])])

@@ -43,7 +43,7 @@ def test_the_cases_are_the_paper_s(say):
     assert {(case.n, case.k) for case in cases} == {(3072, 768), (768, 3072)}
     assert sorted({case.m for case in cases}) == [64, 128, 256, 512]
     assert {case.preset for case in cases} == {"row", "column", "block", "inner", "outer", "traditional"}
-    assert {case.stationary for case in cases} == {"B", "C"}
+    assert {case.options["stationary"] for case in cases} == {"B", "C"}
     assert {case.c.partition("/")[2] for case in cases} == {"", "c2", "c4"}
     assert all(case.check and case.roof and case.iters == 5 for case in cases)
 
@@ -58,7 +58,7 @@ def recorded(say, monkeypatch, tmp_path):
         for index, case in enumerate(cases):
             ok = case.k != seen["bad_k"]
             fields = {"m": case.m, "n": case.n, "k": case.k, "a": case.a, "b": case.b, "c": case.c, "preset": case.preset, "ranks": ranks,
-                      "stationary": case.stationary, "iters": 1, "dtype": "float32", "machine": case.machine, "algorithm": "universal"}
+                      "stationary": case.options["stationary"], "iters": 1, "dtype": "float32", "machine": case.machine, "algorithm": "universal"}
             rates = {"best_s": 1e-3, "gflops": 1.0, "percent_of_roof": 50.0, "percent_of_roof_min": 40.0, "percent_of_roof_max": 60.0}
             append_csv(csv_path, Record(mode="measured", status="ok" if ok else "wrong", reason=None if ok else "struck by the test", **fields,
                                         **(rates if ok else {})))

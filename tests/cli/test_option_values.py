@@ -13,7 +13,7 @@ READ = [
     (SIZE, "2Mi", 2 * MI), (SIZE, "1Gi", GI), (SIZE, 12, 12),
     (BYTES, "0", 0), (BYTES, "64MiB", 64 * MI), (BYTES, "64Mi", 64 * MI), (BYTES, "100", 100), (BYTES, "100B", 100), (BYTES, "2GiB", 2 * GI),
     (BYTES, "1 TiB", TI), (BYTES, "0.5KiB", 512),
-    (CHUNK, "auto", "auto"), (CHUNK, "none", None), (CHUNK, "256", 256), (CHUNK, "1Ki", KI),
+    (CHUNK, "auto", "auto"), (CHUNK, "none", "none"), (CHUNK, "256", 256), (CHUNK, "1Ki", KI),
     (RANK, "all", "all"), (RANK, "0", 0), (RANK, "17", 17), (RANK, 3, 3),
     (TRANSPORT, "auto", "auto"), (TRANSPORT, "direct", "direct"), (TRANSPORT, "rma", "rma"), (TRANSPORT, "throttled:20,5", "throttled:20,5"),
     (TRANSPORT, "throttled:0.5,0", "throttled:0.5,0"),

@@ -67,7 +67,7 @@ WAYS = {way.__name__: way for way in (one_element, nan, infinity, all_nan, lost_
 
 def main() -> None:
     kind, m, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    case = Case(m, N, K, a="column", b="block", c="tiles:13x17", stationary="B", transport=TRANSPORT.kind,
+    case = Case(m, N, K, a="column", b="block", c="tiles:13x17", options={"stationary": "B"}, transport=TRANSPORT.kind,
                 fill=kind, iters=1, warmup=0, threads=1)
     verify = launch.case.verify
     verdicts = {}

@@ -68,7 +68,7 @@ PLACES = {
 
 def main() -> None:
     where = sys.argv[1]
-    case = Case(96, 96, 3000, a="row", b="row", c="block", stationary="B", transport=TRANSPORT.kind, options={"chunk": 8}, prefetch=2,
+    case = Case(96, 96, 3000, a="row", b="row", c="block", transport=TRANSPORT.kind, options={"stationary": "B", "chunk": 8}, prefetch=2,
                 progress="thread" if where == "thread" else "poll", threads=1)
     with ranks() as comm:
         if comm.rank == 1:

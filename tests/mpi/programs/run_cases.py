@@ -44,7 +44,8 @@ def planned(trace, prefetch: int, comm) -> dict:
 def run(fields: dict, comm) -> dict:
     """One case: its record, or the usage errors of all ranks; and what was opened, and not closed, on this rank."""
     pretend = fields.pop("pretend", {})
-    case = Case(threads=1, **fields)
+    options = fields.pop("options", {}) | {name: fields.pop(name) for name in list(fields) if name not in Case.__dataclass_fields__}
+    case = Case(threads=1, options=options, **fields)
     opened, closed, traces = Counter(), Counter(), []
     make_executor = Executor.__init__
 
