@@ -32,7 +32,7 @@ class Traffic:
 
 
 def traffic(trace: Trace) -> Traffic:
-    """Count the bytes of a trace; a block counts once per step if another rank owns it.
+    """Count the bytes of a trace: what every step moves between this rank and others.
 
     Examples
     --------
@@ -46,10 +46,10 @@ def traffic(trace: Trace) -> Traffic:
     """
     out, itemsize, rank = Traffic(), trace.problem.itemsize, trace.rank
     for step in trace.steps:
-        if step.counter is not None and step.block.owner != rank:
-            nbytes = step.block.size * itemsize
+        for other, elements in step.moved(rank):
+            nbytes = elements * itemsize
             out.counters[step.counter] += nbytes
-            peer = out.by_peer.setdefault(step.block.owner, {})
+            peer = out.by_peer.setdefault(other, {})
             peer[step.counter] = peer.get(step.counter, 0) + nbytes
     return out
 
@@ -88,7 +88,9 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
     for step in steps:
         note = ""
         if trace.is_remote(step):
-            note = f"    # {step.block.size * trace.problem.itemsize} bytes, rank {step.block.owner}"
+            moved = step.moved(trace.rank)
+            nbytes = sum(elements for _, elements in moved) * trace.problem.itemsize
+            note = f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} {', '.join(str(other) for other, _ in moved)}"
         elif type(step) is Gemm:
             note = f"    # {step.flops} FLOPs"
         lines.append(f"{step.index:>{width}}  {step!r}{note}")

@@ -130,6 +130,14 @@ def _problem_options(command):
                      help="universal: longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
                           "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut. [default: auto]"),
         click.option("--replicate-result", is_flag=True, help="universal: give the finished C to all its replicas (timed), not only to replica 0."),
+        click.option("--dataflow", type=click.Choice(["auto", "OS", "LS", "RS", "AG", "RdS"]), default=None,
+                     help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto, the default: the largest. "
+                          "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then ReduceScatter (RdS)."),
+        click.option("--mesh", type=TEXT, default=None, metavar="ROWSxCOLS", help="2-D algorithms: process mesh, as 2x3. [default: near-square]"),
+        click.option("--slices", type=click.IntRange(1), default=None, help="meshslice: slice count S. [default: 8, fewer if the axis is short]"),
+        click.option("--block", type=SIZE, default=None, help="meshslice: block B of its slicing, in elements. [default: the longest that divides shards evenly]"),
+        click.option("--panel", type=SIZE, default=None, help="summa: panel width in elements. [default: as wide as tiles allow]"),
+        click.option("--unroll", type=click.IntRange(1), default=None, help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]"),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
         click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
                      help="Look-ahead in products that need communication; 0 overlaps nothing."),
@@ -139,7 +147,7 @@ def _problem_options(command):
 
 
 #: Options that belong to algorithms; each takes those it knows and refuses the others.
-_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result")
+_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", "dataflow", "mesh", "slices", "block", "panel", "unroll")
 
 
 def _partitions(values: dict, ranks: int) -> dict:

@@ -26,14 +26,30 @@ class Topology:
         self.comm = comm
         self.node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
         self.node_of: list[int] = comm.allgather(self.node.bcast(comm.rank))
+        self._groups: dict[tuple, MPI.Comm] = {}
 
     @property
     def nodes(self) -> int:
         """How many nodes the ranks are on."""
         return len(set(self.node_of))
 
+    def group(self, name: str, members: tuple[int, ...]) -> MPI.Comm:
+        """The communicator of some ranks, in this order; made once (collective over them).
+
+        ``name`` keeps apart the communicators of a process row and a process column with the same members.
+        """
+        comm = self._groups.get((name, members))
+        if comm is None:
+            chosen = self.comm.group.Incl(members)
+            comm = self._groups[name, members] = self.comm.Create_group(chosen)
+            chosen.Free()
+        return comm
+
     def close(self) -> None:
-        """Free the node communicator (collective)."""
+        """Free all communicators made here (collective)."""
+        for comm in self._groups.values():
+            comm.Free()
+        self._groups.clear()
         self.node.Free()
 
     def __enter__(self) -> "Topology":
