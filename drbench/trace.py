@@ -184,6 +184,7 @@ def _covers(tile: Block, regions: list[Block]) -> bool:
     >>> _covers(tile, [right, left]), _covers(tile, [left, low]), _covers(tile, [left])
     (True, False, False)
     """
+    regions = [region for region in regions if region.size]
     if sum(region.size for region in regions) != tile.size:
         return False
     # of equal area: they fill the tile exactly if no two overlap. At one row, those that end leave before others enter.
