@@ -18,7 +18,8 @@ __all__ = ["program", "comb"]
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
 _SLICED = {"OS": "k", "LS": "n", "RS": "m"}
-_DEFAULT_SLICES = 8
+#: Slices without --slices. OS cuts k, which products hardly notice; LS cuts n and RS m, which slows them.
+_DEFAULT_SLICES = {"OS": 8, "LS": 2, "RS": 2}
 
 
 def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None, slices: int | None = None,
@@ -31,7 +32,7 @@ def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = No
     axis = _SLICED[settled["dataflow"]]
     extent, shards = problem.extent(axis), lcm(*parse_mesh(settled["mesh"], problem.nprocs))
     if slices is None:
-        slices = max(1, min(_DEFAULT_SLICES, extent // (block or 1)))
+        slices = max(1, min(_DEFAULT_SLICES[settled["dataflow"]], extent // (block or 1)))
     if block is None:
         block = max(1, extent // (shards * slices))
     blocks = -(-extent // block)

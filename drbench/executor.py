@@ -82,7 +82,8 @@ class Executor:
         self.windows = Windows(trace, prefetch)
         serves = any(matrix.serves_rma for matrix in matrices.values())
         groups = trace.groups
-        needs_progress = serves or any(matrix.uses_rma for matrix in matrices.values()) or any(len(group) > 1 for group in groups)
+        self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
+        needs_progress = self._serves or any(len(group) > 1 for group in groups)
         self.polls, self.threaded = (needs_progress and progress == name for name in ("poll", "thread"))
         topology = matrices[trace.written].topology
         self._comms = {group: topology.group(group.name, group.members) for group in groups if len(group) > 1}
@@ -347,7 +348,8 @@ class Executor:
             return
         if self.throttle is not None:
             self._due[t] = self.throttle.due(call.link, call.nbytes, self.clock.now(), call.hops)
-        requests = call.issue()
+        with self.clock.phase("collective_wait"):
+            requests = call.issue()                        # MPI may do some of the work here
         self._left[t] = len(requests)
         for request in requests:
             self._request(t, request)
@@ -453,16 +455,18 @@ class Executor:
                     self.blas.gemm(a, b, c, beta)
 
     def _gemm_in_pieces(self, a, b, c, beta: float) -> None:
-        """Split along k (which costs BLAS least) and poll MPI between the pieces."""
+        """Split along k (which costs BLAS least) and poll MPI between the pieces, as long as anyone needs it."""
         k, flops = a.shape[1], 2 * a.shape[0] * a.shape[1] * b.shape[1]
         pieces = max(1, min(k // _PIECE_K, round(flops / (self._flops_per_s * _PIECE_S))))
-        spent = 0.0
-        for x in range(pieces):
-            k0, k1 = k * x // pieces, k * (x + 1) // pieces
+        spent, k0, x = 0.0, 0, 0
+        while x == 0 or k0 < k:
+            x += 1
+            k1 = k * x // pieces if self._serves or self._requests else k      # nothing is under way: the rest in one go
             start = self.clock.now()
             with self.clock.phase("gemm"):
-                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, beta if x == 0 else 1.0)
+                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta)
             spent += self.clock.now() - start
+            k0 = k1
             if not self._requests:
                 self._serve()
             self._pump()

@@ -134,7 +134,7 @@ def _problem_options(command):
                      help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto, the default: the largest. "
                           "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then ReduceScatter (RdS)."),
         click.option("--mesh", type=TEXT, default=None, metavar="ROWSxCOLS", help="2-D algorithms: process mesh, as 2x3. [default: near-square]"),
-        click.option("--slices", type=click.IntRange(1), default=None, help="meshslice: slice count S. [default: 8, fewer if the axis is short]"),
+        click.option("--slices", type=click.IntRange(1), default=None, help="meshslice: slice count S. [default: OS 8, LS and RS 2; fewer if the axis is short]"),
         click.option("--block", type=SIZE, default=None, help="meshslice: block B of its slicing, in elements. [default: the longest that divides shards evenly]"),
         click.option("--panel", type=SIZE, default=None, help="summa: panel width in elements. [default: as wide as tiles allow]"),
         click.option("--unroll", type=click.IntRange(1), default=None, help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]"),
