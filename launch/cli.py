@@ -11,6 +11,7 @@ from drbench import __version__
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
 from partitions import LayoutError, preset as preset_texts
 
+from .compare_command import compare
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 from .plot_command import plot
@@ -266,5 +267,6 @@ def cases(cases_path, csv_path):
     return run_cases(cases_path, csv_path)
 
 
+cli.add_command(compare)
 cli.add_command(plot)
 cli.add_command(report)
