@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from drbench.record import Record
 from plots.cases import (
-    Options, Shape, Source, cases, elided, finite, groups, names, rising, shape_of, shape_text, source_of, usable, with_quantity,
+    Options, Shape, Source, cases, elided, groups, names, rising, shape_of, shape_text, source_of, usable, with_quantity,
 )  # fmt: skip
 from plots.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, fitted, width_in
 from plots.registry import Figure, Made
@@ -111,7 +111,8 @@ def make(records: Sequence[Record], options: Options) -> Made:
     chosen, field, notes = maps(records, options)
     with matplotlib.rc_context(RC):
         top = max([100.0] + [getattr(record, field) for each in chosen for record in each.cells.values()])
-        left_in = max(width_in(row_text(row), SMALL_PT) for each in chosen for row in each.rows) + 0.14
+        labels = [("A | B | C", SMALL_PT + 0.5), *((row_text(row), SMALL_PT) for each in chosen for row in each.rows)]
+        left_in = max(width_in(text, size) for text, size in labels) + 0.14
         most = max(len(each.columns) for each in chosen)
         half_in = PAGE_IN / 2 - left_in - _BAR_IN - 2 * _GAP_IN
         beside = 2 if len(chosen) > 1 and half_in / most >= _LEAST_FOR_NUMBERS_IN else 1
@@ -152,7 +153,7 @@ def _factor_rows(each: Map) -> tuple[str, ...]:
 
 
 def _high_in(each: Map) -> float:
-    return TITLE_IN + _NAME_IN + len(each.rows) * _ROW_IN + len(_factor_rows(each)) * _DIGIT_IN + 0.14
+    return TITLE_IN + _NAME_IN + len(each.rows) * _ROW_IN + len(_factor_rows(each)) * _DIGIT_IN + 0.16
 
 
 def _panel(page: Page, each: Map, field: str, top: float, x_in: float, left_in: float, wide_in: float, at_in: float) -> None:
@@ -180,28 +181,28 @@ def _panel(page: Page, each: Map, field: str, top: float, x_in: float, left_in: 
         name = f"Stationary {stationary}" if cell_in * len(columns) >= 0.75 else f"S-{stationary}"
         axes.annotate(name, (0, 1), (0, 2.5), "axes fraction", "offset points", size=FONT_PT - 0.5)
         x_in += cell_in * len(columns) + _GAP_IN
-    bar = page.axes(x_in + 0.02, top_in, 0.08, high_in)
-    key = page.picture.colorbar(ScalarMappable(scale, colors), cax=bar, ticks=[0, 50, 100] if high_in < 1.2 else [0, 20, 40, 60, 80, 100])
+    bar_in = max(high_in, 0.26)
+    bar = page.axes(x_in + 0.02, top_in, 0.08, bar_in)
+    ticks = [0, 100] if bar_in < 0.4 else [0, 50, 100] if bar_in < 1.2 else [0, 20, 40, 60, 80, 100]
+    key = page.picture.colorbar(ScalarMappable(scale, colors), cax=bar, ticks=ticks)
     key.ax.tick_params(labelsize=SMALL_PT, length=2, pad=2)
     key.ax.set_title("% of " + field.rpartition("_")[2], size=SMALL_PT, pad=3)
 
 
 def _cells(axes, each: Map, columns, field: str, scale, colors, numbers: bool) -> None:
+    found = [[each.cells.get((row, column)) for column in columns] for row in each.rows]
+    values = [[float("nan") if record is None else getattr(record, field) for record in row] for row in found]
+    edges = [[place - 0.5 for place in range(count + 1)] for count in (len(columns), len(each.rows))]
+    axes.pcolormesh(*edges, values, norm=scale, cmap=colors, edgecolors="white", linewidth=0.2)
     for y, row in enumerate(each.rows):
         for x, column in enumerate(columns):
-            record = each.cells.get((row, column))
-            if record is None:
-                if (row, column) in each.struck:
-                    axes.text(x, y, "×", size=SMALL_PT - 1, color="#777777", ha="center", va="center_baseline")
-                continue
-            value = getattr(record, field)
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colors(scale(value)), edgecolor="white", linewidth=0.2))
-            if numbers and finite(value):
+            record, value = found[y][x], values[y][x]
+            if (row, column) in each.struck:
+                axes.text(x, y, "×", size=SMALL_PT - 1, color="#777777", ha="center", va="center_baseline")
+            elif record is not None and numbers:
                 ink = "black" if scale(value) > 0.55 else "white"
                 axes.text(x, y, f"{value:.0f}", size=SMALL_PT - 0.5, color=ink, ha="center", va="center_baseline")
-    for y, row in enumerate(each.rows):
-        for x, column in enumerate(columns):
-            if each.cells.get((row, column)) is each.best:
+            if record is each.best:
                 axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=1.3, zorder=5, clip_on=False))
     axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.set_ylim(len(each.rows) - 0.5, -0.5)

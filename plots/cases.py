@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from drbench.record import Record
+from drbench.record import STATUSES, Record
 from plots.selection import LEGEND, UNIVERSAL, SelectionError, moved_bytes, split_factor
 
 Item = TypeVar("Item")
@@ -110,7 +110,7 @@ def usable(records: Iterable[Record], options: Options) -> tuple[list[Record], l
         else:
             statuses[record.status] = statuses.get(record.status, 0) + 1
     if statuses:
-        told = ", ".join(f"{number} {status}" for status, number in statuses.items())
+        told = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if status in statuses)
         notes.append(f"not drawn: {cases(sum(statuses.values()))} not ok ({told})")
     stages: list[tuple[str, Callable[[Record], bool]]] = [
         ("over a throttled transport", lambda record: "throttled" not in (record.transport or "")),
@@ -125,7 +125,7 @@ def usable(records: Iterable[Record], options: Options) -> tuple[list[Record], l
         if len(kept) < len(left) and what:
             notes.append(f"not drawn: {cases(len(left) - len(kept))} {what}")
         if left and not kept and not what:
-            shapes = names(sorted({"x".join(map(str, shape_of(record))) for record in left}))
+            shapes = names(["x".join(map(str, shape)) for shape in sorted({shape_of(record) for record in left})])
             raise SelectionError(f"no case of shape {'x'.join(map(str, options.shape))}; there are {shapes}. Choose one.")
         left = kept
     if not left:
@@ -249,13 +249,14 @@ def names(found: Sequence[str], most: int = NAMED) -> str:
 
 
 def elided(text: str, most: int) -> str:
-    """Shorten a text in its middle.
+    """Shorten a text in its middle; what cannot be printed becomes a replacement character.
 
     Examples
     --------
     >>> elided("abcdefgh", 5), elided("abc", 5)
     ('ab…gh', 'abc')
     """
+    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)  # no font has those
     if len(text) <= most:
         return text
     head = (most - 1) // 2

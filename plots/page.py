@@ -118,6 +118,7 @@ def width_in(text: str, size: float, bold: bool = False) -> float:
 
 def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[str, float]:
     """Make a text fit a width: smaller, and at the smallest readable size shorter; gives text and size."""
+    text = elided(text, 400)
     wide = width_in(text, size, bold)
     if wide <= wide_in:
         return text, size
@@ -153,7 +154,7 @@ def line_look(style: LineStyle) -> dict:
 
 def label(name: str, most: int = 60) -> str:
     """A name as a legend takes it: matplotlib hides what begins with an underscore."""
-    name = elided(name, most)
+    name = elided(name, most) or "unnamed"
     return f" {name}" if name.startswith("_") else name
 
 

@@ -98,10 +98,11 @@ def _panel(axes, panel: Scatter) -> None:
     at_zero = low / span**0.14
     length, unit = time_unit(min(time for _, time, *_ in panel.points))
     size = MARKER_PT - (0.9 if len(panel.points) < 400 else 2.0)
-    for nbytes, time, name, _ in panel.points:
+    for name in sorted({point[2] for point in panel.points}):
         style = look(name)
-        axes.plot([nbytes or at_zero], [time / length], linestyle="None", marker=style.marker, markersize=size, markerfacecolor="white",
-                  markeredgecolor=style.color, markeredgewidth=0.8, alpha=0.9, zorder=3, clip_on=False)  # fmt: skip
+        inside = [point for point in panel.points if point[2] == name]
+        axes.plot([point[0] or at_zero for point in inside], [point[1] / length for point in inside], linestyle="None", marker=style.marker, markersize=size, markerfacecolor="white",
+                  markeredgecolor=style.color, markeredgewidth=0.8, zorder=3, clip_on=False)  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
     edge = span**0.05
