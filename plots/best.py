@@ -101,6 +101,7 @@ def _map(source: Source, shape: Shape, records: Sequence[Record], failed: Sequen
     rows = sorted(ranked[:_MOST_ROWS], key=rising)
     columns = sorted({each for _, each in cells}, key=rising)
     inside = {(row, each) for row in rows for each in columns}
+    cells = {cell: record for cell, record in cells.items() if cell in inside}
     struck = {cell for record in failed if (cell := (triple(record), column(record))) in inside and cell not in cells}
     best = min(records, key=better)
     return Map(shape, source, rows, columns, cells, struck, best, folded, len(ranked) - len(rows))

@@ -101,10 +101,9 @@ def usable(records: Iterable[Record], options: Options) -> tuple[list[Record], l
     >>> len(kept), notes
     (1, ['not drawn: 1 case not ok (1 timeout)'])
     """
-    left, notes, count = [], [], 0
-    statuses: dict[str, int] = {}
+    left, notes, statuses = [], [], {}
+    records = _of_shape(list(records), options.shape)
     for record in records:
-        count += 1
         if record.status == "ok":
             left.append(record)
         else:
@@ -116,21 +115,24 @@ def usable(records: Iterable[Record], options: Options) -> tuple[list[Record], l
         ("over a throttled transport", lambda record: "throttled" not in (record.transport or "")),
         ("without sizes", lambda record: all(size and size > 0 for size in shape_of(record))),
     ]
-    if options.shape is not None:
-        stages.append(("", lambda record: shape_of(record) == options.shape))
     if options.moving_only:
         stages.append(("that move no bytes", lambda record: communicated_bytes(record) != 0))
     for what, keeps in stages:
         kept = [record for record in left if keeps(record)]
-        if len(kept) < len(left) and what:
+        if len(kept) < len(left):
             notes.append(f"not drawn: {cases(len(left) - len(kept))} {what}")
-        if left and not kept and not what:
-            shapes = names(["x".join(map(str, shape)) for shape in sorted({shape_of(record) for record in left})])
-            raise SelectionError(f"no case of shape {'x'.join(map(str, options.shape))}; there are {shapes}. Choose one.")
         left = kept
     if not left:
-        raise SelectionError(f"nothing to draw in {count} records{': ' * bool(notes)}{'; '.join(notes)}. Run more cases.")
+        raise SelectionError(f"nothing to draw in {len(records)} records{': ' * bool(notes)}{'; '.join(notes)}. Run more cases.")
     return left, notes
+
+
+def _of_shape(records: list[Record], shape: Shape | None) -> list[Record]:
+    chosen = [record for record in records if shape in (None, shape_of(record))]
+    if records and not chosen:
+        shapes = names(["x".join(map(str, each)) for each in sorted({shape_of(record) for record in records}, key=rising)])
+        raise SelectionError(f"no case of shape {'x'.join(map(str, shape))}; there are {shapes}. Choose one.")
+    return chosen
 
 
 def with_quantity(records: Sequence[Record], options: Options) -> tuple[list[Record], str, list[str]]:
