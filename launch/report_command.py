@@ -29,7 +29,7 @@ def report(folder, out):
         import jinja2  # noqa: F401
         import plotly  # noqa: F401
     except ImportError as error:
-        raise MissingError(f"a report needs {error.name}, which is not installed. Run: pip install 'drbench[report]'.") from None
+        raise MissingError(f"a report needs {error.name}, which is not installed. Run: pip install jinja2 plotly.") from None
     from plots.report import build
     folder = Path(folder)
     out = Path(out) if out else (folder if folder.is_dir() else folder.parent) / "report.html"

@@ -44,8 +44,13 @@ def _spec(title: str, notes: Sequence[str], data: list[dict], x: dict, y: dict, 
         "margin": {"l": 60, "r": 20, "t": 16, "b": 50}, "font": {"family": "system-ui, sans-serif", "size": 13}, **layout,
     }  # fmt: skip
     for axis in ("xaxis", "yaxis"):
-        layout[axis]["title"] = {"text": escape(layout[axis].get("title", ""), quote=False)}
+        layout[axis]["title"] = {"text": _text(layout[axis].get("title", ""))}
     return {"title": title, "notes": list(notes), "data": data, "layout": layout}
+
+
+def _text(text: str) -> str:
+    """A text as plotly takes it: it reads tags and entities, and mathematics between dollars."""
+    return escape(text, quote=False).replace("$", "&#36;")
 
 
 def _marker(style: LineStyle, size: int = 9) -> dict:
@@ -53,7 +58,7 @@ def _marker(style: LineStyle, size: int = 9) -> dict:
 
 
 def _trace(name: str, x: Sequence, y: Sequence, numbers: Sequence, **more) -> dict:
-    return {"name": escape(name, quote=False), "x": list(x), "y": list(y), "customdata": list(numbers), "hoverinfo": "none", **more}
+    return {"name": _text(name), "x": list(x), "y": list(y), "customdata": list(numbers), "hoverinfo": "none", **more}
 
 
 def _line(name: str, style: LineStyle, x, y, numbers) -> dict:
@@ -111,7 +116,7 @@ def _best(records, number) -> list[Spec]:
             "customdata": [[record and number[id(record)] for record in row] for row in cells], "colorbar": {"title": {"text": "%"}},
         }  # fmt: skip
         # rows by number: two elided texts may be the same
-        y = {"title": "partitions A | B | C", "autorange": "reversed", "tickvals": list(range(len(rows))), "ticktext": [escape(row, quote=False) for row in rows]}
+        y = {"title": "partitions A | B | C", "autorange": "reversed", "tickvals": list(range(len(rows))), "ticktext": list(map(_text, rows))}
         what = "C's replication factor" if each.folded else "replication factors A-B-C"
         found.append(_spec(f"{shape_text(each.shape)}: {each.source.text}", [f"best: {best.best_text(each, field)}", *notes], [trace],
                            {"title": f"stationary matrix and {what}", "type": "category"}, y, height=160 + 18 * len(rows)))  # fmt: skip
@@ -130,7 +135,7 @@ def _algorithms(records, number) -> list[Spec]:
                 marker = {"color": color, "pattern": {"shape": _HATCHES.get(hatch, "\\")}, "line": {"color": "#777777", "width": 0.5}}
                 data.append(_trace(name, [bar.parts[name] * 1e3 for _, bar in with_part], [row for row, _ in with_part],
                                    [number[id(bar.record)] for _, bar in with_part], type="bar", orientation="h", marker=marker))  # fmt: skip
-        y = {"autorange": "reversed", "tickvals": list(range(len(texts))), "ticktext": [escape(text, quote=False) for text in texts]}
+        y = {"autorange": "reversed", "tickvals": list(range(len(texts))), "ticktext": list(map(_text, texts))}
         found.append(_spec(f"{shape_text(panel.shape)}: {panel.source.text}", notes, data, {"title": "best time (ms)"}, y, barmode="stack",
                            height=140 + 26 * len(texts)))  # fmt: skip
     return found
