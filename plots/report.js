@@ -30,7 +30,8 @@
     tip.style.top = `${Math.max(4, Math.min(event.clientY + 12, innerHeight - box.height - 8))}px`;
   };
   const hide = () => { tip.style.display = "none"; };
-  const options = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]; // none that sends data anywhere
+  const options = { displaylogo: false, responsive: true, modeBarButtons: [buttons] };
   for (const element of document.querySelectorAll(".figure")) {
     const { data, layout } = figures[Number(element.dataset.figure)];
     Plotly.newPlot(element, data, layout, options).then(() => {
