@@ -32,7 +32,7 @@ def hostile(rich):
     strange = ["$x^{", "_hidden", "<script>alert(1)</script>", "a" * 300, "\\frac{1}{0}$", "日本 € ✓", "=cmd()", "%s {0} \x07", " "]
     return [
         replace(r, algorithm=r.algorithm if chance.random() < 0.5 else f"{chance.choice(strange)}{chance.randrange(30)}", machine=chance.choice(strange[:2]))
-        for r in rich
+        for r in rich[::3]
     ]
 
 
