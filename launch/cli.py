@@ -11,8 +11,11 @@ from drbench import __version__
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
 from partitions import LayoutError, preset as preset_texts
 
+from .compare_command import compare
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
+from .plot_command import plot
+from .report_command import report
 
 __all__ = ["main", "cli"]
 
@@ -270,3 +273,8 @@ def cases(cases_path, csv_path):
     """Run the cases of a JSON file in turn, on the ranks this is started on."""
     from .run import run_cases
     return run_cases(cases_path, csv_path)
+
+
+cli.add_command(compare)
+cli.add_command(plot)
+cli.add_command(report)
