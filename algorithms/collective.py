@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from typing import Iterator
 
+from drbench.errors import UnsupportedError
 from drbench.group_steps import AllGather
 from drbench.problem import Problem
 from drbench.steps import Gemm, Get, Step
 
-from .mesh import Mesh, mesh_layout, scattered_product, settle_mesh
+from .mesh import DATAFLOWS, Mesh, mesh_layout, scattered_product, settle_mesh
 from .registry import algorithm
 
-__all__ = ["program"]
+__all__ = ["program", "baseline_of"]
 
 
 def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None) -> dict:
     """Decide dataflow and mesh; refuse another layout."""
     return settle_mesh(problem, "collective", dataflow, mesh)
+
+
+def baseline_of(problem: Problem) -> dict | None:
+    """Options under which ``collective`` runs on the problem's own layout, or None if it cannot: the baseline of overlap efficiency.
+
+    Examples
+    --------
+    >>> baseline_of(Problem(8, 8, 8, 6, a="block:2x3", b="block:3x2:col", c="block:2x3"))
+    {'dataflow': 'LS', 'mesh': '2x3'}
+    >>> baseline_of(Problem(8, 8, 8, 6, a="row", b="column", c="block:2x3"))
+    """
+    p = problem.nprocs
+    for dataflow in DATAFLOWS:
+        for rows in (rows for rows in range(1, p + 1) if p % rows == 0):
+            try:
+                return settle_mesh(problem, "collective", dataflow, f"{rows}x{p // rows}")
+            except UnsupportedError:
+                continue                         # another dataflow or mesh may fit
+    return None
 
 
 @algorithm("collective", settle=settle, layout=mesh_layout)

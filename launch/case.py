@@ -13,6 +13,7 @@ import threadpoolctl
 from mpi4py import MPI
 
 from algorithms import get_algorithm
+from algorithms.collective import baseline_of
 from drbench.blas import load_blas
 from drbench.errors import DrbenchError, UsageError
 from drbench.executor import PROGRESS, Executor
@@ -23,6 +24,7 @@ from drbench.record import Record
 from drbench.roof import Roof, timed
 from drbench.schedule import Windows
 from drbench.steps import COUNTERS
+from drbench.timeline import chrome_trace, events_of
 from drbench.timing import PHASES, Clock
 from drbench.transports import RangeLocks, Throttle, Topology, parse_transport
 from drbench.verify import verify
@@ -86,7 +88,9 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
         trace = algorithm.trace(problem, comm.rank, **settled)
         plan_s = comm.allreduce(plan_clock.now() - start, MPI.MAX)
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
-        check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof), case.pool)
+        baseline = _baseline(case, problem, comm.rank)
+        arenas = announced.size + (plan_arena(Windows(baseline, 1), problem.itemsize).size if baseline else 0)
+        check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof, arenas * problem.itemsize), case.pool)
         oversubscribed = topology.node.size * threads > cores(topology)
         with _distributed(problem, topology, choice) as matrices:
             if choice.kind == "auto":
@@ -97,10 +101,15 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
             throttle = None
             if choice.kind == "throttled":
                 throttle = Throttle(choice.bandwidth_bytes_per_s, choice.latency_s)
-            executor = Executor(trace, matrices, blas=blas, clock=clock, prefetch=case.prefetch, get=case.get,
-                                throttle=throttle, progress=case.progress, yields=oversubscribed)
-            with executor:
-                measured = _measure(case, problem, comm, executor, clock, blas, fill)
+            settings = {"blas": blas, "get": case.get, "throttle": throttle, "progress": case.progress, "yields": oversubscribed}
+            with Executor(trace, matrices, clock=clock, prefetch=case.prefetch, **settings) as executor:
+                if baseline is None:
+                    measured = _measure(case, problem, comm, executor, clock, blas, fill, None)
+                else:
+                    with Executor(baseline, matrices, **settings) as other:
+                        measured = _measure(case, problem, comm, executor, clock, blas, fill, other)
+                if case.trace:
+                    _write_trace(case.trace, executor, comm, keys)
             verdict = None
             if case.check:
                 everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
@@ -115,17 +124,45 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
     return Record(**keys, status="wrong", reason=verdict.reason, error=verdict.error)
 
 
-def _measure(case, problem, comm, executor, clock, blas, fill) -> dict:
-    """Warm up, then repeat; the roof is sampled after each repeat, so that a drifting machine hurts both alike."""
+def _baseline(case: Case, problem, rank: int):
+    """The trace of ``collective`` on the same layout, which overlap efficiency is measured against; None without one."""
+    if not case.roof or case.algorithm == "collective":
+        return None
+    options = baseline_of(problem)
+    return None if options is None else get_algorithm("collective").trace(problem, rank, **options)
+
+
+def _write_trace(path: str, executor: Executor, comm, keys: dict) -> None:
+    """One more repeat, with the times of every step of every rank written to a file."""
+    executor.prepare()
+    executor.timeline = []
+    comm.Barrier()
+    zero = Clock.now()
+    executor.run()
+    found = comm.gather(events_of(executor.trace, executor.timeline, zero))
+    executor.timeline = None
+    if comm.rank == 0:
+        about = {name: keys.get(name) for name in ("algorithm", "dataflow", "mesh", "slices", "stationary", "m", "n", "k", "dtype", "ranks", "threads", "a", "b",
+                                                   "c", "transport", "prefetch", "progress", "machine")}
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(chrome_trace((event for events in found for event in events), about))
+
+
+def _measure(case, problem, comm, executor, clock, blas, fill, baseline) -> dict:
+    """Warm up, then repeat; the roof and the baseline are sampled after each repeat, so that a drifting machine hurts all alike."""
     roof = Roof(problem, comm, blas, fill) if case.roof else None
     for _ in range(case.warmup):
-        executor.prepare()
-        comm.Barrier()
-        executor.run()
-    samples, ratios, roofs, phases = [], [], [], []
+        for each in (baseline, executor) if baseline else (executor,):
+            each.prepare()
+            comm.Barrier()
+            each.run()
+    samples, ratios, roofs, phases, collective_s = [], [], [], [], []
     gc.disable()
     try:
         for pair in range(max(case.iters, _PAIRS) if roof else case.iters):
+            if baseline:                                   # before the repeat: C is the algorithm's own when it is verified
+                baseline.prepare()
+                collective_s.append(timed(comm, baseline.run))
             executor.prepare()
             clock.reset()
             seconds = timed(comm, executor.run)
@@ -148,7 +185,29 @@ def _measure(case, problem, comm, executor, clock, blas, fill) -> dict:
     if roof:
         measured |= {"roof_gflops": max(roofs) / 1e9, "percent_of_roof": statistics.median(ratios),
                      "percent_of_roof_min": min(ratios), "percent_of_roof_max": max(ratios)}
+        measured |= overlap(best, problem.flops / max(roofs), min(collective_s) if baseline else best if case.algorithm == "collective" else None)
     return measured
+
+
+def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> dict:
+    """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2); negative values are what they are.
+
+    Parameters
+    ----------
+    best_s, local_gemm_s, collective_s : float
+        Seconds of the case, of the same work in one local product a rank, and of ``collective`` on the same layout (None if it cannot run there).
+
+    Examples
+    --------
+    >>> overlap(1.125, 1.0, 1.5)
+    {'local_gemm_s': 1.0, 'effective_communication_s': 0.125, 'overlap_efficiency': 0.75}
+    >>> overlap(0.75, 1.0, None)["effective_communication_s"]
+    -0.25
+    """
+    found = {"local_gemm_s": local_gemm_s, "effective_communication_s": best_s - local_gemm_s}
+    if collective_s is not None and collective_s != local_gemm_s:
+        found["overlap_efficiency"] = 1 - (best_s - local_gemm_s) / (collective_s - local_gemm_s)
+    return found
 
 
 def cores(topology: Topology) -> int:

@@ -194,7 +194,10 @@ def _problem(values: dict, options: dict, ranks: int):
 @click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
 @click.option("--pool", type=BYTES, default=None, metavar="BYTES", help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]")
 @click.option("--check/--no-check", default=True, show_default=True, help="Verify C after the repeats.")
-@click.option("--roof", is_flag=True, help="Measure the same work without communication between the repeats, and the ratio to it.")
+@click.option("--roof/--no-roof", default=True, show_default=True,
+              help="Measure between the repeats the same work without communication, for the ratio to it and the effective communication time, and on a "
+                   "layout of the 2-D algorithms collective, for the overlap efficiency.")
+@click.option("--trace", type=FILE, default=None, help="Write what each step of one more repeat did when, for chrome://tracing, ui.perfetto.dev or drbench plot timeline.")
 @click.option("--csv", "csv_path", type=FILE, default=None, help="Append the record to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object instead of a table.")
 @click.option("--machine", default="here", show_default=True, help="Name of the machine in the record.")

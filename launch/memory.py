@@ -19,17 +19,17 @@ __all__ = ["Need", "check_memory"]
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes one rank is going to hold: its tiles (in windows), its arena, and the roof's own operands."""
+    """Bytes one rank is going to hold: its tiles (in windows), its arena, and what the roof and the baseline need of their own."""
 
     tiles: int
     arena: int
     roof: int
 
     @classmethod
-    def of(cls, problem: Problem, rank: int, arena_bytes: int, roof: bool) -> "Need":
-        """What a case needs on one rank."""
+    def of(cls, problem: Problem, rank: int, arena_bytes: int, roof: bool, arenas_bytes: int = 0) -> "Need":
+        """What a case needs on one rank; ``arenas_bytes`` is its arena and that of the baseline."""
         tiles = sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize
-        return cls(tiles, arena_bytes, sum(roof_sizes(problem)) * problem.itemsize if roof else 0)
+        return cls(tiles, arena_bytes, (sum(roof_sizes(problem)) * problem.itemsize if roof else 0) + max(0, arenas_bytes - arena_bytes))
 
     @property
     def total(self) -> int:

@@ -1,7 +1,7 @@
 """The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other list.
 
 >>> sorted(figures())
-['algorithms', 'best', 'mlp', 'mlp1', 'mlp2', 'peers', 'strong', 'volume', 'weak']
+['algorithms', 'best', 'mlp', 'mlp1', 'mlp2', 'peers', 'strong', 'timeline', 'volume', 'weak']
 """
 
 import os
@@ -28,12 +28,13 @@ class Made(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One kind of figure: its name, a line about it, what makes it, and the options it takes."""
+    """One kind of figure: its name, a line about it, what makes it, the options it takes, and what reads its files."""
 
     name: str
     summary: str
-    make: Callable[[Sequence[Record], Options], Made]
+    make: Callable[[Sequence[Any], Options], Made]
     takes: tuple[str, ...] = ()
+    read: Callable[[Sequence[str | os.PathLike]], Sequence[Any]] = load
 
 
 class Drawn(NamedTuple):
@@ -95,7 +96,7 @@ def draw(name: str, source: Iterable[Record] | Iterable[str | os.PathLike], out:
             raise SelectionError(f"figure {name} has no use for --{field.name.replace('_', '-')}. It takes {takes}.")
     formats = suffixes(out)
     source = list(source)
-    records = source if source and all(isinstance(item, Record) for item in source) else load(source)
+    records = source if source and all(isinstance(item, Record) for item in source) else figure.read(source)
     made = figure.make(records, Options(**options))
     from plots.page import save
 
