@@ -6,7 +6,7 @@ import gc
 import os
 import resource
 import statistics
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 
 import threadpoolctl
@@ -37,8 +37,11 @@ __all__ = ["Case", "run_case"]
 _PAIRS = 5
 
 
-def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
+def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD, topology: Topology | None = None, mem_limit: int | None = None) -> Record:
     """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
+
+    ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in bytes, that the ranks of a
+    node may need together.
 
     Raises
     ------
@@ -48,7 +51,7 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
     """
     keys = _keys(case, comm)
     try:
-        return _run(case, comm, keys)
+        return _run(case, comm, keys, topology, mem_limit)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -62,7 +65,7 @@ def _keys(case: Case, comm: MPI.Comm) -> dict:
     return case_keys(case) | {"mode": "measured", "ranks": comm.size, "timestamp": _now(comm), "mpi": _mpi_version()}
 
 
-def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
+def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None) -> Record:
     for name, least in (("iters", 1), ("warmup", 0), ("prefetch", 0)):
         if getattr(case, name) < least:
             raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
@@ -75,7 +78,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
-    with Topology(comm) as topology:
+    with Topology(comm) if topology is None else nullcontext(topology) as topology:
         threads = case.threads or default_threads(topology)
         threadpoolctl.threadpool_limits(threads)
         blas = load_blas()
@@ -86,7 +89,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
         trace = algorithm.trace(problem, comm.rank, **settled)
         plan_s = comm.allreduce(plan_clock.now() - start, MPI.MAX)
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
-        check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof), case.pool)
+        check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof), case.pool, mem_limit)
         oversubscribed = topology.node.size * threads > cores(topology)
         with _distributed(problem, topology, choice) as matrices:
             if choice.kind == "auto":

@@ -36,8 +36,8 @@ class Need:
         return self.tiles + self.arena + self.roof
 
 
-def check_memory(topology: Topology, need: Need, pool_limit: int | None = None) -> None:
-    """Raise on every rank if some rank's pool, or some node's memory, is too small (collective).
+def check_memory(topology: Topology, need: Need, pool_limit: int | None = None, node_limit: int | None = None) -> None:
+    """Raise on every rank if some rank's pool, some node's memory, or a limit set for each node, is too small (collective).
 
     Raises
     ------
@@ -58,6 +58,9 @@ def check_memory(topology: Topology, need: Need, pool_limit: int | None = None) 
             problems.append(f"the tiles of the {node.size} ranks on {MPI.Get_processor_name()} need {format_bytes(tiles)} of "
                             f"shared memory, {SHARED_MEMORY} has {format_bytes(shared)} free: {format_bytes(tiles - shared)} "
                             f"are missing. Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices.")
+        if node_limit is not None and total > node_limit:
+            problems.append(f"the {node.size} ranks on {MPI.Get_processor_name()} need {format_bytes(total)} of memory, --mem-limit allows "
+                            f"{format_bytes(node_limit)}: {format_bytes(total - node_limit)} are missing.")
         available = available_memory()
         if total > available:
             problems.append(f"the {node.size} ranks on {MPI.Get_processor_name()} need {format_bytes(total)} of memory, "
