@@ -1,8 +1,9 @@
 """What ranks that were killed leave behind: processes, and files under /dev/shm. Only ever our own.
 
 Our processes carry a token in their environment, however far down and whoever adopted them. A shared-memory file is ours
-if one of them has it open or mapped; while MPI starts, a moment may pass in which nobody could look, and for that a file is
-taken for ours if it has the name, the owner and the time of birth, and *no* process at all has it open or mapped.
+if one of them has it open or mapped when we end it. MPI names such files only until all ranks have opened them, so a rank that
+someone else kills leaves at most those of that moment; for these a file is taken for ours if it has the name, the owner and
+a time of birth while our ranks ran, and *no* process at all has it open or mapped.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ __all__ = ["TOKEN", "family", "end_family", "held_files", "remove_files", "remov
 TOKEN = "DRBENCH_RANKS_OF"
 #: What MPICH, UCX, Open MPI and our locks call their files until all ranks have opened them.
 _PREFIXES = ("mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_", "sm_segment.", "vader_segment.", "drbench-locks-")
-#: From the start of mpiexec to the last such file.
-_START_S = 60.0
 
 
 def family(token: str) -> list[int]:
@@ -41,7 +40,7 @@ def family(token: str) -> list[int]:
     return found
 
 
-def end_family(token: str, patience_s: float = 2.0) -> set[str]:
+def end_family(token: str, patience_s: float = 0.0) -> set[str]:
     """Wait a little for the processes to end, then kill those left; the shared-memory files they held."""
     deadline, files = time.monotonic() + patience_s, set()
     while members := family(token):
@@ -51,7 +50,7 @@ def end_family(token: str, patience_s: float = 2.0) -> set[str]:
             files |= held_files(members)
             for pid in members:
                 _signal(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        time.sleep(0.01)
     return files
 
 
@@ -82,15 +81,14 @@ def remove_files(paths) -> None:
         _unlink(path)
 
 
-def remove_abandoned(since: float, until: float | None = None) -> None:
-    """Remove files of MPI that were born while our ranks started and that no process holds.
+def remove_abandoned(since: float, until: float) -> None:
+    """Remove files of MPI that were born while our ranks ran and that no process holds.
 
     Parameters
     ----------
     since, until : float
-        When mpiexec was started, and when its ranks were ready or ended (s since the epoch).
+        When mpiexec was started, and when its last rank ended or later (s since the epoch).
     """
-    until = since + _START_S if until is None else until
     found = set()
     for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
         if entry.name.startswith(_PREFIXES):

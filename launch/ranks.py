@@ -8,6 +8,7 @@ import os
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Callable
 
-from .leftovers import TOKEN, end_family, remove_abandoned, remove_files
+from .leftovers import TOKEN, end_family, family, held_files, remove_abandoned, remove_files
 from .machines_file import Machine
 from .mpi import OURS
 from .protocol import ANSWER, FAILED, parse
@@ -111,6 +112,10 @@ class Ranks:
         """End all that was started, and remove what it leaves. Asks the launcher first, then kills."""
         if self.process.poll() is None and "step" in self._slurm and Path(self.command[0]).name == "srun":
             subprocess.run(["scancel", "--signal=KILL", f"{self._slurm['job']}.{self._slurm['step']}"], stdin=subprocess.DEVNULL, timeout=30, check=False)
+        orderly = self.process.poll() == 0
+        files = set() if orderly else held_files(family(self.token))
+        if self.process.poll() is None and self._local():
+            files |= end_family(self.token)      # launcher and ranks, stopped before they are killed, so that nothing of theirs is overlooked
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
             if self.process.poll() is None:
                 try:
@@ -118,8 +123,8 @@ class Ranks:
                     self.process.wait(seconds)
                 except (subprocess.TimeoutExpired, ProcessLookupError):
                     continue
-        remove_files(end_family(self.token, patience_s=min(grace_s, 0.5)))
-        if self.ready is None:
+        remove_files(files | end_family(self.token, patience_s=min(grace_s, 0.5)))
+        if not orderly:
             remove_abandoned(self.since, time.time())
         self._selector.close()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -127,6 +132,10 @@ class Ranks:
                 pipe.close()
             except OSError:
                 pass                             # unsent words to a launcher that is gone
+
+    def _local(self) -> bool:
+        """Whether it is certain that all ranks are on this host."""
+        return self.ready is not None and {facts["host"] for facts in self.ready} <= {socket.gethostname()}
 
     # -- what they say ----------------------------------------------------------------------------------------
 

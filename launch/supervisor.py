@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -212,5 +213,5 @@ def clear_up(folder: Path) -> None:
         return
     if host == socket.gethostname():
         remove_files(end_family(token, patience_s=1.0))
-        remove_abandoned(since)
+        remove_abandoned(since, time.time())
         note.unlink()

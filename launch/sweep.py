@@ -53,13 +53,16 @@ class Request:
 
     def arguments(self) -> list[str]:
         """The command line that asks for the same again."""
-        words = ["drbench", "sweep", self.sweep, "-p", str(self.ranks), "--out", self.out]
+        sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
+        words = ["drbench", "sweep", sweep, "-p", str(self.ranks), f"--out={self.out}"]
         for name in ("scale", "iters", "threads", "machine", "launcher", "timeout", "mem_limit", "max_cases", "shuffle"):
             value = getattr(self, name)
+            if name == "timeout" and value is None:
+                value = 0.0                      # no limit
             if value is not None and value != Request.__dataclass_fields__[name].default:
-                words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+                words += [f"--{name.replace('_', '-')}={value:g}" if isinstance(value, float) else f"--{name.replace('_', '-')}={value}"]
         if self.part != (1, 1):
-            words += ["--part", "{}/{}".format(*self.part)]
+            words += ["--part={}/{}".format(*self.part)]
         return words + ["--rerun-on-new-code"] * self.rerun_on_new_code
 
 
