@@ -7,6 +7,7 @@ nor any environment variable that is not on the list below.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -110,6 +111,7 @@ def write_environment(folder: Path, description: dict, arguments: list[str] | No
     return name
 
 
+@functools.cache
 def _git(root: Path) -> dict:
     """Commit, and whether files differ from it; empty if this is not a checkout, or there is no git."""
     def git(*words):
@@ -124,6 +126,7 @@ def _git(root: Path) -> dict:
         return {"commit": None}
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

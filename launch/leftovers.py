@@ -23,6 +23,8 @@ __all__ = ["TOKEN", "family", "end_family", "held_files", "remove_files", "remov
 TOKEN = "DRBENCH_RANKS_OF"
 #: What MPICH, UCX, Open MPI and our locks call their files until all ranks have opened them.
 _PREFIXES = ("mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_", "sm_segment.", "vader_segment.", "drbench-locks-")
+#: How often abandoned files are looked for: their last holder may be just ending.
+_LOOKS = 4
 
 
 def family(token: str) -> list[int]:
@@ -50,8 +52,18 @@ def end_family(token: str, patience_s: float = 0.0) -> set[str]:
             files |= held_files(members)
             for pid in members:
                 _signal(pid, signal.SIGKILL)
+            while any(map(_open, members)):      # an end takes a moment, and holds files until then
+                time.sleep(0.005)
         time.sleep(0.01)
     return files
+
+
+def _open(pid: int) -> bool:
+    """Whether a process still may have files open."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(pid: int, number: int) -> None:
@@ -89,6 +101,18 @@ def remove_abandoned(since: float, until: float) -> None:
     since, until : float
         When mpiexec was started, and when its last rank ended or later (s since the epoch).
     """
+    for attempt in range(_LOOKS):
+        found = _born(since, until)
+        held = held_files() if found else set()
+        for path in found - held:
+            _unlink(path)
+        if not found & held or attempt == _LOOKS - 1:
+            return
+        time.sleep(0.03)                         # held by a rank that is just ending, or by someone else's run
+
+
+def _born(since: float, until: float) -> set[str]:
+    """Files of MPI, or our locks, of this user and time."""
     found = set()
     for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
         if entry.name.startswith(_PREFIXES):
@@ -98,8 +122,7 @@ def remove_abandoned(since: float, until: float) -> None:
                 continue
             if stat.st_uid == os.getuid() and since - 0.05 <= stat.st_mtime <= until + 0.05:
                 found.add(entry.path)
-    for path in found - held_files() if found else ():
-        _unlink(path)
+    return found
 
 
 def _unlink(path: str) -> None:

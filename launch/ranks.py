@@ -28,6 +28,8 @@ _TICK_S = 0.1
 _TAIL = 6000
 _GRACE_S = 2.0
 _PR_SET_PDEATHSIG = 1
+#: What Hydra says of every end alike.
+_BANNER = re.compile(r"YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ")
 
 
 class RanksEnded(Exception):
@@ -240,6 +242,6 @@ def _signal(number: int) -> str:
 
 def _last_words(tail: str) -> str:
     """The line of standard error that says most."""
-    lines = [line.strip() for line in tail.splitlines() if line.strip() and not line.startswith(("=", "+", " "))]
+    lines = [line.strip() for line in tail.splitlines() if line.strip() and not line.startswith(("=", "+", " ")) and not _BANNER.match(line)]
     said = [line for line in lines if re.search(r"error|fatal|abort|killed|exception", line, re.IGNORECASE)] or lines
     return f": {said[-1][:300]}" if said else ""

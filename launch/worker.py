@@ -14,6 +14,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 
 from .run import MPI, world  # first: it sets up how MPI is started
@@ -87,10 +88,11 @@ def _listen(cases) -> None:
 def _fail(comm, error: Exception) -> None:
     """Say what happened on this rank, and end all."""
     status = "out_of_memory" if isinstance(error, MemoryError) else getattr(error, "status", "failed")
-    traceback.print_exc()
     reason = f"rank {comm.rank}: {type(error).__name__}: {error}"
-    sys.stderr.write(f"{FAILED}{json.dumps({'status': status if status != 'usage' else 'failed', 'reason': reason})}\n")
+    message = json.dumps({"status": status if status != "usage" else "failed", "reason": reason})
     sys.stderr.flush()
+    os.write(2, f"{FAILED}{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
+    time.sleep(0.1)                              # launchers lose what they have not passed on when they are told to abort
     comm.Abort(exit_code_of(error))
 
 
