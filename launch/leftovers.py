@@ -23,8 +23,8 @@ __all__ = ["TOKEN", "family", "end_family", "held_files", "remove_files", "remov
 TOKEN = "DRBENCH_RANKS_OF"
 #: What MPICH, UCX, Open MPI and our locks call their files until all ranks have opened them.
 _PREFIXES = ("mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_", "sm_segment.", "vader_segment.", "drbench-locks-")
-#: How often abandoned files are looked for: their last holder may be just ending.
-_LOOKS = 4
+#: How long abandoned files are waited for: their last holder may be just ending.
+_PATIENCE_S = 1.0
 
 
 def family(token: str) -> list[int]:
@@ -93,7 +93,7 @@ def remove_files(paths) -> None:
         _unlink(path)
 
 
-def remove_abandoned(since: float, until: float) -> None:
+def remove_abandoned(since: float, until: float, patience_s: float = _PATIENCE_S) -> None:
     """Remove files of MPI that were born while our ranks ran and that no process holds.
 
     Parameters
@@ -101,12 +101,13 @@ def remove_abandoned(since: float, until: float) -> None:
     since, until : float
         When mpiexec was started, and when its last rank ended or later (s since the epoch).
     """
-    for attempt in range(_LOOKS):
+    deadline = time.monotonic() + patience_s
+    while True:
         found = _born(since, until)
         held = held_files() if found else set()
         for path in found - held:
             _unlink(path)
-        if not found & held or attempt == _LOOKS - 1:
+        if not found & held or time.monotonic() >= deadline:
             return
         time.sleep(0.03)                         # held by a rank that is just ending, or by someone else's run
 

@@ -33,11 +33,23 @@ _BANNER = re.compile(r"YOUR APPLICATION TERMINATED|This typically refers|Please 
 
 
 class RanksEnded(Exception):
-    """The ranks ended before they answered. ``status`` and ``reason`` are for the record; ``own_words`` if a rank said why."""
+    """The ranks ended before they answered.
 
-    def __init__(self, status: str, reason: str, own_words: bool, code: int | None):
+    Attributes
+    ----------
+    status, reason : str
+        For the record.
+    sure : bool
+        Whether the case did it: a rank said so, or the kernel.
+    crashed : bool
+        Whether a rank broke down by itself (a segmentation fault), rather than being killed.
+    code : int or None
+        Of the launcher.
+    """
+
+    def __init__(self, status: str, reason: str, code: int | None, sure: bool = False, crashed: bool = False):
         super().__init__(reason)
-        self.status, self.reason, self.own_words, self.code = status, reason, own_words, code
+        self.status, self.reason, self.code, self.sure, self.crashed = status, reason, code, sure, crashed
 
 
 class RanksLate(Exception):
@@ -57,10 +69,13 @@ class Ranks:
         Gets everything the ranks say that is not for us.
     tick : callable
         Called about ten times a second while waiting.
+    announce : callable
+        Called with the token of the processes and the time, before there are any.
     """
 
-    def __init__(self, machine: Machine, count: int, environ, log, tick: Callable[[], None]):
+    def __init__(self, machine: Machine, count: int, environ, log, tick: Callable[[], None], announce: Callable[[str, float], None] = lambda *_: None):
         self.token, self.since = uuid.uuid4().hex, time.time()
+        announce(self.token, self.since)         # before anything is started: whoever comes after a crash must know of it
         self.command = [*machine.command(count), sys.executable, "-m", "drbench", "serve"]
         self.environ = {**environ, **machine.environment}
         self.ready: list[dict] | None = None
@@ -114,9 +129,10 @@ class Ranks:
         """End all that was started, and remove what it leaves. Asks the launcher first, then kills."""
         if self.process.poll() is None and "step" in self._slurm and Path(self.command[0]).name == "srun":
             subprocess.run(["scancel", "--signal=KILL", f"{self._slurm['job']}.{self._slurm['step']}"], stdin=subprocess.DEVNULL, timeout=30, check=False)
-        orderly = self.process.poll() == 0
+        orderly, killed_here = self.process.poll() == 0, False
         files = set() if orderly else held_files(family(self.token))
         if self.process.poll() is None and self._local():
+            killed_here = True
             files |= end_family(self.token)      # launcher and ranks, stopped before they are killed, so that nothing of theirs is overlooked
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
             if self.process.poll() is None:
@@ -127,7 +143,7 @@ class Ranks:
                     continue
         remove_files(files | end_family(self.token, patience_s=min(grace_s, 0.5)))
         if not orderly:
-            remove_abandoned(self.since, time.time())
+            remove_abandoned(self.since, time.time(), *((0.1,) if killed_here else ()))
         self._selector.close()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             try:
@@ -198,10 +214,11 @@ class Ranks:
             pass
         code = self.process.poll()
         if self._failure:
-            raise RanksEnded(self._failure["status"], self._failure["reason"], True, code)
+            raise RanksEnded(self._failure["status"], self._failure["reason"], code, sure=True)
+        how, crashed = _how(code, self._tail)
         if _kernel_kills() > self._oom:
-            raise RanksEnded("out_of_memory", f"the kernel killed a rank for want of memory ({_how(code, self._tail)})", True, code)
-        raise RanksEnded("failed", f"{_how(code, self._tail)}{_last_words(self._tail)}", False, code)
+            raise RanksEnded("out_of_memory", f"the kernel killed a process for want of memory; {how}", code, sure=True)
+        raise RanksEnded("failed", f"{how}{_last_words(self._tail)}", code, crashed=crashed)
 
 
 def _end_with(parent: int) -> None:
@@ -214,23 +231,24 @@ def _end_with(parent: int) -> None:
 
 
 def _kernel_kills() -> int:
-    """Processes of this control group that the kernel has killed for want of memory so far."""
-    try:
-        return int(re.search(r"^oom_kill (\d+)", Path("/sys/fs/cgroup/memory.events").read_text(), re.MULTILINE)[1])
-    except (OSError, TypeError):
-        return 0
+    """Processes that the kernel has killed for want of memory so far: of this control group, else of this machine."""
+    for path in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
+        try:
+            return int(re.search(r"^oom_kill (\d+)", Path(path).read_text(), re.MULTILINE)[1])
+        except (OSError, TypeError):
+            continue                             # no such file, or no such line in it
+    return 0
 
 
-def _how(code: int | None, tail: str) -> str:
-    """How the ranks ended, in words."""
+def _how(code: int | None, tail: str) -> tuple[str, bool]:
+    """How the ranks ended, in words; and whether one of them broke down rather than being killed."""
     if code is not None and code < 0:
-        return f"the launcher was killed by {_signal(-code)}"
+        return f"the launcher was killed by {_signal(-code)}", False
     named = re.search(r"\(signal (\d+)\)", tail)
-    if named:
-        return f"a rank was killed by {_signal(int(named[1]))}"
-    if re.search(r"Fatal Python error: Segmentation fault", tail):
-        return f"a rank was killed by {_signal(signal.SIGSEGV)}"
-    return f"the ranks ended, their launcher with {code}" if code is not None else "the ranks stopped answering"
+    number = signal.SIGSEGV if "Fatal Python error: Segmentation fault" in tail else int(named[1]) if named else None
+    if number is not None:
+        return f"a rank was killed by {_signal(number)}", number not in (signal.SIGKILL, signal.SIGTERM)
+    return f"the ranks ended, their launcher with {code}" if code is not None else "the ranks stopped answering", code != signal.SIGKILL
 
 
 def _signal(number: int) -> str:

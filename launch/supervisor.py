@@ -24,8 +24,13 @@ from .store import Store
 
 __all__ = ["Settings", "Watch", "run_cases", "clear_up"]
 
-#: Times a case is given to ranks that then die without a word, before it counts as failed.
-ATTEMPTS = 3
+#: Crashes of a case's ranks before it counts as failed: the first may be the late damage of an earlier case.
+CRASHES = 3
+#: Times a case is given to ranks that then are killed, or whose supervisor or machine goes down. More, since that is
+#: rarely the case's doing.
+ATTEMPTS = 8
+#: Starts in a row that may fail.
+_STARTS = 3
 #: Ranks of a large job may take minutes to load Python from a shared file system.
 _START_S = 300.0
 
@@ -79,21 +84,26 @@ def run_cases(todo: Iterable[tuple[str, Case]], store: Store, settings: Settings
 
     Notes
     -----
-    A case whose ranks raise, hang past the time limit or run out of memory gets its row at once. One whose ranks die without a
-    word is tried again in a fresh mpiexec: someone else may have killed them. After :data:`ATTEMPTS` it is ``failed``; the
-    journal counts those of earlier, killed, supervisors too.
+    A case whose ranks raise, hang past the time limit or run out of memory gets its row at once. One whose ranks crash or are
+    killed is tried again in a fresh mpiexec, since it may not have been the cause: after :data:`CRASHES` crashes, or
+    :data:`ATTEMPTS` attempts that came to nothing for whatever reason, it is ``failed``. The journal counts those of earlier, killed,
+    supervisors too.
     """
     with open(store.folder / "log.txt", "ab") as log:
         here = _Starter(store, settings, watch, log)
         try:
             for index, (name, case) in enumerate(todo):
-                record = _refused(case, settings.ranks) or _worn_out(store.attempts[name], case, settings.ranks)
-                environment = None
+                record, environment, crashes = _refused(case, settings.ranks), None, 0
                 while record is None:
+                    if store.attempts[name] >= ATTEMPTS:
+                        record = failure(case, settings.ranks, "failed", f"given to ranks {store.attempts[name]} times, and each time they, the sweep or the "
+                                         "machine went down before it was done")
+                        break
                     ranks, environment = here.ranks()
                     store.started(name)
                     watch.started(case)
-                    record = _run(ranks, index, case, settings, here, store.attempts[name], watch)
+                    record, crashed = _run(ranks, index, case, settings, here, crashes, watch)
+                    crashes += crashed
                 record = replace(record, case=name, environment=environment)
                 store.add(record)
                 watch.ended(case, record)
@@ -103,21 +113,21 @@ def run_cases(todo: Iterable[tuple[str, Case]], store: Store, settings: Settings
         here.end()
 
 
-def _run(ranks: Ranks, index: int, case: Case, settings: Settings, here: "_Starter", attempt: int, watch: Watch) -> Record | None:
-    """The record of a case; None if it is to be tried again."""
+def _run(ranks: Ranks, index: int, case: Case, settings: Settings, here: "_Starter", crashes: int, watch: Watch) -> tuple[Record | None, bool]:
+    """The record of a case, None if it is to be tried again; and whether its ranks crashed."""
     try:
-        return Record.from_row(ranks.run(index, asdict(case), settings.mem_limit, settings.timeout_s))
+        return Record.from_row(ranks.run(index, asdict(case), settings.mem_limit, settings.timeout_s)), False
     except RanksLate:
         here.stop()
-        return failure(case, settings.ranks, "timeout", f"no result after {settings.timeout_s:g} s; its ranks were killed")
+        return failure(case, settings.ranks, "timeout", f"no result after {settings.timeout_s:g} s; its ranks were killed"), False
     except RanksEnded as ended:
         here.stop()
-        if ended.own_words:
-            return failure(case, settings.ranks, ended.status, ended.reason)
-        if attempt < ATTEMPTS:
-            watch.note(f"{ended.reason}. The case runs again in a fresh start ({attempt} of {ATTEMPTS} attempts used)")
-            return None
-        return failure(case, settings.ranks, ended.status, f"{ended.reason} (in each of {attempt} attempts)")
+        if ended.sure:
+            return failure(case, settings.ranks, ended.status, ended.reason), False
+        if ended.crashed and crashes + 1 >= CRASHES:
+            return failure(case, settings.ranks, ended.status, f"{ended.reason} (in each of {CRASHES} attempts)"), True
+        watch.note(f"{ended.reason}. The case runs again in a fresh start")
+        return None, ended.crashed
 
 
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
@@ -134,12 +144,6 @@ def _refused(case: Case, ranks: int) -> Record | None:
     return failure(case, ranks, "unsupported", f"no algorithm {case.algorithm!r} in this drbench; there are {', '.join(algorithms())}")
 
 
-def _worn_out(attempts: int, case: Case, ranks: int) -> Record | None:
-    if attempts < ATTEMPTS:
-        return None
-    return failure(case, ranks, "failed", f"given to ranks {attempts} times, and each time they, the sweep or the machine went down before it was done")
-
-
 class _Starter:
     """The ranks of now, started when they are needed; a note on disk says which they are, for who comes after a crash."""
 
@@ -151,7 +155,7 @@ class _Starter:
 
     def ranks(self) -> tuple[Ranks, str]:
         """Ranks that wait for a case, and the id of their environment."""
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, _STARTS + 1):
             if self._ranks is not None:
                 return self._ranks, self._environment
             self._start()
@@ -164,17 +168,19 @@ class _Starter:
                 raise CaseFailed(f"the {self._settings.ranks} ranks were not up after {_START_S:g} s. See {self._log_name()}, and try: drbench doctor") from None
             except RanksEnded as ended:
                 self.stop()
-                self._judge(ended, last=attempt == ATTEMPTS)
+                self._judge(ended, last=attempt == _STARTS)
         return self._ranks, self._environment
 
     def _start(self) -> None:
         settings = self._settings
         try:
-            self._ranks = Ranks(settings.machine, settings.ranks, settings.environ, self._log, self._watch.tick)
+            self._ranks = Ranks(settings.machine, settings.ranks, settings.environ, self._log, self._watch.tick, self._announce)
         except OSError as error:
             command = settings.machine.command(settings.ranks)
             raise MissingError(f"cannot start {command[0]}: {error.strerror}. Use another --launcher, or load your system's MPI.") from None
-        write_whole(self._note, json.dumps({"host": socket.gethostname(), "token": self._ranks.token, "since": self._ranks.since}) + "\n")
+
+    def _announce(self, token: str, since: float) -> None:
+        write_whole(self._note, json.dumps({"host": socket.gethostname(), "token": token, "since": since}) + "\n")
 
     def _judge(self, ended: RanksEnded, last: bool) -> None:
         if ended.code == STRANGERS:
