@@ -73,7 +73,7 @@ class Killer:
 
     def __init__(self, command: list[str], chance: random.Random, kills: int):
         self._command, self._chance, self.left, self.counts = command, chance, kills, dict.fromkeys(("supervisor", "mpiexec", "rank"), 0)
-        self._turn = 0
+        self._turn, self.held = 0, set()
 
     def run(self, folder: Path) -> int:
         """The exit code of the run that came to its end."""
@@ -99,6 +99,7 @@ class Killer:
         victims = {"supervisor": [process], "mpiexec": launchers, "rank": ranks}[who]
         if not victims:
             return None
+        self.held |= held_files([member.pid for member in ranks])
         try:
             self._chance.choice(victims).kill()
         except psutil.NoSuchProcess:
@@ -130,7 +131,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     os.environ |= {"DRBENCH_KILL_TEST": str(os.getpid()), "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    before, start, faults, rounds = set(SHARED_MEMORY.glob("*")), time.monotonic(), [], 0
+    before, start, faults, rounds = {str(path) for path in SHARED_MEMORY.glob("*")}, time.monotonic(), [], 0
     with tempfile.TemporaryDirectory(prefix="drbench-kill-") as place:
         folder, file = Path(place), Path(place) / "kill.toml"
         file.write_text(SWEEP.format(seeds=max(1, options.cases // 6)))
@@ -149,8 +150,10 @@ def main() -> int:
             print(f"round {rounds}: exit {code}, {len(found)} cases, {options.kills - killer.left} kills so far {killer.counts}", flush=True)
         time.sleep(1)
         faults += [f"processes are left: {left}" for left in [our_processes()] if left]
-        left = {path.name for path in set(SHARED_MEMORY.glob("*")) - before if str(path) not in held_files()}
-        faults += [f"files are left: {sorted(left)}"] if left else []
+        new = {str(path) for path in SHARED_MEMORY.glob("*")} - before - held_files()
+        faults += [f"files that ranks of the sweep held are left: {sorted(new & killer.held)}"] if new & killer.held else []
+        if new - killer.held:
+            print(f"{len(new - killer.held)} further files have appeared under {SHARED_MEMORY}: of this or of other programs")
         if faults:
             print("\n".join(faults))
             print((folder / f"round-{rounds}.log").read_text()[-3000:])
