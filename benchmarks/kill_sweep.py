@@ -71,8 +71,9 @@ def children(process: subprocess.Popen) -> tuple[list, list]:
 class Killer:
     """Runs the sweep of a folder to its end, whatever it takes."""
 
-    def __init__(self, command: list[str], chance: random.Random, kills: int):
-        self._command, self._chance, self.left, self.counts = command, chance, kills, dict.fromkeys(("supervisor", "mpiexec", "rank"), 0)
+    def __init__(self, command: list[str], chance: random.Random, kills: int, within_s: float):
+        self._command, self._chance, self._within_s = command, chance, within_s
+        self.left, self.counts = kills, dict.fromkeys(("supervisor", "mpiexec", "rank"), 0)
         self._turn, self.held = 0, set()
 
     def run(self, folder: Path) -> int:
@@ -88,7 +89,7 @@ class Killer:
                 return process.returncode
 
     def _wait(self, process) -> None:
-        until = time.monotonic() + self._chance.uniform(0, 2.5)
+        until = time.monotonic() + self._chance.uniform(0, self._within_s)
         while time.monotonic() < until and process.poll() is None:
             time.sleep(0.005)
 
@@ -136,10 +137,13 @@ def main() -> int:
         folder, file = Path(place), Path(place) / "kill.toml"
         file.write_text(SWEEP.format(seeds=max(1, options.cases // 6)))
         command = [sys.executable, "-m", "drbench", "sweep", str(file), "-p", str(options.ranks), "--timeout", "60"]
-        peace = Killer(command, random.Random(0), 0).run(folder / "peace")
+        one = Killer([*command, "--max-cases", "1"], random.Random(0), 0, 0)
+        one.run(folder / "peace")
+        within_s = 3 * (time.monotonic() - start)          # three times from the first import to the first row
+        peace = Killer(command, random.Random(0), 0, 0).run(folder / "peace")
         wanted = keys(folder / "peace" / "records.csv")
-        print(f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s", flush=True)
-        killer = Killer(command, random.Random(options.seed), options.kills)
+        print(f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s; kills come within {within_s:.1f} s of one another", flush=True)
+        killer = Killer(command, random.Random(options.seed), options.kills, within_s)
         while killer.left:
             rounds += 1
             out = folder / f"round-{rounds}"

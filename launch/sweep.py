@@ -97,14 +97,16 @@ def run_sweep(request: Request, console: Console, make_stream: Callable[[], Call
         raise UsageError(f"--out {request.out}: {error.strerror}. Use a folder that can be made.") from None
     if sweep.repeated:
         console.print(f"{sweep.repeated} cases of {sweep.name} are the same as an earlier one and run once")
-    for number in (signal.SIGTERM, signal.SIGHUP):         # whoever ends this process means its ranks
-        signal.signal(number, signal.default_int_handler)
-    try:
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:                                         # whoever ends this process means its ranks
         with FolderLock(folder) as lock:
             return _hold(request, sweep, machine, pairs, folder, lock, console, make_stream)
     except KeyboardInterrupt:
         console.print(f"interrupted; nothing that was finished is lost. Resume: {shlex.join(request.arguments())}", soft_wrap=True, markup=False)
         return INTERRUPTED
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) -> int:

@@ -30,7 +30,7 @@ class _Part(click.ParamType):
 @click.command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
 @click.option("-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks.")
-@click.option("--out", type=click.Path(file_okay=False), required=True, metavar="DIR", help="Folder of the records; one sweep a folder.")
+@click.option("--out", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Folder of the records; one sweep a folder. Needed unless --dry-run.")
 @click.option("--dry-run", is_flag=True, help="Print the cases, their number, memory and an estimate of the time; run nothing.")
 @click.option("--limit", type=click.IntRange(0), default=40, show_default=True, help="Cases that --dry-run lists; 0 for all.")
 @click.option("--max-cases", type=click.IntRange(1), default=None, help="Run at most so many cases now.")
@@ -65,7 +65,9 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
         raise UsageError("drbench sweep starts its own ranks. Run it without mpirun, with -p for their number.")
     from .sweep import Request, plan_cases, run_sweep
     from .sweep_console import progress_console
-    request = Request(sweep, ranks, out, fresh=not resume, timeout=timeout or None, **options)
+    if out is None and not dry_run:
+        raise UsageError("--out is missing: the folder that gets the records.")
+    request = Request(sweep, ranks, out or "", fresh=not resume, timeout=timeout or None, **options)
     console = progress_console(stderr=stream)
     if jobs:
         from .sweep_jobs import write_jobs
