@@ -1,6 +1,6 @@
 """Kill a sweep again and again, resume it, and compare with one that was left in peace.
 
-``python benchmarks/kill_sweep.py [--kills 50] [--cases 150] [-p 4] [--seed 0]``. By turns the supervisor, its mpiexec or one of
+``python benchmarks/kill_sweep.py [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By turns the supervisor, its mpiexec or one of
 its ranks gets SIGKILL at a random moment, from the first import to the last row; a killed supervisor is started again with
 the same command. At the end every case must have one row, with the keys and the status of the undisturbed run, in whole lines; no
 process and no file under /dev/shm may be left. Exit code 0 if so, 1 if not.
@@ -129,6 +129,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--cases", type=int, default=150)
     parser.add_argument("-p", "--ranks", type=int, default=4)
+    parser.add_argument("--within", type=float, default=4.0, help="most seconds between two kills")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     os.environ |= {"DRBENCH_KILL_TEST": str(os.getpid()), "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -137,13 +138,10 @@ def main() -> int:
         folder, file = Path(place), Path(place) / "kill.toml"
         file.write_text(SWEEP.format(seeds=max(1, options.cases // 6)))
         command = [sys.executable, "-m", "drbench", "sweep", str(file), "-p", str(options.ranks), "--timeout", "60"]
-        one = Killer([*command, "--max-cases", "1"], random.Random(0), 0, 0)
-        one.run(folder / "peace")
-        within_s = 3 * (time.monotonic() - start)          # three times from the first import to the first row
         peace = Killer(command, random.Random(0), 0, 0).run(folder / "peace")
         wanted = keys(folder / "peace" / "records.csv")
-        print(f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s; kills come within {within_s:.1f} s of one another", flush=True)
-        killer = Killer(command, random.Random(options.seed), options.kills, within_s)
+        print(f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s; kills come within {options.within:g} s of one another", flush=True)
+        killer = Killer(command, random.Random(options.seed), options.kills, options.within)
         while killer.left:
             rounds += 1
             out = folder / f"round-{rounds}"
