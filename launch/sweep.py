@@ -24,7 +24,7 @@ from .store import GOOD, Store, case_id, code_version
 from .supervisor import Settings, clear_up, run_cases
 from .sweep_file import Sweep, load_sweep
 
-__all__ = ["Request", "run_sweep", "plan_cases"]
+__all__ = ["Request", "run_sweep", "plan_cases", "part_of"]
 
 INTERRUPTED = 130
 
@@ -67,7 +67,7 @@ class Request:
 
 
 def plan_cases(request: Request) -> tuple[Sweep, Machine, list[tuple[str, Case]]]:
-    """The sweep, where it runs, and its (id, case) pairs in the order they will run."""
+    """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of it."""
     machine = load_machine(request.machine or "here").with_launcher(request.launcher)
     sweep = load_sweep(request.sweep, request.ranks, request.scale, iters=request.iters, threads=request.threads,
                        machine=machine.name if request.machine is not None else None)
@@ -75,8 +75,18 @@ def plan_cases(request: Request) -> tuple[Sweep, Machine, list[tuple[str, Case]]
     pairs = [(case_id(case, request.ranks, code), case) for case in sweep.cases]
     if request.shuffle is not None:
         random.Random(request.shuffle).shuffle(pairs)
-    number, parts = request.part
-    return sweep, machine, pairs[number - 1::parts]
+    return sweep, machine, pairs
+
+
+def part_of(pairs: list, part: tuple[int, int]) -> list:
+    """Every n-th, from the i-th.
+
+    Examples
+    --------
+    >>> part_of(["a", "b", "c", "d", "e"], (2, 2))
+    ['b', 'd']
+    """
+    return pairs[part[0] - 1::part[1]]
 
 
 def run_sweep(request: Request, console: Console, make_stream: Callable[[], Callable[[Record], None]] | None = None) -> int:
@@ -124,17 +134,19 @@ def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) ->
     store.open(sweep.name, request.ranks, [name for name, _ in pairs])
     for note in store.notes:
         console.print(note, markup=False)
-    todo = [(name, case) for name, case in pairs if name not in store.done]
-    said = f"{sweep.name}: {len(pairs)} cases on {request.ranks} ranks"
-    console.print(f"{said}, {len(store.done)} done before" if store.done else said, markup=False)
+    mine = part_of(pairs, request.part)
+    before = [store.done[name] for name, _ in mine if name in store.done]
+    todo = [(name, case) for name, case in mine if name not in store.done]
+    said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
+    console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
     run_now = todo[:request.max_cases]
     settings = Settings(request.ranks, machine, request.timeout, request.mem_limit, request.environ)
     on_record = None
     if make_stream is not None:
         on_record = make_stream()
-        for record in store.done.values():
+        for record in before:
             on_record(record)
-    with SweepProgress(len(pairs), store.done.values(), console, lock.beat, on_record) as watch:
+    with SweepProgress(len(mine), before, console, lock.beat, on_record) as watch:
         try:
             run_cases(run_now, store, settings, watch)
         finally:

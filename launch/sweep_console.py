@@ -23,10 +23,11 @@ def progress_console(stderr: bool = False) -> Console:
 def dry_run(request, sweep: Sweep, machine: Machine, pairs: list[tuple[str, Case]], limit: int, console: Console) -> int:
     """Print what the sweep would be."""
     from .forecast import show_forecast
+    from .sweep import part_of
     nodes = machine.nodes(request.ranks)
     console.print(f"{sweep.name}: {sweep.about}; scale {sweep.scale}, machine {machine.name}, launcher {' '.join(machine.launcher) or 'mpiexec'}", markup=False)
     cores = len(os.sched_getaffinity(0))
     threads = min(cores, request.ranks * (request.threads or max(1, cores // request.ranks)))
-    cases = [case for _, case in pairs][:request.max_cases]
+    cases = [case for _, case in part_of(pairs, request.part)][:request.max_cases]
     show_forecast(cases, request.ranks, nodes, threads, request.mem_limit, console, limit)
     return 0

@@ -12,7 +12,7 @@ from rich.console import Console
 from drbench.errors import UsageError
 
 from .slurm import write_sbatch
-from .sweep import Request, plan_cases
+from .sweep import Request, part_of, plan_cases
 
 __all__ = ["write_jobs"]
 
@@ -33,6 +33,6 @@ def write_jobs(request: Request, parts: int, console: Console) -> int:
         part = request if parts == 1 else dataclasses.replace(request, part=(number, parts), out=os.path.join(request.out, f"part-{number}"))
         command = [sys.executable, "-m", *part.arguments()]
         path = write_sbatch(folder / f"{stem}.sbatch", machine, request.ranks, command, here, stem,
-                            about=f"{len(pairs[number - 1::parts])} cases of {sweep.name} on {request.ranks} ranks")
+                            about=f"{len(part_of(pairs, (number, parts)))} cases of {sweep.name} on {request.ranks} ranks")
         console.print(f"sbatch {path}", markup=False)
     return 0

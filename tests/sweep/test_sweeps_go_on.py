@@ -81,9 +81,14 @@ def test_a_sweep_in_parts_is_the_sweep(swept, sweep_file, tmp_path):
     _, records = swept(file)
     assert [record.k for record in records] == [8, 9, 10, 11]
     parts = keys(tmp_path / "out" / "records.csv")
+    swept(file, "--fresh", "--part", "2/2")
+    assert [record.k for record in read_csv(tmp_path / "out" / "records.csv")] == [9, 11]
+    _, records = swept(file, "--part", "1/2")
+    assert [record.k for record in records] == [9, 11, 8, 10]
+    assert sorted(keys(tmp_path / "out" / "records.csv")) == sorted(parts)
     swept(file, "--fresh")
     assert keys(tmp_path / "out" / "records.csv") == parts
-    assert len(read_csv(tmp_path / "out" / "previous-1" / "records.csv")) == 4
+    assert len(read_csv(tmp_path / "out" / "previous-2" / "records.csv")) == 4
 
 
 def test_rows_refer_to_an_environment_without_paths_and_secrets(swept, sweep_file, tmp_path):
