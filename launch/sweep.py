@@ -146,11 +146,12 @@ def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) ->
         on_record = make_stream()
         for record in before:
             on_record(record)
-    with SweepProgress(len(mine), before, console, lock.beat, on_record) as watch:
-        try:
+    watch = SweepProgress(len(mine), before, console, lock.beat, on_record)
+    try:
+        with watch:
             run_cases(run_now, store, settings, watch)
-        finally:
-            console.print(watch.line(), markup=False)
+    finally:
+        console.print(watch.line(), markup=False)
     console.print(f"records: {store.records_path}", markup=False)
     if len(run_now) < len(todo):
         console.print(f"{len(todo) - len(run_now)} cases are left (--max-cases). The same command goes on with them", markup=False)
