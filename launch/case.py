@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-import os
 import resource
 import statistics
 from contextlib import contextmanager, nullcontext
@@ -80,18 +80,18 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
     with Topology(comm) if topology is None else nullcontext(topology) as topology:
-        threads = case.threads or default_threads(topology)
-        threadpoolctl.threadpool_limits(threads)
+        threads = case.threads or topology.cores_per_rank
+        _pools().limit(limits=threads)
         blas = load_blas()
         keys.update(threads=threads, nodes=topology.nodes, blas=blas.info.library, blas_kernel=blas.info.kernel)
         settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
         keys.update(recorded(settled))
         start = plan_clock.now()
         trace = algorithm.trace(problem, comm.rank, **settled)
-        plan_s = comm.allreduce(plan_clock.now() - start, MPI.MAX)
+        plan_s = plan_clock.now() - start
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
         check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof), case.pool, mem_limit)
-        oversubscribed = topology.node.size * threads > cores(topology)
+        oversubscribed = topology.node.size * threads > topology.cores
         with _distributed(problem, topology, choice) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = _found_transport(comm, matrices["C"])
@@ -109,9 +109,9 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
             if case.check:
                 everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
-    steps = comm.allreduce(len(trace.steps))
-    rss = comm.allreduce(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, MPI.MAX)
-    keys.update(measured, plan_s=plan_s, steps=steps, peak_rss_bytes=rss)
+    of_ranks = comm.allgather((plan_s, len(trace.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, executor.arena_bytes))
+    plans, steps, rss, pools = zip(*of_ranks)
+    keys.update(measured, plan_s=max(plans), steps=sum(steps), peak_rss_bytes=max(rss), pool_bytes=max(pools))
     if verdict is None:
         return Record(**keys, status="ok")
     if verdict.ok:
@@ -145,7 +145,6 @@ def _measure(case, problem, comm, executor, clock, blas, fill) -> dict:
     phase = phases[samples.index(best)]
     measured = {
         "samples_s": samples, "best_s": best, "median_s": statistics.median(samples), "gflops": problem.flops / best / 1e9,
-        "pool_bytes": comm.allreduce(executor.arena_bytes, MPI.MAX),
     }
     sums = np.array([*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)], dtype=float)
     comm.Allreduce(MPI.IN_PLACE, sums)           # one message instead of one each: bytes are exact up to 2**53
@@ -157,14 +156,11 @@ def _measure(case, problem, comm, executor, clock, blas, fill) -> dict:
     return measured
 
 
-def cores(topology: Topology) -> int:
-    """Cores the ranks of this node may use together: the union of their affinities."""
-    return len(set().union(*topology.node.allgather(os.sched_getaffinity(0))))
-
-
-def default_threads(topology: Topology) -> int:
-    """Cores of the node // ranks on it, at least 1; the smallest over the nodes."""
-    return topology.comm.allreduce(max(1, cores(topology) // topology.node.size), MPI.MIN)
+@functools.cache
+def _pools() -> threadpoolctl.ThreadpoolController:
+    """The thread pools of this process. Looking for them costs a millisecond, and no case loads more."""
+    load_blas()
+    return threadpoolctl.ThreadpoolController()
 
 
 def _on_node(topology, owner, case, choice) -> bool:
