@@ -32,8 +32,13 @@ def sweep_file(tmp_path):
 @pytest.fixture
 def shared_memory():
     """``shared_memory()``: names that are new under /dev/shm and that no living process holds."""
-    before = {str(path) for path in SHARED_MEMORY.glob("*")}
-    return lambda: {str(path) for path in SHARED_MEMORY.glob("*")} - before - held_files()
+    before = set(SHARED_MEMORY.glob("*"))
+
+    def left():
+        new = set(SHARED_MEMORY.glob("*")) - before
+        held = held_files()
+        return {path for path in new if str(path) not in held and path.exists()}     # others' come and go meanwhile
+    return left
 
 
 def made_up(what, ranks=2, status="ok", **fields):
