@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Iterable
 
 from partitions import Partition
 
+from .blocks import Group
 from .memory import plan_arena
 from .schedule import Windows
-from .steps import COUNTERS, Gemm
+from .steps import COUNTERS, Gemm, Step
+from .timeline import Event
 from .trace import Trace
 
-__all__ = ["Traffic", "traffic", "memory_bytes", "picture", "listing"]
+__all__ = ["Traffic", "traffic", "memory_bytes", "picture", "listing", "events_of"]
 
 
 @dataclass
@@ -97,3 +100,17 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
     if len(steps) < len(trace.steps):
         lines.append(f"... {len(trace.steps) - len(steps)} more steps")
     return lines
+
+
+def track_of(step: Step) -> str:
+    """``compute``, the name of the group whose ring the step uses (``row``, ``column``), ``fence``, or ``one-sided``."""
+    if step.computes:
+        return "compute"
+    if isinstance(step.group, Group):
+        return step.group.name
+    return "fence" if step.group is not None else "one-sided"
+
+
+def events_of(trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float) -> list[Event]:
+    """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the start of the repeat."""
+    return [Event(trace.rank, track_of(trace.steps[t]), t, repr(trace.steps[t]), start - zero, stop - zero) for t, start, stop in timeline]

@@ -1,15 +1,14 @@
-"""When each step of each rank ran, as a trace that Chrome and Perfetto show (``chrome://tracing``, ``ui.perfetto.dev``)."""
+"""When each step of each rank ran, as a trace that Chrome and Perfetto show (``chrome://tracing``, ``ui.perfetto.dev``).
+
+Standard library only: figures are drawn from such files.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Iterable, NamedTuple
 
-from .blocks import Group
-from .steps import Step
-from .trace import Trace
-
-__all__ = ["Event", "events_of", "track_of", "chrome_trace", "read_chrome_trace"]
+__all__ = ["Event", "chrome_trace", "read_chrome_trace"]
 
 
 class Event(NamedTuple):
@@ -21,20 +20,6 @@ class Event(NamedTuple):
     name: str
     start_s: float
     stop_s: float
-
-
-def track_of(step: Step) -> str:
-    """``compute``, the name of the group whose ring the step uses (``row``, ``column``), ``fence``, or ``one-sided``."""
-    if step.computes:
-        return "compute"
-    if isinstance(step.group, Group):
-        return step.group.name
-    return "fence" if step.group is not None else "one-sided"
-
-
-def events_of(trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float) -> list[Event]:
-    """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the start of the repeat."""
-    return [Event(trace.rank, track_of(trace.steps[t]), t, repr(trace.steps[t]), start - zero, stop - zero) for t, start, stop in timeline]
 
 
 def chrome_trace(events: Iterable[Event], about: dict) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-import os
 import resource
 import statistics
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 
+import numpy as np
 import threadpoolctl
 from mpi4py import MPI
 
@@ -17,6 +18,7 @@ from algorithms.collective import baseline_of
 from drbench.blas import load_blas
 from drbench.errors import DrbenchError, UsageError
 from drbench.executor import PROGRESS, Executor
+from drbench.explain import events_of
 from drbench.fill import Fill
 from drbench.matrix import DistributedMatrix
 from drbench.memory import plan_arena
@@ -24,7 +26,7 @@ from drbench.record import Record
 from drbench.roof import Roof, timed
 from drbench.schedule import Windows
 from drbench.steps import COUNTERS
-from drbench.timeline import chrome_trace, events_of
+from drbench.timeline import chrome_trace
 from drbench.timing import PHASES, Clock
 from drbench.transports import RangeLocks, Throttle, Topology, parse_transport
 from drbench.verify import verify
@@ -39,8 +41,11 @@ __all__ = ["Case", "run_case"]
 _PAIRS = 5
 
 
-def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
+def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD, topology: Topology | None = None, mem_limit: int | None = None) -> Record:
     """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
+
+    ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in bytes, that the ranks of a
+    node may need together.
 
     Raises
     ------
@@ -50,7 +55,7 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
     """
     keys = _keys(case, comm)
     try:
-        return _run(case, comm, keys)
+        return _run(case, comm, keys, topology, mem_limit)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -64,7 +69,7 @@ def _keys(case: Case, comm: MPI.Comm) -> dict:
     return case_keys(case) | {"mode": "measured", "ranks": comm.size, "timestamp": _now(comm), "mpi": _mpi_version()}
 
 
-def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
+def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None) -> Record:
     for name, least in (("iters", 1), ("warmup", 0), ("prefetch", 0)):
         if getattr(case, name) < least:
             raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
@@ -77,21 +82,22 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
-    with Topology(comm) as topology:
-        threads = case.threads or default_threads(topology)
-        threadpoolctl.threadpool_limits(threads)
+    with Topology(comm) if topology is None else nullcontext(topology) as topology:
+        threads = case.threads or topology.cores_per_rank
+        _pools().limit(limits=threads)
         blas = load_blas()
         keys.update(threads=threads, nodes=topology.nodes, blas=blas.info.library, blas_kernel=blas.info.kernel)
         settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
         keys.update(recorded(settled))
         start = plan_clock.now()
         trace = algorithm.trace(problem, comm.rank, **settled)
-        plan_s = comm.allreduce(plan_clock.now() - start, MPI.MAX)
+        plan_s = plan_clock.now() - start
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
         baseline = _baseline(case, problem, comm.rank)
         arenas = announced.size + (plan_arena(Windows(baseline, 1), problem.itemsize).size if baseline else 0)
-        check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof, arenas * problem.itemsize), case.pool)
-        oversubscribed = topology.node.size * threads > cores(topology)
+        need = Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof, arenas * problem.itemsize)
+        check_memory(topology, need, case.pool, mem_limit)
+        oversubscribed = topology.node.size * threads > topology.cores
         with _distributed(problem, topology, choice) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = _found_transport(comm, matrices["C"])
@@ -114,9 +120,9 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
             if case.check:
                 everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
-    steps = comm.allreduce(len(trace.steps))
-    rss = comm.allreduce(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, MPI.MAX)
-    keys.update(measured, plan_s=plan_s, steps=steps, peak_rss_bytes=rss)
+    of_ranks = comm.allgather((plan_s, len(trace.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, executor.arena_bytes))
+    plans, steps, rss, pools = zip(*of_ranks)
+    keys.update(measured, plan_s=max(plans), steps=sum(steps), peak_rss_bytes=max(rss), pool_bytes=max(pools))
     if verdict is None:
         return Record(**keys, status="ok")
     if verdict.ok:
@@ -178,10 +184,11 @@ def _measure(case, problem, comm, executor, clock, blas, fill, baseline) -> dict
     phase = phases[samples.index(best)]
     measured = {
         "samples_s": samples, "best_s": best, "median_s": statistics.median(samples), "gflops": problem.flops / best / 1e9,
-        "pool_bytes": comm.allreduce(executor.arena_bytes, MPI.MAX),
     }
-    measured |= {name: comm.allreduce(executor.bytes[name]) for name in COUNTERS}
-    measured |= {f"phase_{name}_s": comm.allreduce(phase[name]) / comm.size for name in PHASES}
+    sums = np.array([*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)], dtype=float)
+    comm.Allreduce(MPI.IN_PLACE, sums)           # one message instead of one each: bytes are exact up to 2**53
+    measured |= {name: int(total) for name, total in zip(COUNTERS, sums)}
+    measured |= {f"phase_{name}_s": float(total) / comm.size for name, total in zip(PHASES, sums[len(COUNTERS):])}
     if roof:
         measured |= {"roof_gflops": max(roofs) / 1e9, "percent_of_roof": statistics.median(ratios),
                      "percent_of_roof_min": min(ratios), "percent_of_roof_max": max(ratios)}
@@ -210,14 +217,11 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
     return found
 
 
-def cores(topology: Topology) -> int:
-    """Cores the ranks of this node may use together: the union of their affinities."""
-    return len(set().union(*topology.node.allgather(os.sched_getaffinity(0))))
-
-
-def default_threads(topology: Topology) -> int:
-    """Cores of the node // ranks on it, at least 1; the smallest over the nodes."""
-    return topology.comm.allreduce(max(1, cores(topology) // topology.node.size), MPI.MIN)
+@functools.cache
+def _pools() -> threadpoolctl.ThreadpoolController:
+    """The thread pools of this process. Looking for them costs a millisecond, and no case loads more."""
+    load_blas()
+    return threadpoolctl.ThreadpoolController()
 
 
 def _on_node(topology, owner, case, choice) -> bool:

@@ -16,6 +16,7 @@ from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 from .plot_command import plot
 from .report_command import report
+from .sweep_command import sweep, unlock
 
 __all__ = ["main", "cli"]
 
@@ -269,15 +270,15 @@ def mlp(ranks, scale, layer, iters, threads, out, machine):
     return run_mlp(ranks, scale, layer, iters, threads, out, machine)
 
 
-@cli.command("cases", hidden=True)
-@click.argument("cases_path", type=click.Path(exists=True, dir_okay=False))
-@click.option("--csv", "csv_path", type=click.Path(dir_okay=False), required=True, help="Append each record to this file.")
-def cases(cases_path, csv_path):
-    """Run the cases of a JSON file in turn, on the ranks this is started on."""
-    from .run import run_cases
-    return run_cases(cases_path, csv_path)
+@cli.command("serve", hidden=True)
+def serve():
+    """Run the cases that a supervisor sends, on the ranks this is started on."""
+    from .worker import serve as serve_cases
+    return serve_cases()
 
 
 cli.add_command(compare)
 cli.add_command(plot)
 cli.add_command(report)
+cli.add_command(sweep)
+cli.add_command(unlock)

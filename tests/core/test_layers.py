@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "partitions": ("partitions",),
     "drbench": ("drbench", "partitions"),
     "algorithms": ("algorithms", "drbench", "partitions"),
-    "plots": ("plots", "drbench.record"),
+    "plots": ("plots", "drbench.record", "drbench.timeline"),
     "launch": ("launch", "plots", "algorithms", "drbench", "partitions"),
 }
 UPWARD = {"drbench/__main__.py": ("launch.cli",)}
