@@ -262,3 +262,10 @@ def cases(cases_path, csv_path):
     """Run the cases of a JSON file in turn, on the ranks this is started on."""
     from .run import run_cases
     return run_cases(cases_path, csv_path)
+
+
+from .claims_command import check_claims  # noqa: E402
+from .simulate_command import simulate  # noqa: E402  (it takes the options defined above)
+
+cli.add_command(simulate)
+cli.add_command(check_claims)

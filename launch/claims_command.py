@@ -1,0 +1,86 @@
+"""``drbench check-claims``: the paper's claims against simulated records, and how they move with assumed constants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from drbench.errors import UsageError
+
+__all__ = ["check_claims"]
+
+_WORD = {True: "holds", False: "does not hold", None: "undecided"}
+
+
+@click.command("check-claims")
+@click.argument("folder", type=click.Path(exists=True))
+@click.option("--published", type=click.Path(exists=True, dir_okay=False), default=None, metavar="FILE",
+              help="Published lines to compare with. [default: results/published/h100.csv where it exists]")
+@click.option("--sensitivity", "factor", type=click.FloatRange(min=0, min_open=True), default=None, metavar="SHARE",
+              help="Simulate again with each assumed constant up and down by this share, as 0.25, and say which claims change. Minutes.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one JSON list.")
+def check_claims(folder, published, factor, as_json):
+    """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER.
+
+    \b
+      drbench check-claims results/simulated
+
+    No claim has constants of its own; launch/claims.py states what each must show. A claim that does not hold is a finding
+    (docs/reproduction.md), not a failure: the exit code is 0 if the report was made.
+    """
+    from drbench.record import read_csv
+    from plots.sources import read_published
+
+    from .claims import check_claims as check
+    paths = sorted(Path(folder).glob("*.csv")) if Path(folder).is_dir() else [Path(folder)]
+    if not paths:
+        raise UsageError(f"no CSV file in {folder}. Make some with drbench simulate mlp1 --out {folder}.")
+    records = [record for path in paths for record in read_csv(path)]
+    default = Path(__file__).parents[1] / "results/published/h100.csv"
+    published = published or (default if default.exists() else None)
+    theirs = read_published(published) if published else []
+    verdicts = check(records + theirs)
+    if as_json:
+        print(json.dumps([vars(verdict) for verdict in verdicts]))
+    else:
+        _show(verdicts)
+    if factor:
+        _sensitivity(factor, theirs, as_json)
+    return 0
+
+
+def _show(verdicts) -> None:
+    for verdict in verdicts:
+        click.echo(f"{verdict.claim:4} {_WORD[verdict.holds]:14} {verdict.text}")
+        click.echo(f"{'':19} {verdict.numbers}")
+    counts = {word: sum(_WORD[verdict.holds] == word for verdict in verdicts) for word in _WORD.values()}
+    click.echo(", ".join(f"{count} {word}" for word, count in counts.items()))
+
+
+def _sensitivity(share: float, theirs, as_json) -> None:
+    """Each assumed constant of each machine up and down, and each assumed alternative."""
+    from .claims import check_claims as check
+    from .machine_files import find_machine
+    from .simulate_sweeps import legend_cases, run_simulations
+
+    def rows(machine):
+        return [record for layer in ("mlp1", "mlp2") for record in run_simulations(legend_cases(layer, machine.devices), machine, machine.devices, None)]
+
+    machines = {name: find_machine(name) for name in ("pvc12", "h100x8")}
+    base_rows = {name: rows(machine) for name, machine in machines.items()}
+    base = {v.claim: v.holds for v in check([*base_rows["pvc12"], *base_rows["h100x8"], *theirs])}
+    for name, machine in machines.items():
+        other = base_rows["h100x8" if name == "pvc12" else "pvc12"]
+        variants = [(f"{path} x {1 + sign * share:g}", machine.vary(path, 1 + sign * share)) for path in machine.assumed for sign in (-1, 1)
+                    if not (path.endswith("sustained") and machine.compute.sustained * (1 + sign * share) > 1)]
+        variants += [(f"links.{link.name}.shared = device", machine.with_value(f"links.{link.name}.shared", "device"))
+                     for link in machine.links if link.shared == "pair" and link.name != "stack"]
+        if machine.accumulate_slowdown:
+            variants.append(("accumulate_slowdown = 0", machine.with_value("accumulate_slowdown", 0.0)))
+        for told, changed in variants:
+            verdicts = check([*rows(changed), *other, *theirs])
+            flips = [f"{v.claim} {_WORD[v.holds]}" for v in verdicts if v.holds != base[v.claim]]
+            line = {"machine": name, "change": told, "changed_claims": flips}
+            click.echo(json.dumps(line) if as_json else f"{name:8} {told:50} {', '.join(flips) or 'no claim changes'}")
