@@ -5,6 +5,7 @@ Reserving links when a transfer is asked for would leave gaps: one case came out
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import Callable
 
 __all__ = ["Links", "Transfer"]
@@ -53,27 +54,33 @@ class Links:
         """Start the transfer if all its links are free; else it waits."""
         self._age += 1
         transfer.age = self._age
-        if self._busy.isdisjoint(transfer.resources):
-            self._busy.update(transfer.resources)
-            self._begin(transfer, now)
-        else:
-            for resource in transfer.resources:
-                self._waiting.setdefault(resource, {})[transfer.age] = transfer
+        self._start_or_wait(transfer, now)
 
     def release(self, transfer: Transfer, now: float) -> None:
-        """The transfer is done: whoever waits for one of its links may go, the oldest first."""
+        """The transfer is done: whoever waits for one of its links may go, the oldest first.
+
+        A waiting transfer waits *at* one of its busy links only. Whoever could start now waited at a link just released, so
+        nobody is missed, and a crowd at a busy link costs nothing.
+        """
         busy, waiting = self._busy, self._waiting
         busy.difference_update(transfer.resources)
-        queues = [queue for resource in transfer.resources if (queue := waiting.get(resource))]
-        if not queues:
+        fronts = [(queue[0][0], resource) for resource in transfer.resources if (queue := waiting.get(resource))]
+        if len(fronts) > 1:
+            heapify(fronts)
+        while fronts:
+            _, resource = heappop(fronts)
+            if resource in busy:                           # taken again: the others here go on waiting
+                continue
+            queue = waiting[resource]
+            self._start_or_wait(heappop(queue)[1], now)
+            if queue:
+                heappush(fronts, (queue[0][0], resource))
+
+    def _start_or_wait(self, transfer: Transfer, now: float) -> None:
+        busy, resources = self._busy, transfer.resources
+        if busy.isdisjoint(resources):
+            busy.update(resources)
+            self._begin(transfer, now)
             return
-        candidates = queues[0] if len(queues) == 1 else {age: each for queue in queues for age, each in queue.items()}
-        for age in sorted(candidates):
-            candidate = candidates[age]
-            if busy.isdisjoint(candidate.resources):
-                busy.update(candidate.resources)
-                for resource in candidate.resources:
-                    del waiting[resource][age]
-                self._begin(candidate, now)
-                if busy.issuperset(transfer.resources):
-                    return
+        at = next(resource for resource in resources if resource in busy)
+        heappush(self._waiting.setdefault(at, []), (transfer.age, transfer))

@@ -102,6 +102,7 @@ class _Run:
         self.heap, self.order, self.events = [], 0, 0
         self.links = Links(self._begin)
         self.routes: dict = {}                             # (source, target) -> (link, resources)
+        self.numbers: dict = {}                            # what a transfer can occupy -> its number
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.phases = dict.fromkeys(PHASES, 0.0)
         self.compute_s = [0.0] * ranks
@@ -251,7 +252,9 @@ class _Run:
     def _route(self, source, target):
         found = self.routes.get((source, target))
         if found is None:
-            found = self.routes[source, target] = self.machine.route(source, target)
+            link, resources = self.machine.route(source, target)
+            numbers = self.numbers                         # links by number: transfers hash them often
+            found = self.routes[source, target] = link, tuple(numbers.setdefault(resource, len(numbers)) for resource in resources)
         return found
 
     def _start_get(self, rank, t, step, now) -> None:

@@ -59,18 +59,26 @@ def _show(verdicts) -> None:
     click.echo(", ".join(f"{count} {word}" for word, count in counts.items()))
 
 
+#: Batch sizes of the sensitivity runs: the ends of the figures.
+_ENDS = (1024, 8192)
+
+
 def _sensitivity(share: float, theirs, as_json) -> None:
-    """Each assumed constant of each machine up and down, and each assumed alternative."""
+    """Each assumed constant of each machine up and down, and each assumed alternative; at the smallest and the largest batch."""
     from .claims import check_claims as check
     from .machine_files import find_machine
     from .simulate_sweeps import legend_cases, run_simulations
 
     def rows(machine):
-        return [record for layer in ("mlp1", "mlp2") for record in run_simulations(legend_cases(layer, machine.devices), machine, machine.devices, None)]
+        return [record for layer in ("mlp1", "mlp2")
+                for record in run_simulations(legend_cases(layer, machine.devices, batches=_ENDS), machine, machine.devices, None)]
 
     machines = {name: find_machine(name) for name in ("pvc12", "h100x8")}
     base_rows = {name: rows(machine) for name, machine in machines.items()}
+    theirs = [record for record in theirs if record.m in _ENDS]
     base = {v.claim: v.holds for v in check([*base_rows["pvc12"], *base_rows["h100x8"], *theirs])}
+    told = ", ".join(f"{claim} {_WORD[holds]}" for claim, holds in base.items())
+    click.echo(json.dumps({"unchanged": told}) if as_json else f"sensitivity at batch sizes {_ENDS[0]} and {_ENDS[1]}; unchanged constants: {told}")
     for name, machine in machines.items():
         other = base_rows["h100x8" if name == "pvc12" else "pvc12"]
         variants = [(f"{path} x {1 + sign * share:g}", machine.vary(path, 1 + sign * share)) for path in machine.assumed for sign in (-1, 1)
