@@ -31,6 +31,8 @@ class Compute:
     ----------
     peak_flops : float
         Theoretical peak, what ``percent_of_peak`` refers to.
+    peak_measured : bool
+        It is a measured rate instead; then there is no percent of peak.
     sustained : float
         Share of the peak that large products reach, in the middle of a wave.
     units : int
@@ -55,6 +57,7 @@ class Compute:
     """
 
     peak_flops: float
+    peak_measured: bool = False
     sustained: float = 1.0
     units: int = 1
     tiles: tuple = ((1, 1),)

@@ -86,7 +86,7 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     record = Record(
         **keys, status="ok", best_s=found.time_s, median_s=found.time_s, samples_s=[found.time_s], gflops=problem.flops / found.time_s / 1e9,
         roof_gflops=roof / 1e9, percent_of_roof=100 * local_s / found.time_s,
-        percent_of_peak=100 * problem.flops / found.time_s / (machine.compute.peak_flops * ranks), local_gemm_s=local_s,
+        percent_of_peak=None if machine.compute.peak_measured else 100 * problem.flops / found.time_s / (machine.compute.peak_flops * ranks), local_gemm_s=local_s,
         effective_communication_s=found.time_s - local_s, plan_s=plan_s, steps=sum(len(trace.steps) for trace in traces),
         pool_bytes=pool_bytes, **found.counters, **{f"phase_{name}_s": found.phases[name] for name in PHASES})
     return record, found

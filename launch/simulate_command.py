@@ -126,7 +126,7 @@ def _show(record) -> None:
     table.add_row("machine", f"{record.machine}, {record.ranks} ranks, simulated")
     if record.best_s is not None:
         table.add_row("time", f"{seconds(record.best_s)} ({seconds(record.local_gemm_s)} as one local product a rank)")
-        table.add_row("rate", f"{record.gflops:.4g} GFLOP/s, {record.percent_of_peak:.1f} % of peak")
+        table.add_row("rate", f"{record.gflops:.4g} GFLOP/s" + ("" if record.percent_of_peak is None else f", {record.percent_of_peak:.1f} % of peak"))
         names = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
         table.add_row("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(getattr(record, name))}" for name in names
                                          if getattr(record, name)) or "nothing")
