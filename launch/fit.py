@@ -20,7 +20,7 @@ def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) ->
     >>> [round(found, 6) for found in nonnegative([[1, 1, 1], [1, 2, 3]], [3, 5, 7])]
     [1.0, 2.0]
     >>> [round(found, 6) for found in nonnegative([[1, 1, 1], [1, 2, 3]], [1, 3, 5])]     # an exact fit would have -1
-    [0.0, 1.5]
+    [0.0, 1.256158]
     """
     matrix = np.array(columns, float).T / np.array(seconds, float)[:, None]
     kept = list(range(matrix.shape[1]))
