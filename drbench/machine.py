@@ -162,17 +162,19 @@ class Machine:
         values["name"] = name or values.get("name", "unnamed")
         values.pop("transports", None)
         values["compute"] = _made(Compute, values.get("compute", {}), "model.compute")
-        values["links"] = tuple(_made(Link, {"name": key, **link}, f"model.links.{key}") for key, link in values.get("links", {}).items())
+        values["links"] = tuple(_made(Link, link, f"model.links.{key}", name=key) for key, link in values.get("links", {}).items())
         values["collectives"] = {key: _made(Collective, each, f"model.collectives.{key}") for key, each in values.get("collectives", {}).items()}
         values["assumed"] = tuple(values.get("assumed", ()))
+        if isinstance(values.get("torus"), str):
+            raise UsageError(f"machine {values['name']} needs the shape of its torus. Name it {values['name']}-RxC, as {values['name']}-4x8.")
         if values.get("torus") is not None:
             values["torus"] = tuple(values["torus"])
             values["devices"] = values["torus"][0] * values["torus"][1]
         return _made(cls, values | {"sources": raw}, "model")
 
     @classmethod
-    def load(cls, path) -> "Machine":
-        """Read the ``[model]`` section of a TOML file.
+    def load(cls, path, name: str | None = None, **changes) -> "Machine":
+        """Read the ``[model]`` section of a TOML file; ``changes`` replace constants of it.
 
         Raises
         ------
@@ -188,7 +190,7 @@ class Machine:
             raise UsageError(f"machine file {path} is no TOML: {error}. Correct it.") from None
         if section is None:
             raise UsageError(f"machine file {path} has no section [model]. Add one, or make one with drbench calibrate --out {path}.")
-        return cls.from_dict(section)
+        return cls.from_dict(section | changes, name)
 
     def vary(self, path: str, factor: float) -> "Machine":
         """The machine with one constant times a factor; ``path`` as in ``links.xe.bandwidth_bytes_per_s``."""
@@ -263,7 +265,10 @@ def _steps(at: int, to: int, size: int) -> list[int]:
     return [1] * ahead if 2 * ahead <= size else [-1] * (size - ahead)
 
 
-def _made(kind, values: dict, where: str):
+def _made(kind, values: dict, where: str, **more):
+    if not isinstance(values, dict):
+        raise UsageError(f"{where} must be a table of constants, got {values!r}.")
+    values = more | values
     known = {each.name: each for each in fields(kind)}
     for name in values:
         if name not in known:

@@ -56,7 +56,15 @@ class _Figures:
         return [point.value for point in self.lines[machine, layer][name].points]
 
     def heights(self, machine, layer) -> dict[str, float]:
-        """Mean of each line, highest first."""
+        """Mean of each line, highest first.
+
+        Raises
+        ------
+        KeyError
+            If not all six lines are there.
+        """
+        if len(self.lines[machine, layer]) < 6:
+            raise KeyError(f"some lines of {layer} on {machine}")
         found = {name: mean(self.values(machine, layer, name)) for name in self.lines[machine, layer]}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 

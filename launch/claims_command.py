@@ -20,8 +20,9 @@ _WORD = {True: "holds", False: "does not hold", None: "undecided"}
               help="Published lines to compare with. [default: results/published/h100.csv where it exists]")
 @click.option("--sensitivity", "factor", type=click.FloatRange(min=0, min_open=True), default=None, metavar="SHARE",
               help="Simulate again with each assumed constant up and down by this share, as 0.25, and say which claims change. Minutes.")
+@click.option("--of", "only", type=click.Choice(["pvc12", "h100x8"]), default=None, help="With --sensitivity: vary this machine's constants only. [default: both]")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one JSON list.")
-def check_claims(folder, published, factor, as_json):
+def check_claims(folder, published, factor, only, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER.
 
     \b
@@ -41,13 +42,15 @@ def check_claims(folder, published, factor, as_json):
     default = Path(__file__).parents[1] / "results/published/h100.csv"
     published = published or (default if default.exists() else None)
     theirs = read_published(published) if published else []
+    if only and not factor:
+        raise UsageError("--of belongs to --sensitivity. Give both, or leave it out.")
     verdicts = check(records + theirs)
     if as_json:
         print(json.dumps([vars(verdict) for verdict in verdicts]))
     else:
         _show(verdicts)
     if factor:
-        _sensitivity(factor, theirs, as_json)
+        _sensitivity(factor, theirs, only, as_json)
     return 0
 
 
@@ -59,27 +62,31 @@ def _show(verdicts) -> None:
     click.echo(", ".join(f"{count} {word}" for word, count in counts.items()))
 
 
-#: Batch sizes of the sensitivity runs: the ends of the figures.
-_ENDS = (1024, 8192)
+#: Of the sensitivity runs: batch sizes (the ends of the figures), and the most replicas of C (more are slow to simulate and never best).
+_ENDS, _MOST_OF_C = (1024, 8192), 4
 
 
-def _sensitivity(share: float, theirs, as_json) -> None:
-    """Each assumed constant of each machine up and down, and each assumed alternative; at the smallest and the largest batch."""
+def _sensitivity(share: float, theirs, only, as_json) -> None:
+    """Each assumed constant of each machine up and down, and each assumed alternative."""
     from .claims import check_claims as check
     from .machine_files import find_machine
     from .simulate_sweeps import legend_cases, run_simulations
 
     def rows(machine):
         return [record for layer in ("mlp1", "mlp2")
-                for record in run_simulations(legend_cases(layer, machine.devices, batches=_ENDS), machine, machine.devices, None)]
+                for record in run_simulations(cases(layer, machine.devices), machine, machine.devices, None)]
+
+    def cases(layer, ranks):
+        return [case for case in legend_cases(layer, ranks, batches=_ENDS) if int(case.c.partition("/c")[2] or 1) <= _MOST_OF_C]
 
     machines = {name: find_machine(name) for name in ("pvc12", "h100x8")}
     base_rows = {name: rows(machine) for name, machine in machines.items()}
     theirs = [record for record in theirs if record.m in _ENDS]
     base = {v.claim: v.holds for v in check([*base_rows["pvc12"], *base_rows["h100x8"], *theirs])}
     told = ", ".join(f"{claim} {_WORD[holds]}" for claim, holds in base.items())
-    click.echo(json.dumps({"unchanged": told}) if as_json else f"sensitivity at batch sizes {_ENDS[0]} and {_ENDS[1]}; unchanged constants: {told}")
-    for name, machine in machines.items():
+    click.echo(json.dumps({"unchanged": told}) if as_json else f"sensitivity at batch sizes {_ENDS[0]} and {_ENDS[1]}, at most {_MOST_OF_C} replicas of C; unchanged constants: {told}")
+    for name in [only] if only else machines:
+        machine = machines[name]
         other = base_rows["h100x8" if name == "pvc12" else "pvc12"]
         variants = [(f"{path} x {1 + sign * share:g}", machine.vary(path, 1 + sign * share)) for path in machine.assumed for sign in (-1, 1)
                     if not (path.endswith("sustained") and machine.compute.sustained * (1 + sign * share) > 1)]

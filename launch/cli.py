@@ -266,8 +266,8 @@ def cases(cases_path, csv_path):
 
 from .calibrate_command import calibrate  # noqa: E402
 from .claims_command import check_claims  # noqa: E402
-from .simulate_command import simulate  # noqa: E402  (it takes the options defined above)
+from .simulate_command import simulate_command  # noqa: E402
 
-cli.add_command(simulate)
+cli.add_command(simulate_command(_problem_options))
 cli.add_command(calibrate)
 cli.add_command(check_claims)

@@ -45,8 +45,7 @@ def find_machine(name: str) -> Machine:
     torus = _TORUS.fullmatch(name)
     known = machine_names()
     if torus and torus["file"] in known:
-        found = Machine.load(FOLDER / f"{torus['file']}.toml")
-        return Machine.from_dict({**found.sources, "torus": [int(torus["rows"]), int(torus["cols"])]}, name)
+        return Machine.load(FOLDER / f"{torus['file']}.toml", name, torus=[int(torus["rows"]), int(torus["cols"])])
     if name not in known:
         close = get_close_matches(name, known, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""

@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
 
-from .cli import _partitions, _problem_options, _take_options
 from .params import TRANSPORT
 
-__all__ = ["simulate"]
+__all__ = ["simulate_command"]
 
 _NAMES = ("mlp1", "mlp2")
 
 
-@click.command()
-@click.argument("sweep", required=False, metavar="[mlp1|mlp2|FILE]")
-@_problem_options
-@click.option("-p", "--ranks", type=click.IntRange(1), default=None, help="Ranks. [default: the machine's devices]")
-@click.option("--machine", default="pvc12", show_default=True, metavar="NAME|FILE", help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file.")
-@click.option("--transport", type=TRANSPORT, default="auto", show_default=True, metavar="auto|direct|rma|throttled:GBps,us",
-              help="Transport, where the machine has models of several.")
-@click.option("--set", "changes", multiple=True, metavar="CONSTANT=VALUE", help="Change a constant of the model, as links.xe.shared=device. Repeatable.")
-@click.option("--out", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Sweeps: folder of the CSV file. Cases it holds are not run again.")
-@click.option("--replication", type=click.Choice(["equal", "paired", "all"]), default="paired", show_default=True,
-              help="mlp1, mlp2: factors of A, B, C all equal, of A and B equal, or every triple.")
-@click.option("--lines-only", is_flag=True, help="mlp1, mlp2: only the six partitionings of the figures, Stationary B and C.")
-@click.option("--excerpt", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Sweeps: also write the rows that figures and claims need to this folder.")
-@click.option("--csv", "csv_path", type=click.Path(dir_okay=False), default=None, help="One problem: append the record to this file.")
-@click.option("--timeline", type=click.Path(dir_okay=False), default=None, help="One problem: write a bar for each step to this JSON file.")
-@click.option("--json", "as_json", is_flag=True, help="One problem: print the record as one JSON object.")
-def simulate(sweep, ranks, machine, transport, changes, out, replication, lines_only, excerpt, csv_path, timeline, as_json, **values):
+_OPTIONS = [
+    click.option("-p", "--ranks", type=click.IntRange(1), default=None, help="Ranks. [default: the machine's devices]"),
+    click.option("--machine", default="pvc12", show_default=True, metavar="NAME|FILE", help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file."),
+    click.option("--transport", type=TRANSPORT, default="auto", show_default=True, metavar="auto|direct|rma|throttled:GBps,us",
+                  help="Transport, where the machine has models of several."),
+    click.option("--set", "changes", multiple=True, metavar="CONSTANT=VALUE", help="Change a constant of the model, as links.xe.shared=device. Repeatable."),
+    click.option("--out", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Sweeps: folder of the CSV file. Cases it holds are not run again."),
+    click.option("--replication", type=click.Choice(["equal", "paired", "all"]), default="paired", show_default=True,
+                  help="mlp1, mlp2: factors of A, B, C all equal, of A and B equal, or every triple."),
+    click.option("--lines-only", is_flag=True, help="mlp1, mlp2: only the six partitionings of the figures, Stationary B and C."),
+    click.option("--excerpt", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Sweeps: also write the rows that figures and claims need to this folder."),
+    click.option("--csv", "csv_path", type=click.Path(dir_okay=False), default=None, help="One problem: append the record to this file."),
+    click.option("--timeline", type=click.Path(dir_okay=False), default=None, help="One problem: write a bar for each step to this JSON file."),
+    click.option("--json", "as_json", is_flag=True, help="One problem: print the record as one JSON object."),
+]
+
+
+def simulate_command(problem_options) -> click.Command:
+    """The command, with the options that define a problem (which :mod:`launch.cli` shares with run and plan)."""
+    command = _simulate
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    command = click.argument("sweep", required=False, metavar="[mlp1|mlp2|FILE]")(problem_options(command))
+    command = click.command("simulate")(command)
+    for parameter in command.params:
+        if parameter.name in ("m", "n", "k"):
+            parameter.required = False                     # a sweep brings its own
+    return command
+
+
+def _simulate(sweep, ranks, machine, transport, changes, out, replication, lines_only, excerpt, csv_path, timeline, as_json, **values):
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
@@ -59,12 +73,12 @@ def simulate(sweep, ranks, machine, transport, changes, out, replication, lines_
             raise UsageError(f"{name} belong to one problem, not to the sweep {sweep}. Leave them out.")
     if out is None:
         raise UsageError(f"the sweep {sweep} needs --out DIR for its records.")
-    return _sweep(sweep, model, ranks, out, replication, lines_only, excerpt, values)
-
-
-for _parameter in simulate.params:
-    if _parameter.name in ("m", "n", "k"):
-        _parameter.required = False                        # a sweep brings its own
+    for name in ("a", "b", "c", "preset"):
+        if values[name]:
+            raise UsageError(f"--{name} belongs to one problem; a sweep has partitions of its own. Leave it out.")
+    if values["algorithm"] != "universal" or values["stationary"]:
+        raise UsageError("a sweep has algorithms and data movements of its own. Leave out --algorithm and --stationary.")
+    return _sweep(sweep, model, ranks, out, replication, lines_only, excerpt, transport, values)
 
 
 def _value(text: str):
@@ -85,6 +99,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from drbench.record import append_csv
 
     from .case_fields import Case
+    from .cli import _partitions, _take_options
     from .predict import predict_with
     for name in "mnk":
         if values[name] is None:
@@ -138,21 +153,26 @@ def _show(record) -> None:
     console().print(table)
 
 
-def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, values) -> int:
+def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport, values) -> int:
     from rich.console import Console
 
+    from .cli import _take_options
     from .simulate_sweeps import excerpt, legend_cases, load_cases, run_simulations, sweep_cases, write_rows
     ranks = ranks or machine.devices
     if ranks is None:
         raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
-    options = {name: value for name, value in _take_options(values).items() if name != "stationary"}
+    options = _take_options(values)
     folder, say = Path(out), Console(highlight=False, soft_wrap=True)
     if sweep not in _NAMES:
         cases = load_cases(sweep)
+        if options or transport != "auto":
+            raise UsageError(f"the cases of {sweep} say themselves what they are; algorithm options and --transport are for mlp1 and mlp2.")
     elif lines_only:
         cases = list(legend_cases(sweep, ranks, options=options))
     else:
         cases = list(sweep_cases(sweep, ranks, replication=replication, options=options))
+    if sweep in _NAMES:
+        cases = [replace(case, prefetch=values["prefetch"], dtype=values["dtype"], transport=transport) for case in cases]
     for each in {folder, Path(keep) if keep else folder}:
         try:
             each.mkdir(parents=True, exist_ok=True)
