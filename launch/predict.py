@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from algorithms import get_algorithm
 from drbench.errors import DrbenchError, OutOfMemory, UsageError
 from drbench.machine import Machine
@@ -57,12 +59,17 @@ def predict_with(case: Case, machine: Machine, ranks: int | None = None, *, time
     if ranks is None:
         raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
     keys = case_keys(case) | dict.fromkeys(_UNREAL) | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
+    enabled = gc.isenabled()
+    gc.disable()                                           # it would walk millions of steps again and again, and find nothing
     try:
         return _predict(case, machine, ranks, keys, timeline, pool)
     except UsageError:
         raise
     except DrbenchError as error:
         return Record(**keys, status=error.status, reason=str(error)), None
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _predict(case, machine, ranks, keys, timeline, pool):
