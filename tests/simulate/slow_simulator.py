@@ -10,11 +10,12 @@ MOVES = (Get, ReplicaGet, Put, Accumulate)
 LATE = 1e-12
 
 
-def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, links_of):
+def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, links_of, order=None):
     """When everything ends.
 
     ``gemm_s(m, n, k)``, ``memory_s(bytes)``; ``send_s(source, target, bytes, adds)`` and ``latency_s(source, target)`` of a
-    transfer, ``links_of(source, target)`` a set of what it occupies.
+    transfer, ``links_of(source, target)`` a set of what it occupies. ``order`` of ranks decides what comes first where several
+    start something at the same instant.
     """
     item = traces[0].problem.itemsize
     steps = {(trace.rank, step.index): step for trace in traces for step in trace.steps}
@@ -78,7 +79,7 @@ def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, l
             for key in sorted(ends):
                 if ends[key] <= now + LATE:
                     state[key], last, changed = "done", max(last, ends.pop(key)), True
-            for trace in traces:
+            for trace in [traces[r] for r in order or range(len(traces))]:
                 rank = trace.rank
                 computing = any(state[rank, s.index] == "runs" for s in trace.steps if s.computes)
                 for step in trace.steps:
