@@ -139,6 +139,13 @@ class Group:
     def __len__(self) -> int:
         return len(self.members)
 
+    def __eq__(self, other) -> bool:
+        """The same process row or column, whoever looks at it."""
+        return isinstance(other, Group) and (self.name, self.members) == (other.name, other.members)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.members))
+
     def __repr__(self) -> str:
         return f"{self.name} {list(self.members)}"
 

@@ -11,11 +11,14 @@ from drbench import __version__
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
 from partitions import LayoutError, preset as preset_texts
 
+from .calibrate_command import calibrate
+from .claims_command import check_claims
 from .compare_command import compare
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 from .plot_command import plot
 from .report_command import report
+from .simulate_command import simulate_command
 from .sweep_command import sweep, unlock
 
 __all__ = ["main", "cli"]
@@ -282,3 +285,6 @@ cli.add_command(plot)
 cli.add_command(report)
 cli.add_command(sweep)
 cli.add_command(unlock)
+cli.add_command(simulate_command(_problem_options))
+cli.add_command(calibrate)
+cli.add_command(check_claims)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Callable
 
 from .leftovers import TOKEN, end_family, family, held_files, remove_abandoned, remove_files
-from .machines_file import Machine
+from .machine_launch import Machine
 from .mpi import OURS
 from .protocol import ANSWER, FAILED, parse
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from drbench.errors import MissingError, UsageError
 
 from .files import write_whole
-from .machines_file import Machine
+from .machine_launch import Machine
 
 __all__ = ["sbatch_script", "write_sbatch"]
 

@@ -17,7 +17,7 @@ from .case_fields import Case, case_keys
 from .environment import describe, write_environment
 from .files import write_whole
 from .leftovers import end_family, remove_abandoned, remove_files
-from .machines_file import Machine
+from .machine_launch import Machine
 from .mpi import STRANGERS, Launched, mismatch_message
 from .ranks import Ranks, RanksEnded, RanksLate
 from .store import Store

@@ -18,7 +18,7 @@ from drbench.record import Record
 
 from .case_fields import Case
 from .lock import FolderLock
-from .machines_file import Machine, load_machine
+from .machine_launch import Machine, load_machine
 from .progress import SweepProgress
 from .store import GOOD, Store, case_id, code_version
 from .supervisor import Settings, clear_up, run_cases

@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 
 from .case_fields import Case
-from .machines_file import Machine
+from .machine_launch import Machine
 from .sweep_file import Sweep
 
 __all__ = ["progress_console", "dry_run"]

@@ -10,7 +10,7 @@ import pytest
 from drbench.errors import UsageError
 from drbench.record import read_csv
 from launch.case_fields import Case
-from launch.machines_file import Machine, load_machine
+from launch.machine_launch import Machine, load_machine
 from launch.slurm import sbatch_script
 from launch.store import Store
 from launch.sweep_file import expand
