@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
+from .huge_pages import LEAST_BYTES, HugeMapping, map_again
 from .topology import Topology
 
 __all__ = ["Window"]
@@ -70,8 +71,34 @@ class Window:
         for rank, memory in segments.items():
             if len(memory) >= _MINIMUM_BYTES and (unified or rank == comm.rank):
                 self.peers[rank] = np.frombuffer(memory, self.dtype)[:sizes[rank]]
+        self._again: list[HugeMapping] = []
+        if max(sizes) * itemsize >= LEAST_BYTES:
+            self._again = self._in_huge_pages(comm.rank)
+            comm.Barrier()                                # nobody writes before all storage is ready
         self.local = self.peers[comm.rank]
         self.win.Lock_all(MPI.MODE_NOCHECK)
+
+    def _in_huge_pages(self, rank: int) -> list[HugeMapping]:
+        """See large storage through mappings whose pages can be huge, and make this rank's own so."""
+        mappings: list[HugeMapping] = []
+        for peer, memory in enumerate(self.peers):
+            if memory is None or memory.nbytes < LEAST_BYTES:
+                continue
+            mapping = next((mapping for mapping in mappings if memory in mapping), None)
+            if mapping is None:
+                mapping = map_again(memory)
+                if mapping is None:
+                    continue                     # loads and stores work all the same, from small pages
+                mappings.append(mapping)
+            self.peers[peer] = mapping.seen(memory)
+            if peer == rank:
+                mapping.collapse(self.peers[peer])
+        return mappings
+
+    @property
+    def huge_bytes(self) -> int:
+        """How much of this rank's storage lies in huge pages."""
+        return sum(mapping.collapsed_bytes for mapping in self._again)
 
     def _query(self, win: MPI.Win, ranks):
         """Memory of each rank as seen from here (empty if it is on another node); None if MPI refuses."""
@@ -124,6 +151,8 @@ class Window:
         self._derived.clear()
         self.peers = []
         self.local = None
+        for mapping in self._again:
+            mapping.close()
         self._comm.Barrier()
         self.win.Free()
         if self._shared is not None:

@@ -1,0 +1,111 @@
+"""Shared memory in huge pages, where Linux gives them: products read tiles from 2 MiB pages several percent faster than from 4 KiB ones.
+
+MPI maps the memory of a window wherever it likes, and a huge page needs an address that agrees with the place in the file. So the
+memory is mapped a second time at such an address, and Linux is asked to gather its pages (``MADV_COLLAPSE``, Linux 6.1 and later, which works
+whatever the system's default for shared memory is). Loads and stores go through the second mapping, RMA through MPI's; the pages are the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["HugeMapping", "map_again", "HUGE_BYTES", "LEAST_BYTES"]
+
+HUGE_BYTES = 2 << 20
+#: Smaller windows stay as they are: mapping them again costs more than it brings.
+LEAST_BYTES = 2 * HUGE_BYTES
+_MREMAP_MAYMOVE, _MREMAP_FIXED, _MADV_COLLAPSE, _MAP_NORESERVE = 1, 2, 25, 0x4000
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class _Area(NamedTuple):
+    """One mapping of this process: addresses [start, stop), and the place in its file where it begins."""
+
+    start: int
+    stop: int
+    offset: int
+
+
+class HugeMapping:
+    """A second mapping of shared memory, until :meth:`close`.
+
+    Attributes
+    ----------
+    collapsed_bytes : int
+        Of this rank's own part, how much now lies in huge pages.
+    """
+
+    def __init__(self, area: _Area, reserved: int, length: int, address: int):
+        self._area, self._reserved, self._length, self._address = area, reserved, length, address
+        self.collapsed_bytes = 0
+
+    def __contains__(self, memory: np.ndarray) -> bool:
+        start = memory.__array_interface__["data"][0]
+        return self._area.start <= start and start + memory.nbytes <= self._area.stop
+
+    def seen(self, memory: np.ndarray) -> np.ndarray:
+        """The same memory through this mapping; the array must not be used after :meth:`close`."""
+        start = self._address + memory.__array_interface__["data"][0] - self._area.start
+        return np.frombuffer((ctypes.c_char * memory.nbytes).from_address(start), memory.dtype)
+
+    def collapse(self, memory: np.ndarray) -> None:
+        """Gather this rank's part, as :meth:`seen`, into huge pages as far as they fit inside it; what cannot be gathered stays as it is.
+
+        The memory is set to zero before: pages that no one has touched cannot be gathered.
+        """
+        memory.fill(0)
+        start = memory.__array_interface__["data"][0]
+        first = -(-start // HUGE_BYTES) * HUGE_BYTES
+        length = (start + memory.nbytes - first) // HUGE_BYTES * HUGE_BYTES
+        if length > 0 and not _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE):
+            self.collapsed_bytes = length
+
+    def close(self) -> None:
+        """Take the mapping away."""
+        if self._length:
+            _libc().munmap(ctypes.c_void_p(self._reserved), ctypes.c_size_t(self._length))
+            self._length = 0
+
+
+def map_again(memory: np.ndarray) -> HugeMapping | None:
+    """Map the shared memory that holds ``memory`` a second time, at an address that suits huge pages; None where that cannot be done."""
+    if not sys.platform.startswith("linux"):
+        return None
+    area = _area_of(memory.__array_interface__["data"][0])
+    if area is None or (area.start - area.offset) % mmap.PAGESIZE:
+        return None
+    libc, length = _libc(), area.stop - area.start + HUGE_BYTES
+    reserved = libc.mmap(None, length, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
+    if reserved == _FAILED:
+        return None
+    wanted = area.offset % HUGE_BYTES
+    address = reserved + (wanted - reserved) % HUGE_BYTES
+    # an old size of 0 makes a second mapping of the same shared pages (mremap(2))
+    if libc.mremap(area.start, 0, area.stop - area.start, _MREMAP_MAYMOVE | _MREMAP_FIXED, address) != address:
+        libc.munmap(ctypes.c_void_p(reserved), ctypes.c_size_t(length))
+        return None
+    return HugeMapping(area, reserved, length, address)
+
+
+def _area_of(address: int) -> _Area | None:
+    """The shared mapping of this process that holds an address."""
+    with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
+        for line in file:
+            where, rights, offset, *_ = line.split()
+            start, stop = (int(word, 16) for word in where.split("-"))
+            if start <= address < stop:
+                return _Area(start, stop, int(offset, 16)) if rights[3] == "s" else None
+    return None
+
+
+def _libc():
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    return libc

@@ -1,0 +1,56 @@
+"""A second mapping of shared memory shows the same pages; what cannot be mapped again is left alone."""
+
+import mmap
+import sys
+
+import numpy as np
+import pytest
+
+from drbench.transports.huge_pages import HUGE_BYTES, map_again
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="second mappings of shared memory are made on Linux only")
+
+
+def shared(nbytes):
+    return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS), "f4")
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("start", [0, 1, 5000, 700_000])
+def test_both_mappings_are_the_same_memory(start):
+    memory = shared(4 * HUGE_BYTES)[start:]
+    mapping = map_again(memory)
+    again = mapping.seen(memory)
+    assert memory in mapping and address(again) != address(memory) and again.shape == memory.shape
+    memory[:10], again[-10:] = 3, 5
+    assert (again[:10] == 3).all() and (memory[-10:] == 5).all()
+    mapping.collapse(again)
+    assert not memory.any() and mapping.collapsed_bytes in (0, mapping.collapsed_bytes // HUGE_BYTES * HUGE_BYTES)
+    again[:] = np.arange(again.size)
+    assert (memory == np.arange(memory.size, dtype="f4")).all()
+    assert (address(again) - address(memory[:1])) % mmap.PAGESIZE == 0
+    del again
+    mapping.close()
+    mapping.close()
+    memory[:] = 1                                # MPI's mapping is still there
+
+
+def test_the_second_mapping_agrees_with_the_file_in_huge_pages():
+    memory = shared(4 * HUGE_BYTES)
+    mapping = map_again(memory)
+    assert address(mapping.seen(memory)) % HUGE_BYTES == 0
+    mapping.close()
+
+
+def test_private_memory_is_left_alone():
+    assert map_again(np.zeros(4 * HUGE_BYTES, "u1")) is None
+
+
+def test_other_memory_is_not_in_a_mapping():
+    memory, other = shared(4 * HUGE_BYTES), shared(4 * HUGE_BYTES)
+    mapping = map_again(memory)
+    assert other not in mapping
+    mapping.close()

@@ -1,0 +1,36 @@
+"""Large windows: every rank writes its storage through what it loads and stores, and reads the others' both ways."""
+
+import json
+
+import numpy as np
+from harness import answer, ranks
+from mpi4py import MPI
+
+from drbench.transports import Topology, Window
+from drbench.transports.huge_pages import LEAST_BYTES
+
+
+def areas() -> int:
+    with open("/proc/self/maps") as file:
+        return sum("rw-s" in line for line in file)
+
+
+with ranks() as comm, Topology(comm) as topology:
+    before, found = areas(), []
+    for extra in (-64, 12_345):                  # just too small to be mapped again, and larger
+        size = LEAST_BYTES // 4 + extra * (comm.rank + 1)
+        window = Window(topology, size, "f4")
+        zero = not window.local.any()
+        window.local[:] = np.arange(size) + comm.rank
+        window.sync()
+        comm.Barrier()
+        other = (comm.rank + 1) % comm.size
+        sizes = comm.allgather(size)
+        out = np.empty((1, sizes[other]), "f4")
+        window.rget(out, other, 0, sizes[other]).Wait()
+        right = np.arange(sizes[other], dtype="f4") + other
+        seen = window.peers[other] is None or (window.peers[other] == right).all()
+        found.append(bool(zero and (out[0] == right).all() and seen))
+        comm.Barrier()
+        window.close()
+    answer(comm, {"right": comm.allreduce(all(found), MPI.LAND), "left": comm.allreduce(areas() - before)})
