@@ -22,6 +22,7 @@ from plots.selection import UNIVERSAL, SelectionError, factors, split_factor
 from plots.style import FONT_PT, RC, SMALL_PT
 
 _COLORS = "cividis"
+_SCALED = 0.99  # share of the cells that the colours tell apart
 _MOST_MAPS, _MOST_ROWS, _MOST_COLUMNS = 8, 60, 90
 _ROW_IN, _LEAST_FOR_NUMBERS_IN, _GAP_IN = 0.115, 0.21, 0.09
 _NAME_IN, _DIGIT_IN, _BAR_IN = 0.14, 0.085, 0.42  # a block's name, a row of factors, the colour bar
@@ -86,7 +87,7 @@ def maps(records: Sequence[Record], options: Options) -> tuple[list[Map], str, l
 
 def _map(source: Source, shape: Shape, records: Sequence[Record], failed: Sequence[Record], field: str) -> Map:
     def better(record: Record) -> tuple:
-        return (-getattr(record, field), factors(record), rising(triple(record)), record.stationary)
+        return (record.best_s, factors(record), rising(triple(record)), record.stationary)
 
     every = {(record.stationary, factors(record)) for record in records}
     folded = len(every) > _MOST_COLUMNS
@@ -111,7 +112,11 @@ def make(records: Sequence[Record], options: Options) -> Made:
     """Draw every map of the records on one page, best cells framed; narrow maps stand side by side."""
     chosen, field, notes = maps(records, options)
     with matplotlib.rc_context(RC):
-        top = max([100.0] + [getattr(record, field) for each in chosen for record in each.cells.values()])
+        values = sorted(getattr(record, field) for each in chosen for record in each.cells.values())
+        top = max(100.0, values[int(_SCALED * (len(values) - 1))])       # a few times of microseconds that the clock got wrong would leave the rest dark
+        above = sum(value > top for value in values)
+        if above:
+            notes = [*notes, f"{above} of {len(values)} cells are above {top:.0f} % and drawn as that"]
         labels = [("A | B | C", SMALL_PT + 0.5), *((row_text(row), SMALL_PT) for each in chosen for row in each.rows)]
         left_in = max(width_in(text, size) for text, size in labels) + 0.14
         most = max(len(each.columns) for each in chosen)

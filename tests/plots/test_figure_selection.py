@@ -59,7 +59,7 @@ def test_a_map_of_too_many_factors_is_folded_over_those_of_a_and_b(synthetic):
 
 
 def test_more_triples_than_fit_lose_the_worst_and_are_counted(synthetic):
-    records = [synthetic.case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number)) for number in range(1, 101)]
+    records = [synthetic.case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number), best_s=1 / number) for number in range(1, 101)]
     (each,), _, notes = best.maps(records, Options())
     assert sorted(r.percent_of_peak for r in each.cells.values()) == list(map(float, range(41, 101)))
     assert notes == ["1024 × 256 × 64: not drawn: 40 partition triples below the best 60"]
