@@ -13,6 +13,7 @@ from partitions import LayoutError, preset as preset_texts
 
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
+from .peer_options import PEER_OPTIONS, peer_options
 
 __all__ = ["main", "cli"]
 
@@ -135,11 +136,11 @@ def _problem_options(command):
                      help="Look-ahead in products that need communication; 0 overlaps nothing."),
     ]):
         command = option(command)
-    return command
+    return peer_options(command)
 
 
 #: Options that belong to algorithms; each takes those it knows and refuses the others.
-_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result")
+_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", *PEER_OPTIONS)
 
 
 def _partitions(values: dict, ranks: int) -> dict:
@@ -197,6 +198,10 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
     values["options"] = _take_options(values)
+    from .peers import PEERS
+    if values["algorithm"] in PEERS:
+        from .peer_run import run_peer_command
+        return run_peer_command(arguments, ranks, csv_path, as_json, timeout, values, _partitions)
     if ranks is not None and launched() is None and not started_by_us():
         _problem(values, values["options"], ranks)         # refuse what does not fit before any rank is started
         return run_ranks(ranks, list(arguments), timeout)
@@ -216,15 +221,22 @@ def plan(ranks, rank, limit, as_json, **values):
     \b
       drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank 3
     """
+    from .peers import PEERS
     from .plan import show_plan
     options = _take_options(values)
+    if values["algorithm"] in PEERS:
+        raise UsageError(f"{values['algorithm']} is a peer and plans its own way: there is no program to show. Run it; drbench list --peers says more.")
     problem = _problem(values, options, ranks)
     show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit)
 
 
 @cli.command("list")
-def list_():
-    """List algorithms, partitions, presets, transports and machines."""
+@click.option("--peers", "peers_", is_flag=True, help="Which other libraries can be run on the same work here, and how to get the others.")
+def list_(peers_):
+    """List algorithms, partitions, presets, transports and machines; with --peers, peers."""
+    if peers_:
+        from .peer_listing import show_peers
+        return show_peers()
     from .listing import show_listing
     show_listing()
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from drbench.explain import picture
 from drbench.problem import Problem
 from drbench.record import Record
+from drbench.steps import COUNTERS
 
 from .units import format_bytes, seconds
 
@@ -35,7 +36,8 @@ def show_record(record: Record) -> None:
     add("problem", f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, {record.dtype}, {record.fill} fill")
     add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
     kind = f"{record.algorithm}, Stationary {record.stationary}" if record.stationary else record.algorithm
-    add("algorithm", f"{kind}, prefetch {record.prefetch}")
+    kind += "".join(f", {name} {value}" for name in ("dataflow", "mesh", "block", "panel") if (value := getattr(record, name)) is not None)
+    add("algorithm", f"{kind}, prefetch {record.prefetch}" if record.prefetch is not None else kind)
     add("ranks", f"{record.ranks} x {record.threads} threads on {record.nodes} node(s), transport {record.transport}")
     if record.best_s is not None:
         add("time", f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of {record.iters}")
@@ -43,13 +45,16 @@ def show_record(record: Record) -> None:
         if record.percent_of_roof is not None:
             add("roof", f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without communication "
                         f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)")
-        add("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(getattr(record, name))}" for name in (
-            "get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
-            if getattr(record, name)) or "nothing")
-        add("mean phases", ", ".join(f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}" for name in (
-            "get_wait", "gemm", "accumulate", "fence")))
-        add("memory", f"pool {format_bytes(record.pool_bytes)}, resident {format_bytes(record.peak_rss_bytes)} (largest rank)")
-        add("library", f"{record.blas} ({record.blas_kernel} kernels), {record.mpi}")
+        counts = {name: getattr(record, name) for name in COUNTERS}
+        add("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(count)}" for name, count in counts.items() if count)
+            or ("nothing" if any(count is not None for count in counts.values()) else "not told"))
+        if record.phase_gemm_s is not None:
+            add("mean phases", ", ".join(f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}" for name in (
+                "get_wait", "gemm", "accumulate", "fence")))
+        pool = f"pool {format_bytes(record.pool_bytes)}, " if record.pool_bytes is not None else ""
+        if record.peak_rss_bytes is not None:
+            add("memory", f"{pool}resident {format_bytes(record.peak_rss_bytes)} (largest rank)")
+        add("library", f"{record.blas} ({record.blas_kernel or 'unknown'} kernels), {record.mpi or 'MPI unknown'}")
     result = {None: "not checked", 0.0: "exact"}.get(record.error, f"error {record.error:.3g}" if record.error else "")
     verdict = Text(f"{record.status}: {record.reason}", "red") if record.reason else Text(f"ok, {result}", "green")
     table.add_row("result", verdict)

@@ -31,7 +31,7 @@ LEGEND = (
     Entry("UA - Inner Prod.", ("row", "column", "column")),
     Entry("UA - Outer Prod.", ("column", "row", "row")),
     Entry("UA - Traditional", ("traditional", "traditional", "traditional")),
-    Entry("DT - Row", None),  # a peer's records carry this name as their algorithm
+    Entry("DT - Row", None),  # records of the algorithm of this name, or measured ones of dtensor by rows
     Entry("DT - Column", None),
     Entry("COSMA-NCCL", None),
 )
@@ -216,9 +216,18 @@ def missing(lines: Sequence[Line]) -> list[str]:
 
 def _belongs(record: Record, entry: Entry) -> bool:
     if entry.texts is None:
-        return record.algorithm == entry.name
+        return entry.name in (record.algorithm, _peer_line(record))
     texts = (record.a, record.b, record.c)
     return record.algorithm == UNIVERSAL and tuple(split_factor(text or "")[0] for text in texts) == entry.texts
+
+
+def _peer_line(record: Record) -> str | None:
+    """The row of the legend that a measured case of a peer is drawn in; published numbers name it themselves."""
+    if record.algorithm == "cosma":
+        return "COSMA-NCCL" if record.transport == "nccl" else None
+    if record.algorithm == "dtensor" and record.a == record.b and record.a in ("row", "column"):
+        return f"DT - {record.a.title()}"
+    return None
 
 
 def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[Record], bool]]]:
