@@ -274,3 +274,8 @@ def cases(cases_path, csv_path):
     """Run the cases of a JSON file in turn, on the ranks this is started on."""
     from .run import run_cases
     return run_cases(cases_path, csv_path)
+
+
+from .peers_command import peers as peers_command  # noqa: E402
+
+cli.add_command(peers_command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -16,8 +17,9 @@ from partitions import equal_replication, preset
 from .batch import run_batch
 from .case_fields import Case
 from .kernels import pinned, weaker_pins, without_pins
+from .peers import get_peer
 
-__all__ = ["mlp_cases", "run_mlp"]
+__all__ = ["dtensor_cases", "mlp_cases", "run_mlp"]
 
 #: Hidden size, its multiple, and batch sizes of the paper.
 HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)
@@ -49,6 +51,19 @@ def mlp_cases(ranks: int, scale: int, layer: str, iters: int, threads: int | Non
     return cases
 
 
+def dtensor_cases(cases: list[Case]) -> list[Case]:
+    """The cases of the lines DT - Row and DT - Column: DTensor on each problem of these cases, without replication (§5.2.1).
+
+    Examples
+    --------
+    >>> [(case.algorithm, case.a, case.c) for case in dtensor_cases(mlp_cases(2, 16, "mlp1", 1)[:3])]
+    [('dtensor', 'row', 'row'), ('dtensor', 'column', 'column')]
+    """
+    first = {(case.m, case.n, case.k): case for case in reversed(cases)}
+    return [replace(case, algorithm="dtensor", options={}, preset=name, a=name, b=name, c=name)
+            for case in reversed(first.values()) for name in ("row", "column")]
+
+
 def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None, out: str, machine: str) -> int:
     """Run, verify, record and draw; the exit code: 0, or 1 if a case is not ok.
 
@@ -65,11 +80,17 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
     csv_path = stem.with_suffix(".csv")
     csv_path.unlink(missing_ok=True)
     cases = mlp_cases(ranks, scale, layer, iters, threads, machine)
+    dtensor = get_peer("dtensor").available()
+    if dtensor.ok:
+        cases += dtensor_cases(cases)
+    else:
+        say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}")
     start, bad = time.monotonic(), []
 
     def on_case(index: int, summary: dict) -> None:
         case = cases[index]
-        name = f"m={case.m} n={case.n} k={case.k} {case.preset} S-{case.options['stationary']} {case.c.partition('/')[2] or 'c1'}"
+        how = f"S-{case.options['stationary']} {case.c.partition('/')[2] or 'c1'}" if case.algorithm == "universal" else case.algorithm
+        name = f"m={case.m} n={case.n} k={case.k} {case.preset} {how}"
         rate = f"{summary['gflops']:.0f} GFLOP/s, {summary['percent_of_roof']:.0f} % of roof" if summary["gflops"] else summary["reason"]
         if summary["status"] != "ok":
             bad.append(f"{name}: {summary['status']}: {summary['reason']}")

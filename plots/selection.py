@@ -223,8 +223,6 @@ def _belongs(record: Record, entry: Entry) -> bool:
 
 def _peer_line(record: Record) -> str | None:
     """The row of the legend that a measured case of a peer is drawn in; published numbers name it themselves."""
-    if record.algorithm == "cosma":
-        return "COSMA-NCCL" if record.transport == "nccl" else None
     if record.algorithm == "dtensor" and record.a == record.b and record.a in ("row", "column"):
         return f"DT - {record.a.title()}"
     return None

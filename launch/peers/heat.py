@@ -117,6 +117,8 @@ class _Multiplication(Job):
         everywhere = f"row/c{topology.comm.size}"
         texts = {0: "row", 1: "column", None: everywhere}
         self.layouts = (texts[splits["A"]], texts[splits["B"]], texts[split])
+        if (splits["A"], splits["B"]) in ((0, None), (None, 1), (None, None)):
+            self.moved = {"collective_bytes": 0}           # its local product is C's part; of the others it does not tell
         self.replicas = topology.comm.size if split is None else 1
         self._replica = topology.comm.rank if split is None else 0
         self.settled = {"dataflow": f"split {splits['A']}, {splits['B']} -> {split}", "transport": "mpi", "backend": f"torch-{device.type}"}

@@ -1,0 +1,114 @@
+"""Every partitioning and replication of A, B and C: what DTensor does with it, and what drbench does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+
+from drbench.errors import UsageError
+from drbench.record import Record, read_csv
+from partitions import exhaustive
+
+from .batch import run_batch
+from .case_fields import Case
+from .peers import get_peer, present
+
+__all__ = ["ACTIONS", "action", "run_triples", "triple_rows"]
+
+#: m, n, k: divide by the grids of up to 8 ranks, and differ, so that no two operands have the same size.
+_EXTENTS = (64, 96, 80)
+#: What DTensor does with a triple, from best to worst.
+ACTIONS = ("multiplies", "reshards C", "reshards an operand", "reshards an operand and C", "refuses")
+#: Collectives that complete a sum.
+_REDUCTIONS = ("reduce_scatter", "all_reduce")
+
+
+def run_triples(ranks: int, csv_path: Path, machine: str) -> int:
+    """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if drbench refuses or fails one."""
+    say = Console(highlight=False, soft_wrap=True)
+    present(get_peer("dtensor"))
+    triples = list(exhaustive(ranks))
+    if csv_path.exists():
+        if len(read_csv(csv_path)) == 2 * len(triples):
+            say.print(f"all triples are in {csv_path} already; --fresh begins anew")
+            return 0
+        csv_path.unlink()                                  # minutes at most: begun anew rather than continued
+    m, n, k = _EXTENTS
+    say.print(f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each with DTensor and with drbench")
+    count = 0
+
+    def on_case(index, summary):
+        nonlocal count
+        count += 1
+        if count % 200 == 0:
+            say.print(f"{count}/{2 * len(triples)}")
+    for algorithm in ("dtensor", "universal"):
+        cases = [Case(m, n, k, a, b, c, algorithm, _options(algorithm, c), threads=1, iters=1, warmup=0, machine=machine) for a, b, c in triples]
+        run_batch(cases, ranks, str(csv_path), on_case)
+    failed = [record for record in read_csv(csv_path) if record.status != "ok" and record.algorithm == "universal"]
+    for record in failed[:10]:
+        say.print(f"drbench: {record.a}, {record.b}, {record.c}: {record.status}: {record.reason}", style="red")
+    return 1 if failed else 0
+
+
+def _options(algorithm: str, c: str) -> dict:
+    """DTensor's replicated C is on every rank that should have it; so is drbench's here, though its default leaves it on one replica."""
+    return {"replicate_result": True} if algorithm == "universal" and "/c" in c else {}
+
+
+def action(record: Record) -> str:
+    """What DTensor did, one of :data:`ACTIONS`, from the steps of its record.
+
+    Examples
+    --------
+    >>> def steps(text): return action(Record(mode="measured", status="ok", best_s=1.0, dataflow=text))
+    >>> steps("mm"), steps("mm, reduce_scatter"), steps("all_gather, mm, reduce_scatter"), steps("mm, all_gather")
+    ('multiplies', 'multiplies', 'reshards an operand', 'reshards C')
+    """
+    if record.status != "ok":
+        return "refuses"
+    steps = (record.dataflow or "").split(", ")
+    at = steps.index("mm") if "mm" in steps else 0
+    before = any(step != "mm" for step in steps[:at])
+    after = any(step != "mm" and step not in _REDUCTIONS for step in steps[at:])
+    return "reshards an operand and C" if before and after else "reshards an operand" if before else "reshards C" if after else "multiplies"
+
+
+def _moved(record: Record) -> int | None:
+    counts = [getattr(record, f"{kind}_bytes") for kind in ("get", "direct", "put", "accumulate", "collective", "replica")]
+    return sum(count or 0 for count in counts) if any(count is not None for count in counts) else None
+
+
+def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Rows triple by triple: without replication; and over all replication factors, how often DTensor does what.
+
+    Each row of the first: A, B, C, what DTensor does, its steps, its bytes, drbench's status and bytes. Each of the second: A, B, C,
+    a count for each of :data:`ACTIONS`, how often drbench runs it, and how often it moves fewer bytes, as many, and more.
+
+    Raises
+    ------
+    UsageError
+        If a triple is there for one of the two only.
+    """
+    pairs: dict[tuple, dict] = {}
+    for record in records:
+        pairs.setdefault((record.a, record.b, record.c), {})[record.algorithm] = record
+    single, groups = [], {}
+    for texts, pair in pairs.items():
+        if set(pair) != {"dtensor", "universal"}:
+            raise UsageError(f"the file has {', '.join(texts)} for {', '.join(pair)} alone. Run drbench peers --triples --fresh.")
+        theirs, ours = pair["dtensor"], pair["universal"]
+        kinds = tuple(text.partition("/")[0] for text in texts)
+        group = groups.setdefault(kinds, (Counter(), Counter()))
+        group[0][action(theirs)] += 1
+        group[1]["runs"] += ours.status == "ok"
+        if theirs.status == "ok" and None not in (_moved(theirs), _moved(ours)):
+            group[1]["fewer" if _moved(ours) < _moved(theirs) else "more" if _moved(ours) > _moved(theirs) else "as many"] += 1
+        if kinds == texts:
+            bytes_ = str(_moved(theirs)) if theirs.status == "ok" else ""
+            single.append((*texts, action(theirs), theirs.dataflow or theirs.reason or "", bytes_, ours.status, str(_moved(ours))))
+    counted = [(*kinds, *(str(does[name]) for name in ACTIONS), f"{ours['runs']} of {sum(does.values())}",
+                f"{ours['fewer']} / {ours['as many']} / {ours['more']}") for kinds, (does, ours) in groups.items()]
+    return single, counted
