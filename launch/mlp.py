@@ -84,7 +84,7 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
     if dtensor.ok:
         cases += dtensor_cases(cases)
     else:
-        say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}")
+        say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}", markup=False)
     start, bad = time.monotonic(), []
 
     def on_case(index: int, summary: dict) -> None:

@@ -151,8 +151,7 @@ def run_peers(ranks: int, base: Case, chosen: list[Shape], rounds: int, every_se
 
     A case that was refused is a row with its reason; a peer that is not here is a line, and no row.
     """
-    say = Console(highlight=False, soft_wrap=True)
-    taking_part = []
+    say, taking_part, done = Console(highlight=False, soft_wrap=True, markup=False), [], _done(csv_path, base, ranks)
     for who, group in groupby(contenders(ranks, every_setting, only), key=lambda contender: contender.who):
         found = get_peer(who).available() if who in PEERS else None
         if found is not None and not found.ok:
@@ -161,7 +160,6 @@ def run_peers(ranks: int, base: Case, chosen: list[Shape], rounds: int, every_se
             taking_part += group
     if not taking_part:
         raise UsageError("nobody is left to run. drbench list --peers says who is here.")
-    done = _done(csv_path, base, ranks)
     batches = list(rounds_of(chosen, taking_part, rounds, base))
     total = sum(len(batch) for batch in batches)
     say.print(f"{total} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each; {csv_path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from .peers import peers
 from .show import console
@@ -20,5 +21,5 @@ def show_peers() -> None:
     for peer in peers().values():
         found = peer.available()
         lines = [peer.about, found.what] if found.ok else [peer.about, f"{found.what}. {found.get}"]
-        table.add_row(peer.name, "yes" if found.ok else "no", "\n".join(lines))
+        table.add_row(peer.name, "yes" if found.ok else "no", Text("\n".join(lines)))
     console().print(table)

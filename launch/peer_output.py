@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from drbench.record import read_csv
 
@@ -36,7 +37,7 @@ def _print(title: str, header, rows, markdown: bool) -> None:
         return
     table = Table(*header, box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for cells in rows:
-        table.add_row(*cells)
+        table.add_row(*map(Text, cells))
     console().print(table)
 
 

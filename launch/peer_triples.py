@@ -27,7 +27,7 @@ _REDUCTIONS = ("reduce_scatter", "all_reduce")
 
 def run_triples(ranks: int, csv_path: Path, machine: str) -> int:
     """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if drbench refuses or fails one."""
-    say = Console(highlight=False, soft_wrap=True)
+    say = Console(highlight=False, soft_wrap=True, markup=False)
     present(get_peer("dtensor"))
     triples = list(exhaustive(ranks))
     if csv_path.exists():
