@@ -17,8 +17,8 @@ from .peers import get_peer, present
 
 __all__ = ["ACTIONS", "action", "run_triples", "triple_rows"]
 
-#: m, n, k: divide by the grids of up to 8 ranks, and differ, so that no two operands have the same size.
-_EXTENTS = (64, 96, 80)
+#: m, n, k: the grids of 2, 3, 4, 6, 8 and 12 ranks divide them, and no two operands have the same size.
+_EXTENTS = (48, 96, 72)
 #: What DTensor does with a triple, from best to worst.
 ACTIONS = ("multiplies", "reshards C", "reshards an operand", "reshards an operand and C", "refuses")
 #: Collectives that complete a sum.

@@ -61,7 +61,11 @@ class _Multiplication(Job):
         device = device_of(options, topology)
         _start_process_group(topology, device)
         self._dtype = getattr(torch, problem.dtype)
-        every = on_one_mesh([placed(operand.partition) for operand in problem.operands])
+        every = [placed(operand.partition) for operand in problem.operands]
+        if len({extents for _, extents in on_one_mesh(every)}) == 1:
+            every = on_one_mesh(every)
+        else:                                              # C alone may be the one that fits no mesh of A and B
+            every = on_one_mesh(every[:2]) + every[2:]
         self._meshes = {extents: _mesh(device.type, extents) for _, extents in every}
         self._placed = {name: (self._meshes[extents], tuple(Replicate() if d is None else Shard(d) for d in placements))
                         for name, (placements, extents) in zip("ABC", every)}
