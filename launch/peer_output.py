@@ -58,5 +58,5 @@ def show_triples(csv_path: Path, markdown: bool) -> None:
     single, counted = triple_rows(read_csv(csv_path))
     _print("Without replication (bytes: all ranks together)",
            ("A", "B", "C", "DTensor", "its steps", "its bytes", "drbench", "its bytes"), single, markdown)
-    _print("Over all replication factors: how often DTensor does what; how often drbench moves fewer / as many / more bytes",
-           ("A", "B", "C", *ACTIONS, "drbench runs", "fewer / same / more"), counted, markdown)
+    _print("Over all replication factors: how often DTensor does what; where its ranks repeat no products, how often drbench moves fewer / as many / more bytes",
+           ("A", "B", "C", *ACTIONS, "repeats products", "drbench runs", "fewer / same / more"), counted, markdown)

@@ -64,15 +64,14 @@ def action(record: Record) -> str:
     Examples
     --------
     >>> def steps(text): return action(Record(mode="measured", status="ok", best_s=1.0, dataflow=text))
-    >>> steps("mm"), steps("mm, reduce_scatter"), steps("all_gather, mm, reduce_scatter"), steps("mm, all_gather")
+    >>> steps("2x mm"), steps("mm, reduce_scatter"), steps("all_gather, mm, reduce_scatter"), steps("mm, all_gather")
     ('multiplies', 'multiplies', 'reshards an operand', 'reshards C')
     """
     if record.status != "ok":
         return "refuses"
     steps = (record.dataflow or "").split(", ")
-    at = steps.index("mm") if "mm" in steps else 0
-    before = any(step != "mm" for step in steps[:at])
-    after = any(step != "mm" and step not in _REDUCTIONS for step in steps[at:])
+    at = next((place for place, step in enumerate(steps) if step.endswith("mm")), 0)
+    before, after = at > 0, any(step not in _REDUCTIONS for step in steps[at + 1:])
     return "reshards an operand and C" if before and after else "reshards an operand" if before else "reshards C" if after else "multiplies"
 
 
@@ -85,7 +84,8 @@ def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tupl
     """Rows triple by triple: without replication; and over all replication factors, how often DTensor does what.
 
     Each row of the first: A, B, C, what DTensor does, its steps, its bytes, drbench's status and bytes. Each of the second: A, B, C,
-    a count for each of :data:`ACTIONS`, how often drbench runs it, and how often it moves fewer bytes, as many, and more.
+    a count for each of :data:`ACTIONS`, how often ranks of DTensor repeat each other's products, how often drbench runs it, and, where
+    DTensor repeats nothing, how often drbench moves fewer bytes, as many, and more.
 
     Raises
     ------
@@ -104,11 +104,13 @@ def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tupl
         group = groups.setdefault(kinds, (Counter(), Counter()))
         group[0][action(theirs)] += 1
         group[1]["runs"] += ours.status == "ok"
-        if theirs.status == "ok" and None not in (_moved(theirs), _moved(ours)):
+        repeats = "x mm" in (theirs.dataflow or "")
+        group[0]["repeats"] += repeats
+        if theirs.status == "ok" and not repeats and None not in (_moved(theirs), _moved(ours)):
             group[1]["fewer" if _moved(ours) < _moved(theirs) else "more" if _moved(ours) > _moved(theirs) else "as many"] += 1
         if kinds == texts:
             bytes_ = str(_moved(theirs)) if theirs.status == "ok" else ""
             single.append((*texts, action(theirs), theirs.dataflow or theirs.reason or "", bytes_, ours.status, str(_moved(ours))))
-    counted = [(*kinds, *(str(does[name]) for name in ACTIONS), f"{ours['runs']} of {sum(does.values())}",
+    counted = [(*kinds, *(str(does[name]) for name in (*ACTIONS, "repeats")), f"{ours['runs']} of {sum(does[name] for name in ACTIONS)}",
                 f"{ours['fewer']} / {ours['as many']} / {ours['more']}") for kinds, (does, ours) in groups.items()]
     return single, counted

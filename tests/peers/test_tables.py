@@ -111,12 +111,12 @@ def triple(algorithm, texts, status="ok", **more):
 def test_triples_are_paired_and_counted():
     records = []
     for texts, steps, theirs, ours in ((("row", "row", "row"), "all_gather, mm", 10, 8), (("row/c2", "row", "row"), "mm, reduce_scatter", 4, 4),
-                                       (("row", "row/c2", "row"), None, None, 6)):
+                                       (("row", "row/c2", "row"), None, None, 6), (("row/c2", "row/c2", "row"), "2x mm", 0, 6)):
         done = {"dataflow": steps, "collective_bytes": theirs} if steps else {"status": "unsupported"}
         records += [triple("dtensor", texts, **done), triple("universal", texts, direct_bytes=ours)]
     single, counted = triple_rows(records)
     assert single == [("row", "row", "row", "reshards an operand", "all_gather, mm", "10", "ok", "8")]
-    assert counted == [("row", "row", "row", "1", "0", "1", "0", "1", "3 of 3", "1 / 1 / 0")]
+    assert counted == [("row", "row", "row", "2", "0", "1", "0", "1", "1", "4 of 4", "1 / 1 / 0")]
     with pytest.raises(UsageError, match="alone"):
         triple_rows(records[:-1])
 
