@@ -131,22 +131,26 @@ def best_settings(found: list[Line]) -> list[Line]:
 
 
 def summary(found: list[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """For each shape: drbench's best, median and worst of its five partitionings, then the first setting of each peer.
+    """For each shape: drbench's best, median and worst of its five partitionings, the first setting of each peer, and which
+    of these are as fast as drbench's median partitioning or faster.
 
-    Cells are percent of drbench's roof, and of the contender's own roof; the median of the five is that of their medians.
+    Cells are percent of drbench's roof, and of the contender's own roof; partitionings are ordered by their median time.
     """
     shapes = list(dict.fromkeys(line.shape for line in found))
     whos = [who for who in dict.fromkeys(line.who for line in found) if who != "drbench"]
-    header = ("shape", "drbench best", "drbench median of five", "drbench worst", *whos)
+    header = ("shape", "drbench best", "drbench median of five", "drbench worst", *whos, "ahead of the median")
     rows = []
     for shape in shapes:
         five = sorted((line for line in found if (line.shape, line.who) == (shape, "drbench") and line.label in PARTITIONINGS and line.median_s),
                       key=lambda line: line.median_s)
-        cells = [_cell(five[0], True), _cell(five[(len(five) - 1) // 2 if len(five) % 2 else len(five) // 2]), _cell(five[-1], True)] if five else [""] * 3
+        middle = five[len(five) // 2] if five else None
+        cells, ahead = [_cell(five[0], True), _cell(middle), _cell(five[-1], True)] if five else [""] * 3, []
         for who in whos:
             first = next((line for line in found if (line.shape, line.who) == (shape, who)), None)
             cells.append(_cell(first, True) if first else "")
-        rows.append((shape, *cells))
+            if first and middle and first.median_s is not None and first.median_s <= middle.median_s:
+                ahead.append(who)
+        rows.append((shape, *cells, ", ".join(ahead) or "nobody"))
     return header, rows
 
 

@@ -55,9 +55,9 @@ def test_a_refusal_is_a_row_with_its_reason():
 def test_the_summary_names_best_median_and_worst_of_the_partitionings():
     five = [row(1, "drbench", name, seconds, roof=2) for name, seconds in zip(("row", "column", "inner", "outer", "block"), (1, 2, 4, 5, 8))]
     five.append(row(1, "drbench", "row S-B", 0.1, roof=2))     # a setting is no partitioning of its own
-    header, rows = summary(lines([*five, refused("heat", "row · row")]))
-    assert header == ("shape", "drbench best", "drbench median of five", "drbench worst", "heat")
-    assert rows == [("s", "100.0 % (row)", "25.0 %", "12.5 % (block)", "unsupported")]
+    header, rows = summary(lines([*five, refused("heat", "row · row"), row(1, "cosma", "its own choice", 2.0), row(1, "pylops", "summa", 5.0)]))
+    assert header == ("shape", "drbench best", "drbench median of five", "drbench worst", "heat", "cosma", "pylops", "ahead of the median")
+    assert rows == [("s", "100.0 % (row)", "25.0 %", "12.5 % (block)", "unsupported", "50.0 % (its own choice)", "20.0 % (summa)", "cosma")]
 
 
 def test_each_library_is_named_with_its_own_speed():
