@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from fractions import Fraction
 from pathlib import Path
 
@@ -78,6 +79,8 @@ def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, ou
             csv_path.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
+    for number in (signal.SIGTERM, signal.SIGHUP):         # whoever ends this process means its ranks
+        signal.signal(number, signal.default_int_handler)
     if triples:
         code = 0 if show else run_triples(ranks, csv_path, machine)
         show_triples(csv_path, markdown)
