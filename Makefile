@@ -1,4 +1,4 @@
-# make mlp    run the paper's MLP-1 and MLP-2 at 1/16 size and draw both figures
+# make mlp    sweep the paper's MLP-1 and MLP-2 at 1/16 size and draw both figures; a killed run goes on
 # make test   run the tests, those under mpiexec included
 # make bench  measure the performance table of docs/performance.md (minutes, on a quiet machine)
 #

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +107,7 @@ def _ld(x) -> int:
     return max(x.strides[1] // x.itemsize, x.shape[0], 1)
 
 
+@functools.cache
 def load_blas() -> Blas:
     """The BLAS that NumPy has loaded; NumPy itself (with copies) where its symbols cannot be reached."""
     pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]

@@ -14,9 +14,12 @@ import numpy as np
 from mpi4py import MPI
 
 from .blas import Blas, load_blas
-from .memory import plan_arena
+from .collectives import Call, laid_out, prepare, product_layouts, received_value
+from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from .memory import buffer_elements, plan_arena
+from .pieces import Pieces, joined, part_of, products
 from .schedule import Scheduler, Windows
-from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part, Put, ReplicaGet, Scratch, Zero
 from .throttle import Throttle
 from .timing import Clock
 from .trace import Trace
@@ -28,7 +31,8 @@ PROGRESS = ("poll", "thread", "none")
 
 _PIECE_S = 0.010            # a Gemm is cut into pieces of about this long ...
 _PIECE_K = 256              # ... but never thinner than this along k
-_FIRST_FLOPS_PER_S = 5e10   # until the first Gemm has been timed
+_FIRST_FLOPS_PER_S = 5e10   # until a Gemm has been timed ...
+_TIMED_S = 1e-3             # ... that took at least this long
 _NAP_S = 5e-4               # between two polls of the progress thread
 
 
@@ -60,6 +64,8 @@ class Executor:
         :data:`COUNTERS` of the last run, this rank only.
     arena_bytes : int
         Receive and scratch memory, fixed at construction.
+    timeline : list or None
+        If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
 
     Notes
     -----
@@ -75,12 +81,17 @@ class Executor:
         self.comm = matrices[trace.written].topology.comm
         self.windows = Windows(trace, prefetch)
         serves = any(matrix.serves_rma for matrix in matrices.values())
-        self.polls = progress == "poll" and (serves or any(matrix.uses_rma for matrix in matrices.values()))
-        self.threaded = progress == "thread" and (serves or any(matrix.uses_rma for matrix in matrices.values()))
+        groups = trace.groups
+        self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
+        needs_progress = self._serves or any(len(group) > 1 for group in groups)
+        self.polls, self.threaded = (needs_progress and progress == name for name in ("poll", "thread"))
+        topology = matrices[trace.written].topology
+        self._comms = {group: topology.group(group.name, group.members) for group in groups if len(group) > 1}
         self._flops_per_s = _FIRST_FLOPS_PER_S
         self._lock = threading.Lock()
         self._lay_out()
         self.bytes = dict.fromkeys(COUNTERS, 0)
+        self.timeline: list[tuple[int, float, float]] | None = None
         self.prepare()
 
     # -- before the clock runs ----------------------------------------------------------------------------------
@@ -96,31 +107,77 @@ class Executor:
         self.arena = np.zeros(plan.size, dtype)            # zeroed: its pages exist before the first repeat
         self.arena_bytes, self._itemsize = plan.size * item, item
         self.values: list = [None] * len(steps)
-        self.targets: list = [None] * len(steps)
+        self.calls: dict[int, Call] = {}                   # group steps
+        self.products: dict[int, list] = {}                # Gemms whose operands lie in pieces
+        self._moved = {step.index: sum(elements for _, elements in step.moved(rank)) * item for step in steps if step.counter == "collective_bytes"}
         self.resolved: list[int] = []
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
-        views: dict[int, np.ndarray] = {}
+        self._views: dict[int, np.ndarray] = {}
+        layouts, memory = product_layouts(steps), {}
         for step in steps:
             t, block = step.index, step.block
-            offset = plan.offsets.get(t)
+            offset, flat = plan.offsets.get(t), None
             if offset is not None:
-                rows, cols = step.shape
-                self.values[t] = self.arena[offset:offset + rows * cols].reshape(rows, cols)
-            if block is None:
-                continue
-            if step.computes:
-                self.targets[t] = matrices[block.matrix].view(block)
-            elif isinstance(step, Get) and offset is None:
-                view = views.get(id(block))
-                if view is None:
-                    view = views[id(block)] = matrices[block.matrix].view(block)
-                    view.flags.writeable = False           # operands and remote views are read-only
-                self.values[t] = view
+                elements = buffer_elements(step, rank, views=lambda owner: False)
+                flat = self.arena[offset:offset + (elements or step.shape[0] * step.shape[1])]
+            if type(step) is Gemm:
+                self._lay_out_product(step, flat, layouts)
+            elif step.computes and block is None:           # an Add onto a token
+                self.values[t] = self.values[step.onto.index]
+            elif step.computes:
+                self.values[t] = matrices[block.matrix].view(block)
+            elif isinstance(step, Get):
+                if flat is not None:
+                    self.values[t] = flat.reshape(step.shape)
+                    continue
+                self.values[t] = self._read_only(block)
                 if block.owner == rank or self.throttle is None:
                     self.resolved.append(t)
                     if block.owner != rank:
                         counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
                         self._resolved_bytes[counter] += block.size * item
+            elif type(step) is Scratch:
+                self.values[t] = laid_out(flat if flat is not None else self.arena[:0], step.shape, layouts.get(t))
+                self.resolved.append(t)
+            elif type(step) is Part:
+                self.values[t] = part_of(self.values[step.inputs[0].index], step.axis, step.start, step.stop)
+            elif type(step) is Join:
+                self.values[t] = joined([self.values[value.index] for value in step.inputs], step.axis)
+            elif step.group is not None and step.group != "world":
+                if flat is None and buffer_elements(step, rank) == 0 and step.shape is not None and 0 in step.shape:
+                    flat = self.arena[:0]                  # nothing to receive
+                self.values[t] = received_value(step, flat, self._own_view)
+                source = step.inputs[0].index if step.inputs else None
+                self.calls[t] = prepare(step, self.values[source] if source is not None else None, memory.get(source), flat, self.values[t],
+                                        self._own_view, self._comms.get, item)
+            if flat is not None:
+                memory[t] = flat
+            elif type(step) is Gemm and step.onto is not None:
+                memory[t] = memory.get(step.onto.index)
+
+    def _lay_out_product(self, step: Gemm, flat: np.ndarray | None, layouts: dict) -> None:
+        """Give a Gemm its result, and its products if operands or result lie in pieces."""
+        t, values = step.index, self.values
+        if step.block is not None:
+            values[t] = self.matrices[step.block.matrix].view(step.block)
+        elif step.onto is not None:
+            values[t] = values[step.onto.index]
+        else:
+            values[t] = laid_out(flat if flat is not None else self.arena[:0], step.shape, layouts.get(t))
+        a, b = (values[value.index] for value in step.inputs[:2])
+        if any(type(value) is Pieces for value in (a, b, values[t])):
+            self.products[t] = products(a, b, values[t], step.beta)
+
+    def _own_view(self, block) -> np.ndarray:
+        return self.matrices[block.matrix].view(block)
+
+    def _read_only(self, block) -> np.ndarray:
+        """The view of a block; operands and remote views are read-only."""
+        view = self._views.get(id(block))
+        if view is None:
+            view = self._views[id(block)] = self.matrices[block.matrix].view(block)
+            view.flags.writeable = False
+        return view
 
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it was not done."""
@@ -129,6 +186,9 @@ class Executor:
         self._request_steps: list[int] = []
         self._timers: list = []                            # (due, step), by start
         self._adds: list[int] = []                         # accumulates waiting for a lock
+        self._left: dict[int, int] = {}                    # requests still open, of steps with several
+        self._due: dict[int, float] = {}                   # when a throttled ring is done with a group step
+        self._began: dict[int, float] = {}                 # for the timeline
         for name, value in self._resolved_bytes.items():
             self.bytes[name] = value
         self._failure: BaseException | None = None
@@ -155,8 +215,10 @@ class Executor:
             self._pump()
             t = schedule.next_compute()
             if t is not None:
+                if self.timeline is not None:
+                    self._began[t] = self.clock.now()
                 self._compute(t)
-                schedule.finish(t)
+                self._finish(t)
             elif schedule.pending:
                 self._idle()
 
@@ -167,6 +229,8 @@ class Executor:
             moved = False
             for t in schedule.take():
                 moved = True
+                if self.timeline is not None:
+                    self._began[t] = self.clock.now()
                 self._STARTERS[type(self.trace.steps[t])](self, t)
             if self._requests:
                 for x in sorted(MPI.Request.Testsome(self._requests) or (), reverse=True):
@@ -180,7 +244,7 @@ class Executor:
                 if due:
                     self._timers = [entry for entry in self._timers if entry[0] > now]
                     for t in due:
-                        schedule.finish(t)
+                        self._finish(t)
                     moved = True
             if self._adds:
                 waiting, self._adds = self._adds, []
@@ -197,6 +261,8 @@ class Executor:
             name = "fence"
         elif any(isinstance(steps[t], Get) for t in self._request_steps) or any(isinstance(steps[t], Get) for _, t in self._timers):
             name = "get_wait"
+        elif any(t in self.calls for t in self._request_steps) or any(t in self.calls for _, t in self._timers):
+            name = "collective_wait"
         else:
             name = "accumulate"
         clock, start = self.clock, self.clock.now()
@@ -244,16 +310,65 @@ class Executor:
 
     def _arrived(self, t: int) -> None:
         """An MPI request has completed."""
-        if type(self.trace.steps[t]) is Fence:
-            self.window.sync()
+        left = self._left.get(t, 1) - 1
+        if left:
+            self._left[t] = left
+            return
+        call = self.calls.get(t)
+        if call is not None:
+            self._unpack(t, call)
+        else:
+            if type(self.trace.steps[t]) is Fence:
+                self.window.sync()
+            self._finish(t)
+
+    def _finish(self, t: int) -> None:
+        """A step is done."""
+        if self.timeline is not None:
+            self.timeline.append((t, self._began[t], self.clock.now()))
         self._schedule.finish(t)
 
     def _done_in_place(self, t: int, direction: str, nbytes: int) -> None:
         """A transfer made by loads and stores is complete: at once, or when the throttled link would have it."""
         if self.throttle is None or not nbytes:
-            self._schedule.finish(t)
+            self._finish(t)
         else:
             self._timers.append((self.throttle.due(direction, nbytes, self.clock.now()), t))
+
+    def _start_group(self, t: int) -> None:
+        """Pack what leaves, and issue the shift or collective."""
+        call = self.calls[t]
+        if call.before:
+            with self.clock.phase("pack"):
+                for target, source in call.before:
+                    np.copyto(target, source)
+        self.bytes["collective_bytes"] += self._moved[t]
+        if call.issue is None:
+            self._unpack(t, call)
+            return
+        if self.throttle is not None:
+            self._due[t] = self.throttle.due(call.link, call.nbytes, self.clock.now(), call.hops)
+        with self.clock.phase("collective_wait"):
+            requests = call.issue()                        # MPI may do some of the work here
+        self._left[t] = len(requests)
+        for request in requests:
+            self._request(t, request)
+
+    def _unpack(self, t: int, call: Call) -> None:
+        """What a group step brought is here: put it into its place."""
+        if call.after:
+            with self.clock.phase("pack"):
+                for target, source in call.after:
+                    np.copyto(target, source)
+        due = self._due.pop(t, None)
+        if due is None or due <= self.clock.now():
+            self._finish(t)
+        else:
+            self._timers.append((due, t))
+
+    def _start_alias(self, t: int) -> None:
+        """What a Part or Join shows has arrived."""
+        self._schedule.finish(t)
 
     def _nbytes(self, block) -> int:
         """Bytes that move between ranks."""
@@ -324,61 +439,63 @@ class Executor:
 
     def _gemm(self, t: int, step: Gemm) -> None:
         values = self.values
-        a, b = values[step.inputs[0].index], values[step.inputs[1].index]
-        c = self.targets[t]
-        if c is None:
-            c = values[t]
-        if self.polls:
-            self._gemm_in_pieces(a, b, c, step.beta)
-            return
-        with self.clock.phase("gemm"):
-            if self.threaded:
-                self._lock.release()
-                try:
-                    self.blas.gemm(a, b, c, step.beta)
-                finally:
-                    self._lock.acquire()
-            else:
-                self.blas.gemm(a, b, c, step.beta)
+        whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
+        for a, b, c, beta in self.products.get(t, (whole,)):
+            if self.polls:
+                self._gemm_in_pieces(a, b, c, beta)
+                continue
+            with self.clock.phase("gemm"):
+                if self.threaded:
+                    self._lock.release()
+                    try:
+                        self.blas.gemm(a, b, c, beta)
+                    finally:
+                        self._lock.acquire()
+                else:
+                    self.blas.gemm(a, b, c, beta)
 
     def _gemm_in_pieces(self, a, b, c, beta: float) -> None:
-        """Split along k (which costs BLAS least) and poll MPI between the pieces."""
+        """Split along k (which costs BLAS least) and poll MPI between the pieces, as long as anyone needs it."""
         k, flops = a.shape[1], 2 * a.shape[0] * a.shape[1] * b.shape[1]
         pieces = max(1, min(k // _PIECE_K, round(flops / (self._flops_per_s * _PIECE_S))))
-        spent = 0.0
-        for x in range(pieces):
-            k0, k1 = k * x // pieces, k * (x + 1) // pieces
+        spent, k0, x = 0.0, 0, 0
+        while x == 0 or k0 < k:
+            x += 1
+            k1 = k * x // pieces if self._serves or self._requests else k      # nothing is under way: the rest in one go
             start = self.clock.now()
             with self.clock.phase("gemm"):
-                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, beta if x == 0 else 1.0)
+                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta)
             spent += self.clock.now() - start
+            k0 = k1
             if not self._requests:
                 self._serve()
             self._pump()
-        if spent > 0:
+        if spent > _TIMED_S:
             self._flops_per_s = flops / spent
 
     def _add(self, t: int, step: Add) -> None:
         with self.clock.phase("accumulate"):
-            target = self.targets[t]
+            target = self.values[t]
             np.add(target, self.values[step.inputs[0].index], out=target)
 
     def _copy(self, t: int, step: Copy) -> None:
         with self.clock.phase("accumulate"):
-            np.copyto(self.targets[t], self.values[step.inputs[0].index])
+            np.copyto(self.values[t], self.values[step.inputs[0].index])
 
     def _zero(self, t: int, step: Zero) -> None:
         with self.clock.phase("accumulate"):
-            self.targets[t].fill(0)
+            self.values[t].fill(0)
 
-    _STARTERS = {Get: _start_get, ReplicaGet: _start_get, Put: _start_put, Accumulate: _start_accumulate, Fence: _start_fence}
+    _STARTERS = {Get: _start_get, ReplicaGet: _start_get, Put: _start_put, Accumulate: _start_accumulate, Fence: _start_fence,
+                 Part: _start_alias, Join: _start_alias,
+                 **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group)}
     _COMPUTERS = {Gemm: _gemm, Add: _add, Copy: _copy, Zero: _zero}
 
     # -- the end --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of every view into the windows, which may then be freed."""
-        self.values, self.targets, self.arena, self._schedule = [], [], None, None
+        self.values, self.calls, self.products, self._views, self.arena, self._schedule = [], {}, {}, {}, None, None
 
     def __enter__(self) -> "Executor":
         return self

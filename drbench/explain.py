@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Iterable
 
 from partitions import Partition
 
+from .blocks import Group
 from .memory import plan_arena
 from .schedule import Windows
-from .steps import COUNTERS, Gemm
+from .steps import COUNTERS, Gemm, Step
+from .timeline import Event
 from .trace import Trace
 
-__all__ = ["Traffic", "traffic", "memory_bytes", "picture", "listing"]
+__all__ = ["Traffic", "traffic", "memory_bytes", "picture", "listing", "events_of"]
 
 
 @dataclass
@@ -32,7 +35,7 @@ class Traffic:
 
 
 def traffic(trace: Trace) -> Traffic:
-    """Count the bytes of a trace; a block counts once per step if another rank owns it.
+    """Count the bytes of a trace: what every step moves between this rank and others.
 
     Examples
     --------
@@ -46,10 +49,10 @@ def traffic(trace: Trace) -> Traffic:
     """
     out, itemsize, rank = Traffic(), trace.problem.itemsize, trace.rank
     for step in trace.steps:
-        if step.counter is not None and step.block.owner != rank:
-            nbytes = step.block.size * itemsize
+        for other, elements in step.moved(rank):
+            nbytes = elements * itemsize
             out.counters[step.counter] += nbytes
-            peer = out.by_peer.setdefault(step.block.owner, {})
+            peer = out.by_peer.setdefault(other, {})
             peer[step.counter] = peer.get(step.counter, 0) + nbytes
     return out
 
@@ -88,10 +91,26 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
     for step in steps:
         note = ""
         if trace.is_remote(step):
-            note = f"    # {step.block.size * trace.problem.itemsize} bytes, rank {step.block.owner}"
+            moved = step.moved(trace.rank)
+            nbytes = sum(elements for _, elements in moved) * trace.problem.itemsize
+            note = f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} {', '.join(str(other) for other, _ in moved)}"
         elif type(step) is Gemm:
             note = f"    # {step.flops} FLOPs"
         lines.append(f"{step.index:>{width}}  {step!r}{note}")
     if len(steps) < len(trace.steps):
         lines.append(f"... {len(trace.steps) - len(steps)} more steps")
     return lines
+
+
+def track_of(step: Step) -> str:
+    """``compute``, the name of the group whose ring the step uses (``row``, ``column``), ``fence``, or ``one-sided``."""
+    if step.computes:
+        return "compute"
+    if isinstance(step.group, Group):
+        return step.group.name
+    return "fence" if step.group is not None else "one-sided"
+
+
+def events_of(trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float) -> list[Event]:
+    """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the start of the repeat."""
+    return [Event(trace.rank, track_of(trace.steps[t]), t, repr(trace.steps[t]), start - zero, stop - zero) for t, start, stop in timeline]

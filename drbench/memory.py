@@ -11,10 +11,11 @@ from bisect import insort
 from dataclasses import dataclass
 from typing import Callable
 
+from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from .schedule import Windows
-from .steps import Gemm, Step
+from .steps import Gemm, Get, ReplicaGet, Scratch, Step
 
-__all__ = ["ArenaPlan", "plan_arena", "buffered"]
+__all__ = ["ArenaPlan", "plan_arena", "buffer_elements", "gathers_in_place"]
 
 #: Buffers start at multiples of this many bytes (a cache line, and enough for aligned AVX-512 loads).
 ALIGNMENT = 64
@@ -36,8 +37,12 @@ class ArenaPlan:
     size: int
 
 
-def buffered(step: Step, rank: int, *, views: Callable[[int], bool] = lambda owner: False) -> bool:
-    """True if the value of a step needs memory of its own.
+#: Ranges of a piece at least this long on average are multiplied where they lie; shorter ones are packed first.
+_LONG_RANGE = 128
+
+
+def buffer_elements(step: Step, rank: int, *, views: Callable[[int], bool] = lambda owner: False) -> int:
+    """Elements of memory of its own that a step needs, for its value or on the way into a tile; 0 for none.
 
     Parameters
     ----------
@@ -48,9 +53,35 @@ def buffered(step: Step, rank: int, *, views: Callable[[int], bool] = lambda own
         ``views(owner)`` is True if that rank's tiles are read in place. The default says that none are, which
         gives the largest arena any transport needs.
     """
-    if type(step) is Gemm:
-        return step.block is None and step.onto is None
-    return step.counter in ("get_bytes", "replica_bytes") and step.block.owner != rank and not views(step.block.owner)
+    kind = type(step)
+    if kind is Gemm:
+        return _area(step.shape) if step.block is None and step.onto is None else 0
+    if kind is Get or kind is ReplicaGet:
+        return step.block.size if step.block.owner != rank and not views(step.block.owner) else 0
+    if kind is Scratch or kind is Shift:
+        return _area(step.shape)
+    if kind is Broadcast:
+        in_place = step.piece.owner == rank and (step.piece.contiguous or len(step.group) == 1)
+        return 0 if in_place else step.piece.size
+    if kind is AllGather:
+        return 0 if gathers_in_place(step) else _area(step.shape)
+    if kind is Reduce or kind is ReduceScatter:
+        own = step.piece if kind is Reduce else step.pieces[step.group.position]
+        return 0 if own.owner != rank or own.contiguous or len(step.group) == 1 else own.size
+    return 0
+
+
+def gathers_in_place(step: AllGather) -> bool:
+    """True if a rank alone in its group need not even pack its piece: it is one range, or ranges long enough to multiply."""
+    if len(step.group) > 1:
+        return False
+    piece, (across, along) = step.pieces[0], ("cols", "rows") if step.axis == 0 else ("rows", "cols")
+    ranges = getattr(piece, along)
+    return len(getattr(piece, across)) <= 1 and (len(ranges) <= 1 or piece.shape[step.axis] >= _LONG_RANGE * len(ranges))
+
+
+def _area(shape: tuple[int, int]) -> int:
+    return shape[0] * shape[1]
 
 
 def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = lambda owner: False) -> ArenaPlan:
@@ -63,7 +94,7 @@ def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = l
     itemsize : int
         Bytes of one element.
     views : callable
-        As in :func:`buffered`.
+        As in :func:`buffer_elements`.
 
     Returns
     -------
@@ -89,43 +120,47 @@ def _first_fit(windows: Windows, itemsize: int, views: Callable[[int], bool]) ->
     """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
     depth, before, rank = windows.depth, windows.before, windows.trace.rank
     steps = windows.trace.steps
-    root = list(range(len(steps)))
+    roots: list[tuple[int, ...]] = []                      # the steps in whose memory each value lies
     death: dict[int, int] = {}
     born: list[tuple[int, int]] = []
+    need: dict[int, int] = {}
     for step in steps:
         t = step.index
-        if type(step) is Gemm and step.onto is not None:
-            root[t] = root[step.onto.index]
-        if buffered(step, rank, views=views):
+        if step.alias:
+            roots.append(tuple(r for value in step.inputs for r in roots[value.index]))
+            continue                                       # no memory, and no use: that of its own consumers counts
+        roots.append(roots[step.onto.index] if step.computes and step.onto is not None else (t,))
+        elements = buffer_elements(step, rank, views=views)
+        if elements:
             born.append((2 * before[t] + 1 if step.computes else 2 * (before[t] - depth), t))
-            death[t] = 0
+            death[t], need[t] = 0, elements
         if step.computes:
             end = 2 * (before[t] + 1)                      # whatever takes a buffer is exposed: H grows when it finishes
         else:
             end = 2 * (before[t] + depth + 1) + 1 if depth else 2 * before[t] + 1
-        for value in step.inputs:
-            r = root[value.index]
+        for r in (r for value in step.inputs for r in roots[value.index]):
             if r in death and death[r] < end:
                 death[r] = end
-        if not step.uses and root[t] in death and death[root[t]] < end:
-            death[root[t]] = end                           # a value no one takes lives until its own step is finished
+        if not step.uses:
+            for r in roots[t]:
+                if r in death and death[r] < end:
+                    death[r] = end                         # a value no one takes lives until its own step is finished
     unit = max(1, ALIGNMENT // itemsize)
     offsets: dict[int, int] = {}
     live: list[tuple[int, int, int]] = []                  # (offset, end offset, death), by offset
     size = 0
     for birth, t in sorted(born):
         live = [entry for entry in live if entry[2] > birth]
-        rows, cols = steps[t].shape
-        need = -(-rows * cols // unit) * unit
+        size_here = -(-need[t] // unit) * unit
         at = 0
         for low, high, _ in live:                          # the lowest gap that is wide enough
-            if low - at >= need:
+            if low - at >= size_here:
                 break
             at = max(at, high)
-        insort(live, (at, at + need, death[t]))
+        insort(live, (at, at + size_here, death[t]))
         offsets[t] = at
-        size = max(size, at + need)
+        size = max(size, at + size_here)
     for step in steps:
-        if root[step.index] != step.index and root[step.index] in offsets:
-            offsets[step.index] = offsets[root[step.index]]
+        if type(step) is Gemm and step.onto is not None and not step.onto.alias and roots[step.index][0] in offsets:
+            offsets[step.index] = offsets[roots[step.index][0]]
     return ArenaPlan(offsets, size)

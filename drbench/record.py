@@ -381,9 +381,20 @@ def read_csv(path: str | os.PathLike) -> list[Record]:
         message gives file and line.
     """
     with open(path, "rb") as file:
-        *whole, torn = file.read().split(b"\n")
+        return parse_csv(file.read(), path)
+
+
+def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
+    """Read every record of a CSV file's bytes as :func:`read_csv` does; the path is for messages.
+
+    Examples
+    --------
+    >>> parse_csv(b"", "standard input")
+    []
+    """
+    *whole, torn = data.split(b"\n")
     if torn:
-        warnings.warn(f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=2)
+        warnings.warn(f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=3)
     if not whole:
         return []
     header, *rows = [_cells(line) for line in whole]

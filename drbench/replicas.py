@@ -13,8 +13,10 @@ from .steps import Add, Block, Copy, Fence, ReplicaGet, Step
 
 __all__ = ["reduce_replicas", "broadcast_replica"]
 
-#: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to overlap.
+#: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to overlap ...
 _PANEL = 1 << 18
+#: ... but a tile is moved in about this many steps at most: beyond, starting them costs more than overlap brings.
+_MOST_PANELS = 64
 
 
 def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Iterator[Step]:
@@ -47,9 +49,9 @@ def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Iterator[
 
 
 def _panels(operand: Operand, rank: int) -> Iterator[Block]:
-    """The own tiles of a rank in row panels of about ``_PANEL`` elements."""
+    """The own tiles of a rank in row panels of about ``_PANEL`` elements, or of larger ones if there would be too many."""
     for tile in operand.own_tiles(rank):
-        height = max(1, _PANEL // (tile.col1 - tile.col0))
+        height = max(1, _PANEL // (tile.col1 - tile.col0), -(-(tile.row1 - tile.row0) // _MOST_PANELS))
         for row in range(tile.row0, tile.row1, height):
             yield operand.block((row, min(tile.row1, row + height)), (tile.col0, tile.col1), tile.replica)
 

@@ -50,6 +50,7 @@ class Windows:
         rank, count, nfences = trace.rank, 0, 0
         self.before, self.exposed, self.fences = [], [], []
         fenced, written = trace.fences, trace.written
+        moves: set[int] = set()                            # values that are not at hand from the start
         for step in trace.steps:
             kind = type(step)
             exposed = False
@@ -57,8 +58,10 @@ class Windows:
                 exposed = depth == 0 or (kind is Gemm and step.block is None)
                 if not exposed:
                     for value in step.inputs:
-                        if value.computes or value.block.owner != rank:
+                        if value.computes or value.index in moves:
                             exposed = True
+            elif step.moved(rank) or any(value.computes or value.index in moves for value in step.inputs):
+                moves.add(step.index)
             self.before.append(count)
             self.exposed.append(exposed)
             count += exposed

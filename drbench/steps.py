@@ -16,75 +16,29 @@ step               meaning                                                      
 ``Add``, ``Copy``  a token added to, or copied into, a block of an own tile        --
 ``Zero``           a block of an own tile made zero                                --
 ``Fence``          everyone's one-sided work complete and visible                  --
+``Shift``          a token sent along a ring, another one received                 ``collective_bytes``
+``Broadcast``      a piece of one member given to the whole group                  ``collective_bytes``
+``AllGather``      every member's piece given to the whole group                   ``collective_bytes``
+``Reduce``         the members' tokens summed into a piece of one of them          ``collective_bytes``
+``ReduceScatter``  the members' tokens summed, each member's part into its piece   ``collective_bytes``
+``Scratch``        memory that Gemms fill part by part                             --
+``Part``           a range of rows or columns of a token, without a copy           --
+``Join``           tokens side by side, without a copy                             --
 =================  ==============================================================  =====================
 
-Bytes count once if the owner of the block is another rank, whatever the transport.
+One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a group count the
+payload a rank receives; ``Reduce`` and ``ReduceScatter`` what it sends.
 """
 
 from __future__ import annotations
 
-from typing import Union
+from .blocks import Block, Group, joined_shape
 
-__all__ = ["Block", "Step", "Get", "ReplicaGet", "Put", "Accumulate", "Gemm", "Add", "Copy", "Zero", "Fence", "Token",
+__all__ = ["Block", "Step", "Get", "ReplicaGet", "Put", "Accumulate", "Gemm", "Add", "Copy", "Zero", "Fence", "Scratch", "Part", "Join",
            "COUNTERS"]
 
 #: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in place.
 COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
-
-
-class Block:
-    """A sub-range of one tile of one replica: rows [row0, row1), columns [col0, col1), in global indices.
-
-    Attributes
-    ----------
-    matrix : str
-        ``"A"``, ``"B"`` or ``"C"``.
-    owner : int
-        Global rank that stores the tile.
-    replica : int
-        Replica the tile belongs to.
-    tile : tuple of int
-        Index (i, j) in the tile grid.
-    row0, row1, col0, col1 : int
-        Half-open bounds in the whole matrix.
-    offset : int
-        Element offset of the block's first element in the owner's storage.
-    ld : int
-        Leading dimension in elements: the width of the tile (storage is row-major).
-    """
-
-    __slots__ = ("matrix", "owner", "replica", "tile", "row0", "row1", "col0", "col1", "offset", "ld")
-
-    def __init__(self, matrix, owner, replica, tile, row0, row1, col0, col1, offset, ld):
-        self.matrix = matrix
-        self.owner = owner
-        self.replica = replica
-        self.tile = tile
-        self.row0 = row0
-        self.row1 = row1
-        self.col0 = col0
-        self.col1 = col1
-        self.offset = offset
-        self.ld = ld
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.row1 - self.row0, self.col1 - self.col0
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return (self.row1 - self.row0) * (self.col1 - self.col0)
-
-    @property
-    def key(self) -> tuple:
-        """What makes two blocks the same memory."""
-        return self.matrix, self.replica, self.row0, self.row1, self.col0, self.col1
-
-    def __repr__(self) -> str:
-        at = f"@{self.owner}" + (f"/replica {self.replica}" if self.replica else "")
-        return f"{self.matrix}[{self.row0}:{self.row1}, {self.col0}:{self.col1}]{at}"
 
 
 class Step:
@@ -101,11 +55,25 @@ class Step:
     computes = False
     #: Record counter the bytes of this step go to.
     counter: str | None = None
-    #: Name of the communicator whose members all issue this step in the same order; None for one-sided steps.
-    group: str | None = None
+    #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group; None for one-sided and local steps.
+    group: str | Group | None = None
+    #: True if the value is memory of other steps, seen differently.
+    alias = False
     shape: tuple[int, int] | None = None
     block: Block | None = None
     inputs: tuple["Step", ...] = ()
+    #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a block.
+    onto: "Step | None" = None
+
+    def moved(self, rank: int) -> list[tuple[int, int]]:
+        """What counts as moved between this rank and others: (other rank, elements) pairs."""
+        if self.counter is None or self.block.owner == rank:
+            return []
+        return [(self.block.owner, self.block.size)]
+
+    def writes(self) -> list[Block]:
+        """Blocks of own tiles that this step overwrites by itself (a Gemm's are planned by the trace)."""
+        return []
 
 
 class Get(Step):
@@ -135,7 +103,7 @@ class ReplicaGet(Get):
 class _Remote(Step):
     __slots__ = ("block", "inputs")
 
-    def __init__(self, token: "Token", block: Block):
+    def __init__(self, token: Step, block: Block):
         self.block = block
         self.inputs = (token,)
 
@@ -161,20 +129,21 @@ class Gemm(Step):
     """Local multiply of two tokens: a (m×k) times b (k×n).
 
     ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the first write:
-    ``beta``), the token of an earlier product (added onto it, in place), or None for a new token.
+    ``beta``), a token that was computed or received (added onto it, in place), a Part or Join of Scratches (which become
+    the product), or None for a new token.
     """
 
     __slots__ = ("inputs", "block", "onto", "beta")
     computes = True
 
-    def __init__(self, a: "Token", b: "Token", into: Union[Block, "Gemm", None] = None):
+    def __init__(self, a: Step, b: Step, into: Block | Step | None = None):
         if into is None:
             self.inputs, self.block, self.onto = (a, b), None, None
         elif type(into) is Block:
             self.inputs, self.block, self.onto = (a, b), into, None
         else:
             self.inputs, self.block, self.onto = (a, b, into), None, into
-        self.beta = 0.0 if into is None else 1.0
+        self.beta = 0.0 if into is None or type(into) in (Part, Join) else 1.0
 
     @property
     def shape(self):
@@ -197,7 +166,7 @@ class _Own(Step):
     __slots__ = ("block", "inputs")
     computes = True
 
-    def __init__(self, token: "Token", into: Block):
+    def __init__(self, token: Step, into: Block):
         self.block = into
         self.inputs = (token,)
 
@@ -206,9 +175,23 @@ class _Own(Step):
 
 
 class Add(_Own):
-    """A token added to a block of an own tile; only where no one else can be adding (after a Fence)."""
+    """A token added to a block of an own tile, only where no one else can be adding (after a Fence), or onto another token."""
 
-    __slots__ = ()
+    __slots__ = ("onto",)
+
+    def __init__(self, token: Step, into: Block | Step):
+        if type(into) is Block:
+            self.block, self.onto, self.inputs = into, None, (token,)
+        else:
+            self.block, self.onto, self.inputs = None, into, (token, into)
+
+    @property
+    def shape(self):
+        return None if self.onto is None else self.onto.shape
+
+    def __repr__(self):
+        into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
+        return f"Add(%{self.inputs[0].index} -> {into})"
 
 
 class Copy(_Own):
@@ -240,5 +223,42 @@ class Fence(Step):
         return "Fence()"
 
 
-#: What a program gets back from ``yield``: the step, standing for the value it makes.
-Token = Union[Get, Gemm]
+class Scratch(Step):
+    """Memory without values yet, which Gemms fill part by part."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, int]):
+        self.shape = shape
+
+    def __repr__(self):
+        return f"Scratch({self.shape[0]}x{self.shape[1]})"
+
+
+class Part(Step):
+    """Rows [start, stop) or columns [start, stop) of a token; no copy."""
+
+    __slots__ = ("inputs", "axis", "start", "stop", "shape")
+    alias = True
+
+    def __init__(self, token: Step, axis: int, start: int, stop: int):
+        self.inputs, self.axis, self.start, self.stop = (token,), axis, start, stop
+        rows, cols = token.shape
+        self.shape = (stop - start, cols) if axis == 0 else (rows, stop - start)
+
+    def __repr__(self):
+        at = f"{self.start}:{self.stop}, :" if self.axis == 0 else f":, {self.start}:{self.stop}"
+        return f"Part(%{self.inputs[0].index}[{at}])"
+
+
+class Join(Step):
+    """Tokens stacked (``axis`` 0) or side by side (1), seen as one; no copy."""
+
+    __slots__ = ("inputs", "axis", "shape")
+    alias = True
+
+    def __init__(self, tokens: list, axis: int):
+        self.inputs, self.axis, self.shape = tuple(tokens), axis, joined_shape([token.shape for token in tokens], axis)
+
+    def __repr__(self):
+        return f"Join({', '.join(f'%{token.index}' for token in self.inputs)}, axis {self.axis})"

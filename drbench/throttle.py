@@ -75,9 +75,19 @@ class Throttle:
     def __init__(self, bandwidth_bytes_per_s: float, latency_s: float):
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.latency_s = latency_s
-        self._free = {"in": 0.0, "out": 0.0}
+        self._free: dict[str, float] = {}
 
-    def due(self, direction: str, nbytes: int, now: float) -> float:
-        """When a transfer started now is complete, in seconds on the caller's clock."""
-        self._free[direction] = max(now, self._free[direction]) + nbytes / self.bandwidth_bytes_per_s
-        return self._free[direction] + self.latency_s
+    def due(self, link: str, nbytes: int, now: float, hops: int = 1) -> float:
+        """When a transfer started now is complete, in seconds on the caller's clock.
+
+        ``link`` is ``"in"`` or ``"out"``, or a direction of the ring of a process row or column. ``hops`` messages follow
+        each other on it, ``nbytes`` together: a ring collective takes hops · latency + nbytes / bandwidth.
+
+        Examples
+        --------
+        >>> Throttle(1e9, 0.5).due("row+", 3 * 10**9, now=0.0, hops=3)
+        4.5
+        """
+        start = max(now, self._free.get(link, now))
+        self._free[link] = start + nbytes / self.bandwidth_bytes_per_s + (hops - 1) * self.latency_s
+        return self._free[link] + self.latency_s

@@ -6,9 +6,10 @@ import time
 
 __all__ = ["Clock", "PHASES"]
 
-#: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``accumulate`` adding (and idle for adds),
-#: ``fence`` idle at a Fence; what is left over is the executor's own cost.
-PHASES = ("get_wait", "gemm", "accumulate", "fence")
+#: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``collective_wait`` idle for shifts and
+#: collectives, ``accumulate`` adding (and idle for adds), ``fence`` idle at a Fence, ``pack`` copying pieces into and out of
+#: the buffers of collectives; what is left over is the executor's own cost.
+PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
 class Clock:

@@ -12,8 +12,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Iterable
 
+from .blocks import Block, Group
 from .problem import Problem
-from .steps import Block, Fence, Gemm, Step, Zero
+from .steps import Copy, Fence, Gemm, Step, Zero
 
 __all__ = ["Trace", "trace"]
 
@@ -47,9 +48,15 @@ class Trace:
         """True if the program fences, which every rank of it then does."""
         return any(type(step) is Fence for step in self.steps)
 
+    @property
+    def groups(self) -> list[Group]:
+        """The process rows and columns whose steps this program issues, by name."""
+        found = {step.group.name: step.group for step in self.steps if isinstance(step.group, Group)}
+        return [found[name] for name in sorted(found)]
+
     def is_remote(self, step: Step) -> bool:
-        """True for a one-sided step whose block another rank owns."""
-        return step.counter is not None and step.block.owner != self.rank
+        """True for a step that moves elements between this rank and others."""
+        return bool(step.moved(self.rank))
 
 
 def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh: bool = True, written: str = "C") -> Trace:
@@ -125,7 +132,9 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
     """
     seen: dict[tuple, set] = {}          # tile -> keys of the regions written so far
     first: dict[tuple, list] = {}        # tile -> the Gemms that found their region unwritten
+    received: dict[tuple, list] = {}     # tile -> the blocks that are overwritten with values from elsewhere
     zeroed: set = set()                  # tiles the program zeroes itself
+    fenced = False                       # after a Fence others may have added to the tile: it must have been made ready before
     for step in steps:
         kind = type(step)
         if kind is Gemm:
@@ -144,12 +153,19 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
                 step.beta = 0.0
         elif kind is Zero:
             zeroed.add(step.block.tile)
+        elif kind is Fence:
+            fenced = True
+        elif kind is Copy and not fenced:
+            received.setdefault(step.block.tile, []).append(step.block)
+        elif step.counter == "collective_bytes":
+            for block in step.writes():
+                received.setdefault(block.tile, []).append(block)
     zeros = []
     for tile in problem.c.own_tiles(rank):
         if tile.tile in zeroed:
             exact = False
         else:
-            exact = _covers(tile, [step.block for step in first.get(tile.tile, ())])
+            exact = _covers(tile, [step.block for step in first.get(tile.tile, ())] + received.get(tile.tile, []))
             if not exact:
                 zeros.append(Zero(tile))
         if not exact:
@@ -168,6 +184,7 @@ def _covers(tile: Block, regions: list[Block]) -> bool:
     >>> _covers(tile, [right, left]), _covers(tile, [left, low]), _covers(tile, [left])
     (True, False, False)
     """
+    regions = [region for region in regions if region.size]
     if sum(region.size for region in regions) != tile.size:
         return False
     # of equal area: they fill the tile exactly if no two overlap. At one row, those that end leave before others enter.

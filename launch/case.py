@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-import os
 import resource
 import statistics
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 
+import numpy as np
 import threadpoolctl
 from mpi4py import MPI
 
 from algorithms import get_algorithm
+from algorithms.collective import baseline_of
 from drbench.blas import load_blas
 from drbench.errors import DrbenchError, UsageError
 from drbench.executor import PROGRESS, Executor
+from drbench.explain import events_of
 from drbench.fill import Fill
 from drbench.matrix import DistributedMatrix
 from drbench.memory import plan_arena
@@ -23,6 +26,7 @@ from drbench.record import Record
 from drbench.roof import Roof, timed
 from drbench.schedule import Windows
 from drbench.steps import COUNTERS
+from drbench.timeline import chrome_trace
 from drbench.timing import PHASES, Clock
 from drbench.transports import RangeLocks, Throttle, Topology, parse_transport
 from drbench.verify import verify
@@ -39,8 +43,11 @@ __all__ = ["Case", "run_case"]
 _PAIRS = 5
 
 
-def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
+def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD, topology: Topology | None = None, mem_limit: int | None = None) -> Record:
     """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
+
+    ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in bytes, that the ranks of a
+    node may need together.
 
     Raises
     ------
@@ -51,8 +58,8 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> Record:
     keys = _keys(case, comm)
     try:
         if case.algorithm in PEERS:
-            return run_peer(case, comm, keys, _measure)
-        return _run(case, comm, keys)
+            return run_peer(case, comm, keys, _measure, topology, mem_limit)
+        return _run(case, comm, keys, topology, mem_limit)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -66,7 +73,7 @@ def _keys(case: Case, comm: MPI.Comm) -> dict:
     return case_keys(case) | {"mode": "measured", "ranks": comm.size, "timestamp": _now(comm), "mpi": _mpi_version()}
 
 
-def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
+def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None) -> Record:
     for name, least in (("iters", 1), ("warmup", 0), ("prefetch", 0)):
         if getattr(case, name) < least:
             raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
@@ -79,19 +86,22 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
-    with Topology(comm) as topology:
-        threads = case.threads or default_threads(topology)
-        threadpoolctl.threadpool_limits(threads)
+    with Topology(comm) if topology is None else nullcontext(topology) as topology:
+        threads = case.threads or topology.cores_per_rank
+        _pools().limit(limits=threads)
         blas = load_blas()
         keys.update(threads=threads, nodes=topology.nodes, blas=blas.info.library, blas_kernel=blas.info.kernel)
         settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
         keys.update(recorded(settled))
         start = plan_clock.now()
         trace = algorithm.trace(problem, comm.rank, **settled)
-        plan_s = comm.allreduce(plan_clock.now() - start, MPI.MAX)
+        plan_s = plan_clock.now() - start
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
-        check_memory(topology, Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof), case.pool)
-        oversubscribed = topology.node.size * threads > cores(topology)
+        baseline = _baseline(case, problem, comm.rank)
+        arenas = announced.size + (plan_arena(Windows(baseline, 1), problem.itemsize).size if baseline else 0)
+        need = Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof, arenas * problem.itemsize)
+        check_memory(topology, need, case.pool, mem_limit)
+        oversubscribed = topology.node.size * threads > topology.cores
         with _distributed(problem, topology, choice) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = _found_transport(comm, matrices["C"])
@@ -101,17 +111,22 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
             throttle = None
             if choice.kind == "throttled":
                 throttle = Throttle(choice.bandwidth_bytes_per_s, choice.latency_s)
-            executor = Executor(trace, matrices, blas=blas, clock=clock, prefetch=case.prefetch, get=case.get,
-                                throttle=throttle, progress=case.progress, yields=oversubscribed)
-            with executor:
-                measured = _measure(case, problem, comm, executor, clock, blas, fill)
+            settings = {"blas": blas, "get": case.get, "throttle": throttle, "progress": case.progress, "yields": oversubscribed}
+            with Executor(trace, matrices, clock=clock, prefetch=case.prefetch, **settings) as executor:
+                if baseline is None:
+                    measured = _measure(case, problem, comm, executor, clock, blas, fill, None)
+                else:
+                    with Executor(baseline, matrices, **settings) as other:
+                        measured = _measure(case, problem, comm, executor, clock, blas, fill, other)
+                if case.trace:
+                    _write_trace(case.trace, executor, comm, keys)
             verdict = None
             if case.check:
                 everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
-    steps = comm.allreduce(len(trace.steps))
-    rss = comm.allreduce(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, MPI.MAX)
-    keys.update(measured, plan_s=plan_s, steps=steps, peak_rss_bytes=rss)
+    of_ranks = comm.allgather((plan_s, len(trace.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, executor.arena_bytes))
+    plans, steps, rss, pools = zip(*of_ranks)
+    keys.update(measured, plan_s=max(plans), steps=sum(steps), peak_rss_bytes=max(rss), pool_bytes=max(pools))
     if verdict is None:
         return Record(**keys, status="ok")
     if verdict.ok:
@@ -119,17 +134,45 @@ def _run(case: Case, comm: MPI.Comm, keys: dict) -> Record:
     return Record(**keys, status="wrong", reason=verdict.reason, error=verdict.error)
 
 
-def _measure(case, problem, comm, executor, clock, blas, fill) -> dict:
-    """Warm up, then repeat; the roof is sampled after each repeat, so that a drifting machine hurts both alike."""
+def _baseline(case: Case, problem, rank: int):
+    """The trace of ``collective`` on the same layout, which overlap efficiency is measured against; None without one."""
+    if not case.roof or case.algorithm == "collective":
+        return None
+    options = baseline_of(problem)
+    return None if options is None else get_algorithm("collective").trace(problem, rank, **options)
+
+
+def _write_trace(path: str, executor: Executor, comm, keys: dict) -> None:
+    """One more repeat, with the times of every step of every rank written to a file."""
+    executor.prepare()
+    executor.timeline = []
+    comm.Barrier()
+    zero = Clock.now()
+    executor.run()
+    found = comm.gather(events_of(executor.trace, executor.timeline, zero))
+    executor.timeline = None
+    if comm.rank == 0:
+        about = {name: keys.get(name) for name in ("algorithm", "dataflow", "mesh", "slices", "stationary", "m", "n", "k", "dtype", "ranks", "threads", "a", "b",
+                                                   "c", "transport", "prefetch", "progress", "machine")}
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(chrome_trace((event for events in found for event in events), about))
+
+
+def _measure(case, problem, comm, executor, clock, blas, fill, baseline) -> dict:
+    """Warm up, then repeat; the roof and the baseline are sampled after each repeat, so that a drifting machine hurts all alike."""
     roof = Roof(problem, comm, blas, fill) if case.roof else None
     for _ in range(case.warmup):
-        executor.prepare()
-        comm.Barrier()
-        executor.run()
-    samples, ratios, roofs, phases = [], [], [], []
+        for each in (baseline, executor) if baseline else (executor,):
+            each.prepare()
+            comm.Barrier()
+            each.run()
+    samples, ratios, roofs, phases, collective_s = [], [], [], [], []
     gc.disable()
     try:
         for pair in range(max(case.iters, _PAIRS) if roof else case.iters):
+            if baseline:                                   # before the repeat: C is the algorithm's own when it is verified
+                baseline.prepare()
+                collective_s.append(timed(comm, baseline.run))
             executor.prepare()
             clock.reset()
             seconds = timed(comm, executor.run)
@@ -145,24 +188,44 @@ def _measure(case, problem, comm, executor, clock, blas, fill) -> dict:
     phase = phases[samples.index(best)]
     measured = {
         "samples_s": samples, "best_s": best, "median_s": statistics.median(samples), "gflops": problem.flops / best / 1e9,
-        "pool_bytes": comm.allreduce(executor.arena_bytes, MPI.MAX),
     }
-    measured |= {name: comm.allreduce(executor.bytes[name]) for name in COUNTERS}
-    measured |= {f"phase_{name}_s": comm.allreduce(phase[name]) / comm.size for name in PHASES}
+    sums = np.array([*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)], dtype=float)
+    comm.Allreduce(MPI.IN_PLACE, sums)           # one message instead of one each: bytes are exact up to 2**53
+    measured |= {name: int(total) for name, total in zip(COUNTERS, sums)}
+    measured |= {f"phase_{name}_s": float(total) / comm.size for name, total in zip(PHASES, sums[len(COUNTERS):])}
     if roof:
         measured |= {"roof_gflops": max(roofs) / 1e9, "percent_of_roof": statistics.median(ratios),
                      "percent_of_roof_min": min(ratios), "percent_of_roof_max": max(ratios)}
+        measured |= overlap(best, problem.flops / max(roofs), min(collective_s) if baseline else best if case.algorithm == "collective" else None)
     return measured
 
 
-def cores(topology: Topology) -> int:
-    """Cores the ranks of this node may use together: the union of their affinities."""
-    return len(set().union(*topology.node.allgather(os.sched_getaffinity(0))))
+def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> dict:
+    """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2); negative values are what they are.
+
+    Parameters
+    ----------
+    best_s, local_gemm_s, collective_s : float
+        Seconds of the case, of the same work in one local product a rank, and of ``collective`` on the same layout (None if it cannot run there).
+
+    Examples
+    --------
+    >>> overlap(1.125, 1.0, 1.5)
+    {'local_gemm_s': 1.0, 'effective_communication_s': 0.125, 'overlap_efficiency': 0.75}
+    >>> overlap(0.75, 1.0, None)["effective_communication_s"]
+    -0.25
+    """
+    found = {"local_gemm_s": local_gemm_s, "effective_communication_s": best_s - local_gemm_s}
+    if collective_s is not None and collective_s != local_gemm_s:
+        found["overlap_efficiency"] = 1 - (best_s - local_gemm_s) / (collective_s - local_gemm_s)
+    return found
 
 
-def default_threads(topology: Topology) -> int:
-    """Cores of the node // ranks on it, at least 1; the smallest over the nodes."""
-    return topology.comm.allreduce(max(1, cores(topology) // topology.node.size), MPI.MIN)
+@functools.cache
+def _pools() -> threadpoolctl.ThreadpoolController:
+    """The thread pools of this process. Looking for them costs a millisecond, and no case loads more."""
+    load_blas()
+    return threadpoolctl.ThreadpoolController()
 
 
 def _on_node(topology, owner, case, choice) -> bool:

@@ -22,8 +22,8 @@ class Case:
         algorithm's to decide.
     threads : int or None
         BLAS threads a rank; None for cores of the node // ranks on it.
-    case : str or None
-        What the record calls this case, so that a resumed run knows it; None outside such runs.
+    trace : str or None
+        File for a Chrome trace of one more repeat.
     pool : int or None
         Most bytes of receive and scratch memory a rank may use; None for what the plan needs.
     """
@@ -52,7 +52,7 @@ class Case:
     roof: bool = False
     pool: int | None = None
     machine: str = "here"
-    case: str | None = None
+    trace: str | None = None
 
 
 def recorded(options: dict) -> dict:

@@ -11,9 +11,17 @@ from drbench import __version__
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
 from partitions import LayoutError, preset as preset_texts
 
+from .calibrate_command import calibrate
+from .claims_command import check_claims
+from .compare_command import compare
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 from .peer_options import PEER_OPTIONS, peer_options
+from .peers_command import peers
+from .plot_command import plot
+from .report_command import report
+from .simulate_command import simulate_command
+from .sweep_command import sweep, unlock
 
 __all__ = ["main", "cli"]
 
@@ -116,6 +124,7 @@ def cli():
 
 def _problem_options(command):
     """The options that define C = A·B and the algorithm, shared by run and plan."""
+    command = peer_options(command)              # listed last
     for option in reversed([
         click.option("-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."),
         click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
@@ -131,16 +140,26 @@ def _problem_options(command):
                      help="universal: longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
                           "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut. [default: auto]"),
         click.option("--replicate-result", is_flag=True, help="universal: give the finished C to all its replicas (timed), not only to replica 0."),
+        click.option("--dataflow", type=click.Choice(["auto", "OS", "LS", "RS", "AG", "RdS"]), default=None,
+                     help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto, the default: the largest. "
+                          "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then ReduceScatter (RdS)."),
+        click.option("--mesh", type=TEXT, default=None, metavar="ROWSxCOLS", help="2-D algorithms and scalapack: process mesh, as 2x3. [default: near-square]"),
+        click.option("--slices", type=click.IntRange(1), default=None, help="meshslice: slice count S. [default: OS 8, LS and RS 2; fewer if the axis is short]"),
+        click.option("--block", type=SIZE, default=None, help="meshslice: block B of its slicing, in elements. [default: the longest that divides shards evenly] "
+                                                                   "scalapack: rows and columns of a block-cyclic tile. [default: 64]"),
+        click.option("--panel", type=SIZE, default=None, help="summa: panel width in elements. [default: as wide as tiles allow] "
+                                                                   "scalapack: width of the panels that p?gemm broadcasts. [default: as built]"),
+        click.option("--unroll", type=click.IntRange(1), default=None, help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]"),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
         click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
                      help="Look-ahead in products that need communication; 0 overlaps nothing."),
     ]):
         command = option(command)
-    return peer_options(command)
+    return command
 
 
 #: Options that belong to algorithms; each takes those it knows and refuses the others.
-_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", *PEER_OPTIONS)
+_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", "dataflow", "mesh", "slices", "block", "panel", "unroll", *PEER_OPTIONS)
 
 
 def _partitions(values: dict, ranks: int) -> dict:
@@ -184,7 +203,10 @@ def _problem(values: dict, options: dict, ranks: int):
 @click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
 @click.option("--pool", type=BYTES, default=None, metavar="BYTES", help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]")
 @click.option("--check/--no-check", default=True, show_default=True, help="Verify C after the repeats.")
-@click.option("--roof", is_flag=True, help="Measure the same work without communication between the repeats, and the ratio to it.")
+@click.option("--roof/--no-roof", default=True, show_default=True,
+              help="Measure between the repeats the same work without communication, for the ratio to it and the effective communication time, and on a "
+                   "layout of the 2-D algorithms collective, for the overlap efficiency.")
+@click.option("--trace", type=FILE, default=None, help="Write what each step of one more repeat did when, for chrome://tracing, ui.perfetto.dev or drbench plot timeline.")
 @click.option("--csv", "csv_path", type=FILE, default=None, help="Append the record to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object instead of a table.")
 @click.option("--machine", default="here", show_default=True, help="Name of the machine in the record.")
@@ -267,15 +289,19 @@ def mlp(ranks, scale, layer, iters, threads, out, machine):
     return run_mlp(ranks, scale, layer, iters, threads, out, machine)
 
 
-@cli.command("cases", hidden=True)
-@click.argument("cases_path", type=click.Path(exists=True, dir_okay=False))
-@click.option("--csv", "csv_path", type=click.Path(dir_okay=False), required=True, help="Append each record to this file.")
-def cases(cases_path, csv_path):
-    """Run the cases of a JSON file in turn, on the ranks this is started on."""
-    from .run import run_cases
-    return run_cases(cases_path, csv_path)
+@cli.command("serve", hidden=True)
+def serve():
+    """Run the cases that a supervisor sends, on the ranks this is started on."""
+    from .worker import serve as serve_cases
+    return serve_cases()
 
 
-from .peers_command import peers as peers_command  # noqa: E402
-
-cli.add_command(peers_command)
+cli.add_command(compare)
+cli.add_command(plot)
+cli.add_command(report)
+cli.add_command(sweep)
+cli.add_command(unlock)
+cli.add_command(simulate_command(_problem_options))
+cli.add_command(calibrate)
+cli.add_command(check_claims)
+cli.add_command(peers)

@@ -19,51 +19,53 @@ __all__ = ["Need", "check_memory"]
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes one rank is going to hold: its tiles (in windows), its arena, and the roof's own operands."""
+    """Bytes one rank is going to hold: its tiles (in windows), its arena, and what the roof and the baseline need of their own."""
 
     tiles: int
     arena: int
     roof: int
 
     @classmethod
-    def of(cls, problem: Problem, rank: int, arena_bytes: int, roof: bool) -> "Need":
-        """What a case needs on one rank."""
+    def of(cls, problem: Problem, rank: int, arena_bytes: int, roof: bool, arenas_bytes: int = 0) -> "Need":
+        """What a case needs on one rank; ``arenas_bytes`` is its arena and that of the baseline."""
         tiles = sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize
-        return cls(tiles, arena_bytes, sum(roof_sizes(problem)) * problem.itemsize if roof else 0)
+        return cls(tiles, arena_bytes, (sum(roof_sizes(problem)) * problem.itemsize if roof else 0) + max(0, arenas_bytes - arena_bytes))
 
     @property
     def total(self) -> int:
         return self.tiles + self.arena + self.roof
 
 
-def check_memory(topology: Topology, need: Need, pool_limit: int | None = None) -> None:
-    """Raise on every rank if some rank's pool, or some node's memory, is too small (collective).
+def check_memory(topology: Topology, need: Need, pool_limit: int | None = None, node_limit: int | None = None) -> None:
+    """Raise on every rank if some rank's pool, some node's memory, or a limit set for each node, is too small (collective).
 
     Raises
     ------
     OutOfMemory
         With what is needed, what there is, and how much is missing.
     """
-    comm, node = topology.comm, topology.node
-    rank, arena = max((value, -r) for r, value in enumerate(comm.allgather(need.arena)))[::-1]
+    comm, first = topology.comm, topology.node.rank == 0
+    shared, available = (shared_memory_free(), available_memory()) if first else (None, None)
+    found = comm.allgather((need, MPI.Get_processor_name(), shared, available))    # one message; every rank then finds the same
+    rank = max(range(comm.size), key=lambda r: (found[r][0].arena, -r))
+    arena = found[rank][0].arena
     if pool_limit is not None and arena > pool_limit:
-        raise OutOfMemory(f"the plan needs a pool of {format_bytes(arena)} on rank {-rank}, --pool allows "
+        raise OutOfMemory(f"the plan needs a pool of {format_bytes(arena)} on rank {rank}, --pool allows "
                           f"{format_bytes(pool_limit)}: {format_bytes(arena - pool_limit)} are missing. "
                           "Use a larger --pool, a lower --prefetch or smaller tiles.")
-    problems = []
-    tiles, total = node.allreduce(need.tiles), node.allreduce(need.total)
-    if node.rank == 0:
-        shared = shared_memory_free() if node.size > 1 else None
-        if shared is not None and tiles > shared:
-            problems.append(f"the tiles of the {node.size} ranks on {MPI.Get_processor_name()} need {format_bytes(tiles)} of "
-                            f"shared memory, {SHARED_MEMORY} has {format_bytes(shared)} free: {format_bytes(tiles - shared)} "
-                            f"are missing. Enlarge {SHARED_MEMORY}, or use more nodes or smaller matrices.")
-        available = available_memory()
-        if total > available:
-            problems.append(f"the {node.size} ranks on {MPI.Get_processor_name()} need {format_bytes(total)} of memory, "
-                            f"{format_bytes(available)} are available: {format_bytes(total - available)} are missing. "
-                            "Use more nodes, smaller matrices or lower replication factors.")
-    found = [problem for on_rank in comm.allgather(problems) for problem in on_rank]
-    if found:
-        raise OutOfMemory(found[0])
+    for lowest in sorted(set(topology.node_of)):
+        needs = [found[r][0] for r in range(comm.size) if topology.node_of[r] == lowest]
+        _check_node(needs, *found[lowest][1:], node_limit)
 
+
+def _check_node(needs: list[Need], host: str, shared: int | None, available: int, node_limit: int | None) -> None:
+    """Raise if the ranks of one node need more than it has, or may give."""
+    tiles, total, ranks = sum(need.tiles for need in needs), sum(need.total for need in needs), len(needs)
+    if ranks > 1 and shared is not None and tiles > shared:
+        raise OutOfMemory(f"the tiles of the {ranks} ranks on {host} need {format_bytes(tiles)} of shared memory, {SHARED_MEMORY} has "
+                          f"{format_bytes(shared)} free: {format_bytes(tiles - shared)} are missing. Enlarge {SHARED_MEMORY}, or use "
+                          "more nodes or smaller matrices.")
+    for limit, about in ((node_limit, "--mem-limit allows {}"), (available, "{} are available")):
+        if limit is not None and total > limit:
+            raise OutOfMemory(f"the {ranks} ranks on {host} need {format_bytes(total)} of memory, {about.format(format_bytes(limit))}: "
+                              f"{format_bytes(total - limit)} are missing. Use more nodes, smaller matrices or lower replication factors.")

@@ -1,128 +1,83 @@
-"""``drbench mlp``: the paper's MLP-1 and MLP-2 (§5.2.1) on this machine, from cases to figures."""
+"""``drbench mlp``: the sweeps ``mlp1-small`` and ``mlp2-small`` (§5.2.1 of the paper), ``mlp1-dtensor`` and ``mlp2-dtensor`` where torch is, then their figure."""
 
 from __future__ import annotations
 
+import json
 import os
-import time
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from drbench.errors import UsageError
 from drbench.record import read_csv
-from partitions import equal_replication, preset
 
-from .batch import run_batch
-from .case_fields import Case
 from .kernels import pinned, weaker_pins, without_pins
 from .peers import get_peer
+from .sweep import INTERRUPTED, Request, plan_cases, run_sweep
+from .sweep_console import progress_console
 
-__all__ = ["dtensor_cases", "mlp_cases", "run_mlp"]
+__all__ = ["run_mlp"]
 
-#: Hidden size, its multiple, and batch sizes of the paper.
-HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)
-_PRESETS = ("row", "column", "block", "inner", "outer", "traditional")
-
-
-def mlp_cases(ranks: int, scale: int, layer: str, iters: int, threads: int | None = None, machine: str = "here") -> list[Case]:
-    """The cases of one or both layers: six partitionings × equal replication factors × Stationary C and B × four batches.
-
-    Examples
-    --------
-    >>> cases = mlp_cases(4, scale=16, layer="mlp1", iters=5)
-    >>> len(cases), cases[0].m, cases[0].n, cases[0].k
-    (144, 64, 3072, 768)
-    """
-    hidden = HIDDEN // scale
-    shapes = {"mlp1": (RATIO * hidden, hidden), "mlp2": (hidden, RATIO * hidden)}
-    cases = []
-    for name, (n, k) in shapes.items():
-        if layer not in ("both", name):
-            continue
-        for batch in BATCHES:
-            for chosen in _PRESETS:
-                for factors in equal_replication(ranks):
-                    a, b, c = preset(f"{chosen}/c{factors[0]}" if factors[0] > 1 else chosen, ranks)
-                    for stationary in "CB":
-                        cases.append(Case(max(1, batch // scale), n, k, a, b, c, options={"stationary": stationary}, preset=chosen, iters=iters, roof=True,
-                                          threads=threads, machine=machine))
-    return cases
-
-
-def dtensor_cases(cases: list[Case]) -> list[Case]:
-    """The cases of the lines DT - Row and DT - Column: DTensor on each problem of these cases, without replication (§5.2.1).
-
-    Examples
-    --------
-    >>> [(case.algorithm, case.a, case.c) for case in dtensor_cases(mlp_cases(2, 16, "mlp1", 1)[:3])]
-    [('dtensor', 'row', 'row'), ('dtensor', 'column', 'column')]
-    """
-    first = {(case.m, case.n, case.k): case for case in reversed(cases)}
-    return [replace(case, algorithm="dtensor", options={}, preset=name, a=name, b=name, c=name)
-            for case in reversed(first.values()) for name in ("row", "column")]
+_HIDDEN = 12288
 
 
 def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None, out: str, machine: str) -> int:
-    """Run, verify, record and draw; the exit code: 0, or 1 if a case is not ok.
+    """Run, verify, record and draw; the exit code of the sweeps.
 
-    The CSV file is written anew: a row counts only if the whole run behind it was one.
+    A run that was killed goes on; one that is complete is moved aside and measured anew.
     """
-    say = Console(highlight=False, soft_wrap=True)
-    folder = Path(out)
+    say, folder = progress_console(), Path(out)
+    layers = ("mlp1", "mlp2") if layer == "both" else (layer,)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
-    environ = _environment(say)
-    stem = folder / f"{'mlp' if layer == 'both' else layer}-h{HIDDEN // scale}-p{ranks}"
-    csv_path = stem.with_suffix(".csv")
-    csv_path.unlink(missing_ok=True)
-    cases = mlp_cases(ranks, scale, layer, iters, threads, machine)
+    sweeps = {name: f"{name}-small" for name in layers}
     dtensor = get_peer("dtensor").available()
     if dtensor.ok:
-        cases += dtensor_cases(cases)
+        sweeps |= {f"{name}-dtensor": f"{name}-dtensor" for name in layers}
     else:
         say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}", markup=False)
-    start, bad = time.monotonic(), []
-
-    def on_case(index: int, summary: dict) -> None:
-        case = cases[index]
-        how = f"S-{case.options['stationary']} {case.c.partition('/')[2] or 'c1'}" if case.algorithm == "universal" else case.algorithm
-        name = f"m={case.m} n={case.n} k={case.k} {case.preset} {how}"
-        rate = f"{summary['gflops']:.0f} GFLOP/s, {summary['percent_of_roof']:.0f} % of roof" if summary["gflops"] else summary["reason"]
-        if summary["status"] != "ok":
-            bad.append(f"{name}: {summary['status']}: {summary['reason']}")
-        progress.update(task, advance=1, description=f"{name}: {rate}")
-        if not say.is_terminal and (index + 1) % 24 == 0:
-            say.print(f"{index + 1}/{len(cases)} cases, {len(bad)} not ok, {time.monotonic() - start:.0f} s; {name}: {rate}")
-
-    columns = (MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}"))
-    say.print(f"{len(cases)} cases on {ranks} ranks, {iters} repeats each, every result verified")
-    with Progress(*columns, console=say, disable=not say.is_terminal) as progress:
-        task = progress.add_task("starting", total=len(cases))
-        run_batch(cases, ranks, str(csv_path), on_case, environ)
-    ok = sum(record.status == "ok" for record in read_csv(csv_path))
-    say.print(f"{ok} of {len(cases)} cases ok in {time.monotonic() - start:.0f} s")
-    for line in bad:
-        say.print(f"not ok: {line}", style="red")
+    environ, worst, files = _environment(say), 0, []
+    for name, sweep in sweeps.items():
+        place = folder / f"{name}-h{_HIDDEN // scale}-p{ranks}"
+        request = Request(sweep, ranks, os.fspath(place), f"1/{scale}", iters, threads, machine, environ=environ)
+        request = Request(**{**request.__dict__, "fresh": _complete(request, place)})
+        code = run_sweep(request, say)
+        if code == INTERRUPTED:
+            return code
+        worst = max(worst, code)
+        files.append(place / "records.csv")
+    stem = folder / f"{'mlp' if layer == 'both' else layer}-h{_HIDDEN // scale}-p{ranks}"
+    records = [record for path in files for record in read_csv(path)]
+    ok = sum(record.status == "ok" for record in records)
+    say.print(f"{ok} of {len(records)} cases ok, each verified")
     if ok:
-        _draw(say, csv_path, stem)
-    say.print(f"records: {csv_path}")
-    return 0 if ok == len(cases) else 1
+        _draw(say, files, stem)
+    return worst
 
 
-def _draw(say, csv_path, stem) -> None:
+def _complete(request: Request, place: Path) -> bool:
+    """Whether every case of the sweep has its row already."""
+    try:
+        done = {record.case for record in read_csv(place / "records.csv")}
+        known = json.loads((place / "sweep.json").read_text())["cases"]
+    except (OSError, ValueError, KeyError):
+        return False
+    _, _, pairs = plan_cases(request)
+    return set(known) == {name for name, _ in pairs} <= done
+
+
+def _draw(say: Console, files: list[Path], stem: Path) -> None:
     from plots.mlp import draw
-    drawn = draw([csv_path], stem)
+    drawn = draw(files, stem)
     for line in drawn.missing:
-        say.print(f"not drawn: {line}")
+        say.print(f"not drawn: {line}", markup=False)
     for path in drawn.paths:
-        say.print(f"figure: {path}")
+        say.print(f"figure: {path}", markup=False)
 
 
-def _environment(say) -> dict:
+def _environment(say: Console) -> dict:
     """The ranks' environment: without pins that hold the processor below its best kernels."""
     found = weaker_pins()
     if found is None:

@@ -23,7 +23,7 @@ _VARIABLES = [
 ]
 _GRACE_S = 5.0
 #: Tells ranks that drbench itself started them, and how many.
-_OURS = "DRBENCH_RANKS"
+OURS = "DRBENCH_RANKS"
 #: Exit code between such ranks and the process that started them: each sees only itself.
 STRANGERS = 77
 
@@ -102,7 +102,7 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     """
     command = [*mpiexec_command(ranks), sys.executable, "-m", "drbench", *arguments]
     environ = dict(os.environ if environ is None else environ)
-    environ[_OURS] = str(ranks)
+    environ[OURS] = str(ranks)
     if not sys.stdout.isatty():
         environ["TERM"] = "dumb"                           # some launchers give their ranks a terminal: no colours into files
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True)
@@ -130,7 +130,7 @@ def _interrupt(number, frame):
 
 def started_by_us(environ=os.environ) -> int:
     """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it nothing; 0 elsewhere."""
-    return int(environ.get(_OURS, 0))
+    return int(environ.get(OURS, 0))
 
 
 def stop(process: subprocess.Popen) -> None:

@@ -12,13 +12,16 @@ from typing import Iterator
 from rich.console import Console
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.record import Record, append_csv, read_csv
+from drbench.record import Record
 from partitions import preset
 
-from .batch import run_batch
-from .case_fields import Case, case_keys
+from .case_fields import Case
 from .kernels import weaker_pins, without_pins
+from .machine_launch import load_machine
+from .peer_store import Lines, opened, rows
 from .peers import PEERS, get_peer, peers
+from .store import GOOD, Store
+from .supervisor import Settings, failure, run_cases
 
 __all__ = ["Contender", "Shape", "contenders", "rounds_of", "run_peers", "shapes"]
 
@@ -114,7 +117,7 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
     return found
 
 
-def rounds_of(chosen: list[Shape], taking_part: list[Contender], rounds: int, base: Case) -> Iterator[list[tuple[Contender, Case]]]:
+def rounds_of(chosen: list[Shape], taking_part: list[Contender], rounds: int, base: Case) -> Iterator[list[tuple[str, Contender, Case]]]:
     """The batches of all rounds, in order: each is of one shape and one library, with the name of each case.
 
     Every round visits all shapes; who goes first changes from round to round.
@@ -122,16 +125,16 @@ def rounds_of(chosen: list[Shape], taking_part: list[Contender], rounds: int, ba
     Examples
     --------
     >>> batches = list(rounds_of([Shape("s", 8, 8, 8)], [Contender("a", "x", {}), Contender("b", "y", {})], 2, Case(1, 1, 1)))
-    >>> [(c.who, case.case) for batch in batches for c, case in batch][:3]
-    [('a', '1 | s | a | x'), ('b', '1 | s | b | y'), ('b', '2 | s | b | y')]
+    >>> [(name, c.who) for batch in batches for name, c, case in batch][:3]
+    [('1 | s | a | x', 'a'), ('1 | s | b | y', 'b'), ('2 | s | b | y', 'b')]
     """
     groups = [list(group) for _, group in groupby(taking_part, key=lambda contender: contender.who)]
     for turn in range(rounds):
         for shape in chosen:
             first = turn % max(1, len(groups))
             for group in groups[first:] + groups[:first]:
-                yield [(contender, replace(base, m=shape.m, n=shape.n, k=shape.k, case=_SEPARATOR.join(
-                    (str(turn + 1), shape.label, contender.who, contender.label)), **contender.fields)) for contender in group]
+                yield [(_SEPARATOR.join((str(turn + 1), shape.label, contender.who, contender.label)), contender,
+                        replace(base, m=shape.m, n=shape.n, k=shape.k, **contender.fields)) for contender in group]
 
 
 def case_name(record: Record) -> tuple[int, str, str, str] | None:
@@ -146,12 +149,13 @@ def case_name(record: Record) -> tuple[int, str, str, str] | None:
     return (int(words[0]), *words[1:]) if len(words) == 4 and words[0].isdigit() else None
 
 
-def run_peers(ranks: int, base: Case, chosen: list[Shape], rounds: int, every_setting: bool, only: set[str] | None, csv_path: Path) -> int:
-    """Run what is not yet in the CSV file; the exit code: 0, or 1 if some case was wrong or failed.
+def run_peers(ranks: int, base: Case, chosen: list[Shape], rounds: int, every_setting: bool, only: set[str] | None, timeout_s: float | None,
+              folder: Path, fresh: bool) -> int:
+    """Run what has no row in the folder yet; the exit code: 0, or 1 if some case was wrong or failed.
 
     A case that was refused is a row with its reason; a peer that is not here is a line, and no row.
     """
-    say, taking_part, done = Console(highlight=False, soft_wrap=True, markup=False), [], _done(csv_path, base, ranks)
+    say, taking_part = Console(highlight=False, soft_wrap=True, markup=False), []
     for who, group in groupby(contenders(ranks, every_setting, only), key=lambda contender: contender.who):
         found = get_peer(who).available() if who in PEERS else None
         if found is not None and not found.ok:
@@ -160,58 +164,62 @@ def run_peers(ranks: int, base: Case, chosen: list[Shape], rounds: int, every_se
             taking_part += group
     if not taking_part:
         raise UsageError("nobody is left to run. drbench list --peers says who is here.")
-    batches = list(rounds_of(chosen, taking_part, rounds, base))
-    total = sum(len(batch) for batch in batches)
-    say.print(f"{total} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each; {csv_path}")
-    count = sum(case.case in done for batch in batches for _, case in batch)
-    if count:
-        say.print(f"{count} of them are in the file already and are not run again")
-    environ = without_pins() if weaker_pins() else dict(os.environ)
-    bad = []
-    for batch in batches:
-        left = [(contender, case) for contender, case in batch if case.case not in done]
-        if not left:
-            continue
+    machine = load_machine(base.machine)
+    batches = list(rounds_of(chosen, taking_part, rounds, replace(base, machine=machine.name)))
+    wanted = {name: case for batch in batches for name, _, case in batch}
+    if not fresh:
+        _check_same(rows(folder), base, ranks, wanted)
+    settings = Settings(ranks, machine, timeout_s, environ=without_pins() if weaker_pins() else dict(os.environ))
+    bad, count = [], 0
 
-        def on_case(index: int, summary: dict) -> None:
-            nonlocal count
-            count += 1
-            name = left[index][1].case
-            ratio = f", {summary['percent_of_roof']:.0f} % of its roof" if summary["percent_of_roof"] is not None else ""
-            rate = f"{summary['gflops']:.0f} GFLOP/s{ratio}" if summary["gflops"] else f"{summary['status']}: {summary['reason']}"
-            if summary["status"] not in ("ok", "unsupported"):
-                bad.append(f"{name}: {summary['status']}: {summary['reason']}")
-            say.print(f"{count}/{total} {name}: {rate}")
-        cases = [case for _, case in left]
-        if left[0][0].who in PEERS and get_peer(left[0][0].who).launch:
-            _launch(cases, ranks, csv_path, on_case)
-        else:
-            run_batch(cases, ranks, str(csv_path), on_case, environ)
+    def on_record(record: Record) -> None:
+        nonlocal count
+        count += 1
+        ratio = f", {record.percent_of_roof:.0f} % of its roof" if record.percent_of_roof is not None else ""
+        rate = f"{record.gflops:.0f} GFLOP/s{ratio}" if record.gflops else f"{record.status}: {record.reason}"
+        if record.status not in GOOD:
+            bad.append(f"{record.case}: {record.status}: {record.reason}")
+        say.print(f"{count}/{len(wanted)} {record.case}: {rate}")
+
+    with opened(folder, "peers", ranks, wanted, fresh, say) as (store, beat):
+        say.print(f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each; {store.records_path}")
+        count = sum(name in store.done for name in wanted)
+        if count:
+            say.print(f"{count} of them are in the file already and are not run again")
+        watch = Lines(say, beat, on_record)
+        for batch in batches:
+            left = [(name, case) for name, _, case in batch if name not in store.done]
+            who = batch[0][1].who
+            if who in PEERS and get_peer(who).launch:
+                _launch(left, store, settings, watch)
+            elif left:
+                run_cases(left, store, settings, watch)
     for line in bad:
         say.print(f"not ok: {line}", style="red")
     return 1 if bad else 0
 
 
-def _launch(cases: list[Case], ranks: int, csv_path: Path, on_case) -> None:
+def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, watch: Lines) -> None:
     """Cases of a program of its own, in turn."""
-    for index, case in enumerate(cases):
+    for name, case in cases:
         case = replace(case, roof=False)                   # nobody knows its BLAS; it is compared with drbench's roof
+        watch.tick()
         try:
-            record = get_peer(case.algorithm).launch(case, ranks)
+            record = get_peer(case.algorithm).launch(case, settings.ranks, settings.timeout_s)
         except DrbenchError as error:
-            status = "failed" if error.status == "usage" else error.status
-            record = Record(mode="measured", ranks=ranks, status=status, reason=str(error), **case_keys(case))
-        append_csv(csv_path, record)
-        on_case(index, {name: getattr(record, name) for name in ("status", "reason", "gflops", "percent_of_roof")})
+            record = failure(case, settings.ranks, "failed" if error.status == "usage" else error.status, str(error))
+        store.add(replace(record, case=name))
+        watch.ended(case, store.done[name])
 
 
-def _done(csv_path: Path, base: Case, ranks: int) -> set[str]:
-    """Names of the cases that the file has. A file of another run of this command is not mixed with this one."""
-    if not csv_path.exists():
-        return set()
-    records = [record for record in read_csv(csv_path) if case_name(record)]
+def _check_same(records: list[Record], base: Case, ranks: int, wanted: dict[str, Case]) -> None:
+    """Refuse a file of another run of this command: rows of other ranks, repeats, threads, elements or sizes are not mixed with these."""
     for record in records:
-        for name, value in (("ranks", ranks), ("iters", base.iters), ("dtype", base.dtype)):
+        if case_name(record) is None:
+            continue
+        values = [("ranks", ranks), ("iters", base.iters), ("dtype", base.dtype), ("threads", base.threads)]
+        if record.case in wanted:
+            values += [(axis, getattr(wanted[record.case], axis)) for axis in "mnk"]
+        for name, value in values:
             if getattr(record, name) != value:
-                raise UsageError(f"{csv_path} holds cases with {name} = {getattr(record, name)}, not {value}. Use another --out, or --fresh.")
-    return {record.case for record in records}
+                raise UsageError(f"the records there hold cases with {name} = {getattr(record, name)}, not {value}. Use another --out, or --fresh.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from contextlib import nullcontext
 
 import threadpoolctl
 from mpi4py import MPI
@@ -10,7 +11,7 @@ from mpi4py import MPI
 from drbench.errors import MissingError, UsageError
 from drbench.fill import Fill
 from drbench.record import HEADER, Record
-from drbench.timing import Clock
+from drbench.timing import PHASES, Clock
 from drbench.transports import Topology
 from drbench.verify import verify
 
@@ -22,23 +23,24 @@ from .peers import Parts, Peer, get_peer, present
 __all__ = ["run_peer"]
 
 #: What a peer does not tell us.
-_UNKNOWN = ("prefetch", "get", "progress", "pool_bytes", "steps", "plan_s", "phase_get_wait_s", "phase_gemm_s", "phase_accumulate_s", "phase_fence_s")
+_UNKNOWN = ("prefetch", "get", "progress", "pool_bytes", "steps", "plan_s", *(f"phase_{name}_s" for name in PHASES))
 
 
-def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure) -> Record:
+def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure, topology: Topology | None = None, mem_limit: int | None = None) -> Record:
     """Run one case of a peer on all ranks of ``comm`` (collective).
 
     Parameters
     ----------
     measure : callable
-        ``measure(case, problem, comm, job, clock, blas, fill)`` -> measured columns; what cases of ours are measured with.
+        ``measure(case, problem, comm, job, clock, blas, fill, baseline)`` -> measured columns; what cases of ours are measured with.
+    topology, mem_limit
+        As of :func:`launch.case.run_case`.
 
     Raises
     ------
     MissingError, UnsupportedError
         If the peer is not here, or refuses the case: the same on every rank.
     """
-    from .case import default_threads
     peer = get_peer(case.algorithm)
     refuse_our_options(case)
     options = peer.pick(case.options)
@@ -48,17 +50,17 @@ def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure) -> Record:
     problem = peer.problem(case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options)
     keys.update(dict.fromkeys(_UNKNOWN), transport=None, **{name: problem.operand(name).partition.text for name in "abc"})
     fill, clock = Fill(case.fill, case.seed, case.k), Clock()
-    with Topology(comm) as topology:
-        threads = case.threads or default_threads(topology)
+    with Topology(comm) if topology is None else nullcontext(topology) as topology:
+        threads = case.threads or topology.cores_per_rank
         keys.update(threads=threads, nodes=topology.nodes)
         threadpoolctl.threadpool_limits(threads)
-        check_memory(topology, Need.of(problem, comm.rank, 0, case.roof))
+        check_memory(topology, Need.of(problem, comm.rank, 0, case.roof), None, mem_limit)
         job = peer.prepare(problem, topology, fill, threads, options)
         try:
             threadpoolctl.threadpool_limits(threads)       # also what the peer has loaded meanwhile
             keys.update({name: text for name, text in zip("abc", job.layouts)}, blas=job.blas.info.library, blas_kernel=job.blas.info.kernel)
             keys.update({name: value for name, value in job.settled.items() if name in HEADER})
-            measured = measure(case, problem, comm, job, clock, job.blas, fill)
+            measured = measure(case, problem, comm, job, clock, job.blas, fill, None)
             verdict = None
             if case.check:
                 replica, parts = job.parts()

@@ -14,7 +14,7 @@ from .peer_tables import best_settings, libraries, lines, summary, table_rows
 from .peer_triples import ACTIONS, triple_rows
 from .show import console
 
-__all__ = ["markdown_table", "show_tables", "show_triples"]
+__all__ = ["draw_bars", "markdown_table", "show_tables", "show_triples"]
 
 
 def markdown_table(header, rows) -> str:
@@ -60,3 +60,16 @@ def show_triples(csv_path: Path, markdown: bool) -> None:
            ("A", "B", "C", "DTensor", "its steps", "its bytes", "drbench", "its bytes"), single, markdown)
     _print("Over all replication factors: how often DTensor does what; where its ranks repeat no products, how often drbench moves fewer / as many / more bytes",
            ("A", "B", "C", *ACTIONS, "repeats products", "drbench runs", "fewer / same / more"), counted, markdown)
+
+
+def draw_bars(csv_path: Path, out: Path) -> None:
+    """The figure of ``drbench plot peers`` as ``out`` with .pdf and .png, and what is not in it."""
+    from plots.registry import draw
+    from plots.selection import SelectionError
+    try:
+        drawn = draw("peers", [csv_path], out)
+    except SelectionError as error:
+        print(f"no figure: {error}")
+        return
+    for line in [*drawn.notes, *(f"figure: {path}" for path in drawn.paths)]:
+        print(line)

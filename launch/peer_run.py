@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
+import click
 
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError
 from drbench.record import Record, RecordError, append_csv
@@ -14,7 +17,7 @@ from .peers import get_peer, present
 __all__ = ["refuse_our_options", "run_peer_command"]
 
 #: Fields of a case that choose how our own executor moves data, with the values that leave them open.
-_OURS = {"transport": "auto", "get": "view", "progress": "poll", "prefetch": 1, "pool": None}
+_OURS = {"transport": "auto", "get": "view", "progress": "poll", "prefetch": 1, "pool": None, "trace": None}
 
 
 def refuse_our_options(case: Case) -> None:
@@ -51,7 +54,9 @@ def run_peer_command(arguments, ranks, csv_path, as_json, timeout, values: dict,
     if peer.launch is None:
         return run_ranks(ranks, list(arguments), timeout)
     if case.roof:
-        raise UsageError(f"{peer.name} is a program of its own, and does not say which BLAS it calls: leave --roof out.")
+        if click.get_current_context().get_parameter_source("roof") is not click.core.ParameterSource.DEFAULT:
+            raise UsageError(f"{peer.name} is a program of its own, and does not say which BLAS it calls: leave --roof out.")
+        case = replace(case, roof=False)
     try:
         record = peer.launch(case, ranks, timeout)
     except UsageError:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
 
 from drbench.errors import UsageError
-from drbench.record import Record, read_csv
+from drbench.record import Record
 from partitions import exhaustive
 
-from .batch import run_batch
 from .case_fields import Case
+from .machine_launch import load_machine
+from .peer_store import Lines, opened
 from .peers import get_peer, present
+from .supervisor import Settings, run_cases
 
 __all__ = ["ACTIONS", "action", "run_triples", "triple_rows"]
 
@@ -25,29 +28,29 @@ ACTIONS = ("multiplies", "reshards C", "reshards an operand", "reshards an opera
 _REDUCTIONS = ("reduce_scatter", "all_reduce")
 
 
-def run_triples(ranks: int, csv_path: Path, machine: str) -> int:
+def run_triples(ranks: int, folder: Path, machine: str, timeout_s: float | None, fresh: bool) -> int:
     """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if drbench refuses or fails one."""
     say = Console(highlight=False, soft_wrap=True, markup=False)
     present(get_peer("dtensor"))
-    triples = list(exhaustive(ranks))
-    if csv_path.exists():
-        if len(read_csv(csv_path)) == 2 * len(triples):
-            say.print(f"all triples are in {csv_path} already; --fresh begins anew")
-            return 0
-        csv_path.unlink()                                  # minutes at most: begun anew rather than continued
     m, n, k = _EXTENTS
-    say.print(f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each with DTensor and with drbench")
-    count = 0
+    triples, where = list(exhaustive(ranks)), load_machine(machine)
+    named = {algorithm: {" | ".join((algorithm, a, b, c)): Case(m, n, k, a, b, c, algorithm, _options(algorithm, c), threads=1, iters=1, warmup=0, machine=where.name)
+                         for a, b, c in triples} for algorithm in ("dtensor", "universal")}
+    wanted = [name for cases in named.values() for name in cases]
 
-    def on_case(index, summary):
-        nonlocal count
-        count += 1
-        if count % 200 == 0:
-            say.print(f"{count}/{2 * len(triples)}")
-    for algorithm in ("dtensor", "universal"):
-        cases = [Case(m, n, k, a, b, c, algorithm, _options(algorithm, c), threads=1, iters=1, warmup=0, machine=machine) for a, b, c in triples]
-        run_batch(cases, ranks, str(csv_path), on_case)
-    failed = [record for record in read_csv(csv_path) if record.status != "ok" and record.algorithm == "universal"]
+    def on_record(record: Record) -> None:
+        if len(store.done) % 200 == 0:
+            say.print(f"{len(store.done)}/{len(wanted)}")
+
+    with opened(folder, "triples", ranks, wanted, fresh, say) as (store, beat):
+        say.print(f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each with DTensor and with drbench; {store.records_path}")
+        if store.done:
+            say.print(f"{len(store.done)} of {len(wanted)} cases are in the file already and are not run again")
+        for cases in named.values():
+            left = [(name, case) for name, case in cases.items() if name not in store.done]
+            if left:
+                run_cases(left, store, Settings(ranks, where, timeout_s, environ=dict(os.environ)), Lines(say, beat, on_record))
+        failed = [record for record in store.done.values() if record.status != "ok" and record.algorithm == "universal"]
     for record in failed[:10]:
         say.print(f"drbench: {record.a}, {record.b}, {record.c}: {record.status}: {record.reason}", style="red")
     return 1 if failed else 0

@@ -39,13 +39,15 @@ class _Scale(click.ParamType):
 @click.option("--settings", type=click.Choice(["default", "all"]), default="default", show_default=True,
               help="default: what each peer does by itself; all: every setting of it, for the table of best settings.")
 @click.option("--only", default=None, metavar="NAMES", help="Only these, as drbench,dtensor,scalapack.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="results/measured/here", show_default=True, help="Folder of the CSV file.")
-@click.option("--machine", default="here", show_default=True, help="Name of the machine in the records.")
-@click.option("--fresh", is_flag=True, help="Begin anew; else a file that is there is continued.")
-@click.option("--show", is_flag=True, help="Only print the tables of the file that is there.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="results/measured/here", show_default=True,
+              help="Where its folder is, peers-pN or triples-pN, with records.csv; the figure peers-pN.pdf and .png is beside it.")
+@click.option("--timeout", type=click.FloatRange(0), default=300.0, show_default=True, help="Seconds a case may take; 0 for no limit.")
+@click.option("--machine", default="here", show_default=True, help="Machine file (see drbench list), or a label for the records.")
+@click.option("--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued.")
+@click.option("--show", is_flag=True, help="Only print the tables, and draw the figure, of the records that are there.")
 @click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
 @click.option("--triples", is_flag=True, help="Instead: what DTensor and drbench do with each partitioning and replication of A, B and C.")
-def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, out, machine, fresh, show, markdown, triples):
+def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, out, timeout, machine, fresh, show, markdown, triples):
     """Compare drbench with other libraries on the same work: DTensor, ScaLAPACK, COSMA, pylops-mpi, HeAT.
 
     \b
@@ -61,7 +63,7 @@ def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, ou
         raise UsageError("drbench peers starts its own ranks. Run it without mpirun, with -p for their number.")
     from .case_fields import Case
     from .peer_bench import run_peers, shapes
-    from .peer_output import show_tables, show_triples
+    from .peer_output import draw_bars, show_tables, show_triples
     from .peer_triples import run_triples
     from .peers import PEERS
     chosen = shapes(kinds, scale)
@@ -69,23 +71,17 @@ def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, ou
     unknown = sorted((names or set()) - {"drbench", *PEERS})
     if unknown:
         raise UsageError(f"--only: {unknown[0]!r} is none of drbench, {', '.join(PEERS)}.")
-    stem = f"triples-p{ranks}" if triples else f"peers-p{ranks}"
-    csv_path = out / f"{stem}.csv"
-    if show and not csv_path.exists():
-        raise UsageError(f"no {csv_path} to show. Run without --show first.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if fresh and not show:
-            csv_path.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
+    folder = out / (f"triples-p{ranks}" if triples else f"peers-p{ranks}")
+    if show and not (folder / "records.csv").exists():
+        raise UsageError(f"no {folder / 'records.csv'} to show. Run without --show first.")
     for number in (signal.SIGTERM, signal.SIGHUP):         # whoever ends this process means its ranks
         signal.signal(number, signal.default_int_handler)
     if triples:
-        code = 0 if show else run_triples(ranks, csv_path, machine)
-        show_triples(csv_path, markdown)
+        code = 0 if show else run_triples(ranks, folder, machine, timeout or None, fresh)
+        show_triples(folder / "records.csv", markdown)
         return code
     base = Case(1, 1, 1, dtype=dtype, threads=threads, iters=iters, roof=True, machine=machine)
-    code = 0 if show else run_peers(ranks, base, chosen, rounds, settings == "all", names, csv_path)
-    show_tables(csv_path, markdown)
+    code = 0 if show else run_peers(ranks, base, chosen, rounds, settings == "all", names, timeout or None, folder, fresh)
+    show_tables(folder / "records.csv", markdown)
+    draw_bars(folder / "records.csv", folder)
     return code

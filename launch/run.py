@@ -1,4 +1,4 @@
-"""The worker: what every rank does for ``drbench run``, and for a list of cases."""
+"""What every rank does for ``drbench run``."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ except (ImportError, RuntimeError) as error:
     raise MissingError(f"no MPI library can be loaded ({' '.join(str(error).split())}). Install one with: pip install 'drbench[mpich]', "
                        "or point MPI4PY_LIBMPI at your system's libmpi.") from None
 
-from drbench.record import Record, RecordError, append_csv, read_csv  # noqa: E402
+from drbench.record import RecordError, append_csv, read_csv  # noqa: E402
 
 from .case import run_case  # noqa: E402
-from .case_fields import Case, case_keys  # noqa: E402
+from .case_fields import Case  # noqa: E402
 from .mpi import STRANGERS, launched, mismatch_message, started_by_us  # noqa: E402
 
-__all__ = ["run_here", "run_cases"]
+__all__ = ["run_here", "world"]
 
 
 def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -> int:
     """Run one case on the ranks this process belongs to; the exit code, the same on every rank."""
-    comm = _world()
+    comm = world()
     case = Case(**values | partitions_of(values, comm.size))
     _agree(comm, lambda: csv_path and _check_csv(csv_path))
     record = run_case(case, comm)
@@ -44,27 +44,7 @@ def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -
     return EXIT_CODES[record.status]
 
 
-def run_cases(cases_path: str, csv_path: str) -> int:
-    """Run the cases of a JSON file (a list of :class:`Case` fields) in turn; each record is on disk before the next case.
-
-    Rank 0 prints a line of JSON per case: its index, status, and rate. A case that makes no sense is a failed record.
-    """
-    comm = _world()
-    text = comm.bcast(open(cases_path).read() if comm.rank == 0 else None)
-    for index, fields in enumerate(json.loads(text)):
-        case = Case(**fields)
-        try:
-            record = run_case(case, comm)
-        except UsageError as error:
-            record = Record(mode="measured", status="failed", reason=str(error), ranks=comm.size, **case_keys(case))
-        _agree(comm, lambda: append_csv(csv_path, record))
-        if comm.rank == 0:
-            print(json.dumps({"case": index, "status": record.status, "reason": record.reason, "gflops": record.gflops,
-                              "percent_of_roof": record.percent_of_roof}), flush=True)
-    return 0
-
-
-def _world() -> MPI.Comm:
+def world() -> MPI.Comm:
     """All ranks, unless launcher and library belong to different MPIs.
 
     MPI is started with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the core, and a barrier of four ranks

@@ -35,9 +35,9 @@ def show_record(record: Record) -> None:
     add = lambda name, value: table.add_row(name, str(value))  # noqa: E731
     add("problem", f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, {record.dtype}, {record.fill} fill")
     add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
-    kind = f"{record.algorithm}, Stationary {record.stationary}" if record.stationary else record.algorithm
-    kind += "".join(f", {name} {value}" for name in ("dataflow", "mesh", "block", "panel") if (value := getattr(record, name)) is not None)
-    add("algorithm", f"{kind}, prefetch {record.prefetch}" if record.prefetch is not None else kind)
+    kind = [record.algorithm, record.stationary and f"Stationary {record.stationary}", record.dataflow, record.mesh and f"mesh {record.mesh}"]
+    kind += [f"{name} {getattr(record, name)}" for name in ("slices", "block", "panel", "unroll", "chunk", "prefetch") if getattr(record, name) is not None]
+    add("algorithm", ", ".join(word for word in kind if word))
     add("ranks", f"{record.ranks} x {record.threads} threads on {record.nodes} node(s), transport {record.transport}")
     if record.best_s is not None:
         add("time", f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of {record.iters}")
@@ -45,12 +45,15 @@ def show_record(record: Record) -> None:
         if record.percent_of_roof is not None:
             add("roof", f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without communication "
                         f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)")
+        if record.effective_communication_s is not None:
+            efficiency = "" if record.overlap_efficiency is None else f", overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)"
+            add("overlap", f"effective communication {seconds(record.effective_communication_s)} beyond one local product{efficiency}")
         counts = {name: getattr(record, name) for name in COUNTERS}
         add("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(count)}" for name, count in counts.items() if count)
             or ("nothing" if any(count is not None for count in counts.values()) else "not told"))
         if record.phase_gemm_s is not None:
             add("mean phases", ", ".join(f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}" for name in (
-                "get_wait", "gemm", "accumulate", "fence")))
+                "get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack") if getattr(record, f"phase_{name}_s") or name == "gemm"))
         pool = f"pool {format_bytes(record.pool_bytes)}, " if record.pool_bytes is not None else ""
         if record.peak_rss_bytes is not None:
             add("memory", f"{pool}resident {format_bytes(record.peak_rss_bytes)} (largest rank)")

@@ -1,11 +1,12 @@
 """Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
 
-One panel a layer, one line a partitioning, white-filled markers, and above each point the replication
+One panel a layer and source, one line a partitioning, white-filled markers, and above each point the replication
 factor of the case it shows. Which cases those are is decided in :mod:`plots.selection`.
 """
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
@@ -20,8 +21,13 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FixedLocator, MultipleLocator, NullFormatter, NullLocator
 
 from drbench.record import Record
+from plots.cases import Options
 from plots.labels import Anchor, Box, place
-from plots.selection import LAYERS, Line, SelectionError, layer_of, missing, select
+from plots.page import save
+from plots.panels import select_panels
+from plots.registry import Figure as Figure_
+from plots.registry import Made
+from plots.selection import Line, SelectionError, layer_of, missing, select
 from plots.sources import load
 from plots.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
 
@@ -34,12 +40,13 @@ _PANEL_IN = (2.96, 2.75)  # the axes of one panel
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _XLABEL_IN = 0.46, 0.08, 0.40, 0.42
 _MARGIN_IN = 0.06
 _TITLE_CHARACTERS = 50  # of the line under the title, across one panel
+_COLUMNS = 2  # panels in a row
 _LEGEND_COLUMNS, _LEGEND_ROW_IN = 2, 0.134
 _NOTE_IN, _NOTE_CHARACTERS = 0.105, 70
 
 
 class Drawn(NamedTuple):
-    """What :func:`draw` made: the files, the lines of each layer, and what is not drawn and why."""
+    """What :func:`draw` made: the files, the lines of each panel, and what is not drawn and why."""
 
     paths: tuple[Path, ...]
     lines: dict[str, list[Line]]
@@ -56,7 +63,8 @@ def draw(
     Parameters
     ----------
     source : records, or paths of result files and of files of published numbers
-        Published numbers become the lines of the peers.
+        Cases of different machines, numbers of ranks or modes (measured, simulated, published) get panels of their own.
+        Published numbers become the lines of the peers where they are of the same problem.
     out : path
         A suffix ``.pdf`` or ``.png`` is replaced by each of the two.
     layers : sequence of str, optional
@@ -70,66 +78,69 @@ def draw(
     Raises
     ------
     SelectionError
-        If there is nothing to draw, or a layer's records do not belong in one figure.
+        If there is nothing to draw.
     """
     source = list(source)
     records = source if all(isinstance(item, Record) for item in source) else load(source)
-    if layers is None:
-        found = {layer_of(record) for record in records}
-        layers = [layer for layer in LAYERS if layer in found]
-    if not layers:
-        raise SelectionError(
-            f"no MLP layer in {len(records)} records: none has n = 4k or k = 4n. Give it the records of an MLP sweep."
-        )
-    selected = {layer: select(records, layer) for layer in layers}
-    # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
-    lines = {layer: chosen for layer, chosen in selected.items() if any(line.points for line in chosen)} or selected
+    panels = select_panels(records, layers)
     base = Path(out)
     base = base.with_suffix("") if base.suffix in (".pdf", ".png") else base
-    paths = (base.with_name(base.name + ".pdf"), base.with_name(base.name + ".png"))
-    with matplotlib.rc_context(RC):
-        picture = figure(lines)
-        # no dates and no versions: the same records give the same bytes
-        picture.savefig(paths[0], metadata={"Creator": "drbench", "Producer": None, "CreationDate": None})
-        picture.savefig(paths[1], metadata={"Software": None}, dpi=300)
-    said = [f"{layer}: {text}" for layer, of_layer in selected.items() for text in missing(of_layer)]
-    return Drawn(paths, selected, said)
+    # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
+    paths = save(figure(_with_points(panels)), base, (".pdf", ".png"))
+    return Drawn(paths, panels, said(panels))
 
 
-def figure(lines: dict[str, list[Line]]) -> Figure:
-    """Build the figure of :func:`draw` from the selected lines of each layer.
+def said(panels: dict[str, list[Line]]) -> list[str]:
+    """Say what is not drawn, each text with the panel it belongs to."""
+    return [f"{name}: {text}" for name, lines in panels.items() for text in missing(lines)]
+
+
+def _with_points(panels: dict[str, list[Line]]) -> dict[str, list[Line]]:
+    return {name: lines for name, lines in panels.items() if any(line.points for line in lines)} or panels
+
+
+def figure(panels: dict[str, list[Line]]) -> Figure:
+    """Build the figure of :func:`draw` from the selected lines of each panel, two panels in a row.
 
     Raises
     ------
     SelectionError
-        If a layer has no line with a point.
+        If a panel has no line with a point.
     """
-    notes = {layer: missing(of_layer) for layer, of_layer in lines.items()}
-    for layer, of_layer in lines.items():
-        if not any(line.points for line in of_layer):
-            raise SelectionError(f"nothing to draw for {layer}: {'; '.join(notes[layer])}. Run more cases.")
+    notes = {name: missing(lines) for name, lines in panels.items()}
+    for name, lines in panels.items():
+        if not any(line.points for line in lines):
+            raise SelectionError(f"nothing to draw for {name}: {'; '.join(notes[name])}. Run more cases.")
     with matplotlib.rc_context(RC):
-        rows = max(-(-sum(bool(line.points) for line in of_layer) // _LEGEND_COLUMNS) for of_layer in lines.values())
-        small = {layer: _small_print(of_layer, notes[layer]) for layer, of_layer in lines.items()}
-        legend_in = rows * _LEGEND_ROW_IN + 0.08
-        below_in = _XLABEL_IN + legend_in + max(map(len, small.values())) * _NOTE_IN + _MARGIN_IN
+        names = list(panels)
+        rows = [names[at : at + _COLUMNS] for at in range(0, len(names), _COLUMNS)]
+        small = {name: _small_print(lines, notes[name]) for name, lines in panels.items()}
+        legends_in, belows_in = [], []
+        for row in rows:
+            lines = max(-(-sum(bool(line.points) for line in panels[name]) // _LEGEND_COLUMNS) for name in row)
+            legends_in.append(lines * _LEGEND_ROW_IN + 0.08)
+            belows_in.append(_XLABEL_IN + legends_in[-1] + max(len(small[name]) for name in row) * _NOTE_IN + _MARGIN_IN)
         column_in = _LEFT_IN + _PANEL_IN[0] + _RIGHT_IN
-        width, height = column_in * len(lines), _TOP_IN + _PANEL_IN[1] + below_in
+        width = column_in * min(len(names), _COLUMNS)
+        height = sum(_TOP_IN + _PANEL_IN[1] + below_in for below_in in belows_in)
         picture = Figure(figsize=(width, height))
         FigureCanvasAgg(picture)  # a renderer, to measure text with
-        for index, (layer, of_layer) in enumerate(lines.items()):
-            left = index * column_in
-            box = ((left + _LEFT_IN) / width, below_in / height, _PANEL_IN[0] / width, _PANEL_IN[1] / height)
-            _panel(picture.add_axes(box), layer, of_layer)
-            left, top = (left + _MARGIN_IN) / width, below_in - _XLABEL_IN
-            _legend(picture, of_layer, left, top / height)
-            for number, text in enumerate(small[layer]):
-                y = (top - legend_in - number * _NOTE_IN) / height
-                picture.text(left, y, text, size=SMALL_PT, color="#444444", va="top")
+        bottom = height
+        for row, legend_in, below_in in zip(rows, legends_in, belows_in, strict=True):
+            bottom -= _TOP_IN + _PANEL_IN[1] + below_in
+            for index, name in enumerate(row):
+                left = index * column_in
+                box = ((left + _LEFT_IN) / width, (bottom + below_in) / height, _PANEL_IN[0] / width, _PANEL_IN[1] / height)
+                _panel(picture.add_axes(box), panels[name])
+                left, top = (left + _MARGIN_IN) / width, bottom + below_in - _XLABEL_IN
+                _legend(picture, panels[name], left, top / height)
+                for number, text in enumerate(small[name]):
+                    y = (top - legend_in - number * _NOTE_IN) / height
+                    picture.text(left, y, text, size=SMALL_PT, color="#444444", va="top")
         return picture
 
 
-def _panel(axes: Axes, layer: str, lines: Sequence[Line]) -> None:
+def _panel(axes: Axes, lines: Sequence[Line]) -> None:
     drawn = [line for line in lines if line.points]
     batches = sorted({point.batch for line in drawn for point in line.points})
     for line in reversed(drawn):  # the first of the legend on top
@@ -166,11 +177,11 @@ def _panel(axes: Axes, layer: str, lines: Sequence[Line]) -> None:
         axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    _titles(axes, layer, drawn)
+    _titles(axes, drawn)
     _factors(axes, drawn)
 
 
-def _titles(axes: Axes, layer: str, drawn: Sequence[Line]) -> None:
+def _titles(axes: Axes, drawn: Sequence[Line]) -> None:
     record = _own(drawn).points[0].record
     axes.set_xlabel("batch size m (rows of A and C)")
     axes.set_ylabel(
@@ -178,7 +189,7 @@ def _titles(axes: Axes, layer: str, drawn: Sequence[Line]) -> None:
         if drawn[0].quantity == "percent_of_peak"
         else f"percent of the no-communication roof, {record.mode} (%)"
     )
-    name = {"mlp1": "MLP-1", "mlp2": "MLP-2"}[layer]
+    name = {"mlp1": "MLP-1", "mlp2": "MLP-2"}[layer_of(record)]
     facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
     if record.mode == "measured" and record.iters:
         facts.append(f"best of {record.iters}")
@@ -288,3 +299,16 @@ def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
     texts += [f"{', '.join(names)}: {origin}." for origin, names in elsewhere.items()]
     texts += [f"{note[0].upper()}{note[1:]}." for note in notes]
     return [row for text in texts for row in wrap(text, _NOTE_CHARACTERS, subsequent_indent="   ")]
+
+
+def make(records: Sequence[Record], options: Options, layers: Sequence[str] | None = None) -> Made:
+    """Draw the panels of the layers as ``drbench plot`` does."""
+    panels = select_panels(records, layers)
+    return Made(figure(_with_points(panels)), said(panels))
+
+
+FIGURES = (
+    Figure_("mlp", "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size", make),
+    Figure_("mlp1", "the left plot of Figures 2 and 3: MLP-1, n = 4k", partial(make, layers=("mlp1",))),
+    Figure_("mlp2", "the right plot of Figures 2 and 3: MLP-2, k = 4n", partial(make, layers=("mlp2",))),
+)

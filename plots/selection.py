@@ -91,6 +91,25 @@ def layer_of(record: Record) -> str | None:
     return "mlp1" if record.n == 4 * record.k else "mlp2" if record.k == 4 * record.n else None
 
 
+def peer_name(record: Record) -> str | None:
+    """Give the legend's name of a peer's case: its algorithm, or for a measured DTensor its sharding.
+
+    Examples
+    --------
+    >>> def case(**values):
+    ...     return Record(mode="measured", status="ok", best_s=1.0, **values)
+    >>> peer_name(case(algorithm="COSMA-NCCL")), peer_name(case(algorithm="dtensor", preset="row"))
+    ('COSMA-NCCL', 'DT - Row')
+    >>> peer_name(case(algorithm="dtensor", a="column", b="column", c="column")), peer_name(case(algorithm="summa"))
+    ('DT - Column', None)
+    """
+    name = record.algorithm
+    if name == "dtensor":
+        forms = {record.preset} if record.preset else {record.a, record.b, record.c}
+        name = {frozenset({"row"}): "DT - Row", frozenset({"column"}): "DT - Column"}.get(frozenset(forms))
+    return name if any(entry.name == name and entry.texts is None for entry in LEGEND) else None
+
+
 def split_factor(text: str) -> tuple[str, int]:
     """Split the text of a partition into its form and its replication factor.
 
@@ -216,16 +235,9 @@ def missing(lines: Sequence[Line]) -> list[str]:
 
 def _belongs(record: Record, entry: Entry) -> bool:
     if entry.texts is None:
-        return entry.name in (record.algorithm, _peer_line(record))
+        return peer_name(record) == entry.name
     texts = (record.a, record.b, record.c)
     return record.algorithm == UNIVERSAL and tuple(split_factor(text or "")[0] for text in texts) == entry.texts
-
-
-def _peer_line(record: Record) -> str | None:
-    """The row of the legend that a measured case of a peer is drawn in; published numbers name it themselves."""
-    if record.algorithm == "dtensor" and record.a == record.b and record.a in ("row", "column"):
-        return f"DT - {record.a.title()}"
-    return None
 
 
 def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[Record], bool]]]:

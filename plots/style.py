@@ -5,6 +5,7 @@ dashes tell the lines apart in grey print too. Peers are grey and dashed.
 """
 
 from typing import NamedTuple
+from zlib import crc32
 
 
 class LineStyle(NamedTuple):
@@ -28,6 +29,60 @@ STYLES = {
     "COSMA-NCCL": LineStyle("#8C8C8C", "#6E6E6E", "h", (0, (4, 1.4, 1.2, 1.4))),
 }
 
+#: Algorithms and peers by their names in records; universal is told apart by partitioning where a figure can.
+ALGORITHMS = {
+    "universal": LineStyle("#0072B2", "#00609A", "o", "-"),
+    "cannon": LineStyle("#E69F00", "#9A6A00", "s", (0, (6, 1.2))),
+    "summa": LineStyle("#009E73", "#007A59", "D", (0, (6, 1.2))),
+    "collective": LineStyle("#D55E00", "#B04E00", "^", (0, (6, 1.2))),
+    "wang": LineStyle("#CC79A7", "#A8457D", "v", (0, (6, 1.2))),
+    "meshslice": LineStyle("#56B4E9", "#1F7FB5", "P", (0, (6, 1.2))),
+    "tensor_parallel_1d": LineStyle("#8B5A2B", "#8B5A2B", "<", (0, (6, 1.2))),
+    "fsdp": LineStyle("#5B3A8C", "#5B3A8C", ">", (0, (6, 1.2))),
+    "dtensor": LineStyle("#000000", "#000000", "X", (0, (4, 1.6))),
+    "scalapack": LineStyle("#555555", "#555555", "p", (0, (1.2, 1.2))),
+    "cosma": LineStyle("#8C8C8C", "#6E6E6E", "h", (0, (4, 1.4, 1.2, 1.4))),
+}
+
+#: The matrix that does not move.
+STATIONARY = {
+    "A": LineStyle("#D55E00", "#B04E00", "^", "-"),
+    "B": LineStyle("#009E73", "#007A59", "s", "-"),
+    "C": LineStyle("#0072B2", "#00609A", "o", "-"),
+}
+
+#: Where the time of a case goes: field of the record -> (name, colour, hatch), in the order bars are stacked.
+PHASES = {
+    "phase_gemm_s": ("gemm", "#0072B2", ""),
+    "phase_get_wait_s": ("get wait", "#E69F00", "////"),
+    "phase_collective_wait_s": ("collective wait", "#D55E00", "xxxx"),
+    "phase_accumulate_s": ("accumulate", "#CC79A7", "...."),
+    "phase_fence_s": ("fence", "#56B4E9", "----"),
+    "phase_pack_s": ("pack", "#009E73", "oo"),
+}
+OTHER = ("other", "#BBBBBB", "")
+UNKNOWN = ("not broken down", "#FFFFFF", "\\\\\\\\")
+
+_HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B3A8C", "#8B5A2B", "#333333", "#7F7F00", "#8C8C8C")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d", "*")
+
+
+def style_of(name: str) -> LineStyle:
+    """The look of a line by its name, the same in every figure and every run, for names nobody listed too.
+
+    Examples
+    --------
+    >>> style_of("UA - Row") == STYLES["UA - Row"], style_of("mine") == style_of("mine")
+    (True, True)
+    """
+    known = STYLES.get(name) or ALGORITHMS.get(name) or STATIONARY.get(name)
+    if known:
+        return known
+    number = crc32(name.encode("utf-8", "backslashreplace"))
+    hue, marker = _HUES[number % len(_HUES)], _MARKERS[number // len(_HUES) % len(_MARKERS)]
+    return LineStyle(hue, hue, marker, (0, (3, 1)))
+
+
 FONT_PT = 7.5
 SMALL_PT = 6.0
 FACTOR_PT = 6.0
@@ -46,6 +101,8 @@ RC = {
     "ytick.labelsize": FONT_PT - 0.5,
     "axes.unicode_minus": True,
     "text.usetex": False,
+    "text.parse_math": False,  # a machine's name may hold a dollar
+    "hatch.linewidth": 0.5,
     "savefig.bbox": None,
     "savefig.dpi": "figure",
     "savefig.facecolor": "auto",

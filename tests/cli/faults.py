@@ -3,6 +3,7 @@
 ``DRBENCH_TEST_FAULT`` names the fault. Outside a launcher nothing happens.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -52,6 +53,23 @@ def die_of_13(a, b, c):
         die()
 
 
+def segfault(*_):
+    ctypes.string_at(0)
+
+
+def not_a_number(a, b, c):
+    c[0, 0] = float("nan")
+
+
+def by_k(struck_by, rank):
+    """A product whose inner extent is a key of ``struck_by`` is struck: on one rank, or (None) on every rank."""
+    def strikes(a, b, c):
+        function, where = struck_by.get(b.shape[0], (None, None))
+        if function is not None and where in (None, rank):
+            function(a, b, c)
+    return lambda: every_gemm(strikes)
+
+
 def hang(*_):
     open("hanging", "w").close()                 # for who waits for it
     time.sleep(3600)
@@ -86,9 +104,17 @@ RANK_1 = {
     "import": no_threadpoolctl,
 }
 
+#: One fault a case, by its k, for sweeps that go on with the others.
+ZOO = {
+    21: (strike(RuntimeError("struck by the test")), 1), 22: (hang, 1), 23: (segfault, 1), 24: (not_a_number, None), 25: (spoil, None),
+    26: (strike(MemoryError("struck by the test")), 1),
+}
+
 _fault, _here = os.environ.get("DRBENCH_TEST_FAULT"), launched()
 if _fault is not None and _here is not None:
     if _fault in EVERY_RANK:
         EVERY_RANK[_fault]()
+    elif _fault == "zoo":
+        by_k(ZOO, _here.rank)()
     elif _here.rank == 1:
         RANK_1[_fault]()

@@ -3,11 +3,12 @@
 import json
 
 import pytest
+from rich.console import Console
 
-from drbench.record import read_csv
-from launch.batch import run_batch
 from launch.case_fields import Case
+from launch.peer_store import Lines, opened
 from launch.peers import PEERS, get_peer, peers
+from launch.supervisor import Settings, run_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
@@ -19,9 +20,11 @@ def ran(environ, tmp_path):
         found = get_peer(cases[0]["algorithm"]).available()
         if not found.ok:
             pytest.skip(f"{found.what}. {found.get}")
-        path = tmp_path / "runs.csv"
-        run_batch([Case(**{"m": 24, "n": 32, "k": 40, "iters": 1, "threads": 1} | case) for case in cases], ranks, str(path), lambda *_: None, environ())
-        return read_csv(path)
+        todo = [(str(number), Case(**{"m": 24, "n": 32, "k": 40, "iters": 1, "threads": 1} | case)) for number, case in enumerate(cases)]
+        console, seen = Console(), []
+        with opened(tmp_path / "runs", "installed", ranks, [name for name, _ in todo], False, console) as (store, beat):
+            run_cases(todo, store, Settings(ranks, timeout_s=90, environ=environ()), Lines(console, beat, seen.append))
+        return seen
     return run
 
 

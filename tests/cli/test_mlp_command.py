@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 import launch.mlp
-from drbench.record import Record, append_csv, read_csv
+import launch.sweep
+from drbench.record import Record, read_csv
+from launch.case_fields import case_keys
 from launch.kernels import Kernels
-from launch.mlp import mlp_cases
 from launch.peers import Availability
+from launch.sweep_file import load_sweep
+from plots.selection import peer_name
 
 
 @pytest.mark.mpi
@@ -18,17 +21,18 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
     ended = drbench("mlp", "-p", 2, "--scale", 192, "--iters", 1, "--layer", "mlp1", "--out", "out/deeper", "--machine", "tiny", timeout=50)
     assert (ended.returncode, ended.stderr) == (0, "")
     folder = tmp_path / "out" / "deeper"
-    assert sorted(path.name for path in folder.iterdir()) == ["mlp1-h64-p2.csv", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"]
+    names = sorted(path.name for path in folder.iterdir() if "dtensor" not in path.name)         # which is there where torch is
+    assert names == ["mlp1-h64-p2", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"]
     assert (folder / "mlp1-h64-p2.png").read_bytes()[:4] == b"\x89PNG" and (folder / "mlp1-h64-p2.pdf").read_bytes()[:4] == b"%PDF"
-    for name in ("mlp1-h64-p2.csv", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"):
+    for name in ("mlp1-h64-p2/records.csv", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"):
         assert os.path.join("out", "deeper", name) in ended.stdout
-    everyone = read_csv(folder / "mlp1-h64-p2.csv")
-    records = [record for record in everyone if record.algorithm == "universal"]         # the others are DTensor's, where torch is
+    records = read_csv(folder / "mlp1-h64-p2" / "records.csv")
     assert len(records) == 4 * 6 * 2 * 2         # batches, partitionings, replication factors, Stationary C and B
     assert {(record.status, record.error, record.machine, record.ranks, len(record.samples_s)) for record in records} == {("ok", 0, "tiny", 2, 1)}
     assert all(record.percent_of_roof > 0 for record in records)
     assert {(record.m, record.n, record.k) for record in records} == {(m, 256, 64) for m in (5, 10, 21, 42)}
-    assert f"{len(everyone)} cases" in ended.stdout and f"{len(everyone)} of {len(everyone)} cases ok" in ended.stdout
+    count = len(records) + sum(len(read_csv(path)) for path in folder.glob("mlp1-dtensor*/records.csv"))
+    assert "mlp1-small: 96 cases" in ended.stdout and f"{count} of {count} cases ok" in ended.stdout
 
 
 @pytest.mark.mpi
@@ -36,18 +40,20 @@ def test_under_mpiexec_the_ranks_do_not_each_run_all_of_it(under_mpiexec, tmp_pa
     """``mpirun -n N drbench mlp`` runs N copies at once that start ranks of their own and write into one file."""
     ended = under_mpiexec(2, "mlp", "-p", 1, "--scale", 3072, "--iters", 1, "--layer", "mlp1", "--out", "out", timeout=40)
     assert ended.stdout.count("48 cases on") <= 1
-    rows = [len([record for record in read_csv(path) if record.algorithm == "universal"]) for path in (tmp_path / "out").glob("*.csv")]
+    rows = [len(read_csv(path)) for path in (tmp_path / "out").glob("**/mlp1-h*/records.csv")]
     assert rows in ([], [48])
 
 
-def test_the_cases_are_the_paper_s(say):
-    cases = mlp_cases(4, scale=16, layer="both", iters=5)
-    assert len(cases) == 2 * 4 * 6 * 3 * 2
-    assert {(case.n, case.k) for case in cases} == {(3072, 768), (768, 3072)}
+@pytest.mark.parametrize("name, shape, factors", [("mlp1-small", (3072, 768), 3), ("mlp2-small", (768, 3072), 9)])
+def test_the_cases_are_the_paper_s(name, shape, factors):
+    cases = load_sweep(name, 4).cases
+    assert len(cases) == 4 * 6 * factors * 2
+    assert {(case.n, case.k) for case in cases} == {shape}
     assert sorted({case.m for case in cases}) == [64, 128, 256, 512]
     assert {case.preset for case in cases} == {"row", "column", "block", "inner", "outer", "traditional"}
     assert {case.options["stationary"] for case in cases} == {"B", "C"}
     assert {case.c.partition("/")[2] for case in cases} == {"", "c2", "c4"}
+    assert all(case.a.partition("/")[2] == case.b.partition("/")[2] for case in cases)
     assert all(case.check and case.roof and case.iters == 5 for case in cases)
 
 
@@ -56,24 +62,22 @@ def recorded(say, monkeypatch, tmp_path):
     """``recorded(status, *options)``: mlp without ranks, each case ending so; the environment its ranks were to get, and how it ended."""
     seen = {}
 
-    def run_batch(cases, ranks, csv_path, on_case, environ):
-        seen.update(environ=environ)
-        for index, case in enumerate(cases):
+    def run_cases(todo, store, settings, watch):
+        seen.update(environ=settings.environ)
+        for name, case in todo:
             ok = case.k != seen["bad_k"]
-            fields = {"m": case.m, "n": case.n, "k": case.k, "a": case.a, "b": case.b, "c": case.c, "preset": case.preset, "ranks": ranks,
-                      "stationary": case.options["stationary"], "iters": 1, "dtype": "float32", "machine": case.machine, "algorithm": "universal"}
             rates = {"best_s": 1e-3, "gflops": 1.0, "percent_of_roof": 50.0, "percent_of_roof_min": 40.0, "percent_of_roof_max": 60.0}
-            append_csv(csv_path, Record(mode="measured", status="ok" if ok else "wrong", reason=None if ok else "struck by the test", **fields,
-                                        **(rates if ok else {})))
-            on_case(index, {"status": "ok" if ok else "wrong", "reason": None if ok else "struck by the test",
-                            "gflops": 1.0 if ok else None, "percent_of_roof": 50.0 if ok else None})
+            record = Record(mode="measured", status="ok" if ok else "wrong", reason=None if ok else "struck by the test", case=name,
+                            ranks=settings.ranks, **case_keys(case), **(rates if ok else {}))
+            store.add(record)
+            watch.ended(case, record)
 
-    monkeypatch.setattr(launch.mlp, "run_batch", run_batch)
-    monkeypatch.setattr(launch.mlp, "get_peer", lambda name: SimpleNamespace(available=lambda: Availability(False, "no torch", "Get it.")))
+    monkeypatch.setattr(launch.sweep, "run_cases", run_cases)
+    monkeypatch.setattr(launch.mlp, "get_peer", lambda name: SimpleNamespace(available=lambda: Availability(seen["torch"], "no torch", "Get it.")))
     monkeypatch.setattr(launch.mlp, "_draw", lambda *_: None)
 
-    def run(*options, bad_k=None):
-        seen["bad_k"] = bad_k
+    def run(*options, bad_k=None, torch=False):
+        seen.update(bad_k=bad_k, torch=torch)
         ended = say("mlp", "-p", 2, "--scale", 192, "--iters", 1, "--out", tmp_path / "out", *options)
         return ended, seen.get("environ")
     return run
@@ -82,13 +86,25 @@ def recorded(say, monkeypatch, tmp_path):
 def test_a_case_that_is_not_ok_is_named_and_exits_1(recorded):
     ended, _ = recorded(bad_k=256)
     assert ended.returncode == 1
-    assert "96 of 192 cases ok" in ended.stdout and ended.stdout.count("struck by the test") >= 96
+    assert "96 of 288 cases ok" in ended.stdout and ended.stdout.count("struck by the test") >= 20
 
 
-def test_a_second_run_starts_its_file_anew(recorded, tmp_path):
+def test_where_torch_is_dtensor_runs_on_the_same_problems_and_has_its_lines(recorded, tmp_path):
+    assert "without DT - Row and DT - Column: no torch. Get it." in recorded("--layer", "mlp2")[0].stdout
+    ended, _ = recorded(torch=True)
+    assert ended.returncode == 0 and "304 of 304 cases ok" in ended.stdout and "without DT" not in ended.stdout
+    for layer in ("mlp1", "mlp2"):
+        ours, theirs = (read_csv(tmp_path / "out" / f"{name}-h64-p2" / "records.csv") for name in (layer, f"{layer}-dtensor"))
+        assert {(r.m, r.n, r.k) for r in theirs} == {(r.m, r.n, r.k) for r in ours}
+        assert sorted(map(peer_name, theirs)) == ["DT - Column"] * 4 + ["DT - Row"] * 4
+        assert {(r.algorithm, r.a, r.b, r.c) for r in theirs} == {("dtensor", text, text, text) for text in ("row", "column")}
+
+
+def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded, tmp_path):
     for _ in range(2):
         assert recorded("--layer", "mlp2")[0].returncode == 0
-    assert len(read_csv(tmp_path / "out" / "mlp2-h64-p2.csv")) == 96
+    folder = tmp_path / "out" / "mlp2-h64-p2"
+    assert [len(read_csv(path)) for path in (folder / "records.csv", folder / "previous-1" / "records.csv")] == [192, 192]
 
 
 def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkeypatch):

@@ -96,7 +96,9 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
     first = drbench(*words, env=environ, timeout=60)
     assert (first.returncode, first.stderr) == (0, "")
     assert "without dtensor: torch is not installed" in first.stdout and "without heat" in first.stdout
-    path = tmp_path / "out" / "peers-p2.csv"
+    path = tmp_path / "out" / "peers-p2" / "records.csv"
+    for suffix in ("pdf", "png"):
+        assert f"figure: out/peers-p2.{suffix}" in first.stdout and (tmp_path / "out" / f"peers-p2.{suffix}").stat().st_size > 1000
     records = read_csv(path)
     names = [case_name(record) for record in records]
     assert len(names) == len(set(names)) and None not in names
@@ -118,7 +120,7 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
 
 @pytest.mark.parametrize("options, words", [
     (("--scale", "x"), "no fraction"), (("--scale", "1/3"), "--scale 1/3"), (("--shapes", "cube"), "cube"), (("--only", "blas"), "none of drbench"),
-    (("--show",), "no out/peers-p2.csv"),
+    (("--show",), "no out/peers-p2/records.csv"),
 ])
 def test_comparisons_that_make_no_sense_are_refused(say, monkeypatch, tmp_path, options, words):
     monkeypatch.chdir(tmp_path)

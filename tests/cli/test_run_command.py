@@ -27,8 +27,9 @@ def test_run_p_starts_its_own_ranks(drbench):
     assert set(KEYS) <= set(record)
     asked = {"status": "ok", "reason": None, "algorithm": "universal", "stationary": "C", "m": 30, "n": 40, "k": 50, "dtype": "float32",
              "fill": "integer", "ranks": 4, "threads": max(1, CORES // 4), "nodes": 1, "a": "column", "b": "column", "c": "column",
-             "prefetch": 1, "iters": 3, "warmup": 1, "error": 0, "roof_gflops": None, "percent_of_roof": None, "percent_of_peak": None}
+             "prefetch": 1, "iters": 3, "warmup": 1, "error": 0, "percent_of_peak": None}
     assert {name: record[name] for name in asked} == asked
+    assert record["percent_of_roof"] > 0 and record["effective_communication_s"] == pytest.approx(record["best_s"] - record["local_gemm_s"])
     assert len(record["samples_s"]) == 3 and record["best_s"] == min(record["samples_s"]) <= record["median_s"] <= max(record["samples_s"])
     assert record["gflops"] == pytest.approx(2 * 30 * 40 * 50 / record["best_s"] / 1e9)
     assert record["get_bytes"] + record["direct_bytes"] == 3 * 30 * 50 * 4

@@ -72,7 +72,7 @@ def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, ment
 @pytest.mark.parametrize("arguments", [["mlp", "--scale", 20000], ["mlp", "--scale", 192, "--out", "/dev/null/results"]], ids=["scale", "out"])
 def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, arguments):
     """--scale above 12288 runs 288 cases of n = 0 (exit 1); an --out that cannot be made is a traceback (exit 5)."""
-    monkeypatch.setattr("launch.mlp.run_batch", lambda *_, **__: pytest.fail("ranks were started"))
+    monkeypatch.setattr("launch.mlp.run_sweep", lambda *_, **__: pytest.fail("ranks were started"))
     monkeypatch.chdir(tmp_path)
     assert arguments[-2] in say(*arguments).refusal()
 

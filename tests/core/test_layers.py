@@ -14,14 +14,14 @@ MAY_IMPORT = {
     "partitions": ("partitions",),
     "drbench": ("drbench", "partitions"),
     "algorithms": ("algorithms", "drbench", "partitions"),
-    "plots": ("plots", "drbench.record"),
+    "plots": ("plots", "drbench.record", "drbench.timeline"),
     "launch": ("launch", "plots", "algorithms", "drbench", "partitions"),
 }
 UPWARD = {"drbench/__main__.py": ("launch.cli",)}
 
 #: Modules that may import what only some may.
 ONLY_IN = {
-    "mpi4py": ("drbench/transports/", "drbench/executor.py", "drbench/matrix.py", "drbench/verify.py",
+    "mpi4py": ("drbench/transports/", "drbench/executor.py", "drbench/collectives.py", "drbench/matrix.py", "drbench/verify.py",
                "drbench/roof.py", "launch/"),
     "click": ("launch/",),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from oracles import Memory, Violation, any_case, assign, operands, require, trac
 from virtual_time import MODES, RandomDelays, drive, reads_all, reads_even, reads_own
 
 from drbench import memory as memory_module
-from drbench.memory import ALIGNMENT, buffered, plan_arena
+from drbench.memory import ALIGNMENT, buffer_elements, plan_arena
 from drbench.problem import Problem
 from drbench.schedule import Windows
 from drbench.steps import Accumulate, Add, Copy, Gemm, Get, Zero
@@ -229,7 +229,7 @@ def test_offsets_are_aligned_and_inside_an_arena_no_larger_than_all_buffers(case
             plan = plan_arena(Windows(trace, depth), itemsize)
             every = 0
             for step in trace.steps:
-                if buffered(step, trace.rank):
+                if buffer_elements(step, trace.rank):
                     assert plan.offsets[step.index] * itemsize % ALIGNMENT == 0
                     assert plan.offsets[step.index] + step.shape[0] * step.shape[1] <= plan.size
                     nbytes = step.shape[0] * step.shape[1] * itemsize

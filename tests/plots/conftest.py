@@ -121,7 +121,60 @@ def published(h=12288):
     ]
 
 
+def exhaustive(ranks=2, seed=1, **common):
+    """Every triple of row, column and block × every triple of factors × Stationary A, B, C of one shape; some fail."""
+    chance = random.Random(seed)
+    records = []
+    for forms, factors, stationary in product(product(("row", "column", "block"), repeat=3), product(_divisors(ranks), repeat=3), "ABC"):
+        percent = chance.uniform(10, 99)
+        values = dict(zip("abc", map(_with_factor, forms, factors), strict=True)) | {"stationary": stationary, "ranks": ranks, "mode": "measured"}
+        values |= {"m": 64, "n": 768, "k": 192, "machine": "small", "percent_of_peak": None, "transport": "direct"}
+        if chance.random() < 0.02:
+            values |= {"status": "failed", "reason": "rank 1 raised", "best_s": None}
+        else:
+            values |= {"best_s": 1e-3 * 100 / percent, "percent_of_roof": percent, "roof_gflops": 30.0, "phase_gemm_s": 8e-4, "phase_fence_s": 1e-5}
+            values |= {"get_bytes": 0, "direct_bytes": chance.choice([0, 4096, 65536, 2**20]), "accumulate_bytes": 2048 if stationary != "C" else 0}
+        records.append(case(**{**values, **common}))
+    return records
+
+
+ALGORITHMS = {
+    "summa": [{"dataflow": flow, "panel": 256} for flow in ("OS", "LS", "RS")],
+    "cannon": [{}],
+    "collective": [{"dataflow": "OS"}],
+    "meshslice": [{"dataflow": "OS", "slices": 4}],
+    "scalapack": [{"block": 64}],
+    "universal": [{"stationary": each} for each in "ABC"],
+}
+
+
+def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2):
+    """Several algorithms on several shapes and numbers of ranks; scalapack never on 4, and without phases."""
+    chance = random.Random(seed)
+    records = []
+    for (m, n, k), p, (name, variants), mesh in product(shapes, ranks, ALGORITHMS.items(), ("1x2", "2x1")):
+        if (name, p) == ("scalapack", 4):
+            continue
+        for options in variants:
+            ideal = 2 * m * n * k / (30e9 * p)
+            best = ideal / chance.uniform(0.3, 1)
+            phases = {} if name == "scalapack" else {"phase_gemm_s": ideal, "phase_collective_wait_s": (best - ideal) / 2, "phase_pack_s": (best - ideal) / 9}
+            values = {"stationary": None, "a": None, "b": None, "c": None, "percent_of_peak": None, "percent_of_roof": 100 * ideal / best}
+            values |= {"algorithm": name, "m": m, "n": n, "k": k, "ranks": p, "best_s": best, "median_s": best * 1.1, "mode": "measured", "machine": "small"}
+            values |= {"percent_of_roof_min": 90 * ideal / best, "percent_of_roof_max": 105 * ideal / best, "roof_gflops": 30.0 * p, "mesh": mesh}
+            values |= {"get_bytes": 0, "collective_bytes": chance.randrange(10**6)} | phases | options
+            if name == "universal":
+                values |= {"a": "row", "b": "row", "c": "row" if mesh == "1x2" else "column", "mesh": None}
+            records.append(case(**values))
+    return records
+
+
+def weak(ranks=(1, 2, 4)):
+    """The comparison with m growing with the ranks."""
+    return [record for p in ranks for record in comparison(shapes=((96 * p, 300, 200),), ranks=(p,), seed=p)]
+
+
 @pytest.fixture(scope="session")
 def synthetic():
     """The makers of synthetic records, for the tests of this folder."""
-    return SimpleNamespace(case=case, sweep=sweep, published=published, forms=FORMS)
+    return SimpleNamespace(case=case, sweep=sweep, published=published, forms=FORMS, exhaustive=exhaustive, comparison=comparison, weak=weak)

@@ -20,12 +20,13 @@ from drbench.errors import UsageError
 from drbench.executor import Executor
 from drbench.memory import plan_arena
 from drbench.schedule import Windows
+from drbench.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.steps import Accumulate, Fence, Get
 from drbench.transports import RangeLocks, Topology, Window
 from harness import answer, ranks, wrap_starters
 from launch.case import Case, run_case
 
-COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "replica_bytes")
+COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 
 
 def planned(trace, prefetch: int, comm) -> dict:
@@ -33,8 +34,8 @@ def planned(trace, prefetch: int, comm) -> dict:
     itemsize = trace.problem.itemsize
     moved = dict.fromkeys(COUNTERS, 0)
     for step in trace.steps:
-        if step.counter and step.block.owner != comm.rank:
-            moved[step.counter] += step.block.size * itemsize
+        for _, elements in step.moved(comm.rank):
+            moved[step.counter] += elements * itemsize
     arena = plan_arena(Windows(trace, prefetch), itemsize).size * itemsize
     busiest = max(moved["get_bytes"] + moved["replica_bytes"], moved["accumulate_bytes"])
     sums = {name: comm.allreduce(value) for name, value in moved.items()}
@@ -99,7 +100,7 @@ def delay_everything(seed: int, rank: int) -> Counter:
 
     for name in ("_compute", "_arrived"):
         setattr(Executor, name, late(name)(getattr(Executor, name)))
-    for kind in (Get, Accumulate, Fence):
+    for kind in (Get, Accumulate, Fence, Shift, Broadcast, AllGather, Reduce, ReduceScatter):
         wrap_starters(kind, late(kind.__name__))
     RangeLocks.release = late("release")(RangeLocks.release)
     return naps

@@ -1,0 +1,34 @@
+"""Fully sharded data parallelism as a product (Zhao et al., 2023; MeshSlice, §4.3): every chip has its rows of A, and gathers the weights B."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from drbench.errors import UsageError
+from drbench.problem import Problem
+from drbench.steps import Step
+
+from .mesh import Mesh, check_layout
+from .registry import algorithm
+from .wang import wang
+
+__all__ = ["program"]
+
+
+def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+    """Everything in rows: the batch of A and C, and the shards of the weights B."""
+    return "row", "row", "row"
+
+
+def settle(problem: Problem, in_place: bool = True, *, unroll: int | None = None) -> dict:
+    """Check the layout."""
+    if unroll is not None and unroll < 1:
+        raise UsageError(f"unroll must be at least 1 shift, got {unroll}.")
+    check_layout(problem, "fsdp", layout(problem.m, problem.n, problem.k, problem.nprocs))
+    return {"unroll": unroll or 1}
+
+
+@algorithm("fsdp", settle=settle, layout=layout)
+def program(problem: Problem, rank: int, *, unroll: int = 1) -> Iterator[Step]:
+    """The weights pass by along one ring, overlapped with the products of the own rows (FSDP)."""
+    yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll)          # C[i, :] += A[i, l] · B[l, :]

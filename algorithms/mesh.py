@@ -1,0 +1,219 @@
+"""What the 2-D algorithms share: the process mesh, its rows and columns, and how the three matrices lie on it.
+
+Chip (i, j) of a Pr × Pc mesh is rank i·Pc + j. In the dataflow OS all three matrices lie on the mesh as blocks. LS computes the
+paper's C = A·Bᵀ and RS its C = Aᵀ·B (MeshSlice, §2.3.1); here the matrix stored transposed there is an ordinary one whose blocks are
+dealt to a Pc × Pr grid column by column, so that chip (i, j) holds block (j, i) of it.
+
+========  ==========  =================  =================  =================
+dataflow  stationary  A                  B                  C
+========  ==========  =================  =================  =================
+OS        C           block:PrxPc        block:PrxPc        block:PrxPc
+LS        A           block:PrxPc        block:PcxPr:col    block:PrxPc
+RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
+========  ==========  =================  =================  =================
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator
+
+from drbench.blocks import Block, Group, Piece
+from drbench.errors import UnsupportedError, UsageError
+from drbench.group_steps import Reduce, ReduceScatter
+from drbench.problem import AXES, Operand, Problem
+from drbench.steps import Gemm, Step
+from partitions import Partition, near_square, partition
+
+__all__ = ["DATAFLOWS", "Mesh", "Tiles", "mesh_layout", "parse_mesh", "settle_mesh", "panels", "scattered_product", "reduced_product"]
+
+DATAFLOWS = ("OS", "LS", "RS")
+_STATIONARY = {"C": "OS", "A": "LS", "B": "RS"}
+
+
+class Tiles:
+    """One matrix on the mesh: one tile a chip, the last of a row or column short or empty.
+
+    Parameters
+    ----------
+    operand : Operand
+        With one tile a process.
+    """
+
+    __slots__ = ("operand", "shape", "grid", "extents")
+
+    def __init__(self, operand: Operand):
+        p = operand.partition
+        self.operand, self.shape, self.grid, self.extents = operand, p.tile_shape, p.grid, p.shape
+
+    def rows(self, x: int) -> tuple[int, int]:
+        """Rows [start, stop) of the tiles in row ``x`` of the grid."""
+        step, extent = self.shape[0], self.extents[0]
+        return min(x * step, extent), min((x + 1) * step, extent)
+
+    def cols(self, y: int) -> tuple[int, int]:
+        """Columns [start, stop) of the tiles in column ``y`` of the grid."""
+        step, extent = self.shape[1], self.extents[1]
+        return min(y * step, extent), min((y + 1) * step, extent)
+
+    def tile(self, x: int, y: int) -> Block:
+        """The tile (x, y); without elements where the matrix has ended."""
+        return self.block(x, y, self.rows(x), self.cols(y))
+
+    def block(self, x: int, y: int, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
+        """Rows × columns, which must lie in tile (x, y)."""
+        (top, _), (left, right) = self.rows(x), self.cols(y)
+        width = right - left
+        return Block(self.operand.name, self.grid.rank(x, y), 0, (x, y), *rows, *cols, (rows[0] - top) * width + cols[0] - left, max(width, 1))
+
+
+class Mesh:
+    """The mesh as one chip (i, j) sees it.
+
+    Attributes
+    ----------
+    i, j : int
+        The chip.
+    nrows, ncols : int
+        Pr and Pc.
+    row, column : Group
+        Of the chip.
+    a, b, c : Tiles
+    """
+
+    def __init__(self, problem: Problem, rank: int, text: str):
+        self.nrows, self.ncols = parse_mesh(text, problem.nprocs)
+        self.i, self.j = divmod(rank, self.ncols)
+        self.row = Group("row", tuple(self.i * self.ncols + l for l in range(self.ncols)), self.j)
+        self.column = Group("column", tuple(l * self.ncols + self.j for l in range(self.nrows)), self.i)
+        self.a, self.b, self.c = Tiles(problem.a), Tiles(problem.b), Tiles(problem.c)
+
+
+def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:
+    """Pr and Pc of a text such as ``2x3``; the near-square mesh if it is None.
+
+    Examples
+    --------
+    >>> parse_mesh("2x3", 6), parse_mesh(None, 12)
+    ((2, 3), (3, 4))
+    """
+    if text is None:
+        return near_square(nprocs)
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(text).strip().lower())
+    if not found:
+        raise UsageError(f"mesh must be rows x columns such as 2x3, got {text!r}.")
+    rows, cols = int(found[1]), int(found[2])
+    if rows * cols != nprocs:
+        fits = ", ".join(f"{r}x{nprocs // r}" for r in range(1, nprocs + 1) if nprocs % r == 0)
+        raise UsageError(f"mesh {rows}x{cols} needs {rows * cols} ranks, got {nprocs}. Use {fits}, or {rows * cols} ranks.")
+    return rows, cols
+
+
+def largest_stays(m: int, n: int, k: int) -> str:
+    """The dataflow in which the largest matrix does not move (MeshSlice, §3.2.1); on a tie C, then B.
+
+    Examples
+    --------
+    >>> largest_stays(8, 8, 8), largest_stays(1, 8, 4), largest_stays(8, 1, 4)
+    ('OS', 'RS', 'LS')
+    """
+    sizes = {"C": m * n, "B": k * n, "A": m * k}
+    return _STATIONARY[max(sizes, key=sizes.get)]
+
+
+def mesh_layout(m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, mesh: str | None = None, **options) -> tuple[str, str, str]:
+    """Text forms of the partitions of A, B and C for a dataflow on a mesh.
+
+    Examples
+    --------
+    >>> mesh_layout(8, 8, 8, 6, dataflow="LS", mesh="2x3")
+    ('block:2x3', 'block:3x2:col', 'block:2x3')
+    """
+    rows, cols = parse_mesh(mesh, nprocs)
+    dataflow = _dataflow(dataflow, m, n, k)
+    upright, turned = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
+    return (turned if dataflow == "RS" else upright), (turned if dataflow == "LS" else upright), upright
+
+
+def _dataflow(dataflow: str | None, m: int, n: int, k: int) -> str:
+    if dataflow in (None, "auto"):
+        return largest_stays(m, n, k)
+    if dataflow not in DATAFLOWS:
+        raise UsageError(f"dataflow must be {', '.join(DATAFLOWS)} or auto, got {dataflow!r}.")
+    return dataflow
+
+
+def settle_mesh(problem: Problem, name: str, dataflow: str | None, mesh: str | None) -> dict:
+    """Decide dataflow and mesh, and check that the matrices lie as the algorithm has them.
+
+    Raises
+    ------
+    UnsupportedError
+        If a partition is another one.
+    """
+    rows, cols = parse_mesh(mesh, problem.nprocs)
+    dataflow = _dataflow(dataflow, problem.m, problem.n, problem.k)
+    settled = {"dataflow": dataflow, "mesh": f"{rows}x{cols}"}
+    check_layout(problem, f"{name} {dataflow} on a {rows}x{cols} mesh", mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, **settled))
+    return settled
+
+
+def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> None:
+    """Refuse partitions that are not these; other words for the same tiles and owners are fine."""
+    for operand, text in zip(problem.operands, texts):
+        shape = tuple(problem.extent(axis) for axis in AXES[operand.name])
+        if not _same(operand.partition, partition(text, shape, problem.nprocs, role=operand.name)):
+            raise UnsupportedError(f"{who} needs {operand.name} as {text} (algorithm requirement); got {operand.partition.text}. "
+                                   f"Leave --{operand.name.lower()} out, or use --algorithm universal.")
+
+
+def _same(one: Partition, other: Partition) -> bool:
+    """True if the same ranks hold the same tiles."""
+    ranks = range(one.nprocs)
+    return one.replicas == other.replicas and all(
+        [one.tile_bounds(idx) for idx in one.tiles_of(rank)] == [other.tile_bounds(idx) for idx in other.tiles_of(rank)] for rank in ranks)
+
+
+def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:
+    """Panels of one axis that cross no cut of either of two divisions of it, none wider than ``width``.
+
+    ``first`` and ``second`` are lists of half-open ranges that divide the axis. Gives (start, stop, x, y): the panel, and the index of
+    the range of either division it lies in.
+
+    Examples
+    --------
+    Two ranges against three: lcm(2, 3) panels where the extents divide (SUMMA; MeshSlice, §2.3.3), ragged ones elsewhere.
+
+    >>> panels([(0, 6), (6, 12)], [(0, 4), (4, 8), (8, 12)], None)
+    [(0, 4, 0, 0), (4, 6, 0, 1), (6, 8, 1, 1), (8, 12, 1, 2)]
+    >>> panels([(0, 5)], [(0, 5)], 2)
+    [(0, 2, 0, 0), (2, 4, 0, 0), (4, 5, 0, 0)]
+    """
+    out = []
+    for x, (start, stop) in enumerate(first):
+        for y, (low, high) in enumerate(second):
+            begin, end = max(start, low), min(stop, high)
+            while begin < end:
+                cut = end if width is None else min(end, begin + width)
+                out.append((begin, cut, x, y))
+                begin = cut
+    return out
+
+
+def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Iterator[Step]:
+    """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies straight into its tile."""
+    piece = pieces[0] if type(pieces[0]) is Piece else Piece(pieces[0])
+    if len(group) == 1 and piece.plain:
+        yield Gemm(a, b, into=piece.blocks()[0])
+    else:
+        partial = yield Gemm(a, b)
+        yield ReduceScatter(partial, pieces, group, axis)
+
+
+def reduced_product(a: Step, b: Step, target: Block, group: Group) -> Iterator[Step]:
+    """C' = a·b, reduced to its owner; a chip alone in the group multiplies straight into its tile."""
+    if len(group) == 1:
+        yield Gemm(a, b, into=target)
+    else:
+        partial = yield Gemm(a, b)
+        yield Reduce(partial, target, group)

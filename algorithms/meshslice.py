@@ -1,0 +1,100 @@
+"""MeshSlice (Nam et al., ISCA 2025, §3.1, Figure 5): partial collectives of S slices in both directions, overlapped with the products."""
+
+from __future__ import annotations
+
+from math import lcm
+from typing import Iterator
+
+from drbench.blocks import Block, Piece
+from drbench.errors import UnsupportedError, UsageError
+from drbench.group_steps import AllGather
+from drbench.problem import Problem
+from drbench.steps import Gemm, Get, Step
+
+from .mesh import Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
+from .registry import algorithm
+
+__all__ = ["program", "comb"]
+
+#: The axis that is sliced: the one along which both moving operands are gathered or scattered.
+_SLICED = {"OS": "k", "LS": "n", "RS": "m"}
+#: Slices without --slices. OS cuts k, which products hardly notice; LS cuts n and RS m, which slows them.
+_DEFAULT_SLICES = {"OS": 8, "LS": 2, "RS": 2}
+
+
+def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None, slices: int | None = None,
+           block: int | None = None) -> dict:
+    """Decide dataflow, mesh, slice count and block; refuse another layout, or more slices than blocks."""
+    for name, value in (("slices", slices), ("block", block)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, got {value}.")
+    settled = settle_mesh(problem, "meshslice", dataflow, mesh)
+    axis = _SLICED[settled["dataflow"]]
+    extent, shards = problem.extent(axis), lcm(*parse_mesh(settled["mesh"], problem.nprocs))
+    if slices is None:
+        slices = max(1, min(_DEFAULT_SLICES[settled["dataflow"]], extent // (block or 1)))
+    if block is None:
+        block = max(1, extent // (shards * slices))
+    blocks = -(-extent // block)
+    if slices > blocks:
+        raise UnsupportedError(f"meshslice {settled['dataflow']} cuts {axis} = {extent} into blocks of {block}, which is {blocks} (algorithm requirement: at "
+                               f"least one a slice); got {slices} slices. Use at most {blocks} slices, or a block of at most {max(1, extent // slices)}.")
+    return settled | {"slices": slices, "block": block}
+
+
+def comb(extent: int, slices: int, s: int, block: int) -> list[tuple[int, int]]:
+    """Ranges of slice ``s``: every ``slices``-th block of an axis (Algorithm 2, for any extent).
+
+    Where S·B divides every shard this is the local slicing of the paper; taken on global indices, it also fits shards of other lengths.
+
+    Examples
+    --------
+    >>> comb(20, slices=2, s=1, block=4)
+    [(4, 8), (12, 16)]
+    """
+    return [(start, min(start + block, extent)) for start in range(s * block, extent, slices * block)]
+
+
+def slice_col(tile: Block, teeth: list) -> Piece:
+    """The columns of a tile that are in a slice."""
+    return Piece(tile, cols=_clipped(teeth, tile.col0, tile.col1))
+
+
+def slice_row(tile: Block, teeth: list) -> Piece:
+    """The rows of a tile that are in a slice."""
+    return Piece(tile, rows=_clipped(teeth, tile.row0, tile.row1))
+
+
+def _clipped(teeth, start: int, stop: int) -> tuple:
+    """Ranges cut down to [start, stop); neighbours that touch become one."""
+    out: list[tuple[int, int]] = []
+    for low, high in teeth:
+        low, high = max(low, start), min(high, stop)
+        if low < high:
+            if out and out[-1][1] == low:
+                out[-1] = out[-1][0], high
+            else:
+                out.append((low, high))
+    return tuple(out)
+
+
+@algorithm("meshslice", settle=settle, layout=mesh_layout)
+def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, slices: int, block: int) -> Iterator[Step]:
+    """S slices; partial collectives in both directions overlap with the products (Nam et al., ISCA 2025)."""
+    chip = Mesh(problem, rank, mesh)
+    a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
+    i, j, row, column, in_row, in_column = chip.i, chip.j, chip.row, chip.column, range(chip.ncols), range(chip.nrows)
+    for s in range(slices):
+        teeth = comb(problem.extent(_SLICED[dataflow]), slices, s, block)
+        if dataflow == "OS":
+            a = yield AllGather([slice_col(a_tile(i, l), teeth) for l in in_row], row, axis=1)              # A' = AG_col(A_s)
+            b = yield AllGather([slice_row(b_tile(l, j), teeth) for l in in_column], column, axis=0)        # B' = AG_row(B_s)
+            yield Gemm(a, b, into=c_tile(i, j))                                                             # C[i, j] += A' · B'
+        elif dataflow == "LS":
+            a = yield Get(a_tile(i, j))
+            b = yield AllGather([slice_col(b_tile(j, l), teeth) for l in in_column], column, axis=1)        # B' = AG_row(B_s)
+            yield from scattered_product(a, b, [slice_col(c_tile(i, l), teeth) for l in in_row], row, axis=1)       # C_s = RdS_col(A · B')
+        else:
+            a = yield AllGather([slice_row(a_tile(l, i), teeth) for l in in_row], row, axis=0)              # A' = AG_col(A_s)
+            b = yield Get(b_tile(i, j))
+            yield from scattered_product(a, b, [slice_row(c_tile(l, j), teeth) for l in in_column], column, axis=0)  # C_s = RdS_row(A' · B)

@@ -1,0 +1,102 @@
+"""Ring algorithms of one direction: gathers and reductions taken apart into shifts, so that they overlap with products (Wang et al.;
+MeshSlice, §2.3.4 and §4.3). Both directions of the ring are used: one chain of shifts goes each way.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Callable, Iterator
+
+from drbench.blocks import Block, Group
+from drbench.group_steps import Shift
+from drbench.steps import Add, Join, Part, Scratch, Step
+
+__all__ = ["gather_ring", "reduce_ring", "gather_order", "reduce_order"]
+
+
+def gather_order(size: int, position: int) -> list[tuple[int, int]]:
+    """Whose tiles reach a position, and by which shift: nearest first, from both sides in turn.
+
+    Examples
+    --------
+    >>> gather_order(4, 0)
+    [(1, -1), (3, 1), (2, -1)]
+    """
+    return [entry for d in range(1, size // 2 + 1)
+            for entry in [((position + d) % size, -1), ((position - d) % size, 1)][:1 if 2 * d == size else 2]]
+
+
+def reduce_order(size: int, position: int) -> list[tuple[int, int]]:
+    """Whose sums a position adds to, and which way it passes them on: farthest first, to both sides in turn.
+
+    Examples
+    --------
+    >>> reduce_order(4, 0)
+    [(2, 1), (1, 1), (3, -1)]
+    """
+    return [entry for d in range(size // 2, 0, -1)
+            for entry in [((position + d) % size, 1), ((position - d) % size, -1)][:1 if 2 * d == size else 2]]
+
+
+def gather_ring(own: Step, tile_of: Callable[[int], Block], group: Group, unroll: int,
+                multiply: Callable[[list, list], Iterator[Step]]) -> Iterator[Step]:
+    """Every member's tile passes by; ``multiply(positions, tokens)`` uses those of ``unroll`` shifts at a time. Returns what the last one returns.
+
+    Parameters
+    ----------
+    own : token
+        Of the own tile.
+    tile_of : callable
+        The tile of a position.
+    multiply : callable
+        A generator of steps.
+    """
+    held = {-1: own, 1: own}
+    last = yield from multiply([group.position], [own])
+    for batch in _batches(gather_order(len(group), group.position), unroll):
+        tokens = []
+        for source, by in batch:
+            held[by] = yield Shift(held[by], group, by, brings=tile_of(source))
+            tokens.append(held[by])
+        last = yield from multiply([source for source, _ in batch], tokens)
+    return last
+
+
+def reduce_ring(tile_of: Callable[[int], Block], group: Group, axis: int, unroll: int,
+                multiply: Callable[[list, object], Iterator[Step]]) -> Iterator[Step]:
+    """Sums for every member's tile pass by and grow; the own tile ends up complete.
+
+    ``multiply(positions, into)`` is a generator that yields the product for the tiles of some positions, joined along ``axis``, into a token
+    or a block, and returns it.
+    """
+    waiting: dict[int, Step | None] = {-1: None, 1: None}
+    for batch in _batches(reduce_order(len(group), group.position), unroll):
+        if len(batch) == 1:
+            (target, by), = batch
+            parts = [(yield from multiply([target], waiting[by]))]          # onto the sum that has arrived
+            waiting[by] = None
+        else:
+            room = []
+            for target, _ in batch:
+                room.append((yield Scratch(tile_of(target).shape)))
+            product = yield from multiply([target for target, _ in batch], (yield Join(room, axis)))
+            parts, at = [], 0
+            for space in room:
+                parts.append((yield Part(product, axis, at, at + space.shape[axis])))
+                at += space.shape[axis]
+        size = len(group)
+        for (target, by), part in zip(batch, parts):
+            if waiting[by] is not None:
+                part = yield Add(waiting[by], into=part)
+            waiting[by] = yield Shift(part, group, by, brings=tile_of((target - by) % size))
+    own = tile_of(group.position)
+    yield from multiply([group.position], own)
+    for token in waiting.values():
+        if token is not None:
+            yield Add(token, own)
+
+
+def _batches(entries: list, count: int) -> Iterator[list]:
+    entries = iter(entries)
+    while batch := list(islice(entries, count)):
+        yield batch

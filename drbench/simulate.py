@@ -1,0 +1,379 @@
+"""Run the traces of all ranks in virtual time on a machine model: same programs, same scheduler, no MPI, no arrays.
+
+Event-driven and deterministic: events at the same time are worked off in the order they were made. A transfer starts when
+every link on its way is free, the oldest first (:mod:`drbench.links`); what a step costs is the machine model's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import Sequence
+
+from .errors import CaseFailed
+from .group_costs import GROUP_COSTS, GroupCost, group_seconds
+from .links import Links, Transfer
+from .machine import Machine
+from .schedule import Scheduler, Windows
+from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from .trace import Trace
+
+__all__ = ["PHASES", "Simulated", "simulate"]
+
+#: Where a rank's time goes: the phases of a record.
+PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+
+#: Bytes of memory traffic for each byte of the block, by step: an add reads two and writes one.
+_MEMORY_PASSES = {Add: 3, Copy: 2, Zero: 1}
+_WAITS = {Get: "get_wait", ReplicaGet: "get_wait", Put: "accumulate", Accumulate: "accumulate", Fence: "fence"}
+
+
+@dataclass
+class Simulated:
+    """What a simulation found.
+
+    Attributes
+    ----------
+    time_s : float
+        When the last step of the last rank ended.
+    counters : dict of str to int
+        Bytes by kind, summed over the ranks, named as in a record.
+    phases : dict of str to float
+        Seconds by phase, mean over the ranks; waits are named after what ended them.
+    compute_s : list of float
+        Seconds each rank computed.
+    events : int
+    timeline : list of tuple
+        ``(rank, track, step index, name, start_s, stop_s)`` if asked for; a transfer's bar is its time on the link.
+    """
+
+    time_s: float
+    counters: dict
+    phases: dict
+    compute_s: list
+    events: int
+    timeline: list = field(default_factory=list)
+
+
+def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, timeline: bool = False) -> Simulated:
+    """Run the traces of all ranks of a problem, in order of rank.
+
+    Parameters
+    ----------
+    traces : sequence of Trace
+        One a rank.
+    machine : Machine
+    prefetch : int
+        Look-ahead of :mod:`drbench.schedule`.
+    timeline : bool
+        Keep a bar for each step.
+
+    Raises
+    ------
+    CaseFailed
+        If steps are left that can never start: a program that deadlocks.
+
+    Examples
+    --------
+    Two ranks, 2·8·4·4 FLOPs in each of two products; the second product waits for half of A, 128 bytes:
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.gemm_model import Compute
+    >>> from drbench.machine import Link
+    >>> from drbench.problem import Problem
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
+    >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
+    >>> found = simulate(traces, toy)
+    >>> found.time_s, found.compute_s, found.counters["get_bytes"]
+    (3.0, [2.0, 2.0], 256)
+    """
+    return _Run(traces, machine, prefetch, timeline).run()
+
+
+class _Run:
+    """The state of one simulation; ranks index most lists."""
+
+    def __init__(self, traces, machine, prefetch, timeline):
+        ranks = len(traces)
+        self.traces, self.machine, self.itemsize = traces, machine, traces[0].problem.itemsize if traces[0].problem else 4
+        self.schedules = [Scheduler(Windows(trace, prefetch), self._resolved(trace)) for trace in traces]
+        self.heap, self.order, self.events = [], 0, 0
+        self.links = Links(self._begin)
+        self.routes: dict = {}                             # (source, target) -> (link, resources)
+        self.numbers: dict = {}                            # what a transfer can occupy -> its number
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.phases = dict.fromkeys(PHASES, 0.0)
+        self.compute_s = [0.0] * ranks
+        self.bars = [] if timeline else None
+        self.computing: list = [None] * ranks              # step under way
+        self.left = [0.0] * ranks                          # its seconds left at full speed ...
+        self.since = [0.0] * ranks                         # ... at this time
+        self.version = [0] * ranks                         # of its predicted end; a stale one is ignored
+        self.adding = [0] * ranks                          # accumulates under way
+        self.core_free = [0.0] * ranks                     # until when the core copies or adds
+        self.started = [0] * ranks                         # steps started since the last compute
+        self.idle_since, self.last = [0.0] * ranks, ["get_wait"] * ranks
+        self.own_free: dict = {}                           # (rank, direction) -> when its throttled link is free
+        self.met: dict = {}                                # (group, number) -> members that have come
+        self.number: dict = {}                             # (group, rank) -> group steps started
+        self.fences: dict = {}                             # number -> [(rank, step)]
+        self.fence_number = [0] * ranks
+        self.halves: dict = {}                             # (rank, step) of a shift -> transfers still to come
+        self.end = 0.0
+
+    def _resolved(self, trace) -> list[int]:
+        """Gets that take no time: from own tiles, and in place through a link without limits."""
+        rank, machine = trace.rank, self.machine
+        free = {}
+        out = []
+        for step in trace.steps:
+            if type(step) in (Get, ReplicaGet):
+                owner = step.block.owner
+                if owner == rank:
+                    out.append(step.index)
+                    continue
+                if owner not in free:
+                    link = machine.link(owner, rank)
+                    free[owner] = link.reads_in_place and link.bandwidth_bytes_per_s == inf and not link.latency_s
+                if free[owner]:
+                    out.append(step.index)
+        return out
+
+    def run(self) -> Simulated:
+        for trace, schedule in zip(self.traces, self.schedules):
+            for step in trace.steps:                       # what is read in place is counted without being an event
+                if schedule.done[step.index] and step.block.owner != trace.rank:
+                    self.counters["direct_bytes" if step.counter == "get_bytes" else step.counter] += step.block.size * self.itemsize
+        for rank in range(len(self.traces)):
+            self._wake(rank, 0.0)
+        heap = self.heap
+        while heap:
+            now, _, act, one, two = heappop(heap)
+            self.events += 1
+            act(now, one, two)
+        stuck = [rank for rank, schedule in enumerate(self.schedules) if schedule.pending]
+        if stuck:
+            rank = stuck[0]
+            step = next(s for s in self.traces[rank].steps if not self.schedules[rank].done[s.index])
+            raise CaseFailed(f"the program deadlocks: {len(stuck)} ranks have steps left that can never start; on rank {rank} "
+                             f"step {step.index}, {step!r}. Correct the program.")
+        end = max(*self.idle_since, self.end)
+        for rank in range(len(self.traces)):
+            self.phases[self.last[rank]] += end - self.idle_since[rank]
+        mean = {name: seconds / len(self.traces) for name, seconds in self.phases.items()}
+        return Simulated(end, self.counters, mean, self.compute_s, self.events, self.bars or [])
+
+    def _at(self, time, act, one=None, two=None) -> None:
+        self.order += 1
+        heappush(self.heap, (time, self.order, act, one, two))
+
+    # -- ranks ----------------------------------------------------------------------------------------------------
+
+    def _wake(self, rank: int, now: float) -> None:
+        """Start what this rank may start now. A rank whose core does everything itself looks only between computes."""
+        machine, schedule = self.machine, self.schedules[rank]
+        if machine.adds_on_core and self.computing[rank] is not None:
+            return
+        steps = self.traces[rank].steps
+        starters = self._STARTERS
+        for t in schedule.take():
+            step = steps[t]
+            self.started[rank] += 1
+            starters.get(type(step), _Run._start_group)(self, rank, t, step, now)
+        if self.computing[rank] is None:
+            t = schedule.next_compute()
+            if t is not None:
+                self._compute(rank, t, max(now, self.core_free[rank]))
+
+    def _finish(self, now: float, rank: int, t: int) -> None:
+        """A communication step is complete."""
+        step = self.traces[rank].steps[t]
+        self.last[rank] = _WAITS.get(type(step), "collective_wait")
+        if now > self.end:
+            self.end = now
+        self.schedules[rank].finish(t)
+        self._wake(rank, now)
+
+    # -- computes -------------------------------------------------------------------------------------------------
+
+    def _compute(self, rank: int, t: int, now: float) -> None:
+        step, machine = self.traces[rank].steps[t], self.machine
+        seconds = self._COSTS[type(step)](self, step) if type(step) in self._COSTS else step.seconds(machine, self.itemsize)
+        seconds += machine.step_s * (1 + self.started[rank])
+        self.started[rank] = 0
+        self.phases[self.last[rank]] += now - self.idle_since[rank]
+        self.computing[rank], self.left[rank], self.since[rank] = (t, now), seconds, now
+        self.compute_s[rank] += seconds
+        self._predict(rank)
+
+    def _predict(self, rank: int) -> None:
+        self.version[rank] += 1
+        slow = 1 + self.machine.accumulate_slowdown if self.adding[rank] else 1.0
+        self._at(self.since[rank] + self.left[rank] * slow, self._computed, rank, self.version[rank])
+
+    def _computed(self, now: float, rank: int, version: int) -> None:
+        if version != self.version[rank]:
+            return                                         # its speed has changed since
+        t, start = self.computing[rank]
+        step = self.traces[rank].steps[t]
+        self.computing[rank] = None
+        kind = type(step)
+        self.phases["gemm" if kind is Gemm else "accumulate" if kind in _MEMORY_PASSES else "pack"] += now - start
+        self.idle_since[rank] = now
+        if self.bars is not None:
+            self.bars.append((rank, "compute", t, repr(step), start, now))
+        self.schedules[rank].finish(t)
+        self._wake(rank, now)
+
+    def _adds(self, rank: int, now: float, more: int) -> None:
+        """An accumulate kernel begins or ends: it may slow the local products beside it."""
+        before = self.adding[rank]
+        self.adding[rank] += more
+        slowdown = self.machine.accumulate_slowdown
+        if slowdown and self.computing[rank] is not None and (not before) != (not self.adding[rank]):
+            speed = 1 / (1 + slowdown) if before else 1.0
+            self.left[rank] -= (now - self.since[rank]) * speed
+            self.since[rank] = now
+            self._predict(rank)
+
+    def _gemm_s(self, step) -> float:
+        m, k = step.inputs[0].shape
+        return self.machine.compute.gemm_s(m, step.inputs[1].shape[1], k, self.itemsize)
+
+    def _memory_s(self, step) -> float:
+        return self.machine.compute.memory_s(_MEMORY_PASSES[type(step)] * step.block.size * self.itemsize)
+
+    _COSTS = {Gemm: _gemm_s, Add: _memory_s, Copy: _memory_s, Zero: _memory_s}
+
+    # -- one-sided steps --------------------------------------------------------------------------------------------
+
+    def _route(self, source, target):
+        found = self.routes.get((source, target))
+        if found is None:
+            link, resources = self.machine.route(source, target)
+            numbers = self.numbers                         # links by number: transfers hash them often
+            found = self.routes[source, target] = link, tuple(numbers.setdefault(resource, len(numbers)) for resource in resources)
+        return found
+
+    def _start_get(self, rank, t, step, now) -> None:
+        owner, nbytes = step.block.owner, step.block.size * self.itemsize
+        link, resources = self._route(owner, rank)
+        self.counters["direct_bytes" if link.reads_in_place and step.counter == "get_bytes" else step.counter] += nbytes
+        self._send(rank, t, link, resources, nbytes, link.bandwidth_bytes_per_s, "in", now)
+
+    def _start_put(self, rank, t, step, now) -> None:
+        owner, machine = step.block.owner, self.machine
+        nbytes, adds = step.block.size * self.itemsize, type(step) is Accumulate
+        seconds = machine.compute.memory_s((3 if adds else 2) * nbytes)
+        if machine.adds_on_core:
+            rate = machine.links[0].core_add_bytes_per_s if machine.links else inf
+            now = self.core_free[rank] = max(now, self.core_free[rank]) + (nbytes / rate if rate < inf else seconds)
+            seconds = 0.0
+        if owner == rank:
+            if adds:
+                self._adds(rank, now, 1)
+            return self._at(now + seconds, self._own_done, rank, t)
+        self.counters[step.counter] += nbytes
+        link, resources = self._route(rank, owner)
+        efficiency = machine.accumulate_efficiency if adds else 1.0
+        self._send(rank, t, link, resources, nbytes, link.bandwidth_bytes_per_s * efficiency, "out", now)
+
+    def _own_done(self, now, rank, t) -> None:
+        step = self.traces[rank].steps[t]
+        if type(step) is Accumulate:
+            self._adds(rank, now, -1)
+        self._finish(now, rank, t)
+
+    def _send(self, rank, t, link, resources, nbytes, bandwidth, direction, now) -> None:
+        if link.core_bytes_per_s < inf and direction == "in":                    # the core itself copies, and computes nothing meanwhile
+            now = self.core_free[rank] = max(now, self.core_free[rank]) + nbytes / link.core_bytes_per_s
+        seconds = nbytes / bandwidth
+        if link.shared == "initiator":                     # nobody else uses it: its queue is the order of starting
+            free = max(now, self.own_free.get((rank, direction), 0.0)) + seconds
+            self.own_free[rank, direction] = free
+            return self._at(free + link.latency_s, self._finish, rank, t)
+        self.links.ask(Transfer(resources, seconds, link.latency_s, ((rank, t),)), now)
+
+    def _begin(self, transfer: Transfer, now: float) -> None:
+        """Its links are free: the transfer goes."""
+        for rank, t in transfer.steps:
+            step = self.traces[rank].steps[t]
+            if type(step) is Accumulate:
+                self._adds(rank, now, 1)
+            if self.bars is not None:
+                track = _WAITS.get(type(step), "collective_wait").removesuffix("_wait")
+                self.bars.append((rank, track, t, repr(step), now, now + transfer.seconds))
+        self._at(now + transfer.seconds, self._gone, transfer)
+
+    def _gone(self, now, transfer, _) -> None:
+        """The last byte has left the links."""
+        for rank, t in transfer.steps:
+            if type(self.traces[rank].steps[t]) is Accumulate:
+                self._adds(rank, now, -1)
+        self.links.release(transfer, now)
+        if transfer.latency_s:
+            for rank, t in transfer.steps:
+                self._at(now + transfer.latency_s, self._part_done, rank, t)
+        else:
+            for rank, t in transfer.steps:
+                self._part_done(now, rank, t)
+
+    # -- group steps ------------------------------------------------------------------------------------------------
+
+    def _start_fence(self, rank, t, step, now) -> None:
+        number = self.fence_number[rank]
+        self.fence_number[rank] += 1
+        here = self.fences.setdefault(number, [])
+        here.append((rank, t))
+        if len(here) == len(self.traces):
+            for each in self.fences.pop(number):
+                self._at(now + self.machine.fence_s, self._finish, *each)
+
+    def _start_group(self, rank, t, step, now) -> None:
+        cost, group = GROUP_COSTS[type(step)], step.group
+        self.counters["collective_bytes"] += cost.moved(step, rank) * self.itemsize
+        if len(group.members) == 1:
+            return self._at(now, self._finish, rank, t)
+        number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
+        here = self.met.setdefault((group, number), {})
+        here[rank] = t
+        if cost.kind == "shift":
+            self._start_shift(cost, group, here, rank, step, now)
+        elif len(here) == len(group.members):
+            steps = tuple(here.items())
+            nbytes = self.itemsize * max(cost.shard(self.traces[r].steps[u], r) for r, u in steps)
+            members, routes = group.members, []
+            for a, b in zip(members, members[1:] + members[:1]):
+                routes.append(self._route(a, b))
+            seconds = group_seconds(cost, self.machine, members, nbytes, min(link.bandwidth_bytes_per_s for link, _ in routes))
+            resources = tuple(dict.fromkeys(resource for _, each in routes for resource in each))
+            self.links.ask(Transfer(resources, seconds, 0.0, steps), now)
+        if len(here) == len(group.members):
+            del self.met[group, number]
+
+    def _start_shift(self, cost: GroupCost, group, here, rank, step, now) -> None:
+        """One of both neighbours may have come: what this rank sends to, and what it receives from, those who have."""
+        members = group.members
+        me, by = members.index(rank), cost.by(step) % len(members)
+        if by == 0:
+            return self._at(now, self._finish, rank, here[rank])
+        self.halves[rank, here[rank]] = 2
+        target, source = members[(me + by) % len(members)], members[(me - by) % len(members)]
+        for a, b in ((rank, target), (source, rank)):
+            if a in here and b in here:
+                link, resources = self._route(a, b)
+                nbytes = self.itemsize * cost.shard(self.traces[a].steps[here[a]], a)
+                seconds = group_seconds(cost, self.machine, members, nbytes, link.bandwidth_bytes_per_s)
+                self.links.ask(Transfer(resources, seconds, 0.0, ((a, here[a]), (b, here[b]))), now)
+
+    def _part_done(self, now, rank, t) -> None:
+        """A transfer of this step is complete; a shift is when both of its are."""
+        left = self.halves.pop((rank, t), 1) - 1
+        if left:
+            self.halves[rank, t] = left
+        else:
+            self._finish(now, rank, t)
+
+    _STARTERS = {Get: _start_get, ReplicaGet: _start_get, Put: _start_put, Accumulate: _start_put, Fence: _start_fence}

@@ -1,0 +1,41 @@
+"""``drbench calibrate``: a machine model of this machine, measured."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from drbench.errors import UsageError
+
+from .mpi import launched, run_ranks, started_by_us
+
+__all__ = ["calibrate"]
+
+
+@click.command()
+@click.option("-p", "--ranks", type=click.IntRange(2), default=2, show_default=True, help="Ranks that measure at once, on one node.")
+@click.option("--out", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="TOML file whose section [model] is written; its other sections stay.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
+@click.option("--name", default="here", show_default=True, help="Name of the machine.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600, show_default=True, help="Kill the ranks after this many seconds (exit 4).")
+@click.pass_obj
+def calibrate(arguments, ranks, out, threads, name, timeout):
+    """Measure this machine for the simulator: products, gets, accumulates, barriers, collectives. About 20 seconds.
+
+    \b
+      drbench calibrate -p 2 --out here.toml
+      drbench simulate -m 2Ki -n 2Ki -k 2Ki --preset column --machine ./here.toml -p 2 --transport throttled:0.2,50
+    """
+    if launched() is None and not started_by_us():
+        from .kernels import pinned, without_pins
+        folder = os.path.dirname(out) or "."
+        if not os.path.isdir(folder):
+            raise UsageError(f"--out {out}: no folder {folder}. Make it first.")
+        if pinned():
+            click.echo(f"{' and '.join(pinned())} unset for the measurement, as drbench mlp does", err=True)
+        return run_ranks(ranks, list(arguments), timeout, without_pins())
+    from mpi4py import MPI  # noqa: F401  (initialises)
+
+    from .calibrate import calibrate_here
+    return calibrate_here(out, threads, name)

@@ -1,0 +1,33 @@
+"""Small files that are either the old or the new one, whatever is killed when."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["write_whole", "sync_folder", "free_name"]
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file by ``text``: a reader sees the old file or the new one, and so does whoever comes after a crash."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with open(new, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def free_name(folder: Path, stem: str) -> Path:
+    """The first of ``stem-1``, ``stem-2``, … that does not exist."""
+    return next(path for path in (folder / f"{stem}-{number}" for number in range(1, 1_000_000)) if not path.exists())

@@ -1,0 +1,88 @@
+"""Fits of machine constants to measured times: linear, without negative coefficients, by relative error."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Sequence
+
+import numpy as np
+
+__all__ = ["fit_collective", "fit_gemm", "fit_line", "nonnegative"]
+
+
+def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
+    """Coefficients >= 0 that fit ``seconds`` to the columns with the least squared relative error.
+
+    A coefficient that would be negative is left out, the most negative first.
+
+    Examples
+    --------
+    >>> [round(found, 6) for found in nonnegative([[1, 1, 1], [1, 2, 3]], [3, 5, 7])]
+    [1.0, 2.0]
+    >>> [round(found, 6) for found in nonnegative([[1, 1, 1], [1, 2, 3]], [1, 3, 5])]     # an exact fit would have -1
+    [0.0, 1.256158]
+    """
+    matrix = np.array(columns, float).T / np.array(seconds, float)[:, None]
+    kept = list(range(matrix.shape[1]))
+    while kept:
+        scale = np.linalg.norm(matrix[:, kept], axis=0)    # columns of very different size (seconds a FLOP beside a launch)
+        found = np.linalg.lstsq(matrix[:, kept] / scale, np.ones(len(seconds)), rcond=None)[0] / scale
+        if (found >= -1e-12 / scale).all():
+            break
+        kept.pop(int(np.argmin(found * scale)))
+    out = [0.0] * matrix.shape[1]
+    for place, value in zip(kept, found if kept else ()):
+        out[place] = max(0.0, float(value))
+    return out
+
+
+def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, float]:
+    """Launch, rate and packing of local products ``(m, n, k, seconds)``; the constants and the median relative error.
+
+    Examples
+    --------
+    >>> time = lambda m, n, k: 1e-6 + 2 * m * n * k / 1e11 + 2e-9 * k * n
+    >>> shapes = [(m, n, k) for m in (64, 512) for n in (64, 1024) for k in (128, 2048)]
+    >>> found, error = fit_gemm([(*shape, time(*shape)) for shape in shapes])
+    >>> f"{found['peak_flops']:.3g} {found['launch_s']:.2g} {found['pack_s'][1]:.2g}", error < 1e-6
+    ('1e+11 1e-06 2e-09', True)
+    """
+    m, n, k, seconds = (np.array(column, float) for column in zip(*samples))
+    columns = [np.ones_like(m), 2 * m * n * k, m * k, k * n, m * n]
+    launch, per_flop, a, b, c = found = nonnegative(columns, seconds)
+    error = statistics.median(abs(np.array(found) @ np.array(columns) / seconds - 1))
+    return {"peak_flops": 1 / per_flop, "launch_s": launch, "pack_s": [a, b, c]}, float(error)
+
+
+def fit_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Latency in seconds and bytes per second of transfers ``(bytes, seconds)``.
+
+    Examples
+    --------
+    >>> latency_s, bandwidth = fit_line([(1000, 2e-6), (2000, 3e-6), (4000, 5e-6)])
+    >>> f"{latency_s:.2g} {bandwidth:.2g}"
+    '1e-06 1e+09'
+    """
+    nbytes, seconds = zip(*samples)
+    latency, per_byte = nonnegative([[1.0] * len(nbytes), nbytes], seconds)
+    return latency, 1 / per_byte if per_byte else float("inf")
+
+
+def fit_collective(samples: Sequence[tuple[int, float, float]]) -> dict:
+    """Launch, synchronisation and bandwidth of ``(ranks, bytes of a shard, seconds)``: launch + (P-1)(sync + bytes / bandwidth).
+
+    With one number of ranks launch and synchronisation cannot be told apart: both are then in ``launch_s``.
+
+    Examples
+    --------
+    >>> time = lambda p, x: 5e-6 + (p - 1) * (1e-6 + x / 1e9)
+    >>> found = fit_collective([(p, x, time(p, x)) for p in (2, 4) for x in (1e3, 1e5, 1e6)])
+    >>> f"{found['launch_s']:.2g} {found['sync_s']:.2g} {found['bandwidth_bytes_per_s']:.2g}"
+    '5e-06 1e-06 1e+09'
+    """
+    ranks, nbytes, seconds = (np.array(column, float) for column in zip(*samples))
+    columns = [np.ones_like(ranks), (ranks - 1) * nbytes]
+    if len(set(ranks)) > 1:
+        columns.append(ranks - 1)
+    launch, per_byte, *sync = nonnegative(columns, seconds)
+    return {"launch_s": launch, "sync_s": sync[0] if sync else 0.0, "bandwidth_bytes_per_s": 1 / per_byte if per_byte else float("inf")}

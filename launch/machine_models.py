@@ -1,0 +1,53 @@
+"""Machine models by name: the files of ``launch/machines``, or a file of your own."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from pathlib import Path
+
+from drbench.errors import UsageError
+from drbench.machine import Machine
+
+__all__ = ["FOLDER", "find_machine", "machine_names"]
+
+FOLDER = Path(__file__).parent / "machines"
+_TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
+
+
+def machine_names() -> list[str]:
+    """Names of the machines that have a model.
+
+    Examples
+    --------
+    >>> {"pvc12", "h100x8", "h200x8", "tpuv4"} <= set(machine_names())
+    True
+    """
+    return sorted(path.stem for path in FOLDER.glob("*.toml") if re.search(r"^\[model", path.read_text(), re.M))
+
+
+def find_machine(name: str) -> Machine:
+    """The model of a machine: by name, ``tpuv4-RxC`` for a torus of that shape, or from a TOML file.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name; the message lists those there are.
+
+    Examples
+    --------
+    >>> find_machine("pvc12").compute.peak_flops, find_machine("tpuv4-4x8").devices
+    (22700000000000.0, 32)
+    """
+    path = Path(name)
+    if name.endswith(".toml") or "/" in name:
+        return Machine.load(path)
+    torus = _TORUS.fullmatch(name)
+    known = machine_names()
+    if torus and torus["file"] in known:
+        return Machine.load(FOLDER / f"{torus['file']}.toml", name, torus=[int(torus["rows"]), int(torus["cols"])])
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise UsageError(f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or give a TOML file.{hint}")
+    return Machine.load(FOLDER / f"{name}.toml")

@@ -1,0 +1,38 @@
+"""What the supervisor and its ranks say to each other. No MPI.
+
+====================================  ===========================================================
+to rank 0's standard input            ``{"index", "case", "mem_limit"}`` for each case; ``{"end"}``
+from rank 0's standard output         ``{"ready", "slurm"}``, then ``{"start"}`` and ``{"done", "record"}`` of each case
+from any rank's standard error        ``{"status", "reason"}`` when it raised and takes the others down
+====================================  ===========================================================
+"""
+
+from __future__ import annotations
+
+import json
+
+__all__ = ["ANSWER", "FAILED", "parse"]
+
+#: Before each answer: launchers and libraries print to the same place, and not always whole lines.
+ANSWER = "@drbench-answer "
+FAILED = "@drbench-failed "
+
+
+def parse(line: str, mark: str) -> dict | None:
+    """The message in a line, wherever it begins; None if there is none, or it is not whole.
+
+    Examples
+    --------
+    >>> parse('a library says hello@drbench-answer {"start": 3}', ANSWER)
+    {'start': 3}
+    >>> parse("hello", ANSWER) is None
+    True
+    """
+    _, found, text = line.partition(mark)
+    if not found:
+        return None
+    try:
+        message = json.loads(text)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None

@@ -1,0 +1,42 @@
+"""The plotting scripts of the artifact (its step T4): records on standard input, a figure on disk.
+
+``plot_mlp1.py`` and ``plot_mlp2.py`` are this for one layer each.
+"""
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+
+from drbench.record import TornRowWarning
+from plots.registry import draw
+from plots.sources import STDIN
+
+
+def main(layer: str, arguments: Sequence[str] | None = None) -> int:
+    """Draw one layer from standard input; the exit code: 0, or 2 with a line on standard error."""
+    parser = argparse.ArgumentParser(
+        prog=f"plot_{layer}.py", description=f"Draw the {layer} figure from the records that launch_experiments_{layer}.py wrote to standard output.",
+        epilog=f"python launch/launch_experiments_{layer}.py > {layer}.txt; python plots/plot_{layer}.py < {layer}.txt",
+    )  # fmt: skip
+    parser.add_argument("files", nargs="*", help="more result files or files of published numbers, such as results/published/h100.csv")
+    parser.add_argument("-o", "--out", default=layer, help="the figure: .pdf or .png, both without a suffix (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    if sys.stdin is None or sys.stdin.isatty():
+        return _say(parser.prog, f"records are read from standard input, and this is a terminal. Use: python plots/plot_{layer}.py < {layer}.txt")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TornRowWarning)
+            drawn = draw(layer, [STDIN, *options.files], options.out)
+    except (ValueError, OSError) as error:
+        return _say(parser.prog, error)
+    for text in [str(warning.message) for warning in caught] + drawn.notes:
+        print(text, file=sys.stderr)
+    for path in drawn.paths:
+        print(path)
+    return 0
+
+
+def _say(name: str, what: object) -> int:
+    print(f"{name}: {' '.join(str(what).split())}", file=sys.stderr)
+    return 2

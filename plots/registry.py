@@ -1,0 +1,117 @@
+"""The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other list.
+
+>>> sorted(figures())
+['algorithms', 'best', 'mlp', 'mlp1', 'mlp2', 'peers', 'strong', 'timeline', 'volume', 'weak']
+"""
+
+import os
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drbench.record import Record
+from plots.cases import Options
+from plots.selection import SelectionError
+from plots.sources import load
+
+_SCRIPTS = ("plot_mlp1", "plot_mlp2")  # run, never imported for their figures
+
+
+class Made(NamedTuple):
+    """A figure and what is not in it: ``picture`` is matplotlib's, each note a line of text."""
+
+    picture: Any
+    notes: list[str]
+
+
+class Figure(NamedTuple):
+    """One kind of figure: its name, a line about it, what makes it, the options it takes, and what reads its files."""
+
+    name: str
+    summary: str
+    make: Callable[[Sequence[Any], Options], Made]
+    takes: tuple[str, ...] = ()
+    read: Callable[[Sequence[str | os.PathLike]], Sequence[Any]] = load
+
+
+class Drawn(NamedTuple):
+    """The files that were written, and what is not in the figure."""
+
+    paths: tuple[Path, ...]
+    notes: list[str]
+
+
+def figures() -> dict[str, Figure]:
+    """Every figure of the package, by name, in the order of names."""
+    found = {}
+    for module in pkgutil.iter_modules(import_module("plots").__path__):
+        if module.name not in _SCRIPTS:
+            for figure in getattr(import_module(f"plots.{module.name}"), "FIGURES", ()):
+                found[figure.name] = figure
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> Figure:
+    """Look a figure up.
+
+    Raises
+    ------
+    SelectionError
+        If there is none of that name.
+    """
+    known = figures()
+    if name not in known:
+        raise SelectionError(f"no figure is called {name!r}. Choose one of {', '.join(known)}.")
+    return known[name]
+
+
+def draw(name: str, source: Iterable[Record] | Iterable[str | os.PathLike], out: str | os.PathLike, **options) -> Drawn:
+    """Draw a figure from records or files into files.
+
+    Parameters
+    ----------
+    name : str
+        A figure of :func:`figures`.
+    source : records, or paths
+        As :func:`plots.sources.load` takes them.
+    out : path
+        The suffix says the format, ``.pdf`` or ``.png``; without one both are written.
+    options
+        Fields of :class:`plots.cases.Options`. An option the figure does not take is refused.
+
+    Raises
+    ------
+    SelectionError
+        If there is no such figure, option or suffix, or nothing to draw. Nothing is written then.
+    """
+    figure = find(name)
+    default = Options()
+    for field in fields(Options):
+        asked = options.get(field.name, getattr(default, field.name)) != getattr(default, field.name)
+        if asked and field.name not in figure.takes:
+            takes = ", ".join(f"--{each.replace('_', '-')}" for each in figure.takes) or "no options"
+            raise SelectionError(f"figure {name} has no use for --{field.name.replace('_', '-')}. It takes {takes}.")
+    formats = suffixes(out)
+    source = list(source)
+    records = source if source and all(isinstance(item, Record) for item in source) else figure.read(source)
+    made = figure.make(records, Options(**options))
+    from plots.page import save
+
+    return Drawn(save(made.picture, out, formats), made.notes)
+
+
+def suffixes(out: str | os.PathLike) -> tuple[str, ...]:
+    """Tell the formats to write.
+
+    Examples
+    --------
+    >>> suffixes("fig.pdf"), suffixes("out/fig")
+    (('.pdf',), ('.pdf', '.png'))
+    """
+    suffix = Path(out).suffix
+    if suffix not in ("", ".pdf", ".png"):
+        raise SelectionError(f"a figure is written as .pdf or .png; got {suffix!r} in {os.fspath(out)!r}. Leave the suffix out for both.")
+    return (suffix,) if suffix else (".pdf", ".png")

@@ -1,0 +1,128 @@
+"""The simulator's rules once more, the slow way: at every instant all ranks, all steps and all transfers are looked at.
+
+Knows DESIGN's rules 3 and 11 from the steps themselves: no scheduler, no queues, no events. Machines are plain dictionaries
+of functions.
+"""
+
+from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+
+MOVES = (Get, ReplicaGet, Put, Accumulate)
+LATE = 1e-12
+
+
+def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, links_of, order=None):
+    """When everything ends.
+
+    ``gemm_s(m, n, k)``, ``memory_s(bytes)``; ``send_s(source, target, bytes, adds)`` and ``latency_s(source, target)`` of a
+    transfer, ``links_of(source, target)`` a set of what it occupies. ``order`` of ranks decides what comes first where several
+    start something at the same instant.
+    """
+    item = traces[0].problem.itemsize
+    steps = {(trace.rank, step.index): step for trace in traces for step in trace.steps}
+    state = dict.fromkeys(steps, "waits")
+    ends, leaves, links, asked = {}, {}, {}, []
+    fenced = {trace.rank: trace.fences for trace in traces}
+
+    def remote(rank, step):
+        return step.block.owner != rank
+
+    def exposed(rank, step):
+        if not step.computes:
+            return False
+        if depth == 0 or (type(step) is Gemm and step.block is None):
+            return True
+        return any(value.computes or remote(rank, value) for value in step.inputs)
+
+    def touches(step):
+        return type(step) is Fence or (step.block is not None and step.block.matrix == "C")
+
+    def may_start(rank, step):
+        mine = traces[rank].steps
+        earlier = mine[: step.index]
+        done = lambda s: state[rank, s.index] == "done"  # noqa: E731
+        if not all(done(value) for value in step.inputs):
+            return False
+        if fenced[rank] and touches(step):
+            if type(step) is Fence:
+                if not all(done(s) for s in earlier if touches(s)):
+                    return False
+            elif not all(done(s) for s in earlier if type(s) is Fence):
+                return False
+        ahead = sum(exposed(rank, s) and not done(s) for s in earlier)
+        if not step.computes:
+            return ahead <= depth
+        before = sum(exposed(rank, s) for s in earlier)
+        for s in earlier:
+            if s.computes and not done(s):
+                return False
+            if not s.computes and not done(s):
+                back = before - sum(exposed(rank, x) for x in mine[: s.index])
+                if back > depth or depth == 0:
+                    return False
+        return True
+
+    for (rank, t), step in steps.items():
+        if isinstance(step, Get) and not remote(rank, step):
+            state[rank, t] = "done"
+    now, last = 0.0, 0.0
+    while True:
+        changed = True
+        while changed:                                     # everything that can happen at this instant
+            changed = False
+            for key in sorted(leaves, key=lambda key: (leaves[key], key)):
+                if leaves[key] <= now + LATE:
+                    rank, t = key
+                    source, target = ends_of(rank, steps[key])
+                    ends[key] = leaves.pop(key) + latency_s(source, target)
+                    del links[key]
+                    changed = True
+            for key in sorted(ends):
+                if ends[key] <= now + LATE:
+                    state[key], last, changed = "done", max(last, ends.pop(key)), True
+            for trace in [traces[r] for r in order or range(len(traces))]:
+                rank = trace.rank
+                computing = any(state[rank, s.index] == "runs" for s in trace.steps if s.computes)
+                for step in trace.steps:
+                    key = rank, step.index
+                    if state[key] != "waits" or not may_start(rank, step):
+                        continue
+                    if step.computes:
+                        if computing:
+                            continue
+                        computing = True
+                    state[key], changed = "runs", True
+                    if type(step) is Gemm:
+                        (m, k), n = step.inputs[0].shape, step.inputs[1].shape[1]
+                        ends[key] = now + gemm_s(m, n, k)
+                    elif step.computes:
+                        ends[key] = now + memory_s({Add: 3, Copy: 2, Zero: 1}[type(step)] * step.block.size * item)
+                    elif type(step) is Fence:
+                        state[key] = "fence"
+                    elif not remote(rank, step):
+                        ends[key] = now + memory_s((3 if type(step) is Accumulate else 2) * step.block.size * item)
+                    else:
+                        asked.append(key)
+            number = {trace.rank: sum(state[trace.rank, s.index] in ("fence", "leaving", "done") for s in trace.steps if type(s) is Fence) for trace in traces}
+            waiting = [key for key in steps if state[key] == "fence"]
+            if len(waiting) == len(traces) and len(set(number.values())) == 1:
+                for key in waiting:
+                    state[key], ends[key], changed = "leaving", now + fence_s, True
+            for key in list(asked):                        # in the order they were asked for
+                rank, step = key[0], steps[key]
+                source, target = ends_of(rank, step)
+                needs = links_of(source, target)
+                if not any(needs & taken for taken in links.values()):
+                    asked.remove(key)
+                    links[key] = needs
+                    leaves[key] = now + send_s(source, target, step.block.size * item, type(step) is Accumulate)
+                    changed = True
+        coming = [*ends.values(), *leaves.values()]
+        if not coming:
+            break
+        now = min(coming)
+    assert all(each == "done" for each in state.values()), "steps are left"
+    return last
+
+
+def ends_of(rank, step):
+    return (step.block.owner, rank) if isinstance(step, Get) else (rank, step.block.owner)

@@ -1,0 +1,310 @@
+"""The simulator conserves bytes, respects bounds, is deterministic, and agrees with a slow simulator that shares nothing with it."""
+
+import random
+from dataclasses import dataclass
+from math import inf
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import any_case, traces_of
+from slow_simulator import slow_simulate
+
+from drbench import group_costs
+from drbench.errors import CaseFailed
+from drbench.explain import traffic
+from drbench.gemm_model import Compute
+from drbench.group_costs import GroupCost
+from drbench.machine import Collective, Link, Machine
+from drbench.problem import Problem
+from drbench.simulate import simulate
+from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Step, Zero
+from drbench.trace import Trace, trace
+
+ITEM = 4
+seeds = st.integers(0, 10**6)
+quick = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def any_machine(seed, **fixed):
+    """Rates at which products and transfers take about as long as each other, in any kind of network."""
+    rng = random.Random(seed)
+    links = (
+        Link("near", rng.uniform(1, 9), rng.choice([0, 0.5]), within=2, shared="pair"),
+        Link("far", rng.uniform(0.5, 3), rng.choice([0, 1.5]), shared=rng.choice(["pair", "device", "node"]), node=2),
+    )
+    compute = Compute(
+        rng.uniform(1, 20), rng.uniform(0.5, 1), tiles=rng.choice([((1, 1),), ((2, 3), (1, 1))]), units=rng.choice([1, 3]),
+        memory_bytes_per_s=rng.uniform(20, 90), launch_s=rng.choice([0, 0.1]), k_ramp=rng.choice([0, 1]),
+    )  # fmt: skip
+    fixed = {"accumulate_efficiency": rng.choice([1, 0.8]), "fence_s": rng.choice([0, 0.7]), **fixed}
+    return Machine("any", compute, links, **fixed)
+
+
+def compute_seconds(machine, step):
+    """What a compute takes by itself."""
+    if type(step) is Gemm:
+        (m, k), n = step.inputs[0].shape, step.inputs[1].shape[1]
+        return machine.compute.gemm_s(m, n, k, ITEM)
+    return machine.compute.memory_s({Add: 3, Copy: 2, Zero: 1}[type(step)] * step.block.size * ITEM)
+
+
+def segments(trace):
+    """A rank's steps between its Fences."""
+    found = [[]]
+    for step in trace.steps:
+        found[-1].append(step)
+        if type(step) is Fence:
+            found.append([])
+    return found
+
+
+@settings(quick, max_examples=25)
+@given(seeds, st.integers(0, 3))
+def test_time_equals_that_of_a_slow_simulator(seed, depth):
+    problem, options = any_case(seed)
+    if problem.nprocs * problem.m * problem.n > 200:
+        problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
+    machine, traces = any_machine(seed, accumulate_slowdown=0.0), traces_of(problem, **options)
+    near, far = machine.links
+
+    def link(a, b):
+        return near if a // 2 == b // 2 else far
+
+    def links_of(source, target):
+        kind = link(source, target)
+        if kind.shared == "pair":
+            return {(kind.name, source, target)}
+        per = kind.node if kind.shared == "node" else 1
+        return {(kind.name, "out", source // per), (kind.name, "in", target // per)}
+
+    slow = lambda order: slow_simulate(  # noqa: E731
+        traces, depth, lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM), machine.compute.memory_s, machine.fence_s,
+        lambda a, b, nbytes, adds: nbytes / link(a, b).bandwidth_bytes_per_s / (machine.accumulate_efficiency if adds else 1),
+        lambda a, b: link(a, b).latency_s, links_of, order,
+    )  # fmt: skip
+    p = problem.nprocs
+    orders = [list(range(p)), list(range(p))[::-1], *(random.Random(x).sample(range(p), p) for x in range(3))]
+    expected = [slow(order) for order in orders]
+    assume(max(expected) - min(expected) < 1e-9)           # transfers asked for at the same instant have no oldest: the tie must not matter
+    assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected[0])
+
+
+@quick
+@given(seeds, st.integers(0, 3))
+def test_bytes_are_those_of_the_explainer(seed, depth):
+    problem, options = any_case(seed)
+    traces = traces_of(problem, **options)
+    counted = simulate(traces, any_machine(seed), prefetch=depth).counters
+    assert counted == {name: sum(traffic(each).counters[name] for each in traces) for name in counted}
+
+
+@quick
+@given(seeds)
+def test_bytes_read_in_place_are_the_gets_of_the_explainer(seed):
+    problem, options = any_case(seed)
+    traces = traces_of(problem, **options)
+    view = Machine("view", Compute(1e3), (Link("memory", inf, shared="initiator", reads_in_place=True),), adds_on_core=True)
+    counted = simulate(traces, view).counters
+    assert counted["get_bytes"] == 0
+    assert counted["direct_bytes"] == sum(traffic(each).counters["get_bytes"] for each in traces)
+
+
+@quick
+@given(seeds, st.integers(0, 3))
+def test_time_is_at_least_the_computes_of_any_rank_and_the_transfers_of_any_link(seed, depth):
+    problem, options = any_case(seed)
+    machine, traces = any_machine(seed), traces_of(problem, **options)
+    found = simulate(traces, machine, prefetch=depth)
+    busy = {}
+    for each in traces:
+        own = sum(compute_seconds(machine, step) for step in each.steps if step.computes)
+        assert own <= found.time_s * (1 + 1e-9)
+        for step in each.steps:
+            if step.counter and step.block.owner != each.rank:
+                ends = (step.block.owner, each.rank) if isinstance(step, Get) else (each.rank, step.block.owner)
+                link, resources = machine.route(*ends)
+                share = machine.accumulate_efficiency if type(step) is Accumulate else 1
+                for resource in resources:
+                    busy[resource] = busy.get(resource, 0) + step.block.size * ITEM / link.bandwidth_bytes_per_s / share
+    assert max(busy.values(), default=0) <= found.time_s * (1 + 1e-9)
+
+
+@quick
+@given(seeds, st.integers(0, 3))
+def test_a_free_network_leaves_the_computes_between_fences(seed, depth):
+    problem, options = any_case(seed)
+    free = Machine("free", Compute(7.0), (Link("wire", inf),))
+    traces = traces_of(problem, **options)
+    parts = [[sum(compute_seconds(free, s) for s in part if s.computes) for part in segments(each)] for each in traces]
+    expected = 0.0
+    for at in range(len(parts[0])):                        # computes that do not touch C may move across a Fence: not in these programs
+        expected += max(rank[at] for rank in parts)
+    found = simulate(traces, free, prefetch=depth).time_s
+    assert found <= expected * (1 + 1e-9)
+    assert found >= max(sum(rank) for rank in parts) * (1 - 1e-9)
+    if not traces[0].fences:
+        assert found == pytest.approx(expected)
+
+
+@quick
+@given(seeds)
+def test_the_same_simulation_twice_is_the_same_to_the_last_bit(seed):
+    problem, options = any_case(seed)
+    machine = any_machine(seed, accumulate_slowdown=0.5)
+    first, second = (simulate(traces_of(problem, **options), machine, timeline=True) for _ in range(2))
+    assert first == second
+
+
+@quick
+@given(seeds)
+def test_without_look_ahead_on_one_moving_rank_time_is_the_sum(seed):
+    """One rank reads everything from another that has nothing to do: nothing overlaps."""
+    rng = random.Random(seed)
+    m, n, k = (rng.randint(1, 9) for _ in "mnk")
+    problem = Problem(m, n, k, 2, "tiles:9x9", "tiles:9x9", "tiles:9x9")
+    machine = any_machine(seed)
+    block = lambda name, rows, cols: _block(name, 1, rows, cols)  # noqa: E731
+
+    def program():
+        for _ in range(3):
+            a = yield Get(block("A", m, k))
+            b = yield Get(block("B", k, n))
+            yield Gemm(a, b)
+
+    traces = [trace(program(), problem, 0, fresh=False), Trace(problem, 1, [])]
+    link = machine.link(1, 0)
+    gets = [ITEM * m * k / link.bandwidth_bytes_per_s, ITEM * k * n / link.bandwidth_bytes_per_s]
+    once = sum(gets) + link.latency_s + machine.compute.gemm_s(m, n, k, ITEM)
+    assert simulate(traces, machine, prefetch=0).time_s == pytest.approx(3 * once)
+
+
+def _block(matrix, owner, rows, cols):
+    from drbench.steps import Block
+    return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols, 0, cols)
+
+
+def test_one_rank_takes_as_long_as_its_products():
+    problem = Problem(64, 96, 128, 1)
+    machine = Machine("one", Compute(1e6, tiles=((32, 32),)))
+    found = simulate(traces_of(problem), machine)
+    assert found.time_s == machine.compute.gemm_s(64, 96, 128) and sum(found.counters.values()) == 0
+
+
+def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_run():
+    problem = Problem(8, 8, 8, 2, "column", "row", "row")
+
+    def sender():
+        a = yield Get(_block("A", 0, 8, 4))
+        b = yield Get(_block("B", 0, 4, 8))
+        first = yield Gemm(a, b)
+        yield Accumulate(first, _block("C", 1, 8, 8))
+        yield Gemm(a, b, into=_block("C", 0, 8, 8))
+
+    traces = [trace(sender(), problem, 0, fresh=False), Trace(problem, 1, [])]
+    wire = (Link("wire", 256.0),)
+    product_s = 512 / 100
+    for slowdown, accumulate_s in ((0.0, 1.0), (0.5, 1.0), (0.5, 100.0)):
+        machine = Machine("m", Compute(100.0), (Link("wire", 256.0 / accumulate_s),), accumulate_slowdown=slowdown)
+        slowed = min(accumulate_s, product_s * (1 + slowdown))     # of the second product's time
+        second = slowed + (product_s - slowed / (1 + slowdown))
+        assert simulate(traces, machine).time_s == pytest.approx(product_s + max(second, accumulate_s)), (slowdown, wire)
+
+
+def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
+    problem = Problem(4, 4, 4, 2)
+
+    def program(rank):
+        if rank == 0:
+            yield Fence()
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    with pytest.raises(CaseFailed, match="rank 0 step 0, Fence"):
+        simulate(traces, Machine("m", Compute(1.0)))
+
+
+def test_a_throttled_transport_is_the_executors_throttle():
+    """Each rank's own link, transfers in order, complete a latency after the last byte left."""
+    from drbench.throttle import Throttle, parse_transport
+    problem = Problem(6, 6, 8, 2, "column", "column", "column")
+    machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 1e30}}).for_transport(parse_transport("throttled:1e-9,500000"))
+    traces = traces_of(problem, stationary="C", chunk=1)
+    gets = [step for step in traces[0].steps if type(step) is Get and step.block.owner == 1]
+    link, now = Throttle(1.0, 0.5), [0.0, 0.0]
+    for step in gets:                                      # with look-ahead 1 two gets are under way: the next when the oldest is done
+        now = [now[1], link.due("in", step.block.size * ITEM, now[0])]
+    assert len(gets) == 4 and simulate(traces, machine).time_s == pytest.approx(now[1])
+
+
+# -- group steps, with steps of the test's own ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    members: tuple
+
+
+class Gather(Step):
+    __slots__ = ("group", "size")
+    counter = "collective_bytes"
+
+    def __init__(self, group, size):
+        self.group, self.size = group, size
+
+
+class Roll(Gather):
+    __slots__ = ()
+
+
+@pytest.fixture
+def group_steps(monkeypatch):
+    table = {
+        Gather: GroupCost("ring", "allgather", lambda s, r: s.size, lambda s, r: s.size * (len(s.group.members) - 1)),
+        Roll: GroupCost("shift", "shift", lambda s, r: s.size, lambda s, r: s.size),
+    }
+    monkeypatch.setattr(group_costs, "GROUP_COSTS", table)
+    monkeypatch.setattr("drbench.simulate.GROUP_COSTS", table)
+
+
+def _ranks(program, p):
+    problem = Problem(p, p, p, p)
+    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
+
+
+TOY = {"collectives": {"allgather": Collective(2.0, 0.5), "shift": Collective(1.0, 0.25)}, "links": (Link("wire", 4.0, shared="pair"),)}
+
+
+def test_a_ring_takes_launch_and_p_minus_1_synchronised_shards(group_steps):
+    world = Group("world", (0, 1, 2, 3))
+    found = simulate(_ranks(lambda rank: (step for step in [Gather(world, 6)]), 4), Machine("m", Compute(1.0), **TOY))
+    assert found.time_s == 2 + 3 * (0.5 + 6 * ITEM / 4) and found.counters["collective_bytes"] == 4 * 3 * 6 * ITEM
+
+
+def test_rings_on_different_links_run_together_and_on_the_same_links_in_turn(group_steps):
+    rows = [Group("row", (0, 1)), Group("row", (2, 3))]
+    again = [Group("again", (0, 1)), Group("again", (2, 3))]
+    once = 2 + (0.5 + 6)
+    apart = _ranks(lambda rank: (step for step in [Gather(rows[rank // 2], 6)]), 4)
+    same = _ranks(lambda rank: (step for step in [Gather(rows[rank // 2], 6), Gather(again[rank // 2], 6)]), 4)
+    machine = Machine("m", Compute(1.0), **TOY)
+    assert simulate(apart, machine).time_s == once and simulate(same, machine).time_s == 2 * once
+
+
+def test_a_shift_ends_when_a_ranks_own_two_transfers_have(group_steps):
+    world = Group("world", (0, 1, 2))
+    found = simulate(_ranks(lambda rank: (step for step in [Roll(world, 2 + rank)]), 3), Machine("m", Compute(1.0), **TOY))
+    assert found.time_s == 1 + 0.25 + 4 * ITEM / 4
+    on_torus = simulate(_ranks(lambda rank: (step for step in [Roll(world, 2)]), 3), Machine("m", Compute(1.0), torus=(1, 3), **TOY))
+    assert on_torus.time_s == 1 + 0.25 + 2
+
+
+def test_puts_count_and_take_the_link(group_steps):
+    problem = Problem(4, 4, 4, 2)
+
+    def program(rank):
+        if rank == 0:
+            a = yield ReplicaGet(_block("C", 0, 4, 4))
+            yield Put(a, _block("C", 1, 4, 4))
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    found = simulate(traces, Machine("m", Compute(1.0), (Link("wire", 8.0, 0.5),)))
+    assert found.time_s == 64 / 8 + 0.5 and found.counters["put_bytes"] == 64

@@ -1,0 +1,150 @@
+"""A sweep file becomes the cases that nested loops would give, in their order; a slip is answered with file and key."""
+
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from drbench.errors import UsageError
+from launch.store import case_id
+from launch.sweep_file import expand, load_sweep, shipped
+
+NAMES = ("algorithms", "exhaustive", "misaligned", "mlp1", "mlp1-small", "mlp2", "mlp2-small", "square")
+
+
+def suffix(factor):
+    return "" if factor == 1 else f"/c{factor}"
+
+
+def expanded(block, ranks=4, **top):
+    return expand({"name": "test", "cases": [block], **top}, ranks).cases
+
+
+def test_exhaustive_is_every_partitioning_replication_and_stationary_matrix():
+    wanted = [
+        (a + suffix(ca), b + suffix(cb), c + suffix(cc), stationary)
+        for a in ("row", "column", "block") for b in ("row", "column", "block") for c in ("row", "column", "block")
+        for ca in (1, 2, 4) for cb in (1, 2, 4) for cc in (1, 2, 4) for stationary in "ABC"]
+    cases = load_sweep("exhaustive", 4).cases
+    assert [(case.a, case.b, case.c, case.options["stationary"]) for case in cases] == wanted
+    assert len(cases) == 2187 and {(case.m, case.n, case.k, case.iters, case.check) for case in cases} == {(16, 768, 192, 3, True)}
+
+
+def test_mlp_2_has_a_factor_of_its_own_for_c():
+    texts = {"row": ("row",) * 3, "column": ("column",) * 3, "block": ("block",) * 3, "inner": ("row", "column", "column"),
+             "outer": ("column", "row", "row"), "traditional": ("traditional",) * 3}
+    wanted = [
+        (m, name, a + suffix(ab), b + suffix(ab), c + suffix(cc), stationary)
+        for m in (1024, 2048, 4096, 8192) for name, (a, b, c) in texts.items() for ab in (1, 2, 3, 4, 6, 12) for cc in (1, 2, 3, 4, 6, 12)
+        for stationary in "CB"]
+    cases = load_sweep("mlp2", 12).cases
+    assert [(case.m, case.preset, case.a, case.b, case.c, case.options["stationary"]) for case in cases] == wanted
+    assert {(case.n, case.k, case.roof, case.iters) for case in cases} == {(12288, 49152, True, 10)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ranks", [1, 4, 6])
+def test_every_shipped_sweep_expands_without_repetition_and_always_alike(name, ranks):
+    cases = load_sweep(name, ranks).cases
+    ids = [case_id(case, ranks) for case in cases]
+    assert len(set(ids)) == len(ids) == len(cases) > 0
+    assert cases == load_sweep(name, ranks).cases
+
+
+def test_the_shipped_sweeps_are_these():
+    assert shipped() == sorted(NAMES)
+
+
+values = st.lists(st.integers(1, 50), min_size=1, max_size=3, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values, values, values, values, st.booleans(), st.integers(1, 4), st.data())
+def test_a_block_is_its_nested_loops_without_what_is_excluded(ms, ns, seeds, prefetches, zipped, scale, data):
+    if zipped:
+        ns = [10 * m for m in ms]
+    excluded = data.draw(st.lists(st.fixed_dictionaries({"seed": st.sampled_from(seeds), "prefetch": st.sampled_from(prefetches)}), max_size=2))
+    block = {"m": ms, "seed": seeds, "n": ns, "k": "1Ki", "prefetch": prefetches, "exclude": excluded, **({"zip": [["m", "n"]]} if zipped else {})}
+    wanted = []
+    for i, m in enumerate(ms):
+        for seed in seeds:
+            for j, n in enumerate(ns):
+                for prefetch in prefetches:
+                    if zipped and i != j:
+                        continue
+                    if any(rule == {"seed": seed, "prefetch": prefetch} for rule in excluded):
+                        continue
+                    case = (max(1, m // scale), max(1, n // scale), 1024 // scale, seed, prefetch)
+                    if case not in wanted:
+                        wanted.append(case)
+    found = [(case.m, case.n, case.k, case.seed, case.prefetch) for case in expanded(block, scale=str(Fraction(1, scale)))]
+    assert found == wanted
+
+
+def test_ranges_are_half_open_and_sizes_take_ki():
+    cases = expanded({"m": {"start": 8, "stop": 20, "step": 4}, "n": {"start": "1Ki", "stop": "4Ki", "factor": 2}, "k": "1.5Ki"})
+    assert [(case.m, case.n, case.k) for case in cases] == list(product((8, 12, 16), (1024, 2048), (1536,)))
+
+
+def test_all_meshes_are_those_of_the_ranks():
+    cases = expanded({"m": 8, "n": 8, "k": 8, "algorithm": "summa", "mesh": "all"}, ranks=6)
+    assert [case.options["mesh"] for case in cases] == ["1x6", "2x3", "3x2", "6x1"]
+
+
+def test_what_the_command_line_sets_goes_before_the_file():
+    sweep = load_sweep("mlp1-small", 2, "1/192", iters=2, machine="there", threads=None)
+    assert {(case.n, case.k, case.iters, case.machine, case.threads) for case in sweep.cases} == {(256, 64, 2, "there", None)}
+
+
+SHAPE = {"m": 8, "n": 8, "k": 8}
+SLIPS = [
+    ({"m": 8, "n": 8}, ["cases 1", "k", "missing"]),
+    ({**SHAPE, "presett": "row"}, ["presett", "preset"]),
+    ({**SHAPE, "preset": "rwo"}, ["preset", "row"]),
+    ({**SHAPE, "m": 0}, ["m", "0"]),
+    ({**SHAPE, "m": "8Kb"}, ["m", "8Kb"]),
+    ({**SHAPE, "m": []}, ["m", "empty"]),
+    ({**SHAPE, "m": True}, ["m", "True"]),
+    ({**SHAPE, "m": {"start": 1, "stop": 1, "step": 1}}, ["m", "empty"]),
+    ({**SHAPE, "m": {"start": 1, "stop": 1 << 40, "step": 1}}, ["m", "larger step"]),
+    ({**SHAPE, "m": {"start": 1, "stop": 9}}, ["m", "step", "factor"]),
+    ({**SHAPE, "roof": {"start": 1, "stop": 9, "step": 1}}, ["roof"]),
+    ({**SHAPE, "check": "yes"}, ["check", "yes"]),
+    ({**SHAPE, "iters": 0}, ["iters", "0"]),
+    ({**SHAPE, "dtype": 32}, ["dtype", "32"]),
+    ({**SHAPE, "machine": "a\nb"}, ["machine", "control"]),
+    ({**SHAPE, "zip": [["m", "seed"]]}, ["zip", "seed"]),
+    ({**SHAPE, "m": [1, 2], "zip": [["m", "n"]]}, ["zip", "length"]),
+    ({**SHAPE, "zip": ["m", "n"]}, ["zip"]),
+    ({**SHAPE, "exclude": [{"preset": "row"}]}, ["exclude", "preset"]),
+    ({**SHAPE, "exclude": {"m": 8}}, ["exclude", "list"]),
+    ({**SHAPE, "replication": "equal"}, ["replication", "partitions"]),
+    ({**SHAPE, "preset": "megatron", "replication": "equal"}, ["replication", "factors of their own"]),
+    ({**SHAPE, "preset": "row", "replication": "some"}, ["replication", "paired"]),
+    ({**SHAPE, "partitions": [["row", "row"]]}, ["partitions", "three"]),
+]
+
+
+@pytest.mark.parametrize("block, mentioned", SLIPS, ids=[str(index) for index in range(len(SLIPS))])
+def test_a_slip_is_answered_with_file_and_key(block, mentioned):
+    with pytest.raises(UsageError) as caught:
+        expand({"name": "test", "cases": [block]}, 4, "mine.toml")
+    text = str(caught.value)
+    assert text.startswith("mine.toml: ") and "\n" not in text and all(word in text for word in mentioned), text
+
+
+@pytest.mark.parametrize("table", [
+    {}, {"name": "a"}, {"name": "a", "cases": []}, {"name": "a", "cases": {}}, {"name": "../a", "cases": [SHAPE]}, {"name": "a", "cases": [SHAPE], "oops": 1},
+    {"name": "a", "cases": [SHAPE], "scale": "0"}, {"name": "a", "cases": [SHAPE], "scale": 0.1}, {"name": "a", "cases": [SHAPE], "defaults": 3}])
+def test_a_file_that_is_no_sweep_is_refused(table):
+    with pytest.raises(UsageError, match="mine.toml: "):
+        expand(table, 4, "mine.toml")
+
+
+def test_changing_anything_that_counts_changes_the_id():
+    base = expanded({**SHAPE, "stationary": "C"})[0]
+    others = [expanded({**SHAPE, "stationary": "C", **change})[0] for change in (
+        {"stationary": "B"}, {"m": 9}, {"iters": 3}, {"seed": 1}, {"a": "row"}, {"dtype": "float64"}, {"check": False}, {"machine": "x"}, {"chunk": 4})]
+    ids = [case_id(base, 4), case_id(base, 2), case_id(base, 4, "new code"), *(case_id(case, 4) for case in others)]
+    assert len(set(ids)) == len(ids)

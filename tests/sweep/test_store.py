@@ -1,0 +1,145 @@
+"""The folder of a sweep loses no finished case, has none twice, and never deletes what it does not want."""
+
+import json
+import os
+
+import pytest
+
+from drbench.errors import UsageError
+from drbench.record import append_csv, read_csv
+from launch.case_fields import Case
+from launch.store import Store, case_id
+
+CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]
+IDS = [case_id(case, 2) for case in CASES]
+
+
+def opened(folder, ids=IDS, name="test"):
+    store = Store(folder)
+    store.open(name, 2, ids)
+    return store
+
+
+def filled(folder, rows, count=3):
+    store = opened(folder)
+    for name, case in list(zip(IDS, CASES))[:count]:
+        store.add(rows(case, case=name))
+    return store
+
+
+def test_what_was_added_is_there_for_the_next(tmp_path, rows):
+    filled(tmp_path, rows, 2)
+    assert list(opened(tmp_path).done) == IDS[:2]
+
+
+def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, rows, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # thousands of them, and no crash to survive here
+    path = filled(tmp_path, rows).records_path
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    ends = [sum(map(len, lines[:count])) for count in range(1, 5)]       # of the header and of each row
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        store = opened(tmp_path)
+        assert list(store.done) == IDS[:sum(end <= size for end in ends[1:])]
+        if size % 31 == 0 or size in ends:                  # and goes on to the same file
+            for name, case in zip(IDS, CASES):
+                if name not in store.done:
+                    store.add(rows(case, case=name))
+            assert path.read_bytes() == whole
+
+
+def test_truncating_the_journal_at_every_byte_counts_no_attempt_too_many(tmp_path):
+    store = opened(tmp_path)
+    for name in (IDS[0], IDS[0], IDS[1]):
+        store.started(name)
+    whole = store.journal_path.read_bytes()
+    for size in range(len(whole) + 1):
+        store.journal_path.write_bytes(whole[:size])
+        store = opened(tmp_path)
+        assert store.attempts[IDS[0]] <= 2 and store.attempts[IDS[1]] <= 1
+        assert size < len(whole) or dict(store.attempts) == {IDS[0]: 2, IDS[1]: 1}
+        store.started(IDS[2])
+        assert opened(tmp_path).attempts[IDS[2]] == 1
+
+
+def test_attempts_end_with_the_row(tmp_path, rows):
+    store = opened(tmp_path)
+    store.started(IDS[0])
+    store.add(rows(CASES[0], case=IDS[0]))
+    assert store.attempts[IDS[0]] == 0 and opened(tmp_path).attempts[IDS[0]] == 0
+
+
+def test_a_case_cannot_be_added_twice(tmp_path, rows):
+    store = filled(tmp_path, rows, 1)
+    with pytest.raises(AssertionError):
+        store.add(rows(CASES[0], case=IDS[0]))
+
+
+def test_rows_of_changed_cases_are_kept_elsewhere_and_run_again(tmp_path, rows):
+    filled(tmp_path, rows)
+    store = opened(tmp_path, [IDS[0], "0" * 16, IDS[2]])
+    assert list(store.done) == [IDS[0], IDS[2]] and "superseded.csv" in store.notes[0]
+    assert [record.case for record in read_csv(tmp_path / "superseded.csv")] == [IDS[1]]
+    assert [record.case for record in read_csv(tmp_path / "records.csv")] == [IDS[0], IDS[2]]
+
+
+def test_a_crash_while_rows_are_superseded_loses_none_and_doubles_none(tmp_path, rows):
+    records = read_csv(filled(tmp_path, rows).records_path)
+    append_csv(tmp_path / "superseded.csv", records[1])    # the first of the two writes was done
+    opened(tmp_path, [IDS[0], IDS[2]])
+    assert [record.case for record in read_csv(tmp_path / "superseded.csv")] == [IDS[1]]
+
+
+def test_another_sweep_is_refused(tmp_path, rows):
+    filled(tmp_path, rows)
+    with pytest.raises(UsageError, match="'test'.*--fresh"):
+        opened(tmp_path, name="other")
+    assert len(read_csv(tmp_path / "records.csv")) == 3
+
+
+def test_fresh_moves_all_aside_and_deletes_nothing(tmp_path, rows):
+    for number in (1, 2):
+        store = filled(tmp_path, rows)
+        before = store.records_path.read_bytes()
+        assert store.set_aside() == tmp_path / f"previous-{number}"
+        assert (tmp_path / f"previous-{number}" / "records.csv").read_bytes() == before
+        assert opened(tmp_path).done == {}
+    assert Store(tmp_path / "previous-1").set_aside() == tmp_path / "previous-1" / "previous-1"
+
+
+def test_retry_takes_out_what_was_not_fine_and_keeps_a_copy(tmp_path, rows):
+    store = opened(tmp_path)
+    for name, case, status in zip(IDS, CASES, ("ok", "timeout", "unsupported")):
+        store.add(rows(case, status=status, case=name))
+    aside = store.set_aside(all_of_it=False)
+    assert [record.status for record in read_csv(aside / "records.csv")] == ["ok", "timeout", "unsupported"]
+    assert list(opened(tmp_path).done) == [IDS[0], IDS[2]]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"nam": 1}'])
+def test_a_file_that_is_not_ours_is_refused(tmp_path, text):
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(UsageError, match="--fresh"):
+        opened(tmp_path)
+
+
+def test_records_of_something_else_are_refused_and_left_alone(tmp_path):
+    (tmp_path / "records.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="--fresh"):
+        opened(tmp_path)
+    assert (tmp_path / "records.csv").read_text() == "a,b\n1,2\n"
+
+
+def test_a_disk_that_is_full_is_said_and_the_row_is_not_counted(tmp_path, rows, monkeypatch):
+    store = filled(tmp_path, rows, 1)
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(UsageError, match="No space left"):
+        store.add(rows(CASES[1], case=IDS[1]))
+    monkeypatch.undo()
+    assert list(opened(tmp_path).done) == IDS[:1]
+
+
+def test_the_list_of_cases_is_written_down(tmp_path):
+    opened(tmp_path)
+    assert json.loads((tmp_path / "sweep.json").read_text()) == {"name": "test", "ranks": 2, "cases": IDS}
