@@ -13,6 +13,7 @@ from partitions import LayoutError, preset as preset_texts
 
 from .calibrate_command import calibrate
 from .claims_command import check_claims
+from .compare_algorithms import compare_algorithms
 from .compare_command import compare
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
@@ -297,6 +298,7 @@ def serve():
 
 
 cli.add_command(compare)
+cli.add_command(compare_algorithms)
 cli.add_command(plot)
 cli.add_command(report)
 cli.add_command(sweep)
