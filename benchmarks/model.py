@@ -16,15 +16,19 @@ import sys
 from itertools import combinations, product
 from pathlib import Path
 
+from rich.console import Console
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drbench.record import append_csv, read_csv  # noqa: E402
-from launch.batch import run_batch  # noqa: E402
 from launch.case_fields import Case  # noqa: E402
 from launch.kernels import without_pins  # noqa: E402
 from launch.machine_models import find_machine  # noqa: E402
+from launch.peer_store import Lines, opened  # noqa: E402
 from launch.predict import predict  # noqa: E402
+from launch.store import case_id  # noqa: E402
+from launch.supervisor import Settings, run_cases  # noqa: E402
 
 RANKS = 2
 
@@ -93,7 +97,9 @@ def main() -> None:
         done = {key(record) for record in read_csv(rows)} if rows.exists() else set()
         left = [case for case in todo if (case.m, case.n, case.k, case.a, case.b, case.c, case.options["stationary"], case.transport) not in done]
         print(f"{len(left)} of {len(todo)} cases to measure", flush=True)
-        run_batch(left, RANKS, str(rows), lambda index, summary: None, without_pins())
+        named, say = {case_id(case, RANKS): case for case in left}, Console()
+        with opened(chosen.out / "runs", "model", RANKS, named, True, say) as (store, beat):
+            run_cases(named.items(), store, Settings(RANKS, environ=without_pins()), Lines(say, beat, lambda record: append_csv(rows, record)))
     machine = find_machine(str(model))
     predicted = [predict(case, machine, RANKS) for case in todo]
     (chosen.out / "predicted.csv").unlink(missing_ok=True)

@@ -33,6 +33,8 @@ from drbench.verify import verify
 
 from .case_fields import Case, case_keys, recorded
 from .memory import Need, check_memory
+from .peer_case import run_peer
+from .peers import PEERS
 from .together import everyone_is_here
 
 __all__ = ["Case", "run_case"]
@@ -55,6 +57,8 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD, topology: Topology | N
     """
     keys = _keys(case, comm)
     try:
+        if case.algorithm in PEERS:
+            return run_peer(case, comm, keys, _measure, topology, mem_limit)
         return _run(case, comm, keys, topology, mem_limit)
     except UsageError:
         raise

@@ -17,6 +17,8 @@ from .compare_algorithms import compare_algorithms
 from .compare_command import compare
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
+from .peer_options import PEER_OPTIONS, peer_options
+from .peers_command import peers
 from .plot_command import plot
 from .report_command import report
 from .simulate_command import simulate_command
@@ -123,6 +125,7 @@ def cli():
 
 def _problem_options(command):
     """The options that define C = A·B and the algorithm, shared by run and plan."""
+    command = peer_options(command)              # listed last
     for option in reversed([
         click.option("-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."),
         click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
@@ -141,10 +144,12 @@ def _problem_options(command):
         click.option("--dataflow", type=click.Choice(["auto", "OS", "LS", "RS", "AG", "RdS"]), default=None,
                      help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto, the default: the largest. "
                           "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then ReduceScatter (RdS)."),
-        click.option("--mesh", type=TEXT, default=None, metavar="ROWSxCOLS", help="2-D algorithms: process mesh, as 2x3. [default: near-square]"),
+        click.option("--mesh", type=TEXT, default=None, metavar="ROWSxCOLS", help="2-D algorithms and scalapack: process mesh, as 2x3. [default: near-square]"),
         click.option("--slices", type=click.IntRange(1), default=None, help="meshslice: slice count S. [default: OS 8, LS and RS 2; fewer if the axis is short]"),
-        click.option("--block", type=SIZE, default=None, help="meshslice: block B of its slicing, in elements. [default: the longest that divides shards evenly]"),
-        click.option("--panel", type=SIZE, default=None, help="summa: panel width in elements. [default: as wide as tiles allow]"),
+        click.option("--block", type=SIZE, default=None, help="meshslice: block B of its slicing, in elements. [default: the longest that divides shards evenly] "
+                                                                   "scalapack: rows and columns of a block-cyclic tile. [default: 64]"),
+        click.option("--panel", type=SIZE, default=None, help="summa: panel width in elements. [default: as wide as tiles allow] "
+                                                                   "scalapack: width of the panels that p?gemm broadcasts. [default: as built]"),
         click.option("--unroll", type=click.IntRange(1), default=None, help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]"),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
         click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
@@ -155,7 +160,7 @@ def _problem_options(command):
 
 
 #: Options that belong to algorithms; each takes those it knows and refuses the others.
-_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", "dataflow", "mesh", "slices", "block", "panel", "unroll")
+_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", "dataflow", "mesh", "slices", "block", "panel", "unroll", *PEER_OPTIONS)
 
 
 def _partitions(values: dict, ranks: int) -> dict:
@@ -216,6 +221,10 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
     values["options"] = _take_options(values)
+    from .peers import PEERS
+    if values["algorithm"] in PEERS:
+        from .peer_run import run_peer_command
+        return run_peer_command(arguments, ranks, csv_path, as_json, timeout, values, _partitions)
     if ranks is not None and launched() is None and not started_by_us():
         _problem(values, values["options"], ranks)         # refuse what does not fit before any rank is started
         return run_ranks(ranks, list(arguments), timeout)
@@ -235,15 +244,22 @@ def plan(ranks, rank, limit, as_json, **values):
     \b
       drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank 3
     """
+    from .peers import PEERS
     from .plan import show_plan
     options = _take_options(values)
+    if values["algorithm"] in PEERS:
+        raise UsageError(f"{values['algorithm']} is a peer and plans its own way: there is no program to show. Run it; drbench list --peers says more.")
     problem = _problem(values, options, ranks)
     show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit)
 
 
 @cli.command("list")
-def list_():
-    """List algorithms, partitions, presets, transports and machines."""
+@click.option("--peers", "peers_", is_flag=True, help="Which other libraries can be run on the same work here, and how to get the others.")
+def list_(peers_):
+    """List algorithms, partitions, presets, transports and machines; with --peers, peers."""
+    if peers_:
+        from .peer_listing import show_peers
+        return show_peers()
     from .listing import show_listing
     show_listing()
 
@@ -290,3 +306,4 @@ cli.add_command(unlock)
 cli.add_command(simulate_command(_problem_options))
 cli.add_command(calibrate)
 cli.add_command(check_claims)
+cli.add_command(peers)

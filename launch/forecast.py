@@ -16,6 +16,7 @@ from partitions import LayoutError
 
 from .case_fields import Case
 from .kernels import measure_kernels
+from .peers import PEERS, get_peer, present
 from .progress import title
 from .units import format_bytes, seconds
 
@@ -61,6 +62,8 @@ def forecast(case: Case, ranks: int) -> Forecast:
     (True, 24576, 49152)
     """
     known = algorithms()
+    if case.algorithm in PEERS:
+        return _of_peer(case, ranks)
     if case.algorithm not in known:
         return Forecast(refused=f"no algorithm {case.algorithm!r} in this drbench")
     algorithm = known[case.algorithm]
@@ -78,6 +81,18 @@ def forecast(case: Case, ranks: int) -> Forecast:
     except (DrbenchError, LayoutError) as error:
         return Forecast(refused=str(error))
     return Forecast(problem.flops, max(sizes), sum(sizes), moves)
+
+
+def _of_peer(case: Case, ranks: int) -> Forecast:
+    """A peer's tiles; what it needs beside them, and what it moves, only it knows."""
+    peer = get_peer(case.algorithm)
+    try:
+        present(peer)
+        problem = peer.problem(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **peer.pick(case.options))
+    except (DrbenchError, LayoutError) as error:
+        return Forecast(refused=str(error))
+    sizes = [sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize for rank in range(ranks)]
+    return Forecast(problem.flops, max(sizes), sum(sizes))
 
 
 def show_forecast(cases: list[Case], ranks: int, nodes: int, threads: int, mem_limit: int | None, console: Console, limit: int) -> None:

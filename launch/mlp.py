@@ -1,4 +1,4 @@
-"""``drbench mlp``: the sweeps ``mlp1-small`` and ``mlp2-small`` (§5.2.1 of the paper), then their figure."""
+"""``drbench mlp``: the sweeps ``mlp1-small`` and ``mlp2-small`` (§5.2.1 of the paper), ``mlp1-dtensor`` and ``mlp2-dtensor`` where torch is, then their figure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from drbench.errors import UsageError
 from drbench.record import read_csv
 
 from .kernels import pinned, weaker_pins, without_pins
+from .peers import get_peer
 from .sweep import INTERRUPTED, Request, plan_cases, run_sweep
 from .sweep_console import progress_console
 
@@ -31,10 +32,16 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
+    sweeps = {name: f"{name}-small" for name in layers}
+    dtensor = get_peer("dtensor").available()
+    if dtensor.ok:
+        sweeps |= {f"{name}-dtensor": f"{name}-dtensor" for name in layers}
+    else:
+        say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}", markup=False)
     environ, worst, files = _environment(say), 0, []
-    for name in layers:
+    for name, sweep in sweeps.items():
         place = folder / f"{name}-h{_HIDDEN // scale}-p{ranks}"
-        request = Request(f"{name}-small", ranks, os.fspath(place), f"1/{scale}", iters, threads, machine, environ=environ)
+        request = Request(sweep, ranks, os.fspath(place), f"1/{scale}", iters, threads, machine, environ=environ)
         request = Request(**{**request.__dict__, "fresh": _complete(request, place)})
         code = run_sweep(request, say)
         if code == INTERRUPTED:

@@ -10,6 +10,7 @@ from rich.text import Text
 from drbench.explain import picture
 from drbench.problem import Problem
 from drbench.record import Record
+from drbench.steps import COUNTERS
 
 from .units import format_bytes, seconds
 
@@ -47,13 +48,16 @@ def show_record(record: Record) -> None:
         if record.effective_communication_s is not None:
             efficiency = "" if record.overlap_efficiency is None else f", overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)"
             add("overlap", f"effective communication {seconds(record.effective_communication_s)} beyond one local product{efficiency}")
-        add("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(getattr(record, name))}" for name in (
-            "get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
-            if getattr(record, name)) or "nothing")
-        add("mean phases", ", ".join(f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}" for name in (
-            "get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack") if getattr(record, f"phase_{name}_s") or name == "gemm"))
-        add("memory", f"pool {format_bytes(record.pool_bytes)}, resident {format_bytes(record.peak_rss_bytes)} (largest rank)")
-        add("library", f"{record.blas} ({record.blas_kernel} kernels), {record.mpi}")
+        counts = {name: getattr(record, name) for name in COUNTERS}
+        add("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(count)}" for name, count in counts.items() if count)
+            or ("nothing" if any(count is not None for count in counts.values()) else "not told"))
+        if record.phase_gemm_s is not None:
+            add("mean phases", ", ".join(f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}" for name in (
+                "get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack") if getattr(record, f"phase_{name}_s") or name == "gemm"))
+        pool = f"pool {format_bytes(record.pool_bytes)}, " if record.pool_bytes is not None else ""
+        if record.peak_rss_bytes is not None:
+            add("memory", f"{pool}resident {format_bytes(record.peak_rss_bytes)} (largest rank)")
+        add("library", f"{record.blas} ({record.blas_kernel or 'unknown'} kernels), {record.mpi or 'MPI unknown'}")
     result = {None: "not checked", 0.0: "exact"}.get(record.error, f"error {record.error:.3g}" if record.error else "")
     verdict = Text(f"{record.status}: {record.reason}", "red") if record.reason else Text(f"ok, {result}", "green")
     table.add_row("result", verdict)

@@ -194,7 +194,7 @@ class Store:
     def _journal(self) -> list[str]:
         if not self.journal_path.exists():
             return []
-        text = self.journal_path.read_bytes().decode("ascii", "replace")
+        text = self.journal_path.read_bytes().decode("utf-8", "replace")
         if text and not text.endswith("\n"):               # torn: end it, so that the next line is not joined to it
             with open(self.journal_path, "a") as file:
                 file.write("\n")

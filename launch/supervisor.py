@@ -19,6 +19,7 @@ from .files import write_whole
 from .leftovers import end_family, remove_abandoned, remove_files
 from .machine_launch import Machine
 from .mpi import STRANGERS, Launched, mismatch_message
+from .peers import PEERS, get_peer
 from .ranks import Ranks, RanksEnded, RanksLate
 from .store import Store
 
@@ -137,10 +138,14 @@ def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
 
 
 def _refused(case: Case, ranks: int) -> Record | None:
-    """The row of a case that this installation cannot run."""
+    """The row of a case that ranks of this installation cannot run."""
     from algorithms import algorithms
     if case.algorithm in algorithms():
         return None
+    if case.algorithm in PEERS:
+        if get_peer(case.algorithm).launch is None:
+            return None
+        return failure(case, ranks, "unsupported", f"{case.algorithm} is a program of its own, which ranks that wait here cannot run. Use drbench peers")
     return failure(case, ranks, "unsupported", f"no algorithm {case.algorithm!r} in this drbench; there are {', '.join(algorithms())}")
 
 

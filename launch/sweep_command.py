@@ -57,8 +57,8 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
       drbench sweep mine.toml  -p 4 --out runs/mine --dry-run
       drbench sweep mlp1 -p 8 --out runs/mlp1 --machine h100x8 --jobs slurm
 
-    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: algorithms, exhaustive, misaligned, mlp1, mlp1-small,
-    mlp2, mlp2-small, square. The same command again goes on where a killed one stopped.
+    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: algorithms, exhaustive, misaligned, mlp1, mlp1-dtensor,
+    mlp1-small, mlp2, mlp2-dtensor, mlp2-small, square. The same command again goes on where a killed one stopped.
     """
     here = launched()
     if here is not None and here.size > 1:

@@ -29,7 +29,7 @@ _TOP = ("name", "about", "scale", "defaults", "cases")
 _SHAPE = ("m", "n", "k")
 #: Options of algorithms, whether or not this installation has the algorithm.
 OPTIONS = ("stationary", "dataflow", "mesh", "slices", "block", "panel", "unroll", "chunk", "schedule", "ir_max_compute",
-           "ir_max_comm", "replicate_result")
+           "ir_max_comm", "replicate_result", "variant", "device")
 _FIELDS = tuple(name for name in Case.__dataclass_fields__ if name != "options")
 #: Keys that are not fields of a case but set several of them.
 _SPECIAL = ("partitions", "replication", "zip", "exclude")

@@ -31,7 +31,7 @@ LEGEND = (
     Entry("UA - Inner Prod.", ("row", "column", "column")),
     Entry("UA - Outer Prod.", ("column", "row", "row")),
     Entry("UA - Traditional", ("traditional", "traditional", "traditional")),
-    Entry("DT - Row", None),  # a peer's records carry this name as their algorithm
+    Entry("DT - Row", None),  # records of the algorithm of this name, or measured ones of dtensor by rows
     Entry("DT - Column", None),
     Entry("COSMA-NCCL", None),
 )

@@ -1,6 +1,7 @@
 """``drbench mlp``: from nothing to two figures, every row verified."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,9 @@ import launch.sweep
 from drbench.record import Record, read_csv
 from launch.case_fields import case_keys
 from launch.kernels import Kernels
+from launch.peers import Availability
 from launch.sweep_file import load_sweep
+from plots.selection import peer_name
 
 
 @pytest.mark.mpi
@@ -18,7 +21,8 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
     ended = drbench("mlp", "-p", 2, "--scale", 192, "--iters", 1, "--layer", "mlp1", "--out", "out/deeper", "--machine", "tiny", timeout=50)
     assert (ended.returncode, ended.stderr) == (0, "")
     folder = tmp_path / "out" / "deeper"
-    assert sorted(path.name for path in folder.iterdir()) == ["mlp1-h64-p2", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"]
+    names = sorted(path.name for path in folder.iterdir() if "dtensor" not in path.name)         # which is there where torch is
+    assert names == ["mlp1-h64-p2", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"]
     assert (folder / "mlp1-h64-p2.png").read_bytes()[:4] == b"\x89PNG" and (folder / "mlp1-h64-p2.pdf").read_bytes()[:4] == b"%PDF"
     for name in ("mlp1-h64-p2/records.csv", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"):
         assert os.path.join("out", "deeper", name) in ended.stdout
@@ -27,7 +31,8 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
     assert {(record.status, record.error, record.machine, record.ranks, len(record.samples_s)) for record in records} == {("ok", 0, "tiny", 2, 1)}
     assert all(record.percent_of_roof > 0 for record in records)
     assert {(record.m, record.n, record.k) for record in records} == {(m, 256, 64) for m in (5, 10, 21, 42)}
-    assert "96 cases" in ended.stdout and "96 of 96 cases ok" in ended.stdout
+    count = len(records) + sum(len(read_csv(path)) for path in folder.glob("mlp1-dtensor*/records.csv"))
+    assert "mlp1-small: 96 cases" in ended.stdout and f"{count} of {count} cases ok" in ended.stdout
 
 
 @pytest.mark.mpi
@@ -35,7 +40,7 @@ def test_under_mpiexec_the_ranks_do_not_each_run_all_of_it(under_mpiexec, tmp_pa
     """``mpirun -n N drbench mlp`` runs N copies at once that start ranks of their own and write into one file."""
     ended = under_mpiexec(2, "mlp", "-p", 1, "--scale", 3072, "--iters", 1, "--layer", "mlp1", "--out", "out", timeout=40)
     assert ended.stdout.count("48 cases on") <= 1
-    rows = [len(read_csv(path)) for path in (tmp_path / "out").glob("**/records.csv")]
+    rows = [len(read_csv(path)) for path in (tmp_path / "out").glob("**/mlp1-h*/records.csv")]
     assert rows in ([], [48])
 
 
@@ -68,10 +73,11 @@ def recorded(say, monkeypatch, tmp_path):
             watch.ended(case, record)
 
     monkeypatch.setattr(launch.sweep, "run_cases", run_cases)
+    monkeypatch.setattr(launch.mlp, "get_peer", lambda name: SimpleNamespace(available=lambda: Availability(seen["torch"], "no torch", "Get it.")))
     monkeypatch.setattr(launch.mlp, "_draw", lambda *_: None)
 
-    def run(*options, bad_k=None):
-        seen["bad_k"] = bad_k
+    def run(*options, bad_k=None, torch=False):
+        seen.update(bad_k=bad_k, torch=torch)
         ended = say("mlp", "-p", 2, "--scale", 192, "--iters", 1, "--out", tmp_path / "out", *options)
         return ended, seen.get("environ")
     return run
@@ -81,6 +87,17 @@ def test_a_case_that_is_not_ok_is_named_and_exits_1(recorded):
     ended, _ = recorded(bad_k=256)
     assert ended.returncode == 1
     assert "96 of 288 cases ok" in ended.stdout and ended.stdout.count("struck by the test") >= 20
+
+
+def test_where_torch_is_dtensor_runs_on_the_same_problems_and_has_its_lines(recorded, tmp_path):
+    assert "without DT - Row and DT - Column: no torch. Get it." in recorded("--layer", "mlp2")[0].stdout
+    ended, _ = recorded(torch=True)
+    assert ended.returncode == 0 and "304 of 304 cases ok" in ended.stdout and "without DT" not in ended.stdout
+    for layer in ("mlp1", "mlp2"):
+        ours, theirs = (read_csv(tmp_path / "out" / f"{name}-h64-p2" / "records.csv") for name in (layer, f"{layer}-dtensor"))
+        assert {(r.m, r.n, r.k) for r in theirs} == {(r.m, r.n, r.k) for r in ours}
+        assert sorted(map(peer_name, theirs)) == ["DT - Column"] * 4 + ["DT - Row"] * 4
+        assert {(r.algorithm, r.a, r.b, r.c) for r in theirs} == {("dtensor", text, text, text) for text in ("row", "column")}
 
 
 def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded, tmp_path):

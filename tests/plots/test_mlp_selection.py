@@ -193,6 +193,14 @@ def test_peers_of_the_same_problem_are_lines_without_factors(synthetic):
     assert only(select(synthetic.published(64), "mlp1"), "DT - Row").points
 
 
+def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines(synthetic):
+    measured = [synthetic.case(algorithm="dtensor", stationary=None, a=a, b=b, c=a, percent_of_roof=value)
+                for a, b, value in (("row", "row", 50.0), ("column", "column", 60.0), ("row", "column", 70.0), ("row/c2", "row/c2", 80.0))]
+    lines = select([synthetic.case(percent_of_roof=90.0), *measured], "mlp1")
+    assert {name: [point.record for point in only(lines, name).points] for name in ("DT - Row", "DT - Column")} == {
+        "DT - Row": measured[:1], "DT - Column": measured[1:2]}
+
+
 def test_peers_of_another_problem_are_left_out_and_said(synthetic):
     lines = select([synthetic.case(), *synthetic.published(12288)], "mlp1")
     assert not only(lines, "DT - Row").points

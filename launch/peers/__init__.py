@@ -1,0 +1,44 @@
+"""Peers: other people's distributed GEMMs, one adapter a file, by the name that ``--algorithm`` takes."""
+
+from __future__ import annotations
+
+import importlib
+
+from drbench.errors import MissingError
+
+from .base import Availability, Job, Parts, Peer, Setting, own_words
+
+__all__ = ["Availability", "Job", "Parts", "Peer", "PEERS", "Setting", "get_peer", "own_words", "peers", "present"]
+
+#: Name and module of each.
+PEERS = {"dtensor": "dtensor", "scalapack": "scalapack", "cosma": "cosma", "pylops": "pylops", "heat": "heat"}
+
+
+def get_peer(name: str) -> Peer:
+    """The peer of that name; KeyError if there is none.
+
+    Examples
+    --------
+    >>> get_peer("dtensor").name
+    'dtensor'
+    """
+    return importlib.import_module(f"{__name__}.{PEERS[name]}").PEER
+
+
+def peers() -> dict[str, Peer]:
+    """All peers by name."""
+    return {name: get_peer(name) for name in PEERS}
+
+
+def present(peer: Peer) -> str:
+    """The version of a peer that is here.
+
+    Raises
+    ------
+    MissingError
+        If it is not, with the way to get it.
+    """
+    found = peer.available()
+    if not found.ok:
+        raise MissingError(f"{peer.name} is not available: {found.what}. {found.get}")
+    return found.what

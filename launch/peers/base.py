@@ -1,0 +1,189 @@
+"""What a peer is: someone else's distributed GEMM, run on the same work by the same rules.
+
+A peer is no program of steps. Its adapter fills the peer's own arrays from the same hash, multiplies with the peer's own
+call under the same mpiexec, and hands its local parts of C over for the same verification. No module of this package
+imports mpi4py or the peer when it is imported: ``drbench list --peers`` runs in a process that is no rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, NamedTuple
+
+import numpy as np
+
+from drbench.blas import Blas
+from drbench.errors import UnsupportedError, UsageError
+from drbench.problem import Problem
+from drbench.steps import COUNTERS
+
+__all__ = ["Availability", "Job", "Parts", "Peer", "Setting", "own_words"]
+
+_LONGEST = 300
+
+
+class Availability(NamedTuple):
+    """Whether a peer can run here. ``what`` is its version, or what is missing; ``get`` how to get it."""
+
+    ok: bool
+    what: str
+    get: str
+
+
+class Setting(NamedTuple):
+    """One way to run a peer: a label for tables, and the fields of a :class:`~launch.case_fields.Case` that choose it."""
+
+    label: str
+    fields: dict
+
+
+class Region(NamedTuple):
+    """Rows [row0, row1) and columns [col0, col1) of C."""
+
+    row0: int
+    row1: int
+    col0: int
+    col1: int
+
+
+class Parts(NamedTuple):
+    """A rank's parts of C, as :func:`drbench.verify.verify` reads a distributed matrix.
+
+    Attributes
+    ----------
+    topology : Topology
+    replica : int
+        Which copy of C the parts belong to.
+    parts : list of (int, int, ndarray)
+        Global row and column of the first element, and the elements.
+    """
+
+    topology: Any
+    replica: int
+    parts: list
+
+    def own_blocks(self) -> Iterator[tuple[Region, np.ndarray]]:
+        for row, col, part in self.parts:
+            if part.size:
+                yield Region(row, row + part.shape[0], col, col + part.shape[1]), part
+
+
+class Job:
+    """One prepared multiplication of a peer on one rank: operands in place, ready to be repeated.
+
+    Subclasses fill their operands when they are made. The attributes below are what the rest of the suite reads; the
+    measuring code sees the same interface as :class:`drbench.executor.Executor`.
+
+    Attributes
+    ----------
+    blas : Blas-like
+        ``gemm(a, b, c, beta)`` and ``info`` of the library the peer multiplies with, for its own roof.
+    layouts : tuple of str
+        Text forms of the placements of A, B and C as they are when run.
+    settled : dict
+        Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``, ``backend``.
+    moved : dict
+        Bytes by counter, this rank's; empty if the peer does not tell.
+    replicas : int
+        Complete copies of C to verify.
+    """
+
+    blas: Blas
+    layouts: tuple[str, str, str]
+    replicas = 1
+    arena_bytes = 0
+
+    def __init__(self):
+        self.settled: dict = {}
+        self.moved: dict[str, int] = {}
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        return dict.fromkeys(COUNTERS, 0) | {name: count for name, count in self.moved.items() if name in COUNTERS}
+
+    def prepare(self) -> None:
+        """Before each repeat, untimed."""
+
+    def run(self) -> None:
+        """The multiplication: from operands in place to C complete."""
+        raise NotImplementedError
+
+    def parts(self) -> tuple[int, list[tuple[int, int, np.ndarray]]]:
+        """This rank's replica of C, and its parts: (row, column, elements)."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what the peer holds."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A peer as the rest of the suite sees it.
+
+    Attributes
+    ----------
+    name : str
+        What ``--algorithm`` takes.
+    about : str
+        One line for ``drbench list --peers``.
+    available : callable
+        ``available()`` -> :class:`Availability`; cheap, and never starts MPI in this process.
+    layout : callable
+        ``layout(a, b, c, nprocs)`` -> text forms of A, B and C to bind a problem to, where the user leaves them open.
+    prepare : callable or None
+        ``prepare(problem, topology, fill, threads, options)`` -> :class:`Job` (collective). None for a program of its own.
+    launch : callable or None
+        ``launch(case, ranks, timeout)`` -> Record, for a program that is started beside drbench.
+    settings : callable
+        ``settings(nprocs)`` -> list of :class:`Setting`; the first is the peer's default.
+    options : tuple of str
+        Names of the options it takes.
+    """
+
+    name: str
+    about: str
+    available: Callable[[], Availability]
+    settings: Callable[[int], list[Setting]]
+    layout: Callable[..., tuple[str, str, str]]
+    prepare: Callable[..., Job] | None = None
+    launch: Callable[..., Any] | None = None
+    options: tuple[str, ...] = field(default=())
+
+    def pick(self, options: dict) -> dict:
+        """The options that are set; one the peer does not take is a UsageError.
+
+        Examples
+        --------
+        >>> peer = Peer("p", "", lambda: None, lambda nprocs: [], lambda *given: given, options=("block",))
+        >>> peer.pick({"block": 64, "panel": None})
+        {'block': 64}
+        >>> peer.pick({"slices": 2})
+        Traceback (most recent call last):
+        drbench.errors.UsageError: p takes no --slices. It takes --block.
+        """
+        picked = {name: value for name, value in options.items() if value is not None}
+        for name in picked:
+            if name not in self.options:
+                takes = ", ".join(f"--{option.replace('_', '-')}" for option in self.options) or "no options of its own"
+                raise UsageError(f"{self.name} takes no --{name.replace('_', '-')}. It takes {takes}.")
+        return picked
+
+    def problem(self, m, n, k, nprocs, a=None, b=None, c=None, dtype="float32", **options) -> Problem:
+        """The problem on the peer's own layout where a partition is None."""
+        return Problem(m, n, k, nprocs, *self.layout(a, b, c, nprocs), dtype)
+
+    def refusal(self, error: BaseException) -> UnsupportedError:
+        """What the peer said when it refused, as an error of ours."""
+        return UnsupportedError(f"{self.name} refuses: {own_words(error)}")
+
+
+def own_words(error: BaseException) -> str:
+    """The first lines of an exception of someone else's, on one line and of readable length.
+
+    Examples
+    --------
+    >>> own_words(RuntimeError("Sharding propagation failed\\n  for mm"))
+    'RuntimeError: Sharding propagation failed for mm'
+    """
+    words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return words if len(words) <= _LONGEST else words[:_LONGEST - 3] + "..."

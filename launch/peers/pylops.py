@@ -1,0 +1,126 @@
+"""pylops-mpi's ``MPIMatrixMult``: SUMMA on 2-D blocks, or its 1-D block algorithm; NumPy multiplies locally."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import math
+
+import numpy as np
+
+from drbench.blas import load_blas
+from drbench.errors import UnsupportedError, UsageError
+
+from .base import Availability, Job, Peer, Setting
+
+__all__ = ["PEER"]
+
+_GET = "Install it with: pip install pylops-mpi."
+
+
+def _available() -> Availability:
+    if importlib.util.find_spec("pylops_mpi") is None:
+        return Availability(False, "pylops-mpi is not installed", _GET)
+    return Availability(True, f"pylops-mpi {importlib.metadata.version('pylops-mpi')}", _GET)
+
+
+def _layout(a, b, c, nprocs):
+    given = [text for text in (a, b, c) if text]
+    if given:
+        raise UsageError(f"pylops has two layouts of its own; got the partition {given[0]!r}. Choose with --variant summa or block.")
+    return "block", "block", "block"
+
+
+def _settings(nprocs: int) -> list[Setting]:
+    return [Setting("summa", {"options": {"variant": "summa"}}), Setting("block", {"options": {"variant": "block"}})]
+
+
+def ranges(extent: int, parts: int) -> list[tuple[int, int]]:
+    """Its division of an extent: pieces of ceil(extent / parts), the last short.
+
+    Examples
+    --------
+    >>> ranges(10, 4)
+    [(0, 3), (3, 6), (6, 9), (9, 10)]
+    """
+    piece = math.ceil(extent / parts)
+    return [(min(i * piece, extent), min((i + 1) * piece, extent)) for i in range(parts)]
+
+
+def _prepare(problem, topology, fill, threads, options) -> Job:
+    return _Multiplication(problem, topology, fill, options.get("variant") or "summa")
+
+
+class _Multiplication(Job):
+    def __init__(self, problem, topology, fill, variant):
+        super().__init__()
+        comm = topology.comm
+        if variant not in ("summa", "block"):
+            raise UsageError(f"--variant of pylops must be summa or block, got {variant!r}.")
+        side = math.isqrt(comm.size)
+        if side * side != comm.size:                       # said before its constructor: half of the ranks may be waiting there
+            raise UnsupportedError(f"pylops refuses: Number of processes must be a square number, provided {comm.size} instead...")
+        short = [axis for axis in "mnk" if any(low == high for low, high in ranges(problem.extent(axis), side))]
+        if short:
+            raise UnsupportedError(f"pylops: {short[0]} = {problem.extent(short[0])} leaves ranks of a {side}x{side} grid without elements. Use a larger problem.")
+        from pylops_mpi import DistributedArray, Partition
+        from pylops_mpi.basicoperators import MPIMatrixMult
+        i, j = divmod(comm.rank, side)
+        m, n, k = (ranges(problem.extent(axis), side) for axis in "mnk")
+        if variant == "summa":                             # A, B and C in blocks of a square grid
+            at_a, at_b, self._at_c = (m[i], k[j]), (k[i], n[j]), (m[i], n[j])
+            self.layouts, self.settled["mesh"] = ("block", "block", "block"), f"{side}x{side}"
+        else:                                              # A by rows in each process row, B and C by columns, one copy a process column
+            at_a, at_b, self._at_c = (m[j], (0, problem.k)), ((0, problem.k), n[i]), ((0, problem.m), n[i])
+            self.layouts = (f"row/c{side}", f"S(1),R@{side}x{side}", f"S(1),R@{side}x{side}")
+            self.replicas = side
+        self._replica = j if variant == "block" else 0
+        own = {}
+        for name, ((row0, row1), (col0, col1)) in (("A", at_a), ("B", at_b)):
+            own[name] = np.empty((row1 - row0, col1 - col0), problem.dtype)
+            fill.into(own[name], name, row0, col0)
+        self._operator = MPIMatrixMult(own["A"], problem.n, base_comm=comm, kind=variant, dtype=problem.dtype)
+        sizes = comm.allgather(own["B"].size)
+        self._b = DistributedArray(global_shape=sum(sizes), local_shapes=sizes, base_comm=comm, partition=Partition.SCATTER, dtype=problem.dtype)
+        self._b.local_array[:] = own["B"].ravel()
+        self.blas = load_blas()
+        self._c = None
+        self.settled |= {"dataflow": variant, "transport": "mpi", "backend": "pylops-mpi"}
+        received = self._a_bytes(own, i, j, side, comm) if variant == "summa" else self._gathered_bytes(m, n, i, j, problem.itemsize)
+        self.moved = {"collective_bytes": received}
+
+    @staticmethod
+    def _a_bytes(own, i, j, side, comm) -> int:
+        """Received in SUMMA's broadcasts: the blocks of A and B, padded to the largest, of all other process columns and rows."""
+        largest = {name: comm.allreduce(block.nbytes, _max()) for name, block in own.items()}
+        return (side - 1) * (largest["A"] + largest["B"])
+
+    @staticmethod
+    def _gathered_bytes(m, n, i, j, itemsize) -> int:
+        """Received in the gather of C: the rows of the other ranks of this process row."""
+        others = sum(high - low for at, (low, high) in enumerate(m) if at != j)
+        return others * (n[i][1] - n[i][0]) * itemsize
+
+    def prepare(self) -> None:
+        self._c = None
+
+    def run(self) -> None:
+        self._c = self._operator @ self._b
+
+    def parts(self):
+        (row0, row1), (col0, col1) = self._at_c
+        return self._replica, [(row0, col0, self._c.local_array.reshape(row1 - row0, col1 - col0))]
+
+    def close(self) -> None:
+        for name in ("_row_comm", "_col_comm"):
+            getattr(self._operator, name).Free()
+        self._operator = self._b = self._c = None
+
+
+def _max():
+    from mpi4py import MPI
+    return MPI.MAX
+
+
+PEER = Peer("pylops", "pylops-mpi MPIMatrixMult: SUMMA on blocks, or 1-D blocks with a gather of C", _available, _settings, _layout, _prepare,
+            options=("variant",))
