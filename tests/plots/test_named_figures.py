@@ -20,7 +20,7 @@ SCALING = ("strong", "weak")
 
 
 #: The figures that are drawn from records; timeline reads traces of its own (tests/cli/test_mesh_commands.py).
-OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is load)
+OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is plots.sources.load)
 
 
 @pytest.fixture(scope="module")
