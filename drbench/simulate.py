@@ -22,7 +22,7 @@ from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part
 from .timeline import Event
 from .trace import Trace
 
-__all__ = ["PHASES", "Simulated", "simulate"]
+__all__ = ["PHASES", "Simulated", "compute_seconds", "simulate"]
 
 #: Where a rank's time goes: the phases of a record.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
@@ -93,6 +93,17 @@ def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, ti
     (3.0, [2.0, 2.0], 256)
     """
     return _Run(traces, machine, prefetch, timeline).run()
+
+
+def compute_seconds(machine: Machine, step, itemsize: int, parts: list | None = None) -> float:
+    """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several products."""
+    if type(step) is Gemm:
+        if parts is not None:
+            return sum(machine.compute.gemm_s(*part, itemsize) for part in parts)
+        m, k = step.inputs[0].shape
+        return machine.compute.gemm_s(m, step.inputs[1].shape[1], k, itemsize)
+    rows, cols = (step.onto if step.block is None else step.block).shape
+    return machine.compute.memory_s(_MEMORY_PASSES[type(step)] * rows * cols * itemsize)
 
 
 class _Run:
@@ -218,7 +229,7 @@ class _Run:
 
     def _compute(self, rank: int, t: int, now: float) -> None:
         step, machine = self.traces[rank].steps[t], self.machine
-        seconds = self._COSTS[type(step)](self, rank, step)
+        seconds = compute_seconds(machine, step, self.itemsize, self.pieces[rank].get(t))
         seconds += machine.step_s * (1 + self.started[rank])
         self.started[rank] = 0
         self.phases[self.last[rank]] += now - self.idle_since[rank]
@@ -255,19 +266,6 @@ class _Run:
             self.left[rank] -= (now - self.since[rank]) * speed
             self.since[rank] = now
             self._predict(rank)
-
-    def _gemm_s(self, rank, step) -> float:
-        compute, parts = self.machine.compute, self.pieces[rank].get(step.index)
-        if parts is not None:
-            return sum(compute.gemm_s(*part, self.itemsize) for part in parts)
-        m, k = step.inputs[0].shape
-        return compute.gemm_s(m, step.inputs[1].shape[1], k, self.itemsize)
-
-    def _memory_s(self, rank, step) -> float:
-        rows, cols = (step.onto if step.block is None else step.block).shape
-        return self.machine.compute.memory_s(_MEMORY_PASSES[type(step)] * rows * cols * self.itemsize)
-
-    _COSTS = {Gemm: _gemm_s, Add: _memory_s, Copy: _memory_s, Zero: _memory_s}
 
     # -- one-sided steps --------------------------------------------------------------------------------------------
 
@@ -326,6 +324,8 @@ class _Run:
                 self._adds(rank, now, 1)
             if self.bars is not None and step.group is None:
                 self.bars.append(Event(rank, track_of(step), t, repr(step), now, now + transfer.seconds))
+            elif self.bars is not None:
+                self.began[rank, t] = now                  # its bar does not show the wait for links
         self._at(now + transfer.seconds, self._gone, transfer)
 
     def _gone(self, now, transfer, _) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from algorithms import get_algorithm
 from drbench.blocks import Block, Group, Piece
+from drbench.bounds import lower_bound
 from drbench.errors import UnsupportedError
 from drbench.explain import traffic
 from drbench.gemm_model import Compute
@@ -194,6 +195,7 @@ def test_any_algorithm_on_any_mesh_ends_moves_the_explainers_bytes_and_is_never_
         found = simulate(traces, each, prefetch=depth)
         assert found.counters == {name: sum(traffic(t).counters[name] for t in traces) for name in found.counters}
         assert found.time_s >= max(t.flops for t in traces) / each.compute.peak_flops * (1 - 1e-9)
+        assert found.time_s >= max(lower_bound(t, each) for t in traces) * (1 - 1e-9)
     again = simulate(traces, machine, prefetch=depth, timeline=True)
     assert again.time_s == simulate(traces, machine, prefetch=depth).time_s == max(event.stop_s for event in again.timeline)
     assert all(isinstance(event, Event) and 0 <= event.start_s <= event.stop_s for event in again.timeline)

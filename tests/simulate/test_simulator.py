@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oracles import any_case, traces_of
 from slow_simulator import slow_simulate
 
+from drbench.bounds import lower_bound
 from drbench.errors import CaseFailed
 from drbench.explain import traffic
 from drbench.gemm_model import Compute
@@ -125,6 +126,7 @@ def test_time_is_at_least_the_computes_of_any_rank_and_the_transfers_of_any_link
                 for resource in resources:
                     busy[resource] = busy.get(resource, 0) + step.block.size * ITEM / link.bandwidth_bytes_per_s / share
     assert max(busy.values(), default=0) <= found.time_s * (1 + 1e-9)
+    assert max(lower_bound(each, machine) for each in traces) <= found.time_s * (1 + 1e-9)
 
 
 @quick
