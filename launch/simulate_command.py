@@ -104,7 +104,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from drbench.timeline import chrome_trace
 
     from .case_fields import TOLD, Case
-    from .cli import _partitions, _take_options
+    from .cli import _decide_stationary, _partitions, _take_options
     from .predict import predict_with
     values["dtype"] = values["dtype"] or machine.dtype
     for name in "mnk":
@@ -114,6 +114,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     ranks = ranks or machine.devices
     if ranks is None:
         raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    options = _decide_stationary(values, options, ranks, machine, transport)
     values |= _partitions(values, ranks)
     record, found = predict_with(Case(**values, options=options, transport=transport, machine=machine.name), machine, ranks,
                                  timeline=timeline is not None, pool=True)

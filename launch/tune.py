@@ -16,6 +16,7 @@ from drbench.bounds import lower_bound
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.machine import Machine
 from drbench.record import Record
+from drbench.steps import COUNTERS
 from drbench.throttle import parse_transport
 from partitions import divisors
 from partitions.enumerate import KINDS, equal_replication, paired_replication, replication_triples
@@ -26,7 +27,7 @@ from .predict import predict_with
 
 __all__ = ["Found", "Request", "candidates", "choose_stationary", "tune"]
 
-_REPLICATION = {"equal": equal_replication, "paired": paired_replication, "all": replication_triples}
+_REPLICATION = {"none": lambda ranks: [(1, 1, 1)], "equal": equal_replication, "paired": paired_replication, "all": replication_triples}
 #: Above this many ranks replication factors vary together unless asked otherwise: 28 · 3 · (number of divisors)³ cases would take minutes.
 _MANY = 16
 _SLICES = (1, 2, 4, 8, 16, 32)
@@ -49,7 +50,7 @@ class Request:
     memory : int or None
         Bytes a rank may use for tiles and buffers; None for the device's memory.
     replication : str or None
-        ``equal``, ``paired`` or ``all`` factors; None for all up to 16 ranks and equal above.
+        ``none``, or ``equal``, ``paired`` or ``all`` factors; None for all up to 16 ranks and equal above.
     """
 
     m: int
@@ -75,12 +76,15 @@ class Found:
     ranking : list of (Case, Record)
     memory : list of int
         Bytes of the largest rank's tiles and buffers, by place.
+    equals : list of int
+        How many other candidates take the same time, bytes and memory: the model does not tell them apart.
     tried, simulated, refused, too_large : int
         Candidates; those simulated, not supported, and beyond the memory.
     """
 
     ranking: list = field(default_factory=list)
     memory: list = field(default_factory=list)
+    equals: list = field(default_factory=list)
     tried: int = 0
     simulated: int = 0
     refused: int = 0
@@ -161,8 +165,9 @@ def tune(request: Request, machine: Machine, on_progress: Callable[[int, int], N
                 found.too_large += 1
                 continue
             open_cases.append((bound, tiles, found.tried, case))
-        open_cases.sort()
+        open_cases.sort(key=lambda entry: entry[:3])
         ranked: list = []                                  # (seconds, bytes, number, case, record), the best first
+        equals: dict = {}                                  # what the model tells apart -> how many
         for bound, tiles, number, case in open_cases:
             if len(ranked) >= request.top and bound > ranked[request.top - 1][0]:
                 break
@@ -170,8 +175,11 @@ def tune(request: Request, machine: Machine, on_progress: Callable[[int, int], N
             found.simulated += 1
             on_progress(found.simulated, len(open_cases))
             if record.status == "ok":
-                ranked.append((record.best_s, tiles + record.pool_bytes, number, case, record))
-                ranked.sort()
+                known = record.best_s, tiles + record.pool_bytes, *(getattr(record, name) for name in COUNTERS)
+                equals[known] = equals.get(known, -1) + 1
+                if not equals[known]:
+                    ranked.append((*known[:2], number, case, record, known))
+                    ranked.sort(key=lambda entry: entry[:3])
             elif record.status == "out_of_memory":
                 found.too_large += 1
             else:
@@ -183,8 +191,9 @@ def tune(request: Request, machine: Machine, on_progress: Callable[[int, int], N
         if found.too_large:
             raise OutOfMemory(f"none of {found.tried} candidates fits {seen.memory_bytes:.4g} bytes a rank. Use more ranks, or a larger --memory.")
         raise UnsupportedError(f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add universal to --algorithms.")
-    found.ranking = [(case, record) for _, _, _, case, record in ranked[:request.top]]
-    found.memory = [nbytes for _, nbytes, _, _, _ in ranked[:request.top]]
+    best = ranked[:request.top]
+    found.ranking = [(entry[3], entry[4]) for entry in best]
+    found.memory, found.equals = [entry[1] for entry in best], [equals[entry[5]] for entry in best]
     return found
 
 
