@@ -21,6 +21,7 @@ from .report_command import report
 from .simulate_command import simulate_command
 from .sweep_command import sweep, unlock
 from .tune_command import tune_command
+from .tune_llm_command import tune_llm_command
 
 __all__ = ["main", "cli"]
 
@@ -307,3 +308,4 @@ cli.add_command(simulate_command(_problem_options))
 cli.add_command(calibrate)
 cli.add_command(check_claims)
 cli.add_command(tune_command)
+cli.add_command(tune_llm_command)
