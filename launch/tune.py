@@ -98,7 +98,7 @@ def candidates(request: Request, cuts: tuple = ("auto",)) -> Iterator[Case]:
     --------
     >>> cases = list(candidates(Request(64, 64, 64, 4, fixed={"a": "column", "b": "row"}, algorithms=("universal",))))
     >>> len(cases), cases[0].a, cases[0].c, cases[0].options
-    (21, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
+    (27, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
     names = request.algorithms or tuple(algorithms())
     for name in names:
@@ -213,10 +213,10 @@ def choose_stationary(case: Case, machine: Machine, ranks: int) -> str:
 
     Examples
     --------
-    A small batch on column blocks: A moves, and the result stays.
+    A small batch in row blocks: B moves, and the result stays.
 
     >>> from .machine_models import find_machine
-    >>> choose_stationary(Case(1024, 49152, 12288, "column", "column", "column"), find_machine("pvc12"), 12)
+    >>> choose_stationary(Case(1024, 4096, 1024, "row", "row", "row"), find_machine("pvc12"), 12)
     'C'
     """
     best = None
