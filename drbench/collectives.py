@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from .blocks import Piece
 from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from .layouts import product_layouts
 from .pieces import Pieces
 
 __all__ = ["Call", "prepare", "received_value", "product_layouts", "laid_out"]
@@ -44,18 +45,6 @@ class Call:
     before: list = field(default_factory=list)
     after: list = field(default_factory=list)
     issue: Callable[[], list] | None = None
-
-
-def product_layouts(steps) -> dict[int, list[int]]:
-    """Column widths of the values that must lie as separate arrays, one a member, because a ReduceScatter divides their columns."""
-    layouts = {}
-    for step in steps:
-        if type(step) is ReduceScatter and step.axis == 1 and len(step.group) > 1:
-            source = step.inputs[0]
-            while getattr(source, "onto", None) is not None:
-                source = source.onto
-            layouts[source.index] = [piece.shape[1] for piece in step.pieces]
-    return layouts
 
 
 def laid_out(flat: np.ndarray, shape: tuple[int, int], widths: list[int] | None):

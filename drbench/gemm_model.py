@@ -90,6 +90,8 @@ class Compute:
         return found
 
     def _gemm_s(self, m, n, k, itemsize) -> float:
+        if not (m and n and k):                            # nothing to multiply; an empty sum is still written
+            return self.memory_s(m * n * itemsize)
         best = float("inf")
         for tm, tn, per_k in self._kernels:
             blocks = -(-m // tm) * -(-n // tn)

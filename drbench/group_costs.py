@@ -1,15 +1,14 @@
-"""What the simulator needs to know of steps that a whole communicator takes part in.
+"""What the simulator needs to know of the steps of a process row or column: how each moves, and what is copied before and after.
 
-A group step's ``group`` names the communicator: it is the same (equal, hashable) object on all ranks and its ``members`` are
-global ranks in ring order. One :class:`GroupCost` a type of step says how it moves; :data:`GROUP_COSTS` is the table.
+==========  ==============================================================================================  =========================
+kind        seconds on P ranks                                                                              steps
+==========  ==============================================================================================  =========================
+ring        ``launch + (P - 1) · (sync + shard / bandwidth)``; begins when all have come                    AllGather, ReduceScatter
+pipeline    ``launch + (P + packets - 2) · (sync + whole / packets / bandwidth)``; likewise                 Broadcast, Reduce
+shift       ``launch + sync + sent / bandwidth`` for each pair of neighbours, when both have come           Shift
+==========  ==============================================================================================  =========================
 
-==========  ==============================================================================================
-kind        seconds on P ranks
-==========  ==============================================================================================
-ring        ``launch + (P - 1) · (sync + shard / bandwidth)``; ends for all when all have come
-pipeline    ``launch + (P + packets - 2) · (sync + shard / packets / bandwidth)``; likewise
-shift       ``launch + sync + shard / bandwidth`` for each pair of neighbours, when both have come
-==========  ==============================================================================================
+The shard is the largest of the ring's, whose shards move in step.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ from dataclasses import dataclass
 from typing import Callable
 
 from .errors import UsageError
+from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from .machine import Machine
+from .memory import gathers_in_place
 from .steps import Step
 
-__all__ = ["GROUP_COSTS", "GroupCost", "group_seconds"]
+__all__ = ["GROUP_COSTS", "GroupCost", "group_seconds", "packed", "ring_way"]
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,39 @@ class GroupCost:
     operation : str
         Name in the machine's ``collectives``.
     shard : callable
-        ``shard(step, rank)`` -> elements: of the largest block that goes round a ring, of the whole that is broadcast or
+        ``shard(step)`` -> elements: of the largest block that goes round a ring, of the whole that is broadcast or
         reduced, or of what this rank sends in a shift.
-    moved : callable
-        ``moved(step, rank)`` -> elements counted as this rank's ``collective_bytes``.
-    by : callable
-        ``by(step)`` -> how far a shift goes along the ring.
     """
 
     kind: str
     operation: str
-    shard: Callable[[Step, int], int]
-    moved: Callable[[Step, int], int]
-    by: Callable[[Step], int] = lambda step: 1
+    shard: Callable[[Step], int]
+
+
+def _largest(step) -> int:
+    return max(piece.size for piece in step.pieces)
+
+
+def _sent(step) -> int:
+    rows, cols = step.inputs[0].shape
+    return rows * cols
+
+
+def _whole(step) -> int:
+    return step.piece.size
 
 
 #: By type of step.
-GROUP_COSTS: dict[type, GroupCost] = {}
+GROUP_COSTS: dict[type, GroupCost] = {
+    AllGather: GroupCost("ring", "allgather", _largest),
+    ReduceScatter: GroupCost("ring", "reducescatter", _largest),
+    Broadcast: GroupCost("pipeline", "broadcast", _whole),
+    Reduce: GroupCost("pipeline", "reduce", _whole),
+    Shift: GroupCost("shift", "shift", _sent),
+}
 
 
-def group_seconds(cost: GroupCost, machine: Machine, members: tuple, nbytes: float, bandwidth_bytes_per_s: float) -> float:
+def group_seconds(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, bandwidth_bytes_per_s: float) -> float:
     """Seconds a group step takes on free links.
 
     Examples
@@ -62,13 +76,12 @@ def group_seconds(cost: GroupCost, machine: Machine, members: tuple, nbytes: flo
     >>> from drbench.gemm_model import Compute
     >>> from drbench.machine import Collective
     >>> toy = Machine("toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)})
-    >>> gather = GroupCost("ring", "allgather", None, None)
-    >>> group_seconds(gather, toy, (0, 1, 2, 3), 100, 100.0)
+    >>> group_seconds(GROUP_COSTS[AllGather], toy, 4, 100, 100.0)
     5.5
     """
     found = machine.collectives.get(cost.operation)
-    launch, sync, own = (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s) if found else (0.0, 0.0, None)
-    bandwidth, ranks = own or bandwidth_bytes_per_s, len(members)
+    launch, sync, own, ways = (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s, 1 + found.both_ways) if found else (0.0, 0.0, None, 1)
+    bandwidth = ways * (own or bandwidth_bytes_per_s)
     if cost.kind == "shift":
         return launch + sync + nbytes / bandwidth
     if cost.kind == "ring":
@@ -76,3 +89,55 @@ def group_seconds(cost: GroupCost, machine: Machine, members: tuple, nbytes: flo
     if cost.kind == "pipeline":
         return launch + (ranks + machine.packets - 2) * (sync + nbytes / machine.packets / bandwidth)
     raise UsageError(f"a group step must be a ring, pipeline or shift, got {cost.kind!r}.")
+
+
+def packed(step: Step, always: bool) -> tuple[int, int]:
+    """Elements this rank copies before it takes part in a group step, and after.
+
+    Parameters
+    ----------
+    step : Step
+    always : bool
+        A gather copies the own piece also where it lies in the tile without gaps, as the executor does; else it is read from there.
+
+    Examples
+    --------
+    Every other two columns of an own tile are packed before a gather, and a whole tile is not:
+
+    >>> from drbench.blocks import Block, Group, Piece
+    >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8, 0, 8), Group("row", (0, 1), 0)
+    >>> [packed(AllGather([piece, piece], row, axis=1), False) for piece in (Piece(tile, cols=((0, 2), (4, 6))), Piece(tile))]
+    [(32, 0), (0, 0)]
+    """
+    kind, alone = type(step), len(step.group) == 1
+    if kind is AllGather:
+        own = step.pieces[step.group.position]
+        return (0 if gathers_in_place(step) else own.size if alone or always or not own.contiguous else 0), 0
+    if kind is Broadcast:
+        return (step.piece.size if step.root == step.group.position and not alone and not step.piece.contiguous else 0), 0
+    if kind is Shift:
+        return (_sent(step) if step.by % len(step.group) == 0 else 0), 0
+    own = step.pieces[step.group.position] if kind is ReduceScatter else step.piece
+    mine = kind is ReduceScatter or step.root == step.group.position
+    return 0, own.size if mine and (alone or not own.contiguous) else 0
+
+
+def ring_way(step: Step) -> tuple[str, int, int]:
+    """The direction of the ring, the neighbours passed one after another, and the elements that cross a link: a throttle's view of a group step.
+
+    Examples
+    --------
+    >>> from drbench.blocks import Block, Group
+    >>> pieces = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4) for x in range(3)]
+    >>> ring_way(AllGather(pieces, Group("row", (0, 1, 2), 0), axis=1))
+    ('row+', 2, 32)
+    """
+    kind, size = type(step), len(step.group)
+    if kind is Shift:
+        ahead = step.by % size
+        hops = min(ahead, size - ahead)
+        return f"{step.group.name}{'+' if hops == ahead else '-'}", hops, hops * max(_sent(step), step.shape[0] * step.shape[1])
+    name = f"{step.group.name}+"
+    if kind in (Broadcast, Reduce):
+        return name, size - 1, step.piece.size
+    return name, size - 1, sum(piece.size for piece in step.pieces) - step.pieces[step.group.position].size

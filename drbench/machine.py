@@ -82,12 +82,14 @@ class Link:
 class Collective:
     """A collective on P ranks: ``launch_s + (P - 1) · (sync_s + bytes of a shard / bandwidth)`` (MeshSlice, §3.2.2).
 
-    ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None.
+    ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says that it goes round the ring in both
+    directions at once: twice that bandwidth, on the links of both directions.
     """
 
     launch_s: float = 0.0
     sync_s: float = 0.0
     bandwidth_bytes_per_s: float | None = None
+    both_ways: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,11 @@ class Machine:
     accumulate_slowdown : float
         Local products take ``1 + accumulate_slowdown`` times as long while an accumulate of the same rank is under way.
     adds_on_core : bool
-        Accumulates are made by the core that computes, at ``compute.memory_bytes_per_s``.
+        The core that computes does everything else, too: accumulates, at ``compute.memory_bytes_per_s``, packing, and the data of collectives.
+    pieces_apart : bool
+        A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU libraries need; else it is as fast as of whole ones.
+    dtype : str
+        The element type the rates are for, ``drbench simulate``'s default.
     packets : int
         Pieces of a pipelined broadcast or reduction.
     collectives : dict of str to Collective
@@ -143,6 +149,8 @@ class Machine:
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
     adds_on_core: bool = False
+    pieces_apart: bool = False
+    dtype: str = "float32"
     packets: int = 8
     collectives: dict = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -222,7 +230,7 @@ class Machine:
         if choice.kind == "throttled":                     # adds are made in place, and then take as long as the link says
             link = {"bandwidth_bytes_per_s": choice.bandwidth_bytes_per_s, "latency_s": choice.latency_s, "shared": "initiator", "reads_in_place": True,
                     "core_add_bytes_per_s": transports.get("direct", {}).get("core_add_bytes_per_s", inf)}
-            return Machine.from_dict({**self.sources, "links": {"throttled": link}, "accumulate_efficiency": 1.0}, self.name)
+            return Machine.from_dict({**self.sources, "links": {"throttled": link}, "accumulate_efficiency": 1.0, "collectives": {}}, self.name)
         if choice.kind == "auto" and not (transports and not self.links):
             return self
         kind = "direct" if choice.kind == "auto" else choice.kind

@@ -14,6 +14,9 @@ __all__ = ["AXES", "Operand", "Problem"]
 #: The two axes of each matrix, rows first: C (m×n) = A (m×k) · B (k×n).
 AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
+#: Bytes of an element.
+ITEMSIZES = {"float32": 4, "float64": 8, "bfloat16": 2}
+
 
 class Operand:
     """One of the three matrices: its name, its partition, and blocks of it.
@@ -77,7 +80,7 @@ class Problem:
     a, b, c : str
         Text forms of the partitions (:mod:`partitions.text`); bound on construction, when they become :class:`Operand`.
     dtype : str
-        ``"float32"`` or ``"float64"``.
+        ``"float32"`` or ``"float64"``; ``"bfloat16"`` can be planned and simulated only.
 
     Raises
     ------
@@ -104,8 +107,8 @@ class Problem:
         for name in ("m", "n", "k", "nprocs"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.dtype not in ("float32", "float64"):
-            raise UsageError(f"dtype must be float32 or float64, got {self.dtype!r}.")
+        if self.dtype not in ITEMSIZES:
+            raise UsageError(f"dtype must be one of {', '.join(ITEMSIZES)}, got {self.dtype!r}.")
         for name in "ABC":
             text = getattr(self, name.lower())
             shape = tuple(getattr(self, axis) for axis in AXES[name])
@@ -131,7 +134,7 @@ class Problem:
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return 4 if self.dtype == "float32" else 8
+        return ITEMSIZES[self.dtype]
 
     def extent(self, axis: str) -> int:
         """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""

@@ -12,14 +12,17 @@ from math import inf
 from typing import Sequence
 
 from .errors import CaseFailed
-from .group_costs import GROUP_COSTS, GroupCost, group_seconds
+from .explain import track_of
+from .layouts import product_shapes
 from .links import Links, Transfer
 from .machine import Machine
 from .schedule import Scheduler, Windows
-from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from .simulate_groups import GroupSteps
+from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part, Put, ReplicaGet, Scratch, Zero
+from .timeline import Event
 from .trace import Trace
 
-__all__ = ["PHASES", "Simulated", "simulate"]
+__all__ = ["PHASES", "Simulated", "compute_seconds", "simulate"]
 
 #: Where a rank's time goes: the phases of a record.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
@@ -44,8 +47,8 @@ class Simulated:
     compute_s : list of float
         Seconds each rank computed.
     events : int
-    timeline : list of tuple
-        ``(rank, track, step index, name, start_s, stop_s)`` if asked for; a transfer's bar is its time on the link.
+    timeline : list of Event
+        If asked for. A transfer's bar is its time on the link; a group step's begins when the rank has come.
     """
 
     time_s: float
@@ -92,6 +95,17 @@ def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, ti
     return _Run(traces, machine, prefetch, timeline).run()
 
 
+def compute_seconds(machine: Machine, step, itemsize: int, parts: list | None = None) -> float:
+    """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several products."""
+    if type(step) is Gemm:
+        if parts is not None:
+            return sum(machine.compute.gemm_s(*part, itemsize) for part in parts)
+        m, k = step.inputs[0].shape
+        return machine.compute.gemm_s(m, step.inputs[1].shape[1], k, itemsize)
+    rows, cols = (step.onto if step.block is None else step.block).shape
+    return machine.compute.memory_s(_MEMORY_PASSES[type(step)] * rows * cols * itemsize)
+
+
 class _Run:
     """The state of one simulation; ranks index most lists."""
 
@@ -116,15 +130,15 @@ class _Run:
         self.started = [0] * ranks                         # steps started since the last compute
         self.idle_since, self.last = [0.0] * ranks, ["get_wait"] * ranks
         self.own_free: dict = {}                           # (rank, direction) -> when its throttled link is free
-        self.met: dict = {}                                # (group, number) -> members that have come
-        self.number: dict = {}                             # (group, rank) -> group steps started
         self.fences: dict = {}                             # number -> [(rank, step)]
         self.fence_number = [0] * ranks
-        self.halves: dict = {}                             # (rank, step) of a shift -> transfers still to come
+        self.began: dict = {}                              # (rank, step) -> when it started, for the bars of group steps and Fences
+        self.groups = GroupSteps(self)
+        self.pieces = [product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {} for trace in traces]
         self.end = 0.0
 
     def _resolved(self, trace) -> list[int]:
-        """Gets that take no time: from own tiles, and in place through a link without limits."""
+        """Steps that take no time: Gets from own tiles, or in place through a link without limits, and memory without values."""
         rank, machine = trace.rank, self.machine
         free = {}
         out = []
@@ -139,12 +153,14 @@ class _Run:
                     free[owner] = link.reads_in_place and link.bandwidth_bytes_per_s == inf and not link.latency_s
                 if free[owner]:
                     out.append(step.index)
+            elif type(step) is Scratch:
+                out.append(step.index)
         return out
 
     def run(self) -> Simulated:
         for trace, schedule in zip(self.traces, self.schedules):
             for step in trace.steps:                       # what is read in place is counted without being an event
-                if schedule.done[step.index] and step.block.owner != trace.rank:
+                if schedule.done[step.index] and step.block is not None and step.block.owner != trace.rank:
                     self.counters["direct_bytes" if step.counter == "get_bytes" else step.counter] += step.block.size * self.itemsize
         for rank in range(len(self.traces)):
             self._wake(rank, 0.0)
@@ -180,16 +196,29 @@ class _Run:
         starters = self._STARTERS
         for t in schedule.take():
             step = steps[t]
+            if step.alias:                                 # memory of other steps, seen differently
+                self._at(now, self._seen, rank, t)
+                continue
             self.started[rank] += 1
-            starters.get(type(step), _Run._start_group)(self, rank, t, step, now)
+            if step.counter == "collective_bytes":
+                self.groups.start(rank, t, step, now)
+            else:
+                starters[type(step)](self, rank, t, step, now)
         if self.computing[rank] is None:
             t = schedule.next_compute()
             if t is not None:
                 self._compute(rank, t, max(now, self.core_free[rank]))
 
+    def _seen(self, now: float, rank: int, t: int) -> None:
+        """What a Part or Join shows is there."""
+        self.schedules[rank].finish(t)
+        self._wake(rank, now)
+
     def _finish(self, now: float, rank: int, t: int) -> None:
         """A communication step is complete."""
         step = self.traces[rank].steps[t]
+        if self.bars is not None and (rank, t) in self.began:
+            self.bars.append(Event(rank, track_of(step), t, repr(step), self.began.pop((rank, t)), now))
         self.last[rank] = _WAITS.get(type(step), "collective_wait")
         if now > self.end:
             self.end = now
@@ -200,7 +229,7 @@ class _Run:
 
     def _compute(self, rank: int, t: int, now: float) -> None:
         step, machine = self.traces[rank].steps[t], self.machine
-        seconds = self._COSTS[type(step)](self, step) if type(step) in self._COSTS else step.seconds(machine, self.itemsize)
+        seconds = compute_seconds(machine, step, self.itemsize, self.pieces[rank].get(t))
         seconds += machine.step_s * (1 + self.started[rank])
         self.started[rank] = 0
         self.phases[self.last[rank]] += now - self.idle_since[rank]
@@ -223,7 +252,7 @@ class _Run:
         self.phases["gemm" if kind is Gemm else "accumulate" if kind in _MEMORY_PASSES else "pack"] += now - start
         self.idle_since[rank] = now
         if self.bars is not None:
-            self.bars.append((rank, "compute", t, repr(step), start, now))
+            self.bars.append(Event(rank, "compute", t, repr(step), start, now))
         self.schedules[rank].finish(t)
         self._wake(rank, now)
 
@@ -237,15 +266,6 @@ class _Run:
             self.left[rank] -= (now - self.since[rank]) * speed
             self.since[rank] = now
             self._predict(rank)
-
-    def _gemm_s(self, step) -> float:
-        m, k = step.inputs[0].shape
-        return self.machine.compute.gemm_s(m, step.inputs[1].shape[1], k, self.itemsize)
-
-    def _memory_s(self, step) -> float:
-        return self.machine.compute.memory_s(_MEMORY_PASSES[type(step)] * step.block.size * self.itemsize)
-
-    _COSTS = {Gemm: _gemm_s, Add: _memory_s, Copy: _memory_s, Zero: _memory_s}
 
     # -- one-sided steps --------------------------------------------------------------------------------------------
 
@@ -302,9 +322,10 @@ class _Run:
             step = self.traces[rank].steps[t]
             if type(step) is Accumulate:
                 self._adds(rank, now, 1)
-            if self.bars is not None:
-                track = _WAITS.get(type(step), "collective_wait").removesuffix("_wait")
-                self.bars.append((rank, track, t, repr(step), now, now + transfer.seconds))
+            if self.bars is not None and step.group is None:
+                self.bars.append(Event(rank, track_of(step), t, repr(step), now, now + transfer.seconds))
+            elif self.bars is not None:
+                self.began[rank, t] = now                  # its bar does not show the wait for links
         self._at(now + transfer.seconds, self._gone, transfer)
 
     def _gone(self, now, transfer, _) -> None:
@@ -315,65 +336,25 @@ class _Run:
         self.links.release(transfer, now)
         if transfer.latency_s:
             for rank, t in transfer.steps:
-                self._at(now + transfer.latency_s, self._part_done, rank, t)
+                self._at(now + transfer.latency_s, self._finish, rank, t)
         else:
             for rank, t in transfer.steps:
-                self._part_done(now, rank, t)
+                if self.traces[rank].steps[t].group is None:
+                    self._finish(now, rank, t)
+                else:
+                    self.groups.part_done(now, rank, t)
 
-    # -- group steps ------------------------------------------------------------------------------------------------
+    # -- Fences ------------------------------------------------------------------------------------------------
 
     def _start_fence(self, rank, t, step, now) -> None:
         number = self.fence_number[rank]
         self.fence_number[rank] += 1
         here = self.fences.setdefault(number, [])
         here.append((rank, t))
+        if self.bars is not None:
+            self.began[rank, t] = now
         if len(here) == len(self.traces):
             for each in self.fences.pop(number):
                 self._at(now + self.machine.fence_s, self._finish, *each)
-
-    def _start_group(self, rank, t, step, now) -> None:
-        cost, group = GROUP_COSTS[type(step)], step.group
-        self.counters["collective_bytes"] += cost.moved(step, rank) * self.itemsize
-        if len(group.members) == 1:
-            return self._at(now, self._finish, rank, t)
-        number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
-        here = self.met.setdefault((group, number), {})
-        here[rank] = t
-        if cost.kind == "shift":
-            self._start_shift(cost, group, here, rank, step, now)
-        elif len(here) == len(group.members):
-            steps = tuple(here.items())
-            nbytes = self.itemsize * max(cost.shard(self.traces[r].steps[u], r) for r, u in steps)
-            members, routes = group.members, []
-            for a, b in zip(members, members[1:] + members[:1]):
-                routes.append(self._route(a, b))
-            seconds = group_seconds(cost, self.machine, members, nbytes, min(link.bandwidth_bytes_per_s for link, _ in routes))
-            resources = tuple(dict.fromkeys(resource for _, each in routes for resource in each))
-            self.links.ask(Transfer(resources, seconds, 0.0, steps), now)
-        if len(here) == len(group.members):
-            del self.met[group, number]
-
-    def _start_shift(self, cost: GroupCost, group, here, rank, step, now) -> None:
-        """One of both neighbours may have come: what this rank sends to, and what it receives from, those who have."""
-        members = group.members
-        me, by = members.index(rank), cost.by(step) % len(members)
-        if by == 0:
-            return self._at(now, self._finish, rank, here[rank])
-        self.halves[rank, here[rank]] = 2
-        target, source = members[(me + by) % len(members)], members[(me - by) % len(members)]
-        for a, b in ((rank, target), (source, rank)):
-            if a in here and b in here:
-                link, resources = self._route(a, b)
-                nbytes = self.itemsize * cost.shard(self.traces[a].steps[here[a]], a)
-                seconds = group_seconds(cost, self.machine, members, nbytes, link.bandwidth_bytes_per_s)
-                self.links.ask(Transfer(resources, seconds, 0.0, ((a, here[a]), (b, here[b]))), now)
-
-    def _part_done(self, now, rank, t) -> None:
-        """A transfer of this step is complete; a shift is when both of its are."""
-        left = self.halves.pop((rank, t), 1) - 1
-        if left:
-            self.halves[rank, t] = left
-        else:
-            self._finish(now, rank, t)
 
     _STARTERS = {Get: _start_get, ReplicaGet: _start_get, Put: _start_put, Accumulate: _start_put, Fence: _start_fence}

@@ -190,7 +190,7 @@ def _text(found: dict, ranks: int, threads: int, name: str) -> str:
     number = lambda x: f"{x:.6g}"  # noqa: E731
     how = f"measured by drbench calibrate -p {ranks}, {threads} threads a rank, {datetime.now(timezone.utc):%Y-%m-%d}, {os.uname().machine}"
     lines = [
-        "[model]", f"# {how}; best of {_TRIALS}, all ranks at once. Seconds, bytes, FLOP/s.", f'name = "{name}"', "adds_on_core = true",
+        "[model]", f"# {how}; best of {_TRIALS}, all ranks at once. Seconds, bytes, FLOP/s.", f'name = "{name}"', "adds_on_core = true", "pieces_apart = true",
         f"fence_s = {number(found['fence_s'])}    # Ibarrier", f"step_s = {number(found['step_s'])}     # executor, products of 8x8x8 in place, less the product",
         "", "[model.compute]", f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local products; median error of the fit {100 * error:.1f} %",
         "peak_measured = true", f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B and C)",

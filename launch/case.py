@@ -16,7 +16,7 @@ from mpi4py import MPI
 from algorithms import get_algorithm
 from algorithms.collective import baseline_of
 from drbench.blas import load_blas
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.executor import PROGRESS, Executor
 from drbench.explain import events_of
 from drbench.fill import Fill
@@ -31,7 +31,7 @@ from drbench.timing import PHASES, Clock
 from drbench.transports import RangeLocks, Throttle, Topology, parse_transport
 from drbench.verify import verify
 
-from .case_fields import Case, case_keys, recorded
+from .case_fields import TOLD, Case, case_keys, recorded
 from .memory import Need, check_memory
 from .peer_case import run_peer
 from .peers import PEERS
@@ -79,6 +79,8 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
             raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
     if case.progress not in PROGRESS or case.get not in ("view", "copy"):
         raise UsageError(f"progress must be one of {', '.join(PROGRESS)} and get view or copy, got {case.progress!r}, {case.get!r}.")
+    if case.dtype == "bfloat16":
+        raise UnsupportedError("bfloat16 products run on machine models only (our implementation). Use --dtype float32, or drbench simulate.")
     choice = parse_transport(case.transport)
     algorithm = get_algorithm(case.algorithm)
     options = algorithm.pick(case.options)
@@ -152,8 +154,7 @@ def _write_trace(path: str, executor: Executor, comm, keys: dict) -> None:
     found = comm.gather(events_of(executor.trace, executor.timeline, zero))
     executor.timeline = None
     if comm.rank == 0:
-        about = {name: keys.get(name) for name in ("algorithm", "dataflow", "mesh", "slices", "stationary", "m", "n", "k", "dtype", "ranks", "threads", "a", "b",
-                                                   "c", "transport", "prefetch", "progress", "machine")}
+        about = {name: keys.get(name) for name in TOLD}
         with open(path, "w", encoding="utf-8") as file:
             file.write(chrome_trace((event for events in found for event in events), about))
 

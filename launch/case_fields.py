@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 
 from drbench.record import HEADER
 
-__all__ = ["Case", "case_keys", "recorded"]
+__all__ = ["TOLD", "Case", "case_keys", "recorded"]
+
+#: Columns of the record that say in a trace what was run.
+TOLD = ("algorithm", "dataflow", "mesh", "slices", "stationary", "m", "n", "k", "dtype", "ranks", "threads", "a", "b", "c", "transport", "prefetch", "progress",
+        "machine")
 
 
 @dataclass(frozen=True)

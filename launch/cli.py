@@ -23,6 +23,8 @@ from .plot_command import plot
 from .report_command import report
 from .simulate_command import simulate_command
 from .sweep_command import sweep, unlock
+from .tune_command import tune_command
+from .tune_llm_command import tune_llm_command
 
 __all__ = ["main", "cli"]
 
@@ -135,8 +137,9 @@ def _problem_options(command):
         click.option("--c", "c", type=TEXT, default=None, metavar="PARTITION", help="Partition of C, likewise."),
         click.option("--preset", type=TEXT, default=None, metavar="NAME", help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it."),
         click.option("--algorithm", default="universal", show_default=True, help="Algorithm, see drbench list."),
-        click.option("--stationary", type=click.Choice(["auto", "A", "B", "C"]), default=None,
-                     help="universal: the matrix whose tiles do not move; auto takes the largest (on a tie C, then B). [default: auto]"),
+        click.option("--stationary", type=click.Choice(["auto", "auto:model", "A", "B", "C"]), default=None,
+                     help="universal: the matrix whose tiles do not move; auto takes the largest (on a tie C, then B), auto:model the fastest on the model "
+                          "of --machine. [default: auto]"),
         click.option("--chunk", type=CHUNK, default=None, metavar="SIZE|auto|none",
                      help="universal: longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
                           "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut. [default: auto]"),
@@ -185,6 +188,18 @@ def _problem(values: dict, options: dict, ranks: int):
     return problem
 
 
+def _decide_stationary(values: dict, options: dict, ranks: int, machine, transport: str = "auto") -> dict:
+    """The options, with ``--stationary auto:model`` decided by the model of a machine, the same on every rank."""
+    if options.get("stationary") != "auto:model":
+        return options
+    from .case_fields import Case
+    from .machine_models import find_machine
+    from .tune import choose_stationary
+    fields = {name: values[name] for name in ("m", "n", "k", "algorithm", "dtype", "prefetch")}
+    case = Case(**fields, **_partitions(values, ranks), options=options, transport=transport)
+    return options | {"stationary": choose_stationary(case, machine if not isinstance(machine, str) else find_machine(machine), ranks)}
+
+
 @cli.command()
 @_problem_options
 @click.option("-p", "--ranks", type=click.IntRange(1), default=None,
@@ -226,8 +241,11 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
         from .peer_run import run_peer_command
         return run_peer_command(arguments, ranks, csv_path, as_json, timeout, values, _partitions)
     if ranks is not None and launched() is None and not started_by_us():
+        values["options"] = _decide_stationary(values, values["options"], ranks, values["machine"], values["transport"])
         _problem(values, values["options"], ranks)         # refuse what does not fit before any rank is started
         return run_ranks(ranks, list(arguments), timeout)
+    here = launched()
+    values["options"] = _decide_stationary(values, values["options"], here.size if here else 1, values["machine"], values["transport"])
     from .run import run_here
     return run_here(values, _partitions, csv_path, as_json)
 
@@ -237,8 +255,9 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
 @click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
 @click.option("--rank", "rank", type=RANK, default=0, show_default=True, metavar="RANK|all", help="Whose program to show; all: the sums over all ranks.")
 @click.option("--limit", type=click.IntRange(0), default=40, show_default=True, help="Steps of the program to list.")
+@click.option("--machine", default="here", show_default=True, metavar="NAME|FILE", help="Machine model that --stationary auto:model asks.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
-def plan(ranks, rank, limit, as_json, **values):
+def plan(ranks, rank, limit, machine, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs, memory, a drawing.
 
     \b
@@ -246,9 +265,9 @@ def plan(ranks, rank, limit, as_json, **values):
     """
     from .peers import PEERS
     from .plan import show_plan
-    options = _take_options(values)
     if values["algorithm"] in PEERS:
         raise UsageError(f"{values['algorithm']} is a peer and plans its own way: there is no program to show. Run it; drbench list --peers says more.")
+    options = _decide_stationary(values, _take_options(values), ranks, machine)
     problem = _problem(values, options, ranks)
     show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit)
 
@@ -307,3 +326,5 @@ cli.add_command(simulate_command(_problem_options))
 cli.add_command(calibrate)
 cli.add_command(check_claims)
 cli.add_command(peers)
+cli.add_command(tune_command)
+cli.add_command(tune_llm_command)

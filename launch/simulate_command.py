@@ -30,7 +30,7 @@ _OPTIONS = [
     click.option("--lines-only", is_flag=True, help="mlp1, mlp2: only the six partitionings of the figures, Stationary B and C."),
     click.option("--excerpt", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Sweeps: also write the rows that figures and claims need to this folder."),
     click.option("--csv", "csv_path", type=click.Path(dir_okay=False), default=None, help="One problem: append the record to this file."),
-    click.option("--timeline", type=click.Path(dir_okay=False), default=None, help="One problem: write a bar for each step to this JSON file."),
+    click.option("--timeline", type=click.Path(dir_okay=False), default=None, help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev or drbench plot timeline."),
     click.option("--json", "as_json", is_flag=True, help="One problem: print the record as one JSON object."),
 ]
 
@@ -45,6 +45,9 @@ def simulate_command(problem_options) -> click.Command:
     for parameter in command.params:
         if parameter.name in ("m", "n", "k"):
             parameter.required = False                     # a sweep brings its own
+        elif parameter.name == "dtype":
+            parameter.type, parameter.default = click.Choice(["float32", "float64", "bfloat16"]), None
+            parameter.help, parameter.show_default = "Element type. [default: the machine's]", False
     return command
 
 
@@ -98,9 +101,12 @@ def _value(text: str):
 def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from drbench.record import append_csv
 
-    from .case_fields import Case
-    from .cli import _partitions, _take_options
+    from drbench.timeline import chrome_trace
+
+    from .case_fields import TOLD, Case
+    from .cli import _decide_stationary, _partitions, _take_options
     from .predict import predict_with
+    values["dtype"] = values["dtype"] or machine.dtype
     for name in "mnk":
         if values[name] is None:
             raise UsageError(f"-{name} is missing. Give -m, -n and -k, or the name of a sweep: {', '.join(_NAMES)}.")
@@ -108,6 +114,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     ranks = ranks or machine.devices
     if ranks is None:
         raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    options = _decide_stationary(values, options, ranks, machine, transport)
     values |= _partitions(values, ranks)
     record, found = predict_with(Case(**values, options=options, transport=transport, machine=machine.name), machine, ranks,
                                  timeline=timeline is not None, pool=True)
@@ -115,7 +122,8 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
         append_csv(csv_path, record)
     if timeline and found:
         try:
-            Path(timeline).write_text(json.dumps([list(bar) for bar in found.timeline]))
+            about = {name: getattr(record, name) for name in TOLD}
+            Path(timeline).write_text(chrome_trace(found.timeline, about), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--timeline {timeline}: {error.strerror}. Use a file that can be made.") from None
     if as_json:
@@ -172,7 +180,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     else:
         cases = list(sweep_cases(sweep, ranks, replication=replication, options=options))
     if sweep in _NAMES:
-        cases = [replace(case, prefetch=values["prefetch"], dtype=values["dtype"], transport=transport) for case in cases]
+        cases = [replace(case, prefetch=values["prefetch"], dtype=values["dtype"] or machine.dtype, transport=transport) for case in cases]
     for each in {folder, Path(keep) if keep else folder}:
         try:
             each.mkdir(parents=True, exist_ok=True)

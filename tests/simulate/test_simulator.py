@@ -1,7 +1,6 @@
 """The simulator conserves bytes, respects bounds, is deterministic, and agrees with a slow simulator that shares nothing with it."""
 
 import random
-from dataclasses import dataclass
 from math import inf
 
 import pytest
@@ -10,15 +9,14 @@ from hypothesis import strategies as st
 from oracles import any_case, traces_of
 from slow_simulator import slow_simulate
 
-from drbench import group_costs
+from drbench.bounds import lower_bound
 from drbench.errors import CaseFailed
 from drbench.explain import traffic
 from drbench.gemm_model import Compute
-from drbench.group_costs import GroupCost
-from drbench.machine import Collective, Link, Machine
+from drbench.machine import Link, Machine
 from drbench.problem import Problem
 from drbench.simulate import simulate
-from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Step, Zero
+from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
 from drbench.trace import Trace, trace
 
 ITEM = 4
@@ -128,6 +126,7 @@ def test_time_is_at_least_the_computes_of_any_rank_and_the_transfers_of_any_link
                 for resource in resources:
                     busy[resource] = busy.get(resource, 0) + step.block.size * ITEM / link.bandwidth_bytes_per_s / share
     assert max(busy.values(), default=0) <= found.time_s * (1 + 1e-9)
+    assert max(lower_bound(each, machine) for each in traces) <= found.time_s * (1 + 1e-9)
 
 
 @quick
@@ -235,70 +234,7 @@ def test_a_throttled_transport_is_the_executors_throttle():
     assert len(gets) == 4 and simulate(traces, machine).time_s == pytest.approx(now[1])
 
 
-# -- group steps, with steps of the test's own ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Group:
-    name: str
-    members: tuple
-
-
-class Gather(Step):
-    __slots__ = ("group", "size")
-    counter = "collective_bytes"
-
-    def __init__(self, group, size):
-        self.group, self.size = group, size
-
-
-class Roll(Gather):
-    __slots__ = ()
-
-
-@pytest.fixture
-def group_steps(monkeypatch):
-    table = {
-        Gather: GroupCost("ring", "allgather", lambda s, r: s.size, lambda s, r: s.size * (len(s.group.members) - 1)),
-        Roll: GroupCost("shift", "shift", lambda s, r: s.size, lambda s, r: s.size),
-    }
-    monkeypatch.setattr(group_costs, "GROUP_COSTS", table)
-    monkeypatch.setattr("drbench.simulate.GROUP_COSTS", table)
-
-
-def _ranks(program, p):
-    problem = Problem(p, p, p, p)
-    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
-
-
-TOY = {"collectives": {"allgather": Collective(2.0, 0.5), "shift": Collective(1.0, 0.25)}, "links": (Link("wire", 4.0, shared="pair"),)}
-
-
-def test_a_ring_takes_launch_and_p_minus_1_synchronised_shards(group_steps):
-    world = Group("world", (0, 1, 2, 3))
-    found = simulate(_ranks(lambda rank: (step for step in [Gather(world, 6)]), 4), Machine("m", Compute(1.0), **TOY))
-    assert found.time_s == 2 + 3 * (0.5 + 6 * ITEM / 4) and found.counters["collective_bytes"] == 4 * 3 * 6 * ITEM
-
-
-def test_rings_on_different_links_run_together_and_on_the_same_links_in_turn(group_steps):
-    rows = [Group("row", (0, 1)), Group("row", (2, 3))]
-    again = [Group("again", (0, 1)), Group("again", (2, 3))]
-    once = 2 + (0.5 + 6)
-    apart = _ranks(lambda rank: (step for step in [Gather(rows[rank // 2], 6)]), 4)
-    same = _ranks(lambda rank: (step for step in [Gather(rows[rank // 2], 6), Gather(again[rank // 2], 6)]), 4)
-    machine = Machine("m", Compute(1.0), **TOY)
-    assert simulate(apart, machine).time_s == once and simulate(same, machine).time_s == 2 * once
-
-
-def test_a_shift_ends_when_a_ranks_own_two_transfers_have(group_steps):
-    world = Group("world", (0, 1, 2))
-    found = simulate(_ranks(lambda rank: (step for step in [Roll(world, 2 + rank)]), 3), Machine("m", Compute(1.0), **TOY))
-    assert found.time_s == 1 + 0.25 + 4 * ITEM / 4
-    on_torus = simulate(_ranks(lambda rank: (step for step in [Roll(world, 2)]), 3), Machine("m", Compute(1.0), torus=(1, 3), **TOY))
-    assert on_torus.time_s == 1 + 0.25 + 2
-
-
-def test_puts_count_and_take_the_link(group_steps):
+def test_puts_count_and_take_the_link():
     problem = Problem(4, 4, 4, 2)
 
     def program(rank):
