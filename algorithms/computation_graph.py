@@ -102,6 +102,7 @@ class Graph:
                 if kind is Fence:
                     needs.update(since)
                     fence, since = len(self.nodes), []
+                    zeros.clear()                          # the Fence has waited for them
                 else:
                     since.append(len(self.nodes))
                     if kind is Zero:

@@ -7,7 +7,8 @@ choices without missing a cheaper one:
   is never worse, as an operation never takes longer for having less to do.
 - Parts of the graph that hang together only through Fences and are alike in every cost are interchangeable; states that differ by
   such an exchange count as one.
-- A state is left out if what it took, and the larger of the compute and the link time left, is no less than the best known.
+- A state is left out if what it took, and for each stretch between two Fences the larger of the compute and the link time left, is no
+  less than the best known.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Search:
         self.computes = [number for number, node in enumerate(graph.nodes) if node.step.computes]
         self.fences = [number for number, node in enumerate(graph.nodes) if type(node.step) is Fence]
         self.transfers = [number for number, node in enumerate(graph.nodes) if not node.step.computes and type(node.step) is not Fence]
-        self.links = sorted({link for cost in costs for link in cost.links}, key=repr)
+        self.stretches = [[_Stretch(graph, costs, numbers) for numbers in ending] for ending in _stretches(graph)]
         self.classes = _interchangeable(graph, costs)
         self.place = {number: (which, part) for which, parts in enumerate(self.classes) for part in parts for number in part}
         self.links_only = [cost._replace(core_s=0.0) for cost in costs]
@@ -154,30 +155,78 @@ class _Search:
     # -- the bound --------------------------------------------------------------------------------------------------
 
     def _bound(self, done: int) -> float:
-        """No less than this is left to spend."""
-        costs, core, least_compute, first_wait = self.costs, 0.0, float("inf"), float("inf")
-        ready = False
-        for n in self.computes:
-            if not done >> n & 1:
-                core += costs[n].core_s
-                least_compute = min(least_compute, costs[n].core_s)
-                ready = ready or self.needs[n] & ~done == 0
-        on_link, fetching = dict.fromkeys(self.links, 0.0), dict.fromkeys(self.links, 0.0)
-        for n in self.transfers:
-            if not done >> n & 1:
-                cost, fetches = costs[n], isinstance(self.graph.nodes[n].step, Get)
-                core += cost.core_s
-                if self.needs[n] & ~done == 0:
-                    first_wait = min(first_wait, 0.0 if cost.core_s else cost.link_s + cost.latency_s)
-                for link in cost.links:
-                    on_link[link] += cost.link_s
-                    if fetches:                            # what it fetches is computed with afterwards
-                        fetching[link] += cost.link_s
-        if least_compute < float("inf"):
-            if not ready and first_wait < float("inf") and not any(not done >> n & 1 and self.needs[n] & ~done == 0 for n in self.fences):
-                core += first_wait                         # the next operation has nothing to compute
-            on_link = {link: max(seconds, fetching[link] + least_compute if fetching[link] else 0.0) for link, seconds in on_link.items()}
-        return max(core, max(on_link.values(), default=0.0))
+        """No less than this is left to spend: some stretches from Fence to Fence, one after the other."""
+        until = [0.0]
+        for ending in self.stretches:
+            until.append(max(until[start] + stretch.least_s(done) for start, stretch in enumerate(ending)))
+        return until[-1]
+
+
+class _Stretch:
+    """Nodes that all run between two Fences, in operations that have none of those before the one or after the other.
+
+    ``waits``: each of its computes needs a transfer of it first. ``sends``: each of its computes is followed by a transfer of it.
+    """
+
+    def __init__(self, graph: Graph, costs: list[Cost], numbers: list[int]):
+        inside = set(numbers)
+        transfers = {n for n in numbers if not graph.nodes[n].step.computes and type(graph.nodes[n].step) is not Fence}
+        self.computes = [(n, costs[n].core_s) for n in numbers if graph.nodes[n].step.computes]
+        self.transfers = [(n, costs[n], isinstance(graph.nodes[n].step, Get) and any(user in inside for user in graph.users[n])) for n in transfers]
+        self.waits = all(transfers & set(graph.nodes[n].needs) for n, _ in self.computes)
+        self.sends = all(transfers & set(graph.users[n]) for n, _ in self.computes)
+        self.fetches = sum(1 << n for n, _, fetches in self.transfers if fetches)
+
+    def least_s(self, done: int) -> float:
+        left = [core for n, core in self.computes if not done >> n & 1]
+        core, on_link, fetching, shortest, last = sum(left), {}, {}, float("inf"), float("inf")
+        for n, cost, fetches in self.transfers:
+            if done >> n & 1:
+                continue
+            core += cost.core_s
+            alone = 0.0 if cost.core_s else cost.link_s
+            if fetches:
+                shortest = min(shortest, alone)
+            else:
+                last = min(last, alone)
+            for link in cost.links:
+                on_link[link] = on_link.get(link, 0.0) + cost.link_s
+                if fetches:                                # what it fetches is computed with afterwards
+                    fetching[link] = fetching.get(link, 0.0) + cost.link_s
+        tail = last if left and self.sends and last < float("inf") else 0.0
+        after = min(left, default=0.0) + tail
+        if left and self.waits and self.fetches & ~done == self.fetches and shortest < float("inf"):
+            core += shortest                               # nothing can be computed before the first of its transfers
+        return max(core + tail, max(on_link.values(), default=0.0), max(fetching.values(), default=0.0) + after if fetching else 0.0)
+
+
+def _stretches(graph: Graph) -> list[list[list[int]]]:
+    """``[j][i]``: the nodes that must run after Fence i - 1 and before Fence j (i = 0: from the start; the last j: to the end)."""
+    fences = [n for n, node in enumerate(graph.nodes) if type(node.step) is Fence]
+    after = [sum(1 for f in fences if f < n and f in reached) for n, reached in enumerate(_reached(graph))]
+    until = [len(fences)] * len(graph.nodes)
+    for place in reversed(range(len(fences))):
+        left = [fences[place]]
+        while left:
+            for n in graph.nodes[left.pop()].needs:
+                if until[n] > place:
+                    until[n] = place
+                    left.append(n)
+    inside = [n for n in range(len(graph.nodes)) if n not in fences]
+    return [[[n for n in inside if after[n] >= i and until[n] <= j] for i in range(j + 1)] for j in range(len(fences) + 1)]
+
+
+def _reached(graph: Graph) -> list[set]:
+    """For each node, the Fences that must be finished before it."""
+    found: list[set] = []
+    for node in graph.nodes:
+        before = set()
+        for other in node.needs:
+            before |= found[other]
+            if type(graph.nodes[other].step) is Fence:
+                before.add(other)
+        found.append(before)
+    return found
 
 
 def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
