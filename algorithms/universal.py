@@ -31,7 +31,7 @@ def settle(problem: Problem, in_place: bool = True, *, stationary: str = "auto",
     bounds = {"ir_max_compute": ir_max_compute, "ir_max_comm": ir_max_comm}
     for name, bound in bounds.items():
         if bound is not None and schedule == "direct":
-            raise UsageError(f"{name} bounds the operations of a lowered program, and schedule is direct. Use schedule greedy, cost or exhaustive, or leave it out.")
+            raise UsageError(f"--{name.replace('_', '-')} bounds the operations of a lowered program, but the schedule is direct. Use --schedule greedy, cost or exhaustive.")
         if bound is not None and bound < 1:
             raise UsageError(f"{name} must be at least 1, got {bound}.")
     if schedule != "direct":

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from algorithms import get_algorithm
 from algorithms.collective import baseline_of
 from drbench.blas import load_blas
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.executor import PROGRESS, Executor
 from drbench.explain import events_of
 from drbench.fill import Fill
@@ -90,7 +90,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
         settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
         keys.update(recorded(settled))
         start = plan_clock.now()
-        trace = algorithm.trace(problem, comm.rank, **settled)
+        trace = _trace(algorithm, problem, comm, settled)
         plan_s = plan_clock.now() - start
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
         baseline = _baseline(case, problem, comm.rank)
@@ -130,6 +130,19 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
     return Record(**keys, status="wrong", reason=verdict.reason, error=verdict.error)
 
 
+def _trace(algorithm, problem, comm: MPI.Comm, settled: dict):
+    """The program of this rank. If one rank is refused (its part being too large to search), all are."""
+    trace = reason = None
+    try:
+        trace = algorithm.trace(problem, comm.rank, **settled)
+    except UnsupportedError as error:
+        reason = str(error)
+    refused = [each for each in comm.allgather(reason) if each]
+    if refused:
+        raise UnsupportedError(refused[0])
+    return trace
+
+
 def _baseline(case: Case, problem, rank: int):
     """The trace of ``collective`` on the same layout, which overlap efficiency is measured against; None without one."""
     if not case.roof or case.algorithm == "collective":
@@ -148,7 +161,7 @@ def _write_trace(path: str, executor: Executor, comm, keys: dict) -> None:
     found = comm.gather(events_of(executor.trace, executor.timeline, zero))
     executor.timeline = None
     if comm.rank == 0:
-        about = {name: keys.get(name) for name in ("algorithm", "dataflow", "mesh", "slices", "stationary", "m", "n", "k", "dtype", "ranks", "threads", "a", "b",
+        about = {name: keys.get(name) for name in ("algorithm", "dataflow", "mesh", "slices", "stationary", "schedule", "m", "n", "k", "dtype", "ranks", "threads", "a", "b",
                                                    "c", "transport", "prefetch", "progress", "machine")}
         with open(path, "w", encoding="utf-8") as file:
             file.write(chrome_trace((event for events in found for event in events), about))
