@@ -36,7 +36,7 @@ class Costs(Protocol):
     """What the lowering asks of a cost model."""
 
     def cost(self, step: Step, rank: int) -> Cost:
-        """Of one step of that rank's program."""
+        """Of one step of that rank's program, no Fence."""
 
 
 class BalanceCosts:
@@ -53,7 +53,7 @@ class BalanceCosts:
     def cost(self, step: Step, rank: int) -> Cost:
         if type(step) is Gemm:
             return Cost(core_s=step.flops / self.flops_per_s)
-        if step.computes or type(step) is Fence or step.block.owner == rank:
+        if step.computes or step.block.owner == rank:
             return Cost()
         return Cost(link_s=step.block.size * self.itemsize / self.bytes_per_s, links=("out" if type(step) is Accumulate else "in",))
 
@@ -81,8 +81,6 @@ class MachineCosts:
         if kind is Gemm:
             (m, k), n = step.inputs[0].shape, step.inputs[1].shape[1]
             return Cost(core_s=machine.compute.gemm_s(m, n, k, self.itemsize))
-        if kind is Fence:
-            return Cost(latency_s=machine.fence_s)
         nbytes = step.block.size * self.itemsize
         if step.computes:
             return Cost(core_s=machine.compute.memory_s(self._PASSES[kind] * nbytes))
@@ -100,8 +98,8 @@ class MachineCosts:
 
 
 def costs_of(graph: Graph, model: Costs) -> list[Cost]:
-    """The cost of each node."""
-    return [model.cost(node.step, graph.trace.rank) for node in graph.nodes]
+    """The cost of each node. A Fence has none: how long it takes depends on the other ranks."""
+    return [Cost() if type(node.step) is Fence else model.cost(node.step, graph.trace.rank) for node in graph.nodes]
 
 
 def operation_s(costs: Iterable[Cost]) -> float:

@@ -173,6 +173,7 @@ class _Stretch:
         transfers = {n for n in numbers if not graph.nodes[n].step.computes and type(graph.nodes[n].step) is not Fence}
         self.computes = [(n, costs[n].core_s) for n in numbers if graph.nodes[n].step.computes]
         self.transfers = [(n, costs[n], isinstance(graph.nodes[n].step, Get) and any(user in inside for user in graph.users[n])) for n in transfers]
+        self.mixed = any(cost.core_s for _, cost, _ in self.transfers)     # its operations without computes may use the core
         self.waits = all(transfers & set(graph.nodes[n].needs) for n, _ in self.computes)
         self.sends = all(transfers & set(graph.users[n]) for n, _ in self.computes)
         self.fetches = sum(1 << n for n, _, fetches in self.transfers if fetches)
@@ -184,7 +185,7 @@ class _Stretch:
             if done >> n & 1:
                 continue
             core += cost.core_s
-            alone = 0.0 if cost.core_s else cost.link_s
+            alone = 0.0 if self.mixed else cost.link_s
             if fetches:
                 shortest = min(shortest, alone)
             else:
