@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import combinations
+from math import comb
 
 from drbench.errors import UnsupportedError
 from drbench.steps import Fence, Get
@@ -24,9 +25,8 @@ from .op_costs import Cost, operation_s
 
 __all__ = ["MOST_SELECTIONS", "search"]
 
-#: The limit on size: operations that may be looked at (a few seconds). Tens of nodes that are alike need thousands of them; of nodes
-#: that are all different the limit admits about twenty.
-MOST_SELECTIONS = 200_000
+#: The limit on size: choices that may be looked at, of operations, of their parts, and of nodes when a state is weighed.
+MOST_SELECTIONS = 500_000
 
 
 def search(graph: Graph, costs: list[Cost], max_compute: int, max_comm: int, known: list[Operation]) -> list[Operation]:
@@ -35,7 +35,7 @@ def search(graph: Graph, costs: list[Cost], max_compute: int, max_comm: int, kno
     Raises
     ------
     UnsupportedError
-        If more than :data:`MOST_SELECTIONS` operations would have to be looked at.
+        If more than :data:`MOST_SELECTIONS` choices would have to be looked at.
     """
     return _Search(graph, costs, max_compute, max_comm).run(known)
 
@@ -76,6 +76,7 @@ class _Search:
                 key = self._key(after)
                 if total >= cheapest.get(key, float("inf")):
                     continue
+                self._look(1 + len(self.graph.nodes) // 2)
                 bound = total + self._bound(after)
                 if bound < best_s:
                     cheapest[key], came[after] = total, (done, operation)
@@ -98,11 +99,7 @@ class _Search:
         before = self._exchangeable(ready + waiting, done)
         computing = self._selections(ready, self.max_compute, before)
         moving = self._selections(waiting, self.max_comm, before, fences)
-        self.looked_at += len(computing) * len(moving)
-        if self.looked_at > MOST_SELECTIONS:
-            raise UnsupportedError(
-                f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.computes)} computes and {len(self.transfers)} transfers would look at more "
-                f"than {MOST_SELECTIONS} operations (our limit). Use --schedule cost, smaller --ir-max-compute and --ir-max-comm, or fewer tiles.")
+        self._look(len(computing) * len(moving))
         for computes, core, _, more_computes in computing:
             for transfers, own, link, more_transfers in moving:
                 if not (computes or transfers or fences):
@@ -113,6 +110,14 @@ class _Search:
                 if any(core + more <= seconds and more_link <= seconds for more, more_link in more_transfers):
                     continue
                 yield Operation(list(transfers), list(computes), fences), seconds
+
+    def _look(self, more: int) -> None:
+        """Count what was looked at."""
+        self.looked_at += more
+        if self.looked_at > MOST_SELECTIONS:
+            raise UnsupportedError(
+                f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.computes)} computes and {len(self.transfers)} transfers would look at more "
+                f"than {MOST_SELECTIONS} choices (our limit). Use --schedule cost, smaller --ir-max-compute and --ir-max-comm, or fewer tiles.")
 
     def _exchangeable(self, eligible: list[int], done: int) -> dict[int, list[int]]:
         """For each eligible node those to be taken before it: nodes of parts that are alike and in the same state. Only where
@@ -132,6 +137,7 @@ class _Search:
     def _selections(self, eligible: list[int], most: int, before: dict, beside=()) -> list[tuple]:
         """Choices of at most so many nodes: (nodes, core seconds, link seconds, what each with one node more would take)."""
         out = []
+        self._look(sum(comb(len(eligible), size) * (len(eligible) if size < most else 1) for size in range(min(most, len(eligible)) + 1)))
         for size in range(min(most, len(eligible)) + 1):
             for chosen in combinations(eligible, size):
                 if any(number not in chosen for each in chosen for number in before[each]):

@@ -16,21 +16,15 @@ LAYOUTS = [
 def test_every_schedule_is_exact_and_moves_what_the_plan_says(mpirun, situation):
     cases = [{**layout, "schedule": schedule, "ir_max_compute": bound, "ir_max_comm": 2, "prefetch": x % 3, "iters": 2, "warmup": 0,
               "get": ("view", "copy")[x % 2]}
-             for x, layout in enumerate(LAYOUTS) for schedule in ("greedy", "cost", "exhaustive") for bound in (1, 2)]
+             for x, layout in enumerate(LAYOUTS) for schedule in ("greedy", "cost", *(["exhaustive"] if x < 2 else [])) for bound in (1, 2)]
     answers = mpirun.cases(3, cases, "--delays", "1", situation=situation)
-    refused = 0
     for case, out in zip(cases, answers):
-        if out["status"] == "unsupported" and case["schedule"] == "exhaustive":
-            refused += 1
-            assert out["same_on_every_rank"] and "--schedule cost" in out["reason"]
-            continue
         assert (out["status"], out["error"], out["same_on_every_rank"]) == ("ok", 0, True), (case, out)
         assert (out["schedule"], out["ir_max_compute"], out["ir_max_comm"]) == (case["schedule"], case["ir_max_compute"], 2)
         plan = out["planned"]
         assert out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"]
         assert all(out[name] == plan[name] for name in ("accumulate_bytes", "replica_bytes"))
         assert out["pool_bytes"] <= plan["arena"]
-    assert refused <= 4
 
 
 def test_a_search_too_large_on_one_rank_alone_is_refused_by_all(mpirun):
