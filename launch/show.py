@@ -30,7 +30,7 @@ def lowered_words(record: Record) -> str:
 
     Examples
     --------
-    >>> lowered_words(Record(mode="measured", status="ok", schedule="cost", ir_max_compute=1, ir_max_comm=2))
+    >>> lowered_words(Record(mode="measured", status="failed", reason="-", schedule="cost", ir_max_compute=1, ir_max_comm=2))
     'lowered (cost, at most 1 computes and 2 transfers at a time)'
     """
     if record.schedule in (None, "direct"):
