@@ -53,7 +53,7 @@ class Algorithm:
         Examples
         --------
         >>> get_algorithm("universal").options
-        ('stationary', 'chunk', 'replicate_result')
+        ('stationary', 'chunk', 'replicate_result', 'schedule', 'ir_max_compute', 'ir_max_comm')
         """
         return tuple(inspect.signature(self.settle).parameters)[2:]
 

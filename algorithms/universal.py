@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Iterator
 
 from drbench.errors import UsageError
+from drbench.machine import Machine
 from drbench.problem import Problem
 from drbench.replicas import broadcast_replica, reduce_replicas
 from drbench.steps import Accumulate, Fence, Gemm, Get, Step, Zero
 
+from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .registry import algorithm
 from .slicing import Product, free_axis, own_first_balances, result_stays, slices, stationary_matrix
 
@@ -21,8 +23,19 @@ _CUTS = {"k": (16, 256), "m": (4, 1024), "n": (4, 1024)}
 
 
 def settle(problem: Problem, in_place: bool = True, *, stationary: str = "auto", chunk: int | str | None = "auto",
-           replicate_result: bool = False) -> dict:
+           replicate_result: bool = False, schedule: str = "direct", ir_max_compute: int | None = None,
+           ir_max_comm: int | None = None) -> dict:
     """Decide ``auto``: the largest matrix stays; free ranges are cut only where tiles are not read in place."""
+    if schedule not in SCHEDULES:
+        raise UsageError(f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}.")
+    bounds = {"ir_max_compute": ir_max_compute, "ir_max_comm": ir_max_comm}
+    for name, bound in bounds.items():
+        if bound is not None and schedule == "direct":
+            raise UsageError(f"--{name.replace('_', '-')} bounds the operations of a lowered program, but the schedule is direct. Use --schedule greedy, cost or exhaustive.")
+        if bound is not None and bound < 1:
+            raise UsageError(f"{name} must be at least 1, got {bound}.")
+    if schedule != "direct":
+        bounds = {"ir_max_compute": ir_max_compute or MAX_COMPUTE, "ir_max_comm": ir_max_comm or MAX_COMM}
     if stationary not in ("A", "B", "C", "auto"):
         raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
     if isinstance(chunk, int) and chunk < 1:
@@ -36,12 +49,13 @@ def settle(problem: Problem, in_place: bool = True, *, stationary: str = "auto",
         pieces, shortest = _CUTS[free]
         share = problem.extent(free) // problem.operand(stationary).partition.replicas
         chunk = None if in_place else max(shortest, -(-share // pieces))
-    return {"stationary": stationary, "chunk": chunk, "replicate_result": replicate_result}
+    return {"stationary": stationary, "chunk": chunk, "replicate_result": replicate_result, "schedule": schedule, **bounds}
 
 
 @algorithm("universal", settle=settle)
 def program(problem: Problem, rank: int, *, stationary: str = "auto", chunk: int | str | None = "auto",
-            replicate_result: bool = False) -> Iterator[Step]:
+            replicate_result: bool = False, schedule: str = "direct", ir_max_compute: int | None = None, ir_max_comm: int | None = None,
+            machine: Machine | None = None) -> Iterator[Step]:
     """One-sided, for any partitioning and replication of A, B and C (Slicing Is All You Need).
 
     Parameters
@@ -52,10 +66,23 @@ def program(problem: Problem, rank: int, *, stationary: str = "auto", chunk: int
         Longest range of the free axis in one product; smaller chunks overlap better and multiply slower.
     replicate_result : bool
         Give the finished C to every replica of it, not only to replica 0.
+    schedule : str
+        ``"direct"``: in the order of the slicing; or one of the strategies of :mod:`algorithms.lowering`.
+    ir_max_compute, ir_max_comm : int, optional
+        Most computes and most transfers in one operation of a lowered program.
+    machine : Machine, optional
+        Whose times the schedules ``cost`` and ``exhaustive`` go by.
     """
-    settled = settle(problem, stationary=stationary, chunk=chunk)
-    stationary, c = settled["stationary"], problem.c
-    groups = slices(problem, rank, stationary, settled["chunk"])
+    settled = settle(problem, stationary=stationary, chunk=chunk, schedule=schedule, ir_max_compute=ir_max_compute, ir_max_comm=ir_max_comm)
+    steps = _direct(problem, rank, settled["stationary"], settled["chunk"], replicate_result)
+    if schedule == "direct":
+        return steps
+    return lower(steps, problem, rank, schedule, settled["ir_max_compute"], settled["ir_max_comm"], machine)
+
+
+def _direct(problem: Problem, rank: int, stationary: str, chunk: int | None, replicate_result: bool) -> Iterator[Step]:
+    """The steps in the order of the slicing."""
+    c, groups = problem.c, slices(problem, rank, stationary, chunk)
     if result_stays(problem, stationary):
         for group in groups:
             yield from _into_own_tile(group)                # C[m, n] += A[m, k] · B[k, n], in place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Iterable
 
@@ -84,12 +85,18 @@ def picture(partition: Partition, height: int = 12, width: int = 24) -> list[lis
 
 
 def listing(trace: Trace, limit: int | None = None) -> list[str]:
-    """The program as text, one step a line, at most ``limit`` lines and a line for the rest."""
+    """The program as text, one step a line, at most ``limit`` steps and a line for the rest.
+
+    Each operation of a lowered program has a line before its steps, which counts its computes and transfers.
+    """
     steps = trace.steps if limit is None else trace.steps[:limit]
     width = len(str(max(0, len(trace.steps) - 1)))
-    lines = []
+    lines, op = [], None
     for step in steps:
         note = ""
+        if trace.ops is not None and trace.ops[step.index] != op:
+            op = trace.ops[step.index]
+            lines.append(_op_line(trace, step.index))
         if trace.is_remote(step):
             moved = step.moved(trace.rank)
             nbytes = sum(elements for _, elements in moved) * trace.problem.itemsize
@@ -100,6 +107,15 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
     if len(steps) < len(trace.steps):
         lines.append(f"... {len(trace.steps) - len(steps)} more steps")
     return lines
+
+
+def _op_line(trace: Trace, start: int) -> str:
+    """The heading of the operation that begins with a step."""
+    op, computes, transfers = trace.ops[start], 0, 0
+    for step in trace.steps[start:bisect_right(trace.ops, op)]:
+        computes += step.computes
+        transfers += not step.computes and (trace.is_remote(step) or bool(step.inputs))
+    return f"-- operation {op}: {computes} compute{'s' * (computes != 1)}, {transfers} transfer{'s' * (transfers != 1)}"
 
 
 def track_of(step: Step) -> str:

@@ -1,7 +1,7 @@
 """Receive and scratch memory, planned before the run: every buffer gets its place in one arena.
 
 A buffer that is filled at some point of the schedule and one that is emptied before that point may share memory. Both
-points are known from the rule of :mod:`drbench.schedule` alone, in units of finished exposed computes, so the plan is
+points are known from the rule of :mod:`drbench.schedule` alone, so the plan is
 safe for every order in which steps may complete, and nothing is allocated while the clock runs.
 """
 
@@ -102,10 +102,7 @@ def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = l
 
     Notes
     -----
-    Time is counted in half units of finished exposed computes, H: a transfer with b exposed computes before it
-    starts no earlier than H = b - depth; a Gemm with b before it starts at H = b with all communication more than
-    ``depth`` back finished (the half unit). A value dies when its last consumer finishes: a Gemm with b before it at
-    H = b + 1, a communication step with b before it when the Gemm number b + depth + 1 has started.
+    Lifetimes are :meth:`Windows.birth` of the step that makes a value to the last :meth:`Windows.death` of those that take it.
     First fit in order of birth. Leaving buffers out can make first fit worse, so with ``views`` the plan without them is
     made too and the smaller one taken: what was announced for a transport that copies everything always holds.
     """
@@ -118,7 +115,7 @@ def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = l
 
 def _first_fit(windows: Windows, itemsize: int, views: Callable[[int], bool]) -> ArenaPlan:
     """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
-    depth, before, rank = windows.depth, windows.before, windows.trace.rank
+    rank = windows.trace.rank
     steps = windows.trace.steps
     roots: list[tuple[int, ...]] = []                      # the steps in whose memory each value lies
     death: dict[int, int] = {}
@@ -132,12 +129,9 @@ def _first_fit(windows: Windows, itemsize: int, views: Callable[[int], bool]) ->
         roots.append(roots[step.onto.index] if step.computes and step.onto is not None else (t,))
         elements = buffer_elements(step, rank, views=views)
         if elements:
-            born.append((2 * before[t] + 1 if step.computes else 2 * (before[t] - depth), t))
+            born.append((windows.birth(t), t))
             death[t], need[t] = 0, elements
-        if step.computes:
-            end = 2 * (before[t] + 1)                      # whatever takes a buffer is exposed: H grows when it finishes
-        else:
-            end = 2 * (before[t] + depth + 1) + 1 if depth else 2 * before[t] + 1
+        end = windows.death(t)                             # whatever takes a buffer is exposed: H grows when it finishes
         for r in (r for value in step.inputs for r in roots[value.index]):
             if r in death and death[r] < end:
                 death[r] = end

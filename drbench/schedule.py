@@ -14,6 +14,14 @@ to communication. Computes on own data only do not use up the look-ahead, so a l
 transfers under way. With ``depth = 0`` nothing overlaps: every compute is exposed, and waits for all communication
 before it.
 
+A *lowered* program says itself what goes together: its Boundaries divide it into operations (``Trace.ops``), and 1 and 2 become
+
+1'. A step may start when its inputs are finished (a compute: all earlier computes too), every earlier step of its group has
+    started, and every step of every earlier operation is finished.
+
+So the transfers of an operation overlap with its computes and with nothing else. With ``depth = 0`` the computes of an operation
+also wait for its communication; any other depth makes no difference.
+
 Every wait points to an earlier step, so a program that completes in blocking order cannot deadlock.
 """
 
@@ -41,9 +49,12 @@ class Windows:
         For each step that touches C (Fences included), how many Fences precede it; -1 for the others.
     depth : int
         Look-ahead in exposed computes.
+    lowered : bool
+        The program is lowered; then ``before`` is the number of the step's operation (with ``depth`` 0 twice that, and one more for
+        a compute), and nothing starts before everything with a lower number is finished.
     """
 
-    __slots__ = ("trace", "depth", "before", "exposed", "fences", "count", "nfences")
+    __slots__ = ("trace", "depth", "lowered", "before", "exposed", "fences", "count", "nfences")
 
     def __init__(self, trace: Trace, depth: int):
         self.trace, self.depth = trace, depth
@@ -68,7 +79,32 @@ class Windows:
             touches = fenced and (kind is Fence or (step.block is not None and step.block.matrix == written))
             self.fences.append(nfences if touches else -1)
             nfences += kind is Fence
+        self.lowered = trace.ops is not None
+        if self.lowered:
+            self.before = trace.ops if depth else [2 * op + step.computes for op, step in zip(trace.ops, trace.steps)]
+            count = self.before[-1] if self.before else 0
         self.count, self.nfences = count, nfences
+
+    def birth(self, t: int) -> int:
+        """When a step starts at the earliest, in half units of finished exposed computes (of a lowered program: operations).
+
+        A transfer with b exposed computes before it starts no earlier than at b - depth finished ones; a compute with b before it
+        at b, with all communication more than ``depth`` back finished (the half unit).
+        """
+        before = self.before[t]
+        if self.lowered:
+            return 2 * before
+        return 2 * before + 1 if self.trace.steps[t].computes else 2 * (before - self.depth)
+
+    def death(self, t: int) -> int:
+        """When a step that takes a value, or makes one that nobody takes, is finished at the latest: at no later birth is it still going on.
+
+        A compute with b exposed ones before it when b + 1 are finished; communication when the compute number b + depth + 1 starts.
+        """
+        before = self.before[t]
+        if self.lowered or self.trace.steps[t].computes:
+            return 2 * (before + 1)
+        return 2 * (before + self.depth + 1) + 1 if self.depth else 2 * before + 1
 
 
 class Scheduler:
@@ -86,11 +122,11 @@ class Scheduler:
     completes with :meth:`finish`, until ``pending`` is 0.
     """
 
-    __slots__ = ("windows", "steps", "depth", "done", "pending", "_comm", "_waiting", "_queues", "_computes", "_at",
+    __slots__ = ("windows", "steps", "depth", "lowered", "done", "pending", "_comm", "_waiting", "_queues", "_computes", "_at",
                  "_exposed_done", "_unfinished", "_clear", "_fence_open", "_segment")
 
     def __init__(self, windows: Windows, resolved: Collection[int] = ()):
-        self.windows, self.depth = windows, windows.depth
+        self.windows, self.depth, self.lowered = windows, windows.depth, windows.lowered
         self.steps = steps = windows.trace.steps
         self.done = done = bytearray(len(steps))
         for t in resolved:
@@ -105,7 +141,10 @@ class Scheduler:
         self._unfinished = [0] * (windows.count + 1)      # communication steps by exposed computes before them
         for t in self._comm:
             self._unfinished[windows.before[t]] += 1
-        self._clear = 0                                    # all communication with before < clear is finished
+        if self.lowered:                                   # ... and computes, by operation
+            for t in self._computes:
+                self._unfinished[windows.before[t]] += 1
+        self._clear = 0                                    # all communication (lowered: everything) with before < clear is finished
         self._fence_open = 0                               # Fences finished
         self._segment = [0] * (windows.nfences + 1)        # unfinished steps that touch C, by Fences before them
         fences = windows.fences
@@ -115,7 +154,11 @@ class Scheduler:
         self._advance()
 
     def _advance(self) -> None:
-        comm, before, limit = self._comm, self.windows.before, self._exposed_done + self.depth
+        unfinished, clear = self._unfinished, self._clear
+        while clear < len(unfinished) and not unfinished[clear]:
+            clear += 1
+        self._clear = clear
+        comm, before, limit = self._comm, self.windows.before, clear if self.lowered else self._exposed_done + self.depth
         while comm and before[comm[0]] <= limit:
             t = comm.popleft()
             group = self.steps[t].group
@@ -123,10 +166,6 @@ class Scheduler:
                 self._waiting.append(t)
             else:
                 self._queues.setdefault(group, deque()).append(t)
-        unfinished, clear = self._unfinished, self._clear
-        while clear < len(unfinished) and not unfinished[clear]:
-            clear += 1
-        self._clear = clear
 
     def _ready(self, t: int) -> bool:
         step, done = self.steps[t], self.done
@@ -158,7 +197,9 @@ class Scheduler:
         if self._at == len(self._computes):
             return None
         t = self._computes[self._at]
-        needed = self.windows.before[t] - self.depth if self.depth else self.windows.before[t] + 1
+        needed = self.windows.before[t]
+        if not self.lowered:
+            needed += -self.depth if self.depth else 1
         return t if self._clear >= needed and self._ready(t) else None
 
     def finish(self, t: int) -> None:
@@ -169,7 +210,7 @@ class Scheduler:
         if step.computes:
             self._at += 1
             self._exposed_done += windows.exposed[t]
-        else:
+        if self.lowered or not step.computes:
             self._unfinished[windows.before[t]] -= 1
         if windows.fences[t] >= 0:
             if type(step) is Fence:

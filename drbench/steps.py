@@ -24,6 +24,8 @@ step               meaning                                                      
 ``Scratch``        memory that Gemms fill part by part                             --
 ``Part``           a range of rows or columns of a token, without a copy           --
 ``Join``           tokens side by side, without a copy                             --
+``Boundary``       end of an operation of a lowered program; not kept in the       --
+                   trace, which numbers its steps by operation
 =================  ==============================================================  =====================
 
 One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a group count the
@@ -35,7 +37,7 @@ from __future__ import annotations
 from .blocks import Block, Group, joined_shape
 
 __all__ = ["Block", "Step", "Get", "ReplicaGet", "Put", "Accumulate", "Gemm", "Add", "Copy", "Zero", "Fence", "Scratch", "Part", "Join",
-           "COUNTERS"]
+           "Boundary", "COUNTERS"]
 
 #: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in place.
 COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
@@ -262,3 +264,16 @@ class Join(Step):
 
     def __repr__(self):
         return f"Join({', '.join(f'%{token.index}' for token in self.inputs)}, axis {self.axis})"
+
+
+class Boundary(Step):
+    """End of one operation of a lowered program: nothing after it starts before everything before it is finished, on this rank.
+
+    A program that yields one is *lowered*, and its operations take the place of the look-ahead (:mod:`drbench.schedule`). The
+    trace keeps no Boundary among its steps, but the number of each step's operation.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "Boundary()"

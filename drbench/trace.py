@@ -14,7 +14,7 @@ from typing import Iterable
 
 from .blocks import Block, Group
 from .problem import Problem
-from .steps import Copy, Fence, Gemm, Step, Zero
+from .steps import Boundary, Copy, Fence, Gemm, Step, Zero
 
 __all__ = ["Trace", "trace"]
 
@@ -31,12 +31,15 @@ class Trace:
         In program order; ``steps[t].index == t``.
     written : str
         Name of the matrix that one-sided steps write; Fences order the steps that touch it.
+    ops : list of int or None
+        Of a lowered program: the number of each step's operation, ascending. None if the program yields no Boundary.
     """
 
     problem: Problem
     rank: int
     steps: list
     written: str = "C"
+    ops: list | None = None
 
     @property
     def flops(self) -> int:
@@ -110,9 +113,13 @@ def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh:
                 token = step
         except StopIteration:
             pass
+        ops = _numbered(steps)
         zeros = _plan_betas(steps, problem, rank) if fresh else []
         if zeros:
             steps[:0] = zeros
+            if ops is not None:
+                ops[:0] = [-1] * len(zeros)                # an operation of their own
+                ops = [op + 1 for op in ops]
         for index, step in enumerate(steps):
             step.index = index
             step.uses = 0
@@ -121,7 +128,28 @@ def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh:
     finally:
         if enabled:
             gc.enable()
-    return Trace(problem, rank, steps, written)
+    return Trace(problem, rank, steps, written, ops)
+
+
+def _numbered(steps: list) -> list[int] | None:
+    """Take the Boundaries out of the steps; the number of each remaining step's operation, None if there were none.
+
+    Examples
+    --------
+    >>> steps = [Fence(), Boundary(), Fence(), Fence(), Boundary()]
+    >>> _numbered(steps), steps
+    ([0, 1, 1], [Fence(), Fence(), Fence()])
+    """
+    if not any(type(step) is Boundary for step in steps):
+        return None
+    ops, op = [], 0
+    for step in steps:
+        if type(step) is Boundary:
+            op += 1
+        else:
+            ops.append(op)
+    steps[:] = [step for step in steps if type(step) is not Boundary]
+    return ops
 
 
 def _plan_betas(steps, problem, rank) -> list[Zero]:

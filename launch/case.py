@@ -96,7 +96,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
         settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
         keys.update(recorded(settled))
         start = plan_clock.now()
-        trace = algorithm.trace(problem, comm.rank, **settled)
+        trace = _trace(algorithm, problem, comm, settled)
         plan_s = plan_clock.now() - start
         announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
         baseline = _baseline(case, problem, comm.rank)
@@ -134,6 +134,19 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
     if verdict.ok:
         return Record(**keys, status="ok", error=verdict.error)
     return Record(**keys, status="wrong", reason=verdict.reason, error=verdict.error)
+
+
+def _trace(algorithm, problem, comm: MPI.Comm, settled: dict):
+    """The program of this rank. If one rank is refused (its part being too large to search), all are."""
+    trace = reason = None
+    try:
+        trace = algorithm.trace(problem, comm.rank, **settled)
+    except UnsupportedError as error:
+        reason = str(error)
+    refused = [each for each in comm.allgather(reason) if each]
+    if refused:
+        raise UnsupportedError(refused[0])
+    return trace
 
 
 def _baseline(case: Case, problem, rank: int):

@@ -9,7 +9,7 @@ from drbench.record import HEADER
 __all__ = ["TOLD", "Case", "case_keys", "recorded"]
 
 #: Columns of the record that say in a trace what was run.
-TOLD = ("algorithm", "dataflow", "mesh", "slices", "stationary", "m", "n", "k", "dtype", "ranks", "threads", "a", "b", "c", "transport", "prefetch", "progress",
+TOLD = ("algorithm", "dataflow", "mesh", "slices", "stationary", "schedule", "m", "n", "k", "dtype", "ranks", "threads", "a", "b", "c", "transport", "prefetch", "progress",
         "machine")
 
 

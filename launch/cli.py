@@ -144,6 +144,12 @@ def _problem_options(command):
                      help="universal: longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
                           "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut. [default: auto]"),
         click.option("--replicate-result", is_flag=True, help="universal: give the finished C to all its replicas (timed), not only to replica 0."),
+        click.option("--schedule", type=click.Choice(["direct", "greedy", "cost", "exhaustive"]), default=None,
+                     help="universal: order of a rank's products and transfers. direct: as the slicing yields them, transfers ahead by --prefetch; the others lower "
+                          "the program to operations of bounded concurrent products and transfers: first come first served, by a cost model (simulate: the machine's), "
+                          "or the cheapest of all by that model (small programs only). [default: direct]"),
+        click.option("--ir-max-compute", type=click.IntRange(1), default=None, help="universal, lowered: most computes in one operation. [default: 1]"),
+        click.option("--ir-max-comm", type=click.IntRange(1), default=None, help="universal, lowered: most transfers in one operation. [default: 2]"),
         click.option("--dataflow", type=click.Choice(["auto", "OS", "LS", "RS", "AG", "RdS"]), default=None,
                      help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto, the default: the largest. "
                           "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then ReduceScatter (RdS)."),
@@ -156,14 +162,14 @@ def _problem_options(command):
         click.option("--unroll", type=click.IntRange(1), default=None, help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]"),
         click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
         click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
-                     help="Look-ahead in products that need communication; 0 overlaps nothing."),
+                     help="Look-ahead in products that need communication; 0 overlaps nothing. Lowered programs (--schedule) have their operations instead; 0 still overlaps nothing."),
     ]):
         command = option(command)
     return command
 
 
 #: Options that belong to algorithms; each takes those it knows and refuses the others.
-_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", "dataflow", "mesh", "slices", "block", "panel", "unroll", *PEER_OPTIONS)
+_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", "schedule", "ir_max_compute", "ir_max_comm", "dataflow", "mesh", "slices", "block", "panel", "unroll", *PEER_OPTIONS)
 
 
 def _partitions(values: dict, ranks: int) -> dict:

@@ -84,6 +84,8 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     in_place = bool(machine.links) and all(link.reads_in_place and link.shared != "initiator" for link in machine.links)
     settled = algorithm.settle(problem, in_place, **options)
     keys.update(recorded(settled))
+    if settled.get("schedule") in ("cost", "exhaustive"):
+        settled["machine"] = machine                       # whose times they go by
     traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
     plan_s = Clock.now() - start
     pool_bytes = _memory(problem, traces, machine, case, pool)

@@ -26,6 +26,19 @@ def console() -> Console:
     return out if out.is_terminal else Console(highlight=False, width=140)
 
 
+def lowered_words(record: Record) -> str:
+    """How the program was lowered; empty if it was not.
+
+    Examples
+    --------
+    >>> lowered_words(Record(mode="measured", status="failed", reason="-", schedule="cost", ir_max_compute=1, ir_max_comm=2))
+    'lowered (cost, at most 1 computes and 2 transfers at a time)'
+    """
+    if record.schedule in (None, "direct"):
+        return ""
+    return f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and {record.ir_max_comm} transfers at a time)"
+
+
 def show_record(record: Record) -> None:
     """The short table ``drbench run`` ends with."""
     out = console()
@@ -37,6 +50,7 @@ def show_record(record: Record) -> None:
     add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
     kind = [record.algorithm, record.stationary and f"Stationary {record.stationary}", record.dataflow, record.mesh and f"mesh {record.mesh}"]
     kind += [f"{name} {getattr(record, name)}" for name in ("slices", "block", "panel", "unroll", "chunk", "prefetch") if getattr(record, name) is not None]
+    kind.append(lowered_words(record))
     add("algorithm", ", ".join(word for word in kind if word))
     add("ranks", f"{record.ranks} x {record.threads} threads on {record.nodes} node(s), transport {record.transport}")
     if record.best_s is not None:

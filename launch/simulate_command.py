@@ -137,7 +137,7 @@ def _show(record) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from .show import console
+    from .show import console, lowered_words
     from .units import format_bytes, seconds
     table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -145,7 +145,7 @@ def _show(record) -> None:
     table.add_row("problem", f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, {record.dtype}")
     table.add_row("partitions", f"A {record.a}   B {record.b}   C {record.c}")
     kind = f"{record.algorithm}, Stationary {record.stationary}" if record.stationary else record.algorithm
-    table.add_row("algorithm", f"{kind}, prefetch {record.prefetch}")
+    table.add_row("algorithm", ", ".join(filter(None, (kind, f"prefetch {record.prefetch}", lowered_words(record)))))
     table.add_row("machine", f"{record.machine}, {record.ranks} ranks, simulated")
     if record.best_s is not None:
         table.add_row("time", f"{seconds(record.best_s)} ({seconds(record.local_gemm_s)} as one local product a rank)")

@@ -1,8 +1,6 @@
 """The arena plan: whatever completes first, no buffer is written while another one needs its memory."""
 
-import ast
 import copy
-import inspect
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -11,7 +9,6 @@ import pytest
 from oracles import Memory, Violation, any_case, assign, operands, require, traces_of
 from virtual_time import MODES, RandomDelays, drive, reads_all, reads_even, reads_own
 
-from drbench import memory as memory_module
 from drbench.memory import ALIGNMENT, buffer_elements, plan_arena
 from drbench.problem import Problem
 from drbench.schedule import Windows
@@ -150,19 +147,14 @@ def test_sampled_programs_multiply_right_out_of_their_arena(depth):
 # -- mutants: plans broken on purpose --------------------------------------------------------------------------------
 
 
-def planner_with_early_death(which):
-    """``plan_arena`` from its own source, in which one assignment to ``end`` is one unit smaller."""
-    tree = ast.parse(inspect.getsource(memory_module))
-    deaths = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["end"]
-    ]
-    assert len(deaths) == 2, "plan_arena has one death for what computes take and one for what communication takes"
-    deaths[which].value = ast.BinOp(deaths[which].value, ast.Sub(), ast.Constant(1))
-    names = {"__name__": memory_module.__name__, "__package__": memory_module.__package__}
-    exec(compile(ast.fix_missing_locations(tree), "mutant", "exec"), names)
-    return names["plan_arena"]
+def planner_with_early_death(computes):
+    """``plan_arena`` told that what computes (or communication) take is free one unit too early."""
+
+    class Early(Windows):
+        def death(self, t):
+            return super().death(t) - (self.trace.steps[t].computes == computes)
+
+    return lambda windows, itemsize, views: plan_arena(Early(windows.trace, windows.depth), itemsize, views)
 
 
 def planner_for_less_look_ahead(windows, itemsize, views):
@@ -187,8 +179,8 @@ def planner_that_frees_at_first_use(windows, itemsize, views):
 
 
 MUTANTS = {
-    "dead before its compute has ended": planner_with_early_death(0),
-    "dead before its transfer has ended": planner_with_early_death(1),
+    "dead before its compute has ended": planner_with_early_death(True),
+    "dead before its transfer has ended": planner_with_early_death(False),
     "planned for less look-ahead": planner_for_less_look_ahead,
     "freed at its first use": planner_that_frees_at_first_use,
 }

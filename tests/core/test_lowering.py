@@ -1,0 +1,375 @@
+"""Lowered programs do the same work within their bounds, on every order of completion; the search finds what looking at everything finds."""
+
+import random
+from collections import Counter
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+from oracles import any_case, interpret, operands, require, traces_of, universal, work_done
+from test_memory import prove
+from virtual_time import CASES, MODES, RandomDelays, drive
+
+from algorithms import op_search
+from algorithms.computation_graph import Graph
+from algorithms.lowering import cost_greedy, greedy, lowered_operations, program_s
+from algorithms.op_costs import BalanceCosts, Cost, MachineCosts, costs_of
+from drbench.errors import UnsupportedError, UsageError
+from drbench.explain import listing, traffic
+from drbench.memory import plan_arena
+from drbench.problem import Problem
+from drbench.schedule import Scheduler, Windows
+from drbench.simulate import simulate
+from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet
+from launch.machine_models import find_machine
+
+LOWERED = ("greedy", "cost", "exhaustive")
+BOUNDS = ((1, 1), (1, 2), (2, 2), (3, 4))
+lowerings = pytest.mark.parametrize("schedule", LOWERED)
+
+
+def transfers(step, rank):
+    """Whether a step is one of the transfers that are bounded: everything one-sided but looking at an own tile."""
+    return type(step) in (ReplicaGet, Accumulate) or (type(step) is Get and step.block.owner != rank)
+
+
+def lowered(seed_or_case, schedule, bounds, seeds=False):
+    """Problem, options and lowered traces; None where the search is refused."""
+    problem, options = any_case(seed_or_case) if isinstance(seed_or_case, int) else CASES[seed_or_case]
+    try:
+        return problem, options, traces_of(problem, **options, schedule=schedule, ir_max_compute=bounds[0], ir_max_comm=bounds[1])
+    except UnsupportedError:
+        assert schedule == "exhaustive"
+        return None
+
+
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch):
+    """Refused early: a test needs no large case."""
+    monkeypatch.setattr(op_search, "MOST_SELECTIONS", 4000)
+
+
+@lowerings
+def test_every_product_is_computed_once_and_c_becomes_a_times_b(schedule):
+    found = 0
+    for seed in range(60):
+        case = lowered(seed, schedule, BOUNDS[seed % 4])
+        if case:
+            problem, options, traces = case
+            found += 1
+            assert (work_done(problem, traces, options["stationary"]) == 1).all()
+            a, b = operands(problem)
+            c = interpret(problem, traces, a, b, seed)
+            assert (c[0] == a @ b).all()
+            if options["replicate_result"]:
+                assert (c == a @ b).all()
+    assert found >= 30
+
+
+@lowerings
+def test_operations_keep_to_their_bounds_and_use_nothing_of_their_own(schedule):
+    found = Counter()
+    for seed in range(80):
+        bounds = BOUNDS[seed % 4]
+        case = lowered(seed, schedule, bounds)
+        for trace in case[2] if case else ():
+            assert trace.ops is None or trace.ops == sorted(trace.ops)
+            op = dict(enumerate(trace.ops or ()))
+            for kind, bound in (("computes", bounds[0]), ("transfers", bounds[1])):
+                chosen = [s for s in trace.steps if (s.computes if kind == "computes" else transfers(s, trace.rank))]
+                counts = Counter(op[s.index] for s in chosen)
+                assert all(count <= bound for count in counts.values())
+                found[kind] += sum(count == bound for count in counts.values())
+            for step in trace.steps:
+                for value in step.inputs:
+                    own = type(value) is Get and value.block.owner == trace.rank
+                    if not own and value is not step.onto:
+                        assert op[value.index] < op[step.index], (value, step)
+    assert found["computes"] and found["transfers"]
+
+
+@lowerings
+def test_a_remote_tile_is_fetched_once_and_no_other_bytes_move(schedule):
+    for seed in range(60):
+        case = lowered(seed, schedule, (1, 2))
+        for trace, direct in zip(case[2], traces_of(case[0], **case[1])) if case else ():
+            gets = [s.block.key for s in trace.steps if type(s) is Get]
+            assert len(gets) == len(set(gets)) and set(gets) == {s.block.key for s in direct.steps if type(s) is Get}
+            sent = lambda t: Counter((type(s), s.block.key) for s in t.steps if type(s) in (Accumulate, ReplicaGet, Add, Copy))  # noqa: E731
+            assert sent(trace) == sent(direct)
+            assert sum(type(s) is Fence for s in trace.steps) == sum(type(s) is Fence for s in direct.steps)
+            assert traffic(trace).counters["get_bytes"] <= traffic(direct).counters["get_bytes"]
+
+
+# -- the rule ----------------------------------------------------------------------------------------------------------
+
+
+def check_operations(traces, timeline, in_place, depth):
+    """Nothing starts before every step of every earlier operation has ended."""
+    for trace in traces:
+        start, end = timeline.start[trace.rank], timeline.end[trace.rank]
+        real = [s for s in trace.steps if not in_place(trace, s)]
+        ops = sorted(set(trace.ops or ()))
+        for op in ops:
+            here = [s.index for s in real if trace.ops[s.index] == op]
+            before = [s.index for s in real if trace.ops[s.index] < op]
+            if here and before:
+                require(max(end[t] for t in before) < min(start[t] for t in here), "operations run one after the other", trace.rank, op)
+            if depth == 0:
+                communication = [end[t] for t in here if not trace.steps[t].computes]
+                computes = [start[t] for t in here if trace.steps[t].computes]
+                require(max(communication, default=0) < min(computes, default=1e9), "without look-ahead computes wait", op)
+        computes = [s.index for s in trace.steps if s.computes]
+        require(all(end[x] < start[y] for x, y in zip(computes, computes[1:])), "computes run in program order")
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_no_order_of_completion_passes_the_end_of_an_operation_or_deadlocks(case, depth):
+    for x, schedule in enumerate(LOWERED):
+        found = lowered(case, schedule, BOUNDS[x + 1])
+        for seed, in_place in enumerate(MODES.values()) if found else ():
+            check_operations(found[2], drive(found[2], depth, RandomDelays(seed), in_place=in_place), in_place, depth)
+
+
+def test_a_scheduler_that_passes_the_end_of_an_operation_is_caught():
+    class Passes(Scheduler):
+        def _advance(self):
+            super()._advance()
+            while self._comm:                              # everything may start at once
+                self._waiting.append(self._comm.popleft())
+
+    caught = 0
+    for case in CASES:
+        traces = lowered(case, "greedy", (1, 2))[2]
+        for seed in range(3):
+            try:
+                check_operations(traces, drive(traces, 1, RandomDelays(seed), scheduler=Passes), MODES["own tiles"], 1)
+            except AssertionError as error:
+                assert "one after the other" in str(error) or "start the same step together" in str(error)
+                caught += 1
+    assert caught
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@lowerings
+def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, depth):
+    for seed in range(50):
+        case = lowered(seed, schedule, BOUNDS[seed % 4])
+        if case:
+            prove(case[0], case[2], depth, seed, list(MODES.values())[seed % 4])
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_a_memory_plan_with_a_death_too_early_is_caught(computes):
+    class Early(Windows):
+        def death(self, t):
+            return super().death(t) - 2 * (self.trace.steps[t].computes == computes)
+
+    def planner(windows, itemsize, views):
+        return plan_arena(Early(windows.trace, windows.depth), itemsize, views)
+
+    caught = 0
+    for seed in range(60):
+        case = lowered(seed, "greedy", (2, 2))
+        try:
+            prove(case[0], case[2], 1, seed, planner=planner)
+        except AssertionError:
+            caught += 1
+    assert caught
+
+
+# -- the cost model ----------------------------------------------------------------------------------------------------
+
+
+class RandomCosts:
+    """Any times, over one link in, one out and one for some pairs; some transfers take the core too."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def cost(self, step, rank):
+        block = step.block.key if step.block is not None else tuple(value.block.key for value in step.inputs[:2]) if step.computes else ()
+        chance = random.Random(repr((self.seed, type(step).__name__, block)))
+        some = lambda: float(chance.choice((0, 1, 1, 2, 5)))  # noqa: E731
+        if step.computes:
+            return Cost(core_s=some())
+        links = ("out",) if type(step) is Accumulate else ("in", ("pair", step.block.owner)) if self.seed % 2 else (("pair", step.block.owner),)
+        return Cost(some() if self.seed % 5 == 0 else 0.0, some(), links, some() if self.seed % 7 == 0 else 0.0)
+
+
+def seconds_of(costs):
+    links = Counter()
+    for cost in costs:
+        for link in cost.links:
+            links[link] += cost.link_s
+    return max(sum(c.core_s for c in costs), max(links.values(), default=0) + max((c.latency_s for c in costs), default=0))
+
+
+def least_seconds(graph, costs, max_compute, max_comm):
+    """The cheapest way, by looking at every choice of every operation, idle ones too."""
+    kinds = ["compute" if n.step.computes else "fence" if type(n.step) is Fence else "transfer" for n in graph.nodes]
+    most = {"compute": max_compute, "transfer": max_comm, "fence": len(kinds)}
+
+    @lru_cache(maxsize=None)
+    def least(done):
+        if len(done) == len(kinds):
+            return 0.0
+        eligible = [n for n in range(len(kinds)) if n not in done and set(graph.nodes[n].needs) <= done]
+        best = float("inf")
+        for size in range(1, len(eligible) + 1):
+            for chosen in combinations(eligible, size):
+                if all(sum(kinds[n] == kind for n in chosen) <= bound for kind, bound in most.items()):
+                    best = min(best, seconds_of([costs[n] for n in chosen]) + least(done | set(chosen)))
+        return best
+
+    return least(frozenset())
+
+
+def small_graphs(most):
+    """Graphs of all ranks of sampled programs with at most so many nodes."""
+    for seed in range(400):
+        problem, options = any_case(seed)
+        for trace in traces_of(problem, **options)[:2]:
+            graph = Graph(trace)
+            if 3 <= len(graph.nodes) <= most:
+                yield seed, graph
+
+
+def test_the_search_finds_what_looking_at_every_choice_finds(monkeypatch):
+    monkeypatch.setattr(op_search, "MOST_SELECTIONS", 10**9)
+    compared = improved = 0
+    for seed, graph in small_graphs(9):
+        costs, bounds = costs_of(graph, RandomCosts(seed)), BOUNDS[seed % 4]
+        known = greedy(graph, *bounds)
+        found = program_s(op_search.search(graph, costs, *bounds, known), costs)
+        assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
+        compared += 1
+        improved += found < program_s(known, costs)
+    assert compared > 100 and improved > 10
+
+
+def test_alike_parts_are_interchangeable_and_no_more():
+    """Costs from few values, so that parts of the graph are alike in much: still the cheapest way."""
+    class Few:
+        def cost(self, step, rank):
+            if step.computes:
+                return Cost(core_s=2.0)
+            return Cost(link_s=1.0 + step.block.owner % 2, links=("out",) if type(step) is Accumulate else ("in",))
+
+    compared = 0
+    for seed, graph in small_graphs(9):
+        costs, bounds = costs_of(graph, Few()), ((2, 2), (1, 2), (2, 1))[seed % 3]
+        found = program_s(op_search.search(graph, costs, *bounds, greedy(graph, *bounds)), costs)
+        assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
+        compared += 1
+    assert compared > 100
+
+
+def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
+    better = Counter()
+    for seed in range(80):
+        problem, options = any_case(seed)
+        graph = Graph(traces_of(problem, **options)[seed % problem.nprocs])
+        for model in (BalanceCosts(4), RandomCosts(seed), MachineCosts(find_machine("pvc12"), 4)):
+            costs, bounds = costs_of(graph, model), BOUNDS[seed % 4]
+            by_greedy, by_cost = (program_s(lower(graph, *args), costs) for lower, args in ((greedy, bounds), (lambda g, *b: cost_greedy(g, costs, *b), bounds)))
+            assert by_cost <= by_greedy
+            better["cost"] += by_cost < by_greedy
+            try:
+                by_search = program_s(lowered_operations(graph, "exhaustive", *bounds, model), costs)
+            except UnsupportedError:
+                continue
+            assert by_search <= by_cost
+            better["exhaustive"] += by_search < by_cost * (1 - 1e-9)
+    assert better["cost"] > 10 and better["exhaustive"] > 10
+
+
+@lowerings
+def test_lowering_is_deterministic(schedule):
+    for seed in range(20):
+        first, second = lowered(seed, schedule, (2, 2)), lowered(seed, schedule, (2, 2))
+        if first:
+            assert [(list(map(repr, t.steps)), t.ops) for t in first[2]] == [(list(map(repr, t.steps)), t.ops) for t in second[2]]
+
+
+# -- on machine models -------------------------------------------------------------------------------------------------
+
+PVC, H100 = find_machine("pvc12"), find_machine("h100x8")
+
+
+@pytest.mark.parametrize("machine", [PVC, H100], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("layout, stationary", [("column", "C"), ("row", "C"), ("traditional", "C"), ("column,row,row", "B")])
+def test_direct_execution_is_within_5_percent_of_the_best_lowering_on_aligned_tiles(machine, layout, stationary, monkeypatch):
+    """At the largest batch of the paper's figures; docs/architecture.md has the smallest, and misaligned tiles, where it is not."""
+    monkeypatch.setattr(op_search, "MOST_SELECTIONS", 200_000)
+    texts = layout.split(",") if "," in layout else [layout] * 3
+    problem = Problem(8192, 12288, 12288, machine.devices, *texts)
+    times = {}
+    for schedule in ("direct", "exhaustive"):
+        options = {"schedule": schedule} | ({"machine": machine} if schedule != "direct" else {})
+        times[schedule] = simulate(traces_of(problem, stationary=stationary, **options), machine).time_s
+    assert times["direct"] <= 1.05 * times["exhaustive"], times
+
+
+@lowerings
+def test_simulated_bytes_of_lowered_programs_are_the_explainers(schedule):
+    for seed in range(20):
+        case = lowered(seed, schedule, (2, 2))
+        if case:
+            found = simulate(case[2], PVC)
+            planned = Counter()
+            for trace in case[2]:
+                planned.update(traffic(trace).counters)
+            simulated = found.counters | {"get_bytes": found.counters["get_bytes"] + found.counters["direct_bytes"], "direct_bytes": 0}
+            assert simulated == dict(planned)
+
+
+def test_one_operation_takes_what_the_model_says():
+    """A rank alone on its links: the simulator's time of its program is the sum over its operations."""
+    problem = Problem(4096, 4096, 4096, 2, "column", "column", "column")
+    traces = traces_of(problem, stationary="C", chunk=512, schedule="cost", machine=H100)
+    model, graph = MachineCosts(H100, 4), Graph(traces_of(problem, stationary="C", chunk=512)[0])
+    predicted = program_s(lowered_operations(graph, "cost", 1, 2, model), costs_of(graph, model))
+    assert simulate(traces, H100).time_s == pytest.approx(predicted, rel=0.05)
+
+
+# -- what is refused, and what is shown ----------------------------------------------------------------------------------
+
+
+def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
+    problem = Problem(97, 89, 83, 4, "tiles:13x11", "tiles:17x19", "block")
+    with pytest.raises(UnsupportedError, match=r"rank 1's \d+ computes and \d+ transfers would look at more than 4000 choices.*--schedule cost"):
+        universal.trace(problem, 1, stationary="B", schedule="exhaustive", ir_max_compute=3, ir_max_comm=3)
+
+
+@pytest.mark.parametrize("options", [{"schedule": "best"}, {"ir_max_comm": 2}, {"schedule": "direct", "ir_max_compute": 1}, {"schedule": "greedy", "ir_max_comm": 0}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(UsageError):
+        universal.settle(Problem(8, 8, 8, 2), **options)
+
+
+def test_bounds_are_settled_where_a_program_is_lowered_and_only_there():
+    problem = Problem(8, 8, 8, 2)
+    bounds = lambda **options: [universal.settle(problem, **options)[name] for name in ("schedule", "ir_max_compute", "ir_max_comm")]  # noqa: E731
+    assert bounds() == ["direct", None, None] and bounds(schedule="cost") == ["cost", 1, 2]
+    assert bounds(schedule="greedy", ir_max_compute=3) == ["greedy", 3, 2]
+
+
+def test_the_listing_has_a_line_for_each_operation_that_counts_right():
+    for seed in range(10):
+        for trace in lowered(seed, "greedy", (2, 2))[2]:
+            heads = [line for line in listing(trace) if line.startswith("-- operation")]
+            assert len(heads) == len(set(trace.ops or ()))
+            assert sum(int(line.split()[3]) for line in heads) == sum(step.computes for step in trace.steps)
+            assert sum(int(line.split()[5]) for line in heads) == sum(transfers(step, trace.rank) for step in trace.steps)
+
+
+def test_products_and_values_are_the_same_for_integers_in_any_order():
+    """So that a run can be verified without tolerance whatever the schedule."""
+    problem, options = CASES["misaligned B, chains"]
+    a, b = operands(problem)
+    results = [interpret(problem, traces_of(problem, **options, schedule=schedule), a, b) for schedule in ("direct", *LOWERED[:2])]
+    assert all(np.array_equal(results[0], other) for other in results)
+    assert all(sum(type(s) is Gemm for s in t.steps) for t in traces_of(problem, **options, schedule="cost"))
