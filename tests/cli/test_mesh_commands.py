@@ -32,7 +32,7 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
 @pytest.mark.parametrize("words, code, said", [
     (["--algorithm", "cannon", "--mesh", "1x2"], 3, ["square", "1x2", "summa"]),
     (["--algorithm", "meshslice", "--slices", 60, "--block", 5], 3, ["60 slices", "at most"]),
-    (["--algorithm", "collective", "--mesh", "1x2", "--a", "row"], 3, ["A as block:1x2", "got row"]),
+    (["--algorithm", "collective", "--dataflow", "OS", "--mesh", "1x2", "--a", "row"], 3, ["A as block:1x2", "got row"]),
     (["--algorithm", "summa", "--slices", 2], 2, ["summa takes no --slices", "--panel"]),
     (["--algorithm", "summa", "--mesh", "2x2"], 2, ["mesh 2x2 needs 4 ranks", "1x2"]),
     (["--algorithm", "fsdp", "--dataflow", "OS"], 2, ["fsdp takes no --dataflow"]),
