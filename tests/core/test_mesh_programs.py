@@ -68,8 +68,9 @@ def test_the_product_is_exact_on_every_mesh(name, dataflow, mesh, shape):
     assert (c == right).all()
 
 
-@pytest.mark.parametrize("name, dataflow, mesh", [case for case in product(TWO_D, ["OS", "LS", "RS"], ["16x16", "1x16", "5x7"])
-                                                  if case[0] != "cannon" or case[2] == "16x16"])
+@pytest.mark.parametrize("name, dataflow, mesh", [
+    (name, dataflow, mesh) for (x, name), (y, dataflow), mesh in product(enumerate(TWO_D), enumerate(["OS", "LS", "RS"]), ["16x16", "1x16", "5x7"])
+    if (mesh != "16x16" or (x + y) % 3 == 0 or name == "meshslice") and (name != "cannon" or mesh == "16x16")])
 def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
     rows, cols = sizes(mesh)
     c, right, _, _ = computed(name, 67, 50, 53, (rows, cols), dataflow=dataflow, **({"slices": 3} if name == "meshslice" else {}))
@@ -85,7 +86,7 @@ def test_the_1d_baselines_are_exact(name, options, p, shape):
     assert (c == right).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_order_of_completion_and_any_look_ahead_gives_the_same_product(data):
     """Random options, delays and look-ahead; buffers are poisoned when the plan reuses them, and a deadlock would be found."""
