@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+from algorithms import algorithms
 from drbench.errors import UsageError
 from partitions import LayoutError, preset as preset_texts
 from partitions.enumerate import KINDS, equal_replication, paired_replication, partition_triples, replication_triples
@@ -194,6 +195,8 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
         known = (*_FIELDS, *OPTIONS, *_SPECIAL)
         close = get_close_matches(key, known, n=1)
         raise UsageError(f"{where}: there is no such key." + (f" Did you mean {close[0]}?" if close else f" There are {', '.join(known)}."))
+    if key == "algorithm" and value == "all":            # whatever is in algorithms/ and runs on a process mesh
+        return [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
     if key == "mesh" and value == "all":
         return [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]
     return values_of(value, where, _CONVERT[_KINDS_OF_KEYS.get(key, "text")])

@@ -19,7 +19,8 @@ from .mesh_machine import Machine, dealt
 
 MESHES = ["1x1", "1x2", "2x1", "2x2", "2x3", "3x2", "3x3", "4x2"]
 SHAPES = {"square": (48, 48, 48), "MLP-1-like": (16, 96, 24), "MLP-2-like": (16, 24, 96), "ragged": (101, 67, 53)}
-TWO_D = ["cannon", "summa", "collective", "wang", "meshslice"]
+#: Every algorithm that runs on a process mesh: a new file in algorithms/ is tested here too.
+TWO_D = [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
 
 
 def grids(name, dataflow, mesh, p):

@@ -4,21 +4,27 @@ import random
 
 import pytest
 
+from algorithms import algorithms
+
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 MESHES = {1: ["1x1"], 2: ["1x2", "2x1"], 4: ["2x2"], 6: ["2x3", "3x2"], 8: ["4x2"], 9: ["3x3"]}
 SHAPES = [(48, 48, 48), (16, 96, 24), (16, 24, 96), (101, 67, 53)]
 ONE_D = [("fsdp", {}), ("fsdp", {"unroll": 2}), ("tensor_parallel_1d", {"dataflow": "AG"}), ("tensor_parallel_1d", {"dataflow": "RdS"}),
          ("tensor_parallel_1d", {"dataflow": "RdS", "unroll": 3})]
+#: Every algorithm that runs on a process mesh, a new file in algorithms/ too; and options of their own to try.
+ON_A_MESH = [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
+WITH = {"wang": [{"unroll": 2}], "meshslice": [{"slices": 3}, {"slices": 2, "block": 4}]}
 
 
 def two_d(mesh):
     """Every algorithm and dataflow of a mesh, with options of its own."""
     rows, cols = mesh.split("x")
     for dataflow in ("OS", "LS", "RS"):
-        for name, options in [("summa", {}), ("collective", {}), ("wang", {"unroll": 1 + int(rows) % 2}), ("meshslice", {"slices": 3}),
-                              ("meshslice", {"slices": 2, "block": 4})] + [("cannon", {})] * (rows == cols):
-            yield name, {"dataflow": dataflow, "mesh": mesh, **options}
+        for name in ON_A_MESH:
+            for options in WITH.get(name, [{}]):
+                if name != "cannon" or rows == cols:
+                    yield name, {"dataflow": dataflow, "mesh": mesh, **options}
 
 
 def run(mpirun, p, cases, *options, **how):

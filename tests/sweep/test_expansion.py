@@ -148,3 +148,8 @@ def test_changing_anything_that_counts_changes_the_id():
         {"stationary": "B"}, {"m": 9}, {"iters": 3}, {"seed": 1}, {"a": "row"}, {"dtype": "float64"}, {"check": False}, {"machine": "x"}, {"chunk": 4})]
     ids = [case_id(base, 4), case_id(base, 2), case_id(base, 4, "new code"), *(case_id(case, 4) for case in others)]
     assert len(set(ids)) == len(ids)
+
+
+def test_all_algorithms_are_those_that_run_on_a_process_mesh():
+    names = {case.algorithm for case in expanded({"m": 8, "n": 8, "k": 8, "algorithm": "all", "mesh": "2x3"}, ranks=6)}
+    assert names >= {"cannon", "summa", "collective", "wang", "meshslice"} and not names & {"universal", "fsdp", "tensor_parallel_1d"}
