@@ -25,6 +25,8 @@ from drbench.problem import AXES, Operand, Problem
 from drbench.steps import Gemm, Step
 from partitions import Partition, near_square, partition
 
+from .slicing import largest_matrix
+
 __all__ = ["DATAFLOWS", "Mesh", "Tiles", "mesh_layout", "parse_mesh", "settle_mesh", "panels", "scattered_product", "reduced_product"]
 
 DATAFLOWS = ("OS", "LS", "RS")
@@ -117,8 +119,7 @@ def largest_stays(m: int, n: int, k: int) -> str:
     >>> largest_stays(8, 8, 8), largest_stays(1, 8, 4), largest_stays(8, 1, 4)
     ('OS', 'RS', 'LS')
     """
-    sizes = {"C": m * n, "B": k * n, "A": m * k}
-    return _STATIONARY[max(sizes, key=sizes.get)]
+    return _STATIONARY[largest_matrix(m, n, k)]
 
 
 def mesh_layout(m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, mesh: str | None = None, **options) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from drbench.problem import Problem
 from drbench.steps import Step
 from drbench.trace import Trace, trace
 
-__all__ = ["Algorithm", "algorithm", "algorithms", "get_algorithm"]
+__all__ = ["Algorithm", "algorithm", "algorithms", "get_algorithm", "pick_options"]
 
 _REGISTRY: dict[str, "Algorithm"] = {}
 
@@ -65,12 +65,7 @@ class Algorithm:
         >>> get_algorithm("universal").pick({"stationary": "C", "slices": None})
         {'stationary': 'C'}
         """
-        picked = {name: value for name, value in options.items() if value is not None}
-        for name in picked:
-            if name not in self.options:
-                takes = ", ".join(f"--{option.replace('_', '-')}" for option in self.options) or "no options of its own"
-                raise UsageError(f"{self.name} takes no --{name.replace('_', '-')}. It takes {takes}.")
-        return picked
+        return pick_options(self.name, self.options, options)
 
     def problem(self, m: int, n: int, k: int, nprocs: int, a: str | None = None, b: str | None = None, c: str | None = None,
                 dtype: str = "float32", **options) -> Problem:
@@ -87,6 +82,16 @@ class Algorithm:
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
         return trace(self.program(problem, rank, **options), problem, rank)
+
+
+def pick_options(name: str, known: tuple[str, ...], options: dict) -> dict:
+    """Those of the options that are set; a UsageError if ``name`` does not know one of them."""
+    picked = {option: value for option, value in options.items() if value is not None}
+    for option in picked:
+        if option not in known:
+            takes = ", ".join(f"--{each.replace('_', '-')}" for each in known) or "no options of its own"
+            raise UsageError(f"{name} takes no --{option.replace('_', '-')}. It takes {takes}.")
+    return picked
 
 
 def _blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:

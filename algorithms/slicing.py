@@ -24,7 +24,7 @@ from drbench.problem import AXES, Problem
 from drbench.steps import Block
 from partitions import part
 
-__all__ = ["Product", "free_axis", "result_stays", "own_first_balances", "slices", "stationary_matrix"]
+__all__ = ["Product", "free_axis", "result_stays", "own_first_balances", "slices", "stationary_matrix", "largest_matrix"]
 
 
 class Product(NamedTuple):
@@ -45,7 +45,12 @@ def stationary_matrix(problem: Problem) -> str:
     >>> [stationary_matrix(Problem(m, n, k, 1)) for m, n, k in [(4, 4, 4), (1, 8, 4), (8, 1, 4)]]
     ['C', 'B', 'A']
     """
-    sizes = {name: problem.extent(AXES[name][0]) * problem.extent(AXES[name][1]) for name in "CBA"}
+    return largest_matrix(problem.m, problem.n, problem.k)
+
+
+def largest_matrix(m: int, n: int, k: int) -> str:
+    """The same from the sizes alone."""
+    sizes = {"C": m * n, "B": k * n, "A": m * k}
     return max(sizes, key=sizes.get)             # max keeps the first of equals
 
 

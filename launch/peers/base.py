@@ -12,8 +12,9 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import numpy as np
 
+from algorithms.registry import pick_options
 from drbench.blas import Blas
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UnsupportedError
 from drbench.problem import Problem
 from drbench.steps import COUNTERS
 
@@ -161,12 +162,7 @@ class Peer:
         Traceback (most recent call last):
         drbench.errors.UsageError: p takes no --slices. It takes --block.
         """
-        picked = {name: value for name, value in options.items() if value is not None}
-        for name in picked:
-            if name not in self.options:
-                takes = ", ".join(f"--{option.replace('_', '-')}" for option in self.options) or "no options of its own"
-                raise UsageError(f"{self.name} takes no --{name.replace('_', '-')}. It takes {takes}.")
-        return picked
+        return pick_options(self.name, self.options, options)
 
     def problem(self, m, n, k, nprocs, a=None, b=None, c=None, dtype="float32", **options) -> Problem:
         """The problem on the peer's own layout where a partition is None."""
