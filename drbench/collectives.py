@@ -161,7 +161,7 @@ def _runs(ranges) -> list[_Run]:
 def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.ndarray:
     """The view of ``shape`` (runs of rows, rows, runs of columns, columns) into a matrix, runs starting at these distances."""
     s0, s1 = array.strides
-    return np.lib.stride_tricks.as_strided(array, shape, (row_stride * s0, s0, col_stride * s1, s1))
+    return np.lib.stride_tricks.as_strided(array, shape, (row_stride * s0, s0, col_stride * s1, s1), subok=True)
 
 
 def _shift(step, source, memory, flat, value, view_of, comm) -> Call:
