@@ -63,7 +63,11 @@ class DeviceExecutor:
     ----------
     bytes, arena_bytes, timeline :
         As of :class:`drbench.executor.Executor`.
+    clock : None
+        Phases are not measured: on a device nobody is idle where the host could see it. The timeline tells.
     """
+
+    clock = None
 
     def __init__(self, trace: Trace, matrices: dict, device: Device, *, prefetch: int = 1, get: str = "copy", locks: RangeLocks | None = None,
                  max_gemms: int = 1, max_accumulates: int = 1, collectives=None, yields: bool = True, without=()):
