@@ -4,23 +4,25 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-LAYOUTS = (("row", "column", "block"), ("tiles:7x9@1x2", "block", "column"), ("column/c2", "row", "row"), ("row", "row", "column/c2"))
+LAYOUTS = (("row", "column", "block"), ("tiles:7x9@{grid}", "block", "column"), ("column/c2", "row", "row"), ("row", "row", "column/c2"))
 #: Edge -> a case that needs it.
 NEEDED = {
     "ready": {"options": {"stationary": "C", "chunk": 16}, "texts": ["row", "column", "block"], "prefetch": 2},
     "made": {"options": {"stationary": "B", "chunk": 16}, "texts": ["column", "column", "row"], "prefetch": 2},
     "free": {"options": {"stationary": "C", "chunk": 8}, "texts": ["row", "row", "column"]},
     "order": {"options": {"stationary": "C", "chunk": 8}, "texts": ["row", "column", "block"], "prefetch": 2, "gemms": 3},
-    "fence": {"options": {"stationary": "A", "chunk": 8}, "texts": ["tiles:7x9@2x1", "column", "row"]},
+    "fence": {"options": {"stationary": "A", "chunk": 8}, "texts": ["row", "row", "column/c2"]},
     "begin": {"options": {"stationary": "B", "chunk": 16}, "texts": ["row", "column", "row"], "transport": "rma"},
 }
 
 
-def universal(seeds):
+def universal(ranks, seeds):
     """Every stationary matrix on every layout, with the settings dealt over them."""
     settings = [{"prefetch": 1}, {"prefetch": 0}, {"prefetch": 3, "gemms": 2, "accumulates": 2}, {"get": "view"},
                 {"transport": "rma"}, {"transport": "rma", "direct": True, "gemms": 2}]
-    for x, texts in enumerate(LAYOUTS):
+    grid = {2: "1x2", 4: "2x2"}[ranks]
+    layouts = [tuple(text.format(grid=grid) for text in texts) for texts in LAYOUTS]
+    for x, texts in enumerate(layouts):
         for y, stationary in enumerate("ABC"):
             for setting in (settings[(x + y) % 3], settings[3 + (x + y) % 3]):
                 yield {"shape": [33, 47, 29], "options": {"stationary": stationary, "chunk": 8, "replicate_result": y == 1}, "texts": texts, "seeds": seeds} | setting
@@ -30,7 +32,7 @@ def universal(seeds):
 
 @pytest.mark.parametrize("ranks, situation, seeds", [(2, "direct", 12), (4, "direct", 3), (4, "mixed", 3), (4, "nodes", 3)])
 def test_the_universal_algorithm_is_exact_under_every_order_of_streams(mpirun, ranks, situation, seeds):
-    cases = list(universal(seeds))
+    cases = list(universal(ranks, seeds))
     found = mpirun(ranks, "devices.py", cases, situation=situation)
     assert [(each["exact"], each["as_planned"]) for each in found] == [(seeds, True)] * len(cases)
 
