@@ -15,7 +15,7 @@ import threadpoolctl
 
 from .errors import UsageError
 
-__all__ = ["Blas", "BlasInfo", "load_blas"]
+__all__ = ["Blas", "BlasInfo", "load_blas", "major", "leading_dimension"]
 
 _ROW_MAJOR, _COLUMN_MAJOR, _NO_TRANS, _TRANS = 101, 102, 111, 112
 #: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.
@@ -77,32 +77,32 @@ class Blas:
         if function is None:
             c[...] = a @ b if beta == 0.0 else beta * c + a @ b
             return
-        by_column = _major(c) == "column"
+        by_column = major(c) == "column"
         order = _COLUMN_MAJOR if by_column else _ROW_MAJOR
-        trans_a = _NO_TRANS if (_major(a) == "column") == by_column else _TRANS
-        trans_b = _NO_TRANS if (_major(b) == "column") == by_column else _TRANS
-        function(order, trans_a, trans_b, m, n, k, 1.0, a.ctypes.data, _ld(a), b.ctypes.data, _ld(b), beta,
-                 c.ctypes.data, _ld(c))
+        trans_a = _NO_TRANS if (major(a) == "column") == by_column else _TRANS
+        trans_b = _NO_TRANS if (major(b) == "column") == by_column else _TRANS
+        function(order, trans_a, trans_b, m, n, k, 1.0, a.ctypes.data, leading_dimension(a), b.ctypes.data, leading_dimension(b), beta,
+                 c.ctypes.data, leading_dimension(c))
 
 
-def _major(x) -> str:
+def major(x) -> str:
     """"row" if x is contiguous along its rows (or has one column), "column" if along its columns.
 
     The other stride must be a whole number of elements and at least the contiguous extent, or BLAS would read
     other memory than x.
     """
     step = x.itemsize
-    for major, along, across in (("row", 1, 0), ("column", 0, 1)):
+    for name, along, across in (("row", 1, 0), ("column", 0, 1)):
         if x.strides[along] == step or x.shape[along] <= 1:
             stride, rest = divmod(x.strides[across], step)
             if x.shape[across] <= 1 or (stride >= x.shape[along] and not rest):
-                return major
+                return name
     raise UsageError(f"GEMM needs an operand contiguous along one axis; got strides {x.strides} for {x.itemsize} bytes.")
 
 
-def _ld(x) -> int:
-    """Leading dimension in elements, at least the contiguous extent (BLAS checks it even for one row)."""
-    if _major(x) == "row":
+def leading_dimension(x) -> int:
+    """Leading dimension of a matrix in elements, at least the contiguous extent (BLAS checks it even for one row)."""
+    if major(x) == "row":
         return max(x.strides[0] // x.itemsize, x.shape[1], 1)
     return max(x.strides[1] // x.itemsize, x.shape[0], 1)
 
