@@ -24,9 +24,11 @@ ONLY_IN = {
     "mpi4py": ("drbench/transports/", "drbench/executor.py", "drbench/collectives.py", "drbench/matrix.py", "drbench/verify.py",
                "drbench/roof.py", "launch/"),
     "click": ("launch/",),
+    "cupy": ("drbench/devices/",),
+    "cupy_backends": ("drbench/devices/",),
 }  # fmt: skip
 #: Heavy packages that no rank loads unless the case needs them: outside plots never at module level.
-HEAVY = ("matplotlib", "pandas", "torch", "plots")
+HEAVY = ("matplotlib", "pandas", "torch", "plots", "cupy", "cupy_backends")
 #: Functions that import what a string names.
 BY_NAME = ("importlib.import_module", "import_module", "__import__")
 
