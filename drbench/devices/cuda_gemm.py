@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
-from ..blas import leading_dimension, major
+from ..blas import layout
 from ..errors import UnsupportedError, UsageError
 
 __all__ = ["GemmCall", "CublasGemm", "gemm_call"]
@@ -60,16 +61,22 @@ def gemm_call(a, b, c) -> GemmCall:
     (m, n), k = c.shape, a.shape[1]
     if a.shape != (m, k) or b.shape != (k, n):
         raise UsageError(f"c = a·b needs m×k, k×n and m×n, got {a.shape}, {b.shape} and {c.shape}.")
-    order = major(c)
-    left = (_NO_TRANS if major(a) == order else _TRANS), m, a.ctypes.data, leading_dimension(a)
-    right = (_NO_TRANS if major(b) == order else _TRANS), n, b.ctypes.data, leading_dimension(b)
-    if order == "row":
+    (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
+    left = (_NO_TRANS if major_a == major_c else _TRANS), m, a.ctypes.data, ld_a
+    right = (_NO_TRANS if major_b == major_c else _TRANS), n, b.ctypes.data, ld_b
+    if major_c == "row":
         left, right = right, left
-    call = GemmCall(left[0], right[0], left[1], right[1], k, *left[2:], *right[2:], c.ctypes.data, leading_dimension(c))
+    call = GemmCall(left[0], right[0], left[1], right[1], k, *left[2:], *right[2:], c.ctypes.data, ld_c)
     largest = max(call.m, call.n, call.k, call.lda, call.ldb, call.ldc)
     if largest > _LARGEST:
         raise UnsupportedError(f"cuBLAS counts in 32 bits, got an extent or leading dimension of {largest}; use smaller tiles or more ranks.")
     return call
+
+
+@functools.cache
+def _name(dtype: np.dtype) -> str:
+    """``dtype.name``, which NumPy makes anew each time at the cost of a kernel launch."""
+    return dtype.name
 
 
 class CublasGemm:
@@ -86,10 +93,11 @@ class CublasGemm:
     def __init__(self, cublas, tf32: bool):
         self._cublas, self.tf32 = cublas, tf32
         self._constants = {name: np.array([0, 1], name) for name in ("float32", "float64")}
+        self._addresses = {name: (x.ctypes.data, x.ctypes.data + x.itemsize) for name, x in self._constants.items()}
 
     def __call__(self, handle: int, a, b, c, beta: float) -> None:
         """c = beta·c + a·b on CuPy's current stream, to which ``gemmEx`` ties the handle; no extent is zero, and beta is 0 or 1."""
-        inputs, output = a.dtype.name, c.dtype.name
+        inputs, output = _name(a.dtype), _name(c.dtype)
         if (inputs, output) not in _COMPUTE_TYPES or b.dtype != a.dtype:
             raise UnsupportedError(f"our cuBLAS products are float32, float64 or bfloat16 into float32; got {inputs} · {b.dtype.name} into {output}.")
         if self.tf32 and inputs != "float32":
@@ -97,8 +105,7 @@ class CublasGemm:
         if beta not in (0.0, 1.0):
             raise UsageError(f"beta is 0 or 1, got {beta}.")
         compute, scalar = _COMPUTE_TYPES[inputs, output]
-        zero = self._constants[scalar].ctypes.data
-        one = zero + self._constants[scalar].itemsize
+        zero, one = self._addresses[scalar]
         x = gemm_call(a, b, c)
         kind = _DATA_TYPES[inputs]
         self._cublas.gemmEx(handle, x.transa, x.transb, x.m, x.n, x.k, one, x.a, kind, x.lda, x.b, kind, x.ldb,

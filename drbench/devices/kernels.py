@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Callable
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..errors import UnsupportedError, UsageError
 from .copies import Axis, in_words
 
-__all__ = ["Kernels", "NAMES"]
+__all__ = ["Kernels", "NAMES", "PRODUCT_THREADS"]
 
 _SUFFIX = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
 #: Every kernel.
@@ -20,7 +21,7 @@ NAMES = (
 )
 _THREADS = 256
 #: Threads of a block of ``times_*`` and ``hashed_times``; THREADS in kernels.cu.
-_PRODUCT_THREADS = 128
+PRODUCT_THREADS = 128
 _MOST_BLOCKS_DOWN = 65535                                  # of a grid's second axis
 
 
@@ -44,16 +45,17 @@ class Kernels:
 
     def accumulate(self, target, value, stream) -> None:
         """target += value, atomically; float32 or float64."""
-        name, arguments, (rows, columns) = *self._sum("accumulate", target, value), target.shape
-        if self._vectors and name == "accumulate_f32" and columns % 4 == 0 and all(
-                x.ctypes.data % 16 == 0 and _leading(x) % 4 == 0 for x in (target, value)):
+        name, places = self._sum("accumulate", target, value)
+        rows, columns = target.shape
+        arguments = [*_words64(*places), *_extents(target)]
+        if self._vectors and name == "accumulate_f32" and not (columns % 4 or places[0] % 16 or places[1] % 4 or places[2] % 16 or places[3] % 4):
             name, columns = "accumulate_f32x4", columns // 4
         self._over(name, rows, columns, arguments, stream, self._accumulate_blocks)
 
     def add(self, target, value, stream) -> None:
         """target += value; float32 or float64."""
-        name, arguments = self._sum("add", target, value)
-        self._over(name, *target.shape, arguments, stream)
+        name, places = self._sum("add", target, value)
+        self._over(name, *target.shape, [*_words64(*places), *_extents(target)], stream)
 
     def zero(self, target, stream) -> None:
         """target = 0; elements of 2, 4 or 8 bytes."""
@@ -66,33 +68,34 @@ class Kernels:
         rows, columns = extents[0] * extents[1], extents[2] * extents[3]
         if max(rows, columns) >= 1 << 32:
             raise UnsupportedError(f"our copy kernel counts rows and columns in 32 bits, got {rows}x{columns}; cut the copy in two.")
-        to, of = (np.int64([getattr(axis, side) for axis in axes]) for side in ("target", "source"))
-        self._over(f"copy_b{word}", rows, columns, [np.uint64(target), *to, np.uint64(source), *of, *np.uint32(extents)], stream)
+        to, of = _words64(target, *(axis.target for axis in axes)), _words64(source, *(axis.source for axis in axes))
+        self._over(f"copy_b{word}", rows, columns, [*to, *of, *map(np.uint32, extents)], stream)
 
     def fill(self, target, fill, matrix: str, row0: int, col0: int, stream) -> None:
         """:meth:`drbench.fill.Fill.into`, in float32, float64 or (rounded once, from float32) bfloat16."""
-        arguments = [*_matrix(target), *_extents(target), np.int64(row0), np.int64(col0), *_hash(fill, matrix)]
+        arguments = [*_matrix(target), *_extents(target), *_words64(row0, col0), *_hash(fill, matrix)]
         self._over(f"fill_{_suffix(target)}", *target.shape, arguments, stream)
 
     def times(self, tile, x: int, vectors: int, out: int, stream) -> None:
         """out = tile · x in double; ``x`` and ``out`` are addresses of columns×vectors and rows×vectors doubles without gaps."""
         rows, columns = tile.shape
-        self._product(f"times_{_suffix(tile)}", rows, [*_matrix(tile), np.int64(columns)], x, vectors, out, stream)
+        self._product(f"times_{_suffix(tile)}", rows, [*_matrix(tile), *_words64(columns)], x, vectors, out, stream)
 
     def hashed_times(self, fill, matrix: str, row0: int, row1: int, columns: int, x: int, vectors: int, out: int, stream) -> None:
         """out = rows [row0, row1) of A or B, remade from their hash, times x."""
-        self._product("hashed_times", row1 - row0, [np.int64(row0), *_hash(fill, matrix), np.int64(columns)], x, vectors, out, stream)
+        self._product("hashed_times", row1 - row0, [*_words64(row0), *_hash(fill, matrix), *_words64(columns)], x, vectors, out, stream)
 
     def not_finite(self, tile, found: int, stream) -> None:
         """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite; it is left alone otherwise."""
-        self._over(f"not_finite_{_suffix(tile)}", *tile.shape, [*_matrix(tile), *_extents(tile), np.uint64(found)], stream)
+        self._over(f"not_finite_{_suffix(tile)}", *tile.shape, [*_matrix(tile), *_extents(tile), *_words64(found)], stream)
 
-    def _sum(self, what: str, target, value) -> tuple[str, list]:
-        if target.dtype != value.dtype or target.dtype.name not in ("float32", "float64"):
+    def _sum(self, what: str, target, value) -> tuple[str, tuple]:
+        """The kernel, and address and leading dimension of the target and of the value."""
+        if target.dtype != value.dtype or target.dtype.char not in "fd":
             raise UnsupportedError(f"our {what} kernel takes float32 or float64 on both sides, got {target.dtype} += {value.dtype}.")
         if target.shape != value.shape:
             raise UsageError(f"{what} needs one shape, got {target.shape} += {value.shape}.")
-        return f"{what}_{_suffix(target)}", [*_matrix(target), *_matrix(value), *_extents(target)]
+        return f"{what}_{_suffix(target)}", (target.ctypes.data, _leading(target), value.ctypes.data, _leading(value))
 
     def _over(self, name: str, rows: int, columns: int, arguments: list, stream, most_blocks: int | None = None) -> None:
         """One thread for each element (or four of them) if the grid is large enough; blocks are as wide as short rows need."""
@@ -108,24 +111,29 @@ class Kernels:
 
     def _product(self, name: str, rows: int, matrix: list, x: int, vectors: int, out: int, stream) -> None:
         if rows and vectors:
-            arguments = [*matrix, np.uint64(x), np.int64(vectors), np.uint64(out)]
-            self._launch(name, (rows, vectors, 1), (_PRODUCT_THREADS, 1, 1), arguments, stream)
+            arguments = [*matrix, *_words64(x, vectors, out)]
+            self._launch(name, (rows, vectors, 1), (PRODUCT_THREADS, 1, 1), arguments, stream)
 
 
 def _leading(x) -> int:
     """Leading dimension of a row-major matrix in elements."""
-    (rows, columns), (down, across) = x.shape, x.strides
-    if x.ndim != 2 or (columns > 1 and across != x.itemsize) or (rows > 1 and down % x.itemsize):
-        raise UsageError(f"kernels take row-major matrices, got strides {x.strides} for {x.itemsize} bytes.")
-    return down // x.itemsize if rows > 1 else columns
+    (rows, columns), (down, across), step = x.shape, x.strides, x.itemsize
+    if (columns > 1 and across != step) or (rows > 1 and down % step):
+        raise UsageError(f"kernels take row-major matrices, got strides {x.strides} for {step} bytes.")
+    return down // step if rows > 1 else columns
 
 
 def _matrix(x) -> list:
-    return [np.uint64(x.ctypes.data), np.int64(_leading(x))]
+    return _words64(x.ctypes.data, _leading(x))
+
+
+def _words64(*numbers) -> list:
+    """Addresses and extents as the 64-bit arguments of a kernel."""
+    return list(map(np.int64, numbers))
 
 
 def _extents(x) -> list:
-    return [np.int64(extent) for extent in x.shape]
+    return _words64(*x.shape)
 
 
 def _hash(fill, matrix: str) -> list:
@@ -133,10 +141,15 @@ def _hash(fill, matrix: str) -> list:
 
 
 def _suffix(x) -> str:
+    return _suffix_of(x.dtype)
+
+
+@functools.cache
+def _suffix_of(dtype: np.dtype) -> str:
     try:
-        return _SUFFIX[x.dtype.name]
+        return _SUFFIX[dtype.name]
     except KeyError:
-        raise UnsupportedError(f"our kernels take {', '.join(_SUFFIX)}, got {x.dtype}.") from None
+        raise UnsupportedError(f"our kernels take {', '.join(_SUFFIX)}, got {dtype}.") from None
 
 
 def _words(itemsize: int) -> int:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drbench.devices.address import DeviceArray
-from drbench.devices.kernels import NAMES, Kernels
+from drbench.devices.kernels import NAMES, PRODUCT_THREADS, Kernels
 from drbench.errors import UnsupportedError, UsageError
 from drbench.fill import Fill
 
@@ -220,7 +220,7 @@ def test_the_largest_and_smallest_finite_numbers_are_finite(device):
 def test_every_kernel_of_the_source_is_launched_by_name():
     source = SOURCE.read_text()
     declared = re.findall(r"^KERNEL (\w+)\(", source, re.MULTILINE) + re.findall(r"^COPY\((\w+),", source, re.MULTILINE)
-    assert sorted(declared) == sorted(NAMES)
+    assert sorted(declared) == sorted(NAMES) and f"#define THREADS {PRODUCT_THREADS}\n" in source
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels for a GPU")
