@@ -11,6 +11,7 @@ __all__ = ["Modules", "CudaStream", "CudaEvent", "CudaMemory"]
 
 _ERROR_NOT_READY = 600
 _ALIGNMENT = 512
+_PAGE = 2 << 20
 
 
 class Modules(NamedTuple):
@@ -66,11 +67,14 @@ class CudaStream(Stream):
 
 
 class CudaMemory(Memory):
-    """One cudaMalloc, whose address names it for other processes (memory of a pool could not be shared)."""
+    """One cudaMalloc, whose address names it for other processes (memory of a pool could not be shared).
+
+    It has whole pages, because sharing it shares the pages it lies in.
+    """
 
     def __init__(self, runtime, nbytes: int):
         self._runtime, self.nbytes = runtime, nbytes
-        self.address = runtime.malloc(max(nbytes, 1))
+        self.address = runtime.malloc(max(-(-nbytes // _PAGE), 1) * _PAGE)
         if self.address % _ALIGNMENT:
             raise CaseFailed(f"cudaMalloc returned {self.address:#x}, which is no multiple of {_ALIGNMENT}; please report the driver.")
 

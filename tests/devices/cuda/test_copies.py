@@ -80,6 +80,8 @@ def test_one_run_of_bytes_rows_at_a_pitch_and_anything_else_go_different_ways(de
     runs = np.lib.stride_tricks.as_strided(whole, (2, 2, 2, 4), (256, 64, 32, 4), subok=True)
     assert by_which_way(device, cupy, flat[:32].reshape(2, 2, 2, 4), runs) == ["copy_b16"]
     assert by_which_way(device, cupy, flat[1:33].reshape(2, 2, 2, 4), runs) == ["copy_b4"]
+    row_again = np.lib.stride_tricks.as_strided(flat, (8, 16), (0, 4), subok=True)
+    assert by_which_way(device, cupy, whole, row_again) == ["copy_b16"]
     assert by_which_way(device, cupy, flat[:0], flat[:0]) == []
 
 

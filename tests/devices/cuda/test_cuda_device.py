@@ -157,10 +157,11 @@ def test_products_that_cublas_has_no_arithmetic_for_are_refused(new_device):
 # -- memory
 
 
-def test_memory_is_aligned_counted_and_freed_once(device, cupy):
-    memory = device.allocate(1000)
-    assert isinstance(device, Device) and memory.address % 512 == 0 and memory.nbytes == 1000
-    assert cupy.runtime.used == 1000
+@pytest.mark.parametrize("nbytes, pages", [(0, 1), (1000, 1), (2 << 20, 1), ((2 << 20) + 1, 2)])
+def test_memory_is_aligned_whole_pages_and_freed_once(device, cupy, nbytes, pages):
+    memory = device.allocate(nbytes)
+    assert isinstance(device, Device) and memory.address % 512 == 0 and memory.nbytes == nbytes
+    assert cupy.runtime.used == pages << 21
     memory.free()
     memory.free()
     assert cupy.runtime.used == 0
