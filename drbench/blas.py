@@ -15,7 +15,7 @@ import threadpoolctl
 
 from .errors import UsageError
 
-__all__ = ["Blas", "BlasInfo", "load_blas"]
+__all__ = ["Blas", "BlasInfo", "load_blas", "layout"]
 
 _ROW_MAJOR, _COLUMN_MAJOR, _NO_TRANS, _TRANS = 101, 102, 111, 112
 #: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.
@@ -77,34 +77,40 @@ class Blas:
         if function is None:
             c[...] = a @ b if beta == 0.0 else beta * c + a @ b
             return
-        by_column = _major(c) == "column"
-        order = _COLUMN_MAJOR if by_column else _ROW_MAJOR
-        trans_a = _NO_TRANS if (_major(a) == "column") == by_column else _TRANS
-        trans_b = _NO_TRANS if (_major(b) == "column") == by_column else _TRANS
-        function(order, trans_a, trans_b, m, n, k, 1.0, a.ctypes.data, _ld(a), b.ctypes.data, _ld(b), beta,
-                 c.ctypes.data, _ld(c))
+        (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
+        order = _COLUMN_MAJOR if major_c == "column" else _ROW_MAJOR
+        trans_a = _NO_TRANS if major_a == major_c else _TRANS
+        trans_b = _NO_TRANS if major_b == major_c else _TRANS
+        function(order, trans_a, trans_b, m, n, k, 1.0, a.ctypes.data, ld_a, b.ctypes.data, ld_b, beta, c.ctypes.data, ld_c)
 
 
-def _major(x) -> str:
-    """"row" if x is contiguous along its rows (or has one column), "column" if along its columns.
+def layout(x) -> tuple[str, int]:
+    """How BLAS sees a matrix: its major, and its leading dimension in elements.
 
-    The other stride must be a whole number of elements and at least the contiguous extent, or BLAS would read
-    other memory than x.
+    "row" if x is contiguous along its rows (or has one column), "column" if along its columns. The other stride must be
+    a whole number of elements and at least the contiguous extent, or BLAS would read other memory than x. The leading
+    dimension is at least the contiguous extent even for one row, because BLAS checks it.
+
+    Raises
+    ------
+    UsageError
+        If x is contiguous along neither axis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = np.zeros((4, 9))
+    >>> layout(whole[:, 2:5]), layout(whole[:, 2:5].T), layout(whole[:1])
+    (('row', 9), ('column', 9), ('row', 9))
     """
-    step = x.itemsize
+    step, shape, strides = x.itemsize, x.shape, x.strides
     for major, along, across in (("row", 1, 0), ("column", 0, 1)):
-        if x.strides[along] == step or x.shape[along] <= 1:
-            stride, rest = divmod(x.strides[across], step)
-            if x.shape[across] <= 1 or (stride >= x.shape[along] and not rest):
-                return major
-    raise UsageError(f"GEMM needs an operand contiguous along one axis; got strides {x.strides} for {x.itemsize} bytes.")
-
-
-def _ld(x) -> int:
-    """Leading dimension in elements, at least the contiguous extent (BLAS checks it even for one row)."""
-    if _major(x) == "row":
-        return max(x.strides[0] // x.itemsize, x.shape[1], 1)
-    return max(x.strides[1] // x.itemsize, x.shape[0], 1)
+        extent = shape[along]
+        if strides[along] == step or extent <= 1:
+            stride, rest = divmod(strides[across], step)
+            if shape[across] <= 1 or (stride >= extent and not rest):
+                return major, max(stride, extent, 1)
+    raise UsageError(f"GEMM needs an operand contiguous along one axis; got strides {strides} for {step} bytes.")
 
 
 @functools.cache

@@ -80,7 +80,7 @@ class Fill:
 
     def into(self, out: np.ndarray, matrix: str, row0: int, col0: int) -> None:
         """Write elements [row0, row0 + rows) × [col0, col0 + columns) of a matrix into ``out``."""
-        salt = np.uint32((_SALT[matrix] ^ (self.seed * 0x27D4EB2F)) & 0xFFFFFFFF)
+        salt = np.uint32(self.salt(matrix))
         rows = _mix(np.arange(row0, row0 + out.shape[0], dtype=np.uint32) ^ salt)
         cols = _mix(np.arange(col0, col0 + out.shape[1], dtype=np.uint32) + salt)
         cols *= np.uint32(0x9E3779B1)                      # not the rows' hash, or they would cancel where the two agree
@@ -102,6 +102,10 @@ class Fill:
                 part[...] = x
                 part *= part.dtype.type(2.0 ** -23)
                 part -= part.dtype.type(1.0)
+
+    def salt(self, matrix: str) -> int:
+        """The 32 bits in which the hashes of two seeds or matrices differ."""
+        return (_SALT[matrix] ^ (self.seed * 0x27D4EB2F)) & 0xFFFFFFFF
 
     def rows(self, matrix: str, row0: int, row1: int, columns: int) -> np.ndarray:
         """Rows [row0, row1) of a matrix with ``columns`` columns, in float64."""

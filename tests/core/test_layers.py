@@ -24,9 +24,11 @@ ONLY_IN = {
     "mpi4py": ("drbench/transports/", "drbench/executor.py", "drbench/collectives.py", "drbench/matrix.py", "drbench/verify.py",
                "drbench/roof.py", "drbench/device_executor.py", "drbench/device_matrix.py", "drbench/values.py", "launch/"),
     "click": ("launch/",),
+    "cupy": ("drbench/devices/",),
+    "cupy_backends": ("drbench/devices/",),
 }  # fmt: skip
 #: Heavy packages that no rank loads unless the case needs them: outside plots never at module level.
-HEAVY = ("matplotlib", "pandas", "torch", "plots")
+HEAVY = ("matplotlib", "pandas", "torch", "plots", "cupy", "cupy_backends")
 #: Functions that import what a string names.
 BY_NAME = ("importlib.import_module", "import_module", "__import__")
 
@@ -171,6 +173,9 @@ def test_planning_a_program_really_loads_no_mpi():
         ("drbench/new.py", "import importlib\nimportlib.import_module('launch.case')"),
         ("drbench/new.py", "__import__('mpi4py')"),
         ("drbench/new.py", "import click"),
+        ("drbench/executor.py", "def f():\n    import cupy"),
+        ("drbench/devices/new.py", "import cupy"),
+        ("drbench/devices/new.py", "from mpi4py import MPI"),
         ("drbench/new.py", "import pandas"),
         ("drbench/transports/new.py", "from ...algorithms import registry"),
         ("drbench/__main__.py", "from launch.run import main"),
@@ -200,6 +205,7 @@ def test_an_import_that_points_up_or_out_is_caught(path, text):
         ("drbench/new.py", "import numpy\nfrom partitions import part\nfrom .steps import Get\nfrom . import trace"),
         ("drbench/transports/new.py", "from mpi4py import MPI\nfrom ..errors import UsageError"),
         ("drbench/roof.py", "import mpi4py"),
+        ("drbench/devices/new.py", "def f():\n    import cupy\n    from cupy_backends.cuda.libs import cublas"),
         ("drbench/__main__.py", "def main():\n    from launch.cli import main"),
         ("algorithms/new.py", "from drbench.steps import Get\nfrom partitions import part\nfrom . import registry"),
         ("plots/new.py", "import matplotlib, pandas\nfrom drbench.record import Record\nfrom drbench import record"),

@@ -1,0 +1,97 @@
+"""Which way a strided copy takes: as one run of bytes, as rows at a pitch, or element by element in a kernel."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+__all__ = ["Axis", "merged_axes", "pitched", "in_words"]
+
+#: A pitch of cudaMemcpy2D has 31 bits.
+_LARGEST_PITCH = (1 << 31) - 1
+
+
+class Axis(NamedTuple):
+    """One axis of a copy: its extent, and how far its neighbours are apart in the target and in the source."""
+
+    extent: int
+    target: int
+    source: int
+
+
+def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
+    """The axes of a copy, outermost first, without those of extent 1 and with neighbours made one where both sides allow it.
+
+    Examples
+    --------
+    Whole rows of a 64-wide matrix are one run; a part of them is rows at a pitch:
+
+    >>> merged_axes((3, 64), (256, 4), (256, 4))
+    [Axis(extent=192, target=4, source=4)]
+    >>> merged_axes((3, 1, 1, 16), (64, 64, 64, 4), (256, 256, 4, 4))
+    [Axis(extent=3, target=64, source=256), Axis(extent=16, target=4, source=4)]
+    """
+    axes: list[Axis] = []
+    for inner in map(Axis, shape, target_strides, source_strides):
+        if inner.extent == 1:
+            continue
+        if axes and axes[-1].target == inner.extent * inner.target and axes[-1].source == inner.extent * inner.source:
+            axes[-1] = inner._replace(extent=axes[-1].extent * inner.extent)
+        else:
+            axes.append(inner)
+    return axes
+
+
+def pitched(axes: list[Axis], itemsize: int) -> tuple[int, int, int, int] | None:
+    """(rows, bytes of a row, target pitch, source pitch) if a copy is rows at a pitch, one row being a run of bytes; else None.
+
+    Examples
+    --------
+    >>> pitched(merged_axes((3, 16), (64, 4), (256, 4)), 4)
+    (3, 64, 64, 256)
+    >>> pitched(merged_axes((3, 16), (64, 4), (4, 12)), 4) is None              # the source by columns
+    True
+    """
+    outer, width = list(axes), itemsize
+    if outer and outer[-1].target == outer[-1].source == itemsize:
+        width = outer.pop().extent * itemsize
+    if not outer:
+        return 1, width, width, width
+    rows, target, source = outer[0]
+    if len(outer) > 1 or not width <= min(target, source) or max(target, source) > _LARGEST_PITCH:
+        return None
+    return rows, width, target, source
+
+
+def in_words(axes: list[Axis], itemsize: int, target: int, source: int) -> tuple[int, list[Axis]]:
+    """The widest words a kernel can move, and four axes with strides in words.
+
+    Parameters
+    ----------
+    axes : list of Axis
+        At most four, strides in bytes.
+    itemsize : int
+        Bytes of an element: 2, 4 or 8.
+    target, source : int
+        Addresses.
+
+    Returns
+    -------
+    (int, list of Axis)
+        Bytes of a word (2, 4, 8 or 16), dividing both addresses and all strides.
+
+    Examples
+    --------
+    >>> in_words(merged_axes((2, 3, 16), (960, 128, 4), (4096, 512, 4)), 4, 0, 32)[0]
+    16
+    >>> word, axes = in_words(merged_axes((2, 3, 16), (960, 128, 4), (4096, 512, 4)), 4, 0, 8)
+    >>> word, axes[-1]
+    (8, Axis(extent=8, target=1, source=1))
+    """
+    word, axes = itemsize, list(axes)
+    if axes and axes[-1].target == axes[-1].source == itemsize:
+        last = axes.pop()
+        word = gcd(16, target, source, last.extent * itemsize, *(stride for axis in axes for stride in axis[1:]))
+        axes.append(Axis(last.extent * itemsize // word, word, word))
+    axes = [Axis(1, 0, 0)] * (4 - len(axes)) + axes
+    return word, [Axis(extent, to // word, of // word) for extent, to, of in axes]

@@ -1,0 +1,257 @@
+"""CuPy as far as drbench uses it, on host memory: what a GPU would do is done at once, from the addresses it would get.
+
+``gemmEx`` is column-major as cuBLAS is and uses the current stream as CuPy's does; kernels are those of ``kernels.cu``, compiled with g++.
+"""
+
+import ctypes
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from drbench.devices import kernels
+
+try:
+    from ml_dtypes import bfloat16
+except ImportError:
+    bfloat16 = None
+
+STATUS = {1: "cudaErrorInvalidValue", 2: "cudaErrorMemoryAllocation", 100: "cudaErrorNoDevice", 217: "cudaErrorPeerAccessUnsupported", 700: "cudaErrorIllegalAddress"}
+SOURCE = Path(kernels.__file__).with_name("kernels.cu")
+PITCH = (1 << 31) - 1
+BORDER = 4096
+
+
+class CUDARuntimeError(RuntimeError):
+    def __init__(self, status):
+        self.status = status
+        super().__init__(STATUS[status])
+
+
+def memory(address, nbytes):
+    """Bytes at an address."""
+    return np.frombuffer((ctypes.c_char * nbytes).from_address(address), np.uint8) if nbytes else np.empty(0, np.uint8)
+
+
+class FakeRuntime:
+    """cupy.cuda.runtime with ``devices`` devices of ``total`` bytes, of which a thread uses ``device``."""
+
+    CUDARuntimeError = CUDARuntimeError
+
+    def __init__(self, devices=1, total=1 << 28):
+        self.devices, self.total, self.used, self.device = devices, total, 0, 0
+        self.calls, self.allocations, self.opened = [], {}, {}
+        self.current = 0                                   # the stream kernels and gemmEx go to
+        self.event_status = 0
+        self.peers = True
+
+    def getDeviceCount(self):
+        if not self.devices:
+            raise CUDARuntimeError(100)
+        return self.devices
+
+    def setDevice(self, index):
+        assert 0 <= index < self.devices
+        self.device = index
+
+    def deviceGetPCIBusId(self, index):
+        return f"0000:{index:02x}:00.0"
+
+    def deviceGetByPCIBusId(self, name):
+        index = int(name.split(":")[1], 16)
+        if index >= self.devices:
+            raise CUDARuntimeError(1)
+        return index
+
+    def deviceCanAccessPeer(self, device, peer):
+        assert device != peer
+        return int(self.peers)
+
+    def getDeviceProperties(self, index):
+        return {"name": b"NVIDIA Fake", "major": 9, "minor": 0, "multiProcessorCount": 132}
+
+    def deviceSynchronize(self):
+        self.calls.append(("deviceSynchronize",))
+
+    def memGetInfo(self):
+        return self.total - self.used, self.total
+
+    def malloc(self, size):
+        if size > self.total - self.used:
+            raise CUDARuntimeError(2)
+        block = np.full(size + 2 * BORDER + 512, 0xA5, np.uint8)
+        address = -(-(block.ctypes.data + BORDER) // 512) * 512
+        self.allocations[address] = block, size
+        self.used += size
+        return address
+
+    def free(self, address):
+        block, size = self.allocations.pop(address)
+        self.used -= size
+        edges = np.delete(block, np.arange(address - block.ctypes.data, address - block.ctypes.data + size))
+        assert (edges == 0xA5).all(), "something was written outside an allocation"
+
+    def memcpyAsync(self, target, source, size, kind, stream):
+        self.calls.append(("memcpyAsync", size, kind, stream))
+        memory(target, size)[:] = memory(source, size)
+
+    def memcpy2DAsync(self, target, target_pitch, source, source_pitch, width, height, kind, stream):
+        assert 0 < width <= min(target_pitch, source_pitch) and max(target_pitch, source_pitch) <= PITCH
+        self.calls.append(("memcpy2DAsync", width, height, kind, stream))
+        for row in range(height):
+            memory(target + row * target_pitch, width)[:] = memory(source + row * source_pitch, width)
+
+    def memsetAsync(self, target, value, size, stream):
+        self.calls.append(("memsetAsync", value, size, stream))
+        memory(target, size)[:] = value
+
+    def eventQuery(self, event):
+        return self.event_status
+
+    def eventElapsedTime(self, earlier, later):
+        return 2.5
+
+    def ipcGetMemHandle(self, address):
+        assert address in self.allocations, "a handle names an allocation by its first byte"
+        return address.to_bytes(64, "little")
+
+    def ipcOpenMemHandle(self, handle):
+        assert len(handle) == 64
+        address = int.from_bytes(handle, "little")
+        if address == 0:
+            raise CUDARuntimeError(217)
+        self.opened[address] = self.opened.get(address, 0) + 1
+        return address
+
+    def ipcCloseMemHandle(self, address):
+        self.opened[address] -= 1
+
+
+class FakeCublas:
+    def __init__(self, runtime):
+        self.runtime, self.handles, self.calls = runtime, 0, []
+
+    def create(self):
+        self.handles += 1
+        return 0xB000 + self.handles
+
+    def getVersion(self, handle):
+        return 131003
+
+    def gemmEx(self, handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc, compute, algorithm):
+        """C = alpha·op(A)·op(B) + beta·C, all column-major, in float64 and rounded once."""
+        for extent in (m, n, k, lda, ldb, ldc):
+            assert type(extent) is int and 0 < extent < 1 << 31
+        assert lda >= (k if transa else m) and ldb >= (n if transb else k) and ldc >= m and algorithm == -1
+        self.calls.append(SimpleNamespace(handle=handle, stream=self.runtime.current, compute=compute, types=(atype, btype, ctype)))
+        scalar = np.float64 if compute == 70 else np.float32
+        alpha, beta = (memory(at, scalar().itemsize).view(scalar)[0] for at in (alpha, beta))
+        a = matrix(a, k if transa else m, m if transa else k, lda, atype)
+        b = matrix(b, n if transb else k, k if transb else n, ldb, btype)
+        c = matrix(c, m, n, ldc, ctype)
+        product = alpha * np.matmul((a.T if transa else a).astype(float), (b.T if transb else b).astype(float))
+        c[...] = product + (beta * c.astype(float) if beta else 0)
+
+
+def matrix(address, rows, columns, ld, kind):
+    """A column-major matrix at an address."""
+    dtype = np.dtype({0: np.float32, 1: np.float64, 14: bfloat16}[kind])
+    flat = memory(address, ((columns - 1) * ld + rows) * dtype.itemsize).view(dtype)
+    return np.lib.stride_tricks.as_strided(flat, (rows, columns), (dtype.itemsize, ld * dtype.itemsize))
+
+
+class FakeModule:
+    """cupy.RawModule, of kernels that are compiled already."""
+
+    def __init__(self, runtime, library):
+        self.runtime, self.library, self.launches = runtime, library, []
+
+    def __call__(self, code, options):
+        assert "KERNEL accumulate_f32x4" in code and options == ("-std=c++17",)
+        return self
+
+    def get_function(self, name):
+        def function(grid, block, arguments):
+            assert type(grid) is type(block) is type(arguments) is tuple and self.runtime.current
+            self.launches.append(SimpleNamespace(name=name, grid=grid, block=block, stream=self.runtime.current))
+            self.library.launch(name, grid, block, arguments)
+        return function
+
+
+class FakeCupy:
+    """The modules that drbench takes of CuPy."""
+
+    def __init__(self, library=None, **devices):
+        self.runtime = FakeRuntime(**devices)
+        self.cublas = FakeCublas(self.runtime)
+        self.module = FakeModule(self.runtime, library)
+        self.streams = self.events = 0
+        self.log = []
+        fake = self
+
+        class Stream:
+            def __init__(self, non_blocking):
+                assert non_blocking
+                fake.streams += 1
+                self.ptr = 0x5000 + fake.streams
+                self.device = fake.runtime.device
+
+            @contextmanager
+            def _current(self):
+                assert self.device == fake.runtime.device
+                before, fake.runtime.current = fake.runtime.current, self.ptr
+                yield
+                fake.runtime.current = before
+
+            def __enter__(self):
+                self._entered = self._current()
+                self._entered.__enter__()
+
+            def __exit__(self, *error):
+                self._entered.__exit__(*error)
+
+            def record(self, event):
+                fake.log.append(("record", self.ptr, event.ptr))
+
+            def wait_event(self, event):
+                fake.log.append(("wait", self.ptr, event.ptr))
+
+            def synchronize(self):
+                fake.log.append(("synchronise", self.ptr))
+
+        class Event:
+            def __init__(self, disable_timing):
+                fake.events += 1
+                self.ptr, self.disable_timing = 0xE000 + fake.events, disable_timing
+
+            def synchronize(self):
+                fake.log.append(("synchronise", self.ptr))
+
+        def pinned(size):
+            return np.zeros(size, np.uint8)
+
+        self.cuda = SimpleNamespace(runtime=self.runtime, Stream=Stream, Event=Event, PinnedMemory=pinned, PinnedMemoryPointer=lambda block, offset: block[offset:])
+
+    def as_module(self):
+        """What ``import cupy`` gives."""
+        return SimpleNamespace(cuda=self.cuda, RawModule=self.module)
+
+
+class Library:
+    """kernels.cu, compiled with g++."""
+
+    def __init__(self, path):
+        self._library = ctypes.CDLL(path)
+        self._library.vector_additions_so_far.restype = ctypes.c_longlong
+
+    def launch(self, name, grid, block, arguments):
+        assert all(isinstance(argument, np.generic) for argument in arguments), "CuPy would choose the width of a Python number"
+        cells = [np.array([argument]) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
+        sizes = (ctypes.c_int * len(cells))(*[cell.itemsize for cell in cells])
+        status = self._library.launch(name.encode(), (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), pointers, sizes, len(cells))
+        assert status == 0, f"{name}: {['', 'no such kernel', 'not the arguments it declares'][status]}"
+
+    def vector_additions(self):
+        return self._library.vector_additions_so_far()

@@ -1,0 +1,200 @@
+"""What a device promises the executor, with all data on the device: on the fake everywhere, and on the real GPU where there is one."""
+
+import subprocess
+import sys
+import time
+from itertools import product
+
+import numpy as np
+import pytest
+from fake_cuda import bfloat16
+
+from drbench.devices.address import DeviceArray, at_address
+from drbench.devices.cuda import cuda_device
+from drbench.errors import MissingError, OutOfMemory
+from drbench.fill import Fill
+
+DTYPES = ["float32", "float64", pytest.param("bfloat16", marks=pytest.mark.skipif(bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"))]
+
+
+def real_device():
+    try:
+        return cuda_device(0, 1)
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["fake", "real"])
+def any_device(request):
+    return request.getfixturevalue("device") if request.param == "fake" else real_device()
+
+
+@pytest.fixture
+def memories(any_device):
+    """``memories(array)``: a copy of a host array on the device; all are freed at the end."""
+    made = []
+
+    def put(array):
+        made.append(any_device.allocate(array.nbytes))
+        on_device = at_address(made[-1].address, array.size, array.dtype).reshape(array.shape)
+        stage, stream = any_device.allocate_host(array.nbytes).view(array.dtype).reshape(array.shape), any_device.stream("stage")
+        stage[...] = array
+        any_device.copy(on_device, stage, stream)
+        stream.synchronise()
+        return on_device
+
+    yield put
+    any_device.synchronise()
+    for memory in made:
+        memory.free()
+
+
+def fetch(device, array):
+    """A device array, copied to the host."""
+    host, stream = np.empty(array.shape, array.dtype), device.stream("fetch")
+    device.copy(host, array, stream)
+    stream.synchronise()
+    return host
+
+
+def integers(seed, *shape):
+    return np.random.default_rng(seed).integers(-4, 5, shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposed", list(product([False, True], repeat=3)), ids=str)
+def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, dtype, transposed):
+    inputs, output = (bfloat16, "float32") if dtype == "bfloat16" else (dtype, dtype)
+    m, n, k, larger = 67, 35, 130, integers(0, 3, 160, 160)
+    views = []
+    for whole, turned, (rows, columns), kind in zip(larger, transposed, ((m, k), (k, n), (m, n)), (inputs, inputs, output)):
+        on_device = memories(whole.astype(kind))
+        part = slice(8, 8 + (columns if turned else rows)), slice(16, 16 + (rows if turned else columns))
+        views.append((on_device[part].T if turned else on_device[part], whole[part].T if turned else whole[part], on_device))
+    (a, x, _), (b, y, _), (c, z, whole_c) = views
+    stream, expected = any_device.stream("compute"), larger[2].copy()
+    part = expected[8 : 8 + (n if transposed[2] else m), 16 : 16 + (m if transposed[2] else n)]
+    for beta in (1.0, 0.0):
+        any_device.gemm(a, b, c, beta, stream)
+        stream.synchronise()
+        result = x @ y + (z if beta else 0)
+        part[...] = result.T if transposed[2] else result
+        assert (fetch(any_device, whole_c) == expected).all()
+
+
+@pytest.mark.parametrize("columns, column", [(512, 8), (511, 8), (512, 7)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_two_streams_that_add_into_one_part_of_a_tile_lose_nothing(any_device, memories, dtype, columns, column):
+    tile, ones = memories(np.zeros((100, 640), dtype)), memories(np.ones((90, columns), dtype))
+    streams = [any_device.stream(name) for name in ("left", "right")]
+    for _ in range(20):
+        for stream in streams:
+            any_device.accumulate(tile[5:95, column : column + columns], ones, stream)
+    any_device.synchronise()
+    expected = np.zeros((100, 640))
+    expected[5:95, column : column + columns] = 40
+    assert (fetch(any_device, tile) == expected).all()
+
+
+def test_a_stream_that_waits_for_an_event_sees_what_was_before_it(any_device, memories):
+    ones, tile = memories(np.ones((2000, 2000), "f4")), memories(np.zeros((2000, 2000), "f4"))
+    taken = memories(np.zeros((2000, 2000), "f4"))
+    compute, copies, ready = any_device.stream("compute"), any_device.stream("copies"), any_device.event()
+    assert ready.query()                                   # never recorded
+    for round in range(1, 6):
+        for _ in range(10):
+            any_device.add(tile, ones, compute)
+        compute.record(ready)
+        copies.wait(ready)
+        any_device.copy(taken, tile, copies)
+        copies.synchronise()
+        assert ready.query() and (fetch(any_device, taken) == 10 * round).all()
+
+
+def test_timed_events_measure_the_work_between_them(any_device, memories):
+    ones, stream = memories(np.ones((2000, 2000), "f4")), any_device.stream("compute")
+    before, after, start = any_device.event(timed=True), any_device.event(timed=True), time.perf_counter()
+    stream.record(before)
+    for _ in range(20):
+        any_device.gemm(ones, ones[:, :64], memories(np.zeros((2000, 64), "f4")), 0.0, stream)
+    stream.record(after)
+    after.synchronise()
+    assert 0 < after.seconds_since(before) <= max(time.perf_counter() - start, 0.0025)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_copies_and_zeros_of_strided_parts(any_device, memories, dtype):
+    whole = integers(1, 64, 96).astype(bfloat16 if dtype == "bfloat16" else dtype)
+    source, target, stream = memories(whole), memories(np.full_like(whole, 9)), any_device.stream("copies")
+    step, (down, across) = whole.itemsize, whole.strides
+    shape, strides = (3, 4, 5, 8), (16 * down, down, 16 * across, across)
+    runs = np.lib.stride_tricks.as_strided(source[2:, 8:], shape, strides, subok=True)
+    packed = target.reshape(-1)[:480].reshape(shape)
+    any_device.copy(packed, runs, stream)
+    any_device.copy(target[20:30, 3:40], source[30:40, 5:42], stream)
+    any_device.zero(target[40:50, 1:50], stream)
+    stream.synchronise()
+    expected = np.full_like(whole, 9)
+    expected.reshape(-1)[:480] = np.lib.stride_tricks.as_strided(whole[2:, 8:], shape, strides).reshape(-1)
+    expected[20:30, 3:40] = whole[30:40, 5:42]
+    expected[40:50, 1:50] = 0
+    assert step * 96 == down and (fetch(any_device, target) == expected).all()
+
+
+@pytest.mark.parametrize("kind", ["integer", "uniform"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_filling_and_checking_agree_with_the_host(any_device, memories, dtype, kind):
+    fill, exact, kept = Fill(kind, 5, 300), np.empty((70, 300)), bfloat16 if dtype == "bfloat16" else dtype
+    fill.into(exact, "A", 1000, 0)
+    tile = memories(np.full((72, 310), np.nan, kept))[1:71, 4:304]
+    assert not any_device.all_finite(tile)
+    any_device.fill(tile, fill, "A", 1000, 0)
+    assert any_device.all_finite(tile) and (fetch(any_device, tile) == exact.astype(kept)).all()
+    x = integers(3, 300, 2).astype(float)
+    assert (any_device.times(tile, x) == exact.astype(kept).astype(float) @ x).all()
+    assert (any_device.hashed_times(fill, "A", 1000, 1070, 300, x) == exact @ x).all()
+    rows = np.array([0, 7, 69])
+    assert (any_device.rows_of(tile, rows) == exact.astype(kept)[rows]).all()
+
+
+def test_memory_that_is_not_there_is_out_of_memory_and_the_device_goes_on(any_device, memories):
+    with pytest.raises(OutOfMemory, match="bytes are free"):
+        any_device.allocate(1 << 45)
+    assert any_device.all_finite(memories(np.zeros((4, 4), "f4"))) and 0 < any_device.free_bytes() < 1 << 45
+
+
+IMPORTER = """
+import sys, numpy as np
+from drbench.devices.address import at_address
+from drbench.devices.cuda import cuda_device
+device = cuda_device(1, 2)
+address = device.open_handle(bytes.fromhex(sys.argv[1]))
+tile, own, stream = at_address(address, 64 * 100, "f4").reshape(64, 100), device.allocate(64 * 96 * 4), device.stream("copies")
+value = at_address(own.address, 64 * 96, "f4").reshape(64, 96)
+device.copy(value, tile[:, :96], stream)
+for _ in range(10):
+    device.accumulate(tile[:, 4:], value, stream)
+stream.synchronise()
+device.close_handle(address)
+"""
+
+
+def test_another_process_reads_and_adds_into_a_tile_while_its_owner_adds():
+    device = real_device()
+    memory, stream = device.allocate(64 * 100 * 4), device.stream("copies")
+    tile = at_address(memory.address, 64 * 100, "f4").reshape(64, 100)
+    stage = np.ones((64, 100), "f4")
+    device.copy(tile, stage, stream)
+    stream.synchronise()
+    process = subprocess.Popen([sys.executable, "-c", IMPORTER, device.ipc_handle(memory).hex()])
+    assert process.wait(60) == 0
+    expected = np.ones((64, 100))
+    expected[:, 4:] += 10
+    assert (fetch(device, tile) == expected).all()
+    memory.free()
+
+
+def test_views_of_device_memory_stay_device_arrays(any_device, memories):
+    whole = memories(np.zeros((6, 8), "f4"))
+    for view in (whole[1:3], whole.T, whole.reshape(-1), whole[:, 2:4]):
+        assert type(view) is DeviceArray

@@ -1,0 +1,292 @@
+"""What the CUDA device asks of cuBLAS and of CUDA's runtime: executed on host memory from the addresses it passes."""
+
+import subprocess
+import sys
+import types
+from itertools import product
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCupy, bfloat16
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from drbench.devices.address import DeviceArray, at_address
+from drbench.devices.base import Device
+from drbench.devices.cuda import cuda_device
+from drbench.devices.cuda_gemm import gemm_call
+from drbench.errors import DrbenchError, MissingError, OutOfMemory, UnsupportedError, UsageError
+
+BORDER = 77
+examples = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DTYPES = ["float32", "float64", pytest.param("bfloat16", marks=pytest.mark.skipif(bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"))]
+pieces = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3))     # transposed, left, right, rows above
+
+
+def place(values, dtype, transposed, left=0, right=0, above=0):
+    """A matrix inside a larger one, by rows or by columns: (the view, the larger one, what is outside)."""
+    stored = values.T if transposed else values
+    rows, columns = stored.shape
+    whole = np.full((rows + above + 1, columns + left + right), BORDER, dtype)
+    inner = slice(above, above + rows), slice(left, left + columns)
+    whole[inner] = stored
+    outside = np.ones(whole.shape, bool)
+    outside[inner] = False
+    view = whole[inner]
+    return (view.T if transposed else view), whole, outside
+
+
+def by_address(view):
+    """The view again, made from nothing but its address, shape and strides."""
+    step, extents = view.itemsize, [(extent - 1) * abs(stride) for extent, stride in zip(view.shape, view.strides)]
+    flat = at_address(view.ctypes.data, sum(extents) // step + 1, view.dtype)
+    return np.ndarray.__new__(DeviceArray, view.shape, view.dtype, flat, 0, view.strides)
+
+
+# -- products
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@examples
+@given(shape=st.tuples(*[st.integers(1, 12)] * 3), layouts=st.tuples(pieces, pieces, pieces), beta=st.sampled_from([0.0, 1.0]), seed=st.integers(0, 999))
+def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(device, cupy, dtype, shape, layouts, beta, seed):
+    (m, n, k), rng = shape, np.random.default_rng(seed)
+    inputs, output = (bfloat16, "float32") if dtype == "bfloat16" else (dtype, dtype)
+    x, y, z = (rng.integers(-8, 9, extents) for extents in ((m, k), (k, n), (m, n)))
+    (a, *around_a), (b, *around_b), (c, *around_c) = (place(v, d, *layout) for v, d, layout in zip((x, y, z), (inputs, inputs, output), layouts))
+    if not beta:
+        c[...] = np.nan
+    device.gemm(by_address(a), by_address(b), by_address(c), beta, device.stream("compute"))
+    assert (c == x @ y + (z if beta else 0)).all()
+    assert (a == x).all() and (b == y).all()
+    for whole, outside in (around_a, around_b, around_c):
+        assert (whole[outside] == BORDER).all()
+
+
+@pytest.mark.parametrize("m, n, k", [s for s in product([1, 4], repeat=3) if 1 in s], ids=str)
+def test_single_rows_and_columns_of_larger_matrices_multiply_too(device, m, n, k):
+    rng = np.random.default_rng(m + 2 * n + 4 * k)
+    for orders in product([False, True], repeat=3):
+        x, y = rng.integers(-8, 9, (m, k)), rng.integers(-8, 9, (k, n))
+        views = [place(v, "f4", order, 1, 2, 1)[0] for v, order in zip((x, y, np.zeros((m, n))), orders)]
+        device.gemm(*map(by_address, views), 1.0, device.stream("compute"))
+        assert (views[2] == x @ y).all()
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_a_product_over_no_columns_clears_or_keeps_c_without_cublas(device, cupy, beta):
+    c, whole, outside = place(np.full((3, 4), 5), "f4", False, 1, 1)
+    device.gemm(by_address(np.empty((3, 0), "f4")), by_address(np.empty((0, 4), "f4")), by_address(c), beta, device.stream("compute"))
+    assert (c == (5 if beta else 0)).all() and (whole[outside] == BORDER).all()
+    device.gemm(by_address(np.empty((0, 2), "f4")), by_address(np.empty((2, 4), "f4")), by_address(np.empty((0, 4), "f4")), beta, device.stream("compute"))
+    assert cupy.cublas.calls == []
+
+
+@pytest.mark.parametrize("dtype, tf32, compute, types", [
+    ("float32", False, 68, (0, 0, 0)), ("float32", True, 77, (0, 0, 0)), ("float64", False, 70, (1, 1, 1)),
+    pytest.param("bfloat16", False, 68, (14, 14, 0), marks=DTYPES[2].marks),
+])  # fmt: skip
+def test_each_dtype_is_multiplied_in_its_arithmetic(new_device, cupy, dtype, tf32, compute, types):
+    device = new_device(tf32=tf32)
+    a = np.ones((2, 2), bfloat16 if dtype == "bfloat16" else dtype)
+    c = np.zeros((2, 2), "float32" if dtype == "bfloat16" else dtype)
+    device.gemm(by_address(a), by_address(a), by_address(c), 0.0, device.stream("compute"))
+    (call,) = cupy.cublas.calls
+    assert (call.compute, call.types) == (compute, types) and (c == 2).all()
+    assert device.info.kernel == ("sm_90 tf32" if tf32 else "sm_90")
+
+
+def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, cupy):
+    one = np.ones((2, 2), "f4").view(DeviceArray)
+    streams = [device.stream("first"), device.stream("second")]
+    for stream in (*streams, *streams):
+        device.gemm(one, one, np.zeros((2, 2), "f4").view(DeviceArray), 0.0, stream)
+    used = [(call.stream, call.handle) for call in cupy.cublas.calls]
+    assert used[:2] == used[2:] == [(stream.cupy.ptr, stream.handle) for stream in streams]
+    assert used[0][0] != used[1][0] and used[0][1] != used[1][1]
+    assert cupy.runtime.current == 0
+
+
+def test_kernels_go_to_their_stream(device, cupy):
+    tile = np.zeros((4, 4), "f4").view(DeviceArray)
+    streams = [device.stream("first"), device.stream("second")]
+    for stream in streams:
+        device.accumulate(tile, tile, stream)
+        device.add(tile, tile, stream)
+        device.zero(tile[:, 1:], stream)
+    assert [launch.stream for launch in cupy.module.launches] == [stream.cupy.ptr for stream in streams for _ in range(3)]
+
+
+def test_a_thread_that_starts_on_another_device_is_brought_to_this_one(device, cupy):
+    tile = np.zeros((2, 2), "f4").view(DeviceArray)
+    stream = device.stream("compute")
+    for work in (lambda: device.gemm(tile, tile, tile, 0.0, stream), lambda: device.accumulate(tile, tile, stream), lambda: device.allocate(8).free(),
+                 device.free_bytes, device.event, device.synchronise, lambda: device.stream("new"), lambda: device.all_finite(tile)):  # fmt: skip
+        cupy.runtime.device = 0
+        work()
+        assert cupy.runtime.device == 1
+
+
+def test_what_cublas_cannot_count_is_refused():
+    def far(shape, strides):
+        return np.ndarray.__new__(DeviceArray, shape, np.dtype("f4"), at_address(4096, 1 << 40, "u1"), 0, strides)
+
+    small = far((2, 2), (8, 4))
+    with pytest.raises(UnsupportedError, match="32 bits, got an extent or leading dimension of 2147483648"):
+        gemm_call(far((2, 2), (4 << 31, 4)), small, small)
+    assert gemm_call(far((2, 2), (4 * ((1 << 31) - 1), 4)), small, small).ldb == (1 << 31) - 1
+
+
+def test_products_that_cublas_has_no_arithmetic_for_are_refused(new_device):
+    def refused(device, a, b, c, beta=1.0):
+        with pytest.raises(DrbenchError) as caught:
+            device.gemm(*(np.ones((2, 2), dtype).view(DeviceArray) for dtype in (a, b, c)), beta, device.stream("compute"))
+        return str(caught.value)
+
+    device, tf32 = new_device(), new_device(tf32=True)
+    assert "int32 · int32 into int32" in refused(device, "i4", "i4", "i4")
+    assert "float32 · float64 into float32" in refused(device, "f4", "f8", "f4")
+    assert "TF32 is an arithmetic for float32, got float64" in refused(tf32, "f8", "f8", "f8")
+    assert "beta is 0 or 1" in refused(device, "f4", "f4", "f4", 0.5)
+    with pytest.raises(UsageError, match="m×k, k×n and m×n"):
+        gemm_call(*(np.zeros(shape) for shape in ((2, 3), (4, 5), (2, 5))))
+    with pytest.raises(UsageError, match="contiguous along one axis"):
+        gemm_call(np.zeros((4, 8))[::2, ::2], np.zeros((4, 3)), np.zeros((2, 3)))
+
+
+# -- memory
+
+
+@pytest.mark.parametrize("nbytes, pages", [(0, 1), (1000, 1), (2 << 20, 1), ((2 << 20) + 1, 2)])
+def test_memory_is_aligned_whole_pages_and_freed_once(device, cupy, nbytes, pages):
+    memory = device.allocate(nbytes)
+    assert isinstance(device, Device) and memory.address % 512 == 0 and memory.nbytes == nbytes
+    assert cupy.runtime.used == pages << 21
+    memory.free()
+    memory.free()
+    assert cupy.runtime.used == 0
+
+
+def test_what_does_not_fit_is_out_of_memory_with_what_is_free(device, cupy):
+    with pytest.raises(OutOfMemory, match=r"cannot allocate 536870912 bytes on NVIDIA Fake: 268435456 of its 268435456 bytes are free") as caught:
+        device.allocate(1 << 29)
+    assert "\n" not in str(caught.value)
+    cupy.runtime.malloc = lambda size: (_ for _ in ()).throw(cupy.runtime.CUDARuntimeError(700))
+    with pytest.raises(cupy.runtime.CUDARuntimeError):     # any other error is not one of memory
+        device.allocate(8)
+
+
+def test_ranks_that_share_a_device_share_its_free_memory(cupy, new_device):
+    assert new_device(sharers=1).free_bytes() == 1 << 28 and new_device(sharers=3).free_bytes() == (1 << 28) // 3
+
+
+def test_pinned_memory_is_an_array_of_bytes(device):
+    for nbytes in (0, 1, 4096):
+        memory = device.allocate_host(nbytes)
+        assert memory.shape == (nbytes,) and memory.dtype == np.uint8 and memory.flags.writeable
+
+
+# -- streams and events
+
+
+def test_events_tell_their_stream_query_and_time(device, cupy):
+    stream, plain, timed = device.stream("copies"), device.event(), device.event(timed=True)
+    assert plain.cupy.disable_timing and not timed.cupy.disable_timing
+    stream.record(plain)
+    stream.wait(plain)
+    plain.synchronise()
+    stream.synchronise()
+    s, e = stream.cupy.ptr, plain.cupy.ptr
+    assert cupy.log == [("record", s, e), ("wait", s, e), ("synchronise", e), ("synchronise", s)]
+    assert timed.seconds_since(device.event(timed=True)) == 0.0025
+    with pytest.raises(UsageError, match="timed=True"):
+        timed.seconds_since(plain)
+
+
+def test_a_query_tells_done_from_not_ready_and_raises_what_the_stream_met(device, cupy):
+    event = device.event()
+    assert event.query()
+    cupy.runtime.event_status = 600
+    assert not event.query()
+    cupy.runtime.event_status = 700
+    with pytest.raises(RuntimeError, match="IllegalAddress"):
+        event.query()
+
+
+# -- memory of other processes
+
+
+def test_a_handle_opens_on_other_ranks_of_the_same_or_a_peer_device_and_closes(cupy, new_device):
+    owner, same, peer = new_device(0), new_device(0), new_device(1)
+    memory = owner.allocate(4096)
+    handle = owner.ipc_handle(memory)
+    for importer in (same, peer):
+        assert importer.open_handle(handle) == memory.address
+    assert cupy.runtime.opened == {memory.address: 2}
+    for importer in (same, peer):
+        importer.close_handle(memory.address)
+    assert cupy.runtime.opened == {memory.address: 0}
+    memory.free()
+
+
+def test_an_own_handle_is_not_opened_and_devices_without_peer_access_say_so(cupy, new_device):
+    owner, peer = new_device(0), new_device(1)
+    handle = owner.ipc_handle(owner.allocate(64))
+    with pytest.raises(UsageError, match="does not open its own memory"):
+        owner.open_handle(handle)
+    with pytest.raises(UnsupportedError, match="cudaErrorPeerAccessUnsupported"):
+        peer.open_handle(bytes(64) + handle[64:])
+    cupy.runtime.peers = False
+    with pytest.raises(UnsupportedError, match="0000:01:00.0 has no peer access to 0000:00:00.0"):
+        peer.open_handle(handle)
+    hidden = handle[:64] + b"0000:07:00.0"                 # not visible to this process: CUDA itself has to say
+    assert peer.open_handle(hidden) in cupy.runtime.opened
+
+
+# -- which device, and none at all
+
+
+@pytest.fixture
+def importable(monkeypatch, library):
+    """``importable(fake)``: what ``import cupy`` finds from now on."""
+
+    def install(fake):
+        libs = types.ModuleType("cupy_backends.cuda.libs")
+        libs.cublas = fake.cublas
+        for name, module in {"cupy": fake.as_module(), "cupy_backends": types.ModuleType("cupy_backends"),
+                             "cupy_backends.cuda": types.ModuleType("cupy_backends.cuda"), "cupy_backends.cuda.libs": libs}.items():  # fmt: skip
+            monkeypatch.setitem(sys.modules, name, module)
+
+    return lambda **devices: install(FakeCupy(library, **devices))
+
+
+@pytest.mark.parametrize("ranks, devices, expected", [(2, 2, [(0, 1), (1, 1)]), (3, 2, [(0, 2), (1, 1), (0, 2)]), (2, 4, [(0, 1), (1, 1)])])
+def test_ranks_take_the_devices_of_a_node_in_turn(importable, ranks, devices, expected):
+    importable(devices=devices)
+    made = [cuda_device(rank, ranks) for rank in range(ranks)]
+    assert [(device.info.index, device.sharers) for device in made] == expected
+    info = made[0].info
+    assert (info.name, info.library, info.kernel, info.count) == ("NVIDIA Fake", "cuBLAS 13.10.3", "sm_90", devices)
+
+
+def test_the_arithmetic_is_auto_or_tf32(importable):
+    importable()
+    assert cuda_device(0, 1, "tf32").info.kernel == "sm_90 tf32"
+    with pytest.raises(UsageError, match="auto or tf32, got 'bf16'"):
+        cuda_device(0, 1, "bf16")
+
+
+def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, monkeypatch):
+    importable(devices=0)
+    with pytest.raises(MissingError, match="needs a GPU, and CUDA finds none: cudaErrorNoDevice") as no_device:
+        cuda_device(0, 1)
+    monkeypatch.setitem(sys.modules, "cupy", None)         # as if it were not installed
+    with pytest.raises(MissingError, match=r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'") as no_cupy:
+        cuda_device(0, 1)
+    for error in (no_device.value, no_cupy.value):
+        assert error.exit_code == 3 and "\n" not in str(error)
+
+
+def test_importing_the_device_does_not_import_cupy():
+    code = "import sys, drbench.devices.cuda, drbench.devices.nccl; assert not {'cupy', 'cupy_backends', 'mpi4py'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
