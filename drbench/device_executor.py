@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from .device_matrix import until
 from .devices.base import Device, Event, Stream
+from .devices.nccl import issue
 from .edges import EDGES, edges
 from .errors import UnsupportedError, UsageError
 from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
@@ -348,7 +349,7 @@ class DeviceExecutor:
         if call.issue is None:
             self._unpack(t, call, lane)
         elif step.group in self._groups:
-            self._groups[step.group].issue(step, call.sent, call.received, lane.stream)
+            issue(self._groups[step.group], step, call.sent, call.received, lane.stream)
             self._unpack(t, call, lane)
         else:
             self._hosted.append(self._group_by_mpi(t, step, call, lane))

@@ -140,7 +140,7 @@ class DeviceBackend:
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
-        self.keys = {}
+        self.keys, self._groups = {}, {}
         self.device = _everywhere(topology.comm, lambda: self._find_device())
         info = self.device.info
         direct = topology.comm.allreduce(self._mpi_reads(), MPI.LAND)
@@ -210,16 +210,25 @@ class DeviceBackend:
         from drbench.device_executor import DeviceExecutor
         collectives = None
         if self._nccl:
-            from drbench.devices.nccl import nccl_group
-            collectives = lambda group: nccl_group(self._topology.group(group.name, group.members), self.device)  # noqa: E731
+            collectives = self._nccl_group
         return DeviceExecutor(trace, matrices, self.device, prefetch=prefetch, get=self._case.get, locks=self._locks,
                               max_gemms=self._case.max_gemms or 1, max_accumulates=self._case.max_accumulates or 1, collectives=collectives)
+
+    def _nccl_group(self, group):
+        """NCCL among the members of a process row or column, made once."""
+        from drbench.devices.nccl import nccl_group
+        found = self._groups.get((group.name, group.members))
+        if found is None:
+            found = self._groups[group.name, group.members] = nccl_group(self._topology.group(group.name, group.members), self.device)
+        return found
 
     def peak(self, need) -> dict:
         """Most device memory that a rank holds."""
         return {"peak_device_bytes": self._topology.comm.allreduce(need.total, MPI.MAX)}
 
     def close(self) -> None:
+        for group in self._groups.values():
+            group.close()
         self.work.close()
         self.device.close()
 

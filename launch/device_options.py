@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import click
 
-__all__ = ["BACKEND", "device_options"]
+from drbench.errors import MissingError
 
-BACKEND = click.option("--backend", type=click.Choice(["numpy", "numpy-async", "cupy"]), default="numpy", show_default=True,
+__all__ = ["BACKEND", "device_options", "installed"]
+
+
+def installed(context, parameter, value):
+    """Refuse cupy where it is not installed, before any rank is started. (Whether there is a GPU, the ranks' nodes know.)"""
+    if value == "cupy" and importlib.util.find_spec("cupy") is None:
+        raise MissingError("--backend cupy needs CuPy, which is not installed. pip install 'drbench[cuda12]' or 'drbench[cuda13]', as the driver has it.")
+    return value
+
+
+BACKEND = click.option("--backend", type=click.Choice(["numpy", "numpy-async", "cupy"]), default="numpy", show_default=True, callback=installed,
                        help="Where products run. numpy: cores; cupy: GPUs; numpy-async: the executor of GPUs on worker threads (to test it, its times mean nothing).")
 
 

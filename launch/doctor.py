@@ -40,7 +40,7 @@ class Finding:
 
 def findings(ranks: int) -> list[Finding]:
     """Look at MPI, cores, BLAS, memory and GPUs."""
-    return [*_mpi(ranks), _cores(ranks), *_blas(), *_memory(), _gpus()]
+    return [*_mpi(ranks), _cores(ranks), *_blas(), *_memory(), *_gpus()]
 
 
 def show_findings(ranks: int, as_json: bool) -> int:
@@ -131,10 +131,30 @@ def _memory() -> list[Finding]:
     return [*out, Finding("shared memory", "ok", f"{SHARED_MEMORY} has {format_bytes(free)} free")]
 
 
-def _gpus() -> Finding:
+def _gpus() -> list[Finding]:
+    """Asked of a process of its own: a driver that hangs, or CuPy of another CUDA, must not take doctor along."""
     tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return Finding("GPUs", "ok", "none found; every command runs on CPUs")
-    done = subprocess.run([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True)
-    names = "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
-    return Finding("GPUs", "ok", f"{names or 'none visible'} (this version computes on CPUs)")
+    try:
+        done = subprocess.run([sys.executable, "-m", "launch.gpu_report"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_PROBE_TIMEOUT_S)
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, ValueError, IndexError):
+        return [Finding("GPUs", "advice", "looking for GPUs did not end in order", "see python -m launch.gpu_report")]
+    if "missing" in found:
+        if tool is None:
+            return [Finding("GPUs", "ok", "none found; every command runs on CPUs")]
+        return [Finding("GPUs", "advice", f"{tool} is here, and --backend cupy cannot be used: {found['missing']}", found["way_out"])]
+    devices = found["devices"]
+    names = "; ".join(f"{device['index']}: {device['name']}, {format_bytes(device['bytes'])}, {device['architecture']}" for device in devices)
+    out = [Finding("GPUs", "ok", f"{names}; CuPy {found['cupy']}, {found['cublas']}, CUDA {found['runtime']}, driver for CUDA {found['driver']}")]
+    pairs = [f"{a}-{b}" for a, b in found["no_peer_access"]]
+    if len(devices) > 1:
+        out.append(Finding("peer access", "advice", f"no GPU reads another's memory in {', '.join(pairs)}: staged through the host there") if pairs else
+                   Finding("peer access", "ok", "every GPU reads every other's memory"))
+    out.append(Finding("GPU memory between ranks", "ok" if found["ipc"] else "advice", "CUDA IPC handles can be made" if found["ipc"] else
+                       "the driver makes no IPC handles: ranks reach each other through the host", "" if found["ipc"] else "containers: --ipc=host"))
+    out.append(Finding("NCCL", "ok" if found["nccl"] else "advice", found["nccl"] or found["no_nccl"], "" if found["nccl"] else
+                       "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged"))
+    out.append(Finding("MPI on GPU memory", "ok", found["mpi"] if found["gpu_aware"] else f"{found['mpi']}: staged through pinned host memory"))
+    out.append(Finding("ranks a GPU", "ok", f"ranks of a node take its {len(devices)} GPU(s) in turn; more ranks than GPUs share them in time slices, "
+                                            "which proves results and not speed"))
+    return out

@@ -6,25 +6,38 @@ import sys
 
 
 def main() -> int:
-    import cupy
+    import numpy as np
     from mpi4py import MPI
     from drbench.devices.address import at_address
-    size = 1 << 18
-    source, target = cupy.arange(size, dtype="f4"), cupy.zeros(size, "f4")
-    cupy.cuda.Device().synchronize()
-    sent, received = (at_address(array.data.ptr, size, "f4") for array in (source, target))
+    from drbench.devices.cuda import cuda_device
+    device = cuda_device(0, 1)
+    size, stream = 1 << 18, device.stream("self-test")
+    memory = device.allocate(8 * size)
+    sent, received = (at_address(memory.address + place, size, "f4") for place in (0, 4 * size))
+    numbers = device.allocate_host(4 * size).view("f4")
+    numbers[:] = np.arange(size)
+    device.copy(sent, numbers, stream)
+    stream.synchronise()
+
+    def arrived() -> bool:
+        return bool((device.rows_of(received.reshape(1, size), np.arange(1)) == numbers).all())
+
+    def forget() -> None:
+        device.zero(received.reshape(1, size), stream)
+        stream.synchronise()
+
+    forget()
     MPI.COMM_SELF.Sendrecv([sent, size, MPI.FLOAT], 0, 0, [received, size, MPI.FLOAT], 0, 0)
-    if not bool((source == target).all()):
+    if not arrived():
         print("a message of device memory arrived wrong", file=sys.stderr)
         return 1
-    target.fill(0)
-    cupy.cuda.Device().synchronize()
+    forget()
     window = MPI.Win.Create(sent, 4, comm=MPI.COMM_SELF)
     window.Lock_all()
     window.Rget([received, size, MPI.FLOAT], 0).Wait()
     window.Unlock_all()
     window.Free()
-    if not bool((source == target).all()):
+    if not arrived():
         print("device memory read through a window was wrong", file=sys.stderr)
         return 1
     return 0

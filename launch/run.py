@@ -33,6 +33,9 @@ def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -
     comm = world()
     case = Case(**values | partitions_of(values, comm.size))
     _agree(comm, lambda: csv_path and _check_csv(csv_path))
+    if case.backend == "cupy":
+        from drbench.devices.cuda import require_gpu
+        require_gpu()
     record = run_case(case, comm)
     _agree(comm, lambda: csv_path and append_csv(csv_path, record))
     if comm.rank == 0:

@@ -11,7 +11,7 @@ from importlib import resources
 import numpy as np
 
 from ..errors import MissingError, OutOfMemory, UnsupportedError, UsageError
-from .address import DeviceArray
+from .address import DeviceArray, at_address
 from .base import Device, DeviceInfo
 from .copies import merged_axes, pitched
 from .cuda_gemm import CublasGemm
@@ -19,10 +19,11 @@ from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
 from .kernels import NAMES, Kernels
 
-__all__ = ["CudaDevice", "cuda_device"]
+__all__ = ["CudaDevice", "cuda_device", "describe", "require_gpu"]
 
 _MEMCPY_DEFAULT = 4                                        # the addresses say which side is host and which is device
 _ERROR_OUT_OF_MEMORY = 2
+_PORTABLE_AND_MAPPED = 1 | 2
 _INSTALL = "Install CuPy with pip install 'drbench[cuda12]' or 'drbench[cuda13]', as the driver has it, or choose another --backend."
 
 
@@ -51,6 +52,7 @@ class CudaDevice(Device, Peers):
 
     def __init__(self, modules: Modules, index: int, sharers: int = 1, tf32: bool = False, accumulate_blocks: int | None = None):
         self._modules, self._runtime, self._index, self.sharers = modules, modules.runtime, index, sharers
+        self._streams: list[CudaStream] = []
         self.use()
         self.bus_id = self._runtime.deviceGetPCIBusId(index)
         Peers.__init__(self, self._runtime, index, self.bus_id)
@@ -81,6 +83,16 @@ class CudaDevice(Device, Peers):
             memory = self._modules.cuda.PinnedMemory(max(nbytes, 1))
         return np.frombuffer(self._modules.cuda.PinnedMemoryPointer(memory, 0), np.uint8, nbytes)
 
+    def pin(self, memory: np.ndarray) -> DeviceArray:
+        self.use()
+        if memory.nbytes:
+            self._runtime.hostRegister(memory.ctypes.data, memory.nbytes, _PORTABLE_AND_MAPPED)
+        return at_address(memory.ctypes.data, memory.size, memory.dtype)        # with unified addresses the device sees it where the host does
+
+    def unpin(self, memory: np.ndarray) -> None:
+        if memory.nbytes:
+            self._runtime.hostUnregister(memory.ctypes.data)
+
     def free_bytes(self) -> int:
         self.use()
         return self._runtime.memGetInfo()[0] // self.sharers
@@ -99,7 +111,9 @@ class CudaDevice(Device, Peers):
 
     def stream(self, name: str) -> CudaStream:
         self.use()
-        return CudaStream(self._modules, name)
+        stream = CudaStream(self._modules, name)
+        self._streams.append(stream)
+        return stream
 
     def event(self, timed: bool = False) -> CudaEvent:
         self.use()
@@ -108,6 +122,11 @@ class CudaDevice(Device, Peers):
     def synchronise(self) -> None:
         self.use()
         self._runtime.deviceSynchronize()
+
+    def close(self) -> None:
+        for stream in [*self._streams, self._checks]:
+            stream.close()
+        self._streams = []
 
     # -- operations on a stream
 
@@ -230,6 +249,19 @@ def cuda_device(local_rank: int, ranks_on_node: int, compute: str = "auto", accu
     """
     if compute not in ("auto", "tf32"):
         raise UsageError(f"the arithmetic is auto or tf32, got {compute!r}.")
+    modules, count = require_gpu()
+    index = local_rank % count
+    return CudaDevice(modules, index, len(range(index, ranks_on_node, count)), compute == "tf32", accumulate_blocks)
+
+
+def require_gpu() -> tuple[Modules, int]:
+    """CuPy's modules, and how many GPUs this process sees.
+
+    Raises
+    ------
+    MissingError
+        If there is no CuPy, or no GPU.
+    """
     modules = _import_cupy()
     try:
         count = modules.runtime.getDeviceCount()
@@ -237,8 +269,28 @@ def cuda_device(local_rank: int, ranks_on_node: int, compute: str = "auto", accu
         raise MissingError(f"--backend cupy needs a GPU, and CUDA finds none: {error}. Check nvidia-smi and CUDA_VISIBLE_DEVICES.") from error
     if not count:
         raise MissingError("--backend cupy needs a GPU, and CUDA finds none. Check nvidia-smi and CUDA_VISIBLE_DEVICES.")
-    index = local_rank % count
-    return CudaDevice(modules, index, len(range(index, ranks_on_node, count)), compute == "tf32", accumulate_blocks)
+    return modules, count
+
+
+def describe(device: CudaDevice) -> dict:
+    """The GPUs of this process and what they can do, in plain values: devices, versions, pairs without peer access, whether memory can be shared."""
+    import cupy
+    runtime, count = device._runtime, device.info.count
+    devices = []
+    for index in range(count):
+        properties = runtime.getDeviceProperties(index)
+        devices.append({"index": index, "name": properties["name"].decode(), "bytes": int(properties["totalGlobalMem"]),
+                        "architecture": f"sm_{properties['major']}{properties['minor']}", "multiprocessors": properties["multiProcessorCount"]})
+    apart = [(a, b) for a in range(count) for b in range(count) if a != b and not runtime.deviceCanAccessPeer(a, b)]
+    memory = device.allocate(1)
+    try:
+        device.ipc_handle(memory)
+        shared = True
+    except UnsupportedError:
+        shared = False
+    memory.free()
+    return {"devices": devices, "cupy": cupy.__version__, "cublas": device.info.library, "runtime": runtime.runtimeGetVersion(),
+            "driver": runtime.driverGetVersion(), "no_peer_access": apart, "ipc": shared}
 
 
 def _import_cupy() -> Modules:

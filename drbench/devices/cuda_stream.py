@@ -54,6 +54,7 @@ class CudaStream(Stream):
     def __init__(self, modules: Modules, name: str):
         self.name = name
         self.cupy = modules.cuda.Stream(non_blocking=True)
+        self._cublas = modules.cublas
         self.handle = modules.cublas.create()
 
     def record(self, event: CudaEvent) -> None:
@@ -64,6 +65,13 @@ class CudaStream(Stream):
 
     def synchronise(self) -> None:
         self.cupy.synchronize()
+
+    def close(self) -> None:
+        """Let go of the handle; the stream goes with its last use."""
+        self.cupy.synchronize()
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._cublas.destroy(handle)
 
 
 class CudaMemory(Memory):

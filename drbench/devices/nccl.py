@@ -7,8 +7,9 @@ import socket
 from contextlib import contextmanager
 
 from ..errors import MissingError, UnsupportedError, UsageError
+from ..group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 
-__all__ = ["NcclGroup", "nccl_group"]
+__all__ = ["NcclGroup", "issue", "nccl_group", "nccl_version", "why_no_nccl"]
 
 _DATA_TYPES = {"float32": 7, "float64": 8, "bfloat16": 9}
 _SUM = 0
@@ -91,6 +92,45 @@ class NcclGroup:
             yield
         finally:
             self._nccl.groupEnd()
+
+
+def issue(nccl: NcclGroup, step, sent, received, stream) -> None:
+    """Put a group step into a stream.
+
+    Parameters
+    ----------
+    step : Shift, Broadcast, AllGather, Reduce or ReduceScatter
+    sent, received : DeviceArray or None
+        As in :class:`drbench.collectives.Call`.
+    """
+    kind, size, me = type(step), len(step.group), step.group.position
+    if kind is Shift:
+        nccl.shift(received, sent, (me - step.by) % size, (me + step.by) % size, stream)
+    elif kind is Broadcast:
+        nccl.broadcast(sent if step.root == me else received, step.root, stream)
+    elif kind is AllGather:
+        nccl.all_gather(received, [piece.size for piece in step.pieces], stream)
+    elif kind is Reduce:
+        nccl.reduce(sent, received, step.root, stream)
+    elif kind is ReduceScatter:
+        nccl.reduce_scatter(sent.reshape(-1), received.reshape(-1), [piece.size for piece in step.pieces], stream)
+
+
+def nccl_version() -> str:
+    """Of the library that is loaded, as "2.27.3"."""
+    nccl, _ = _import_nccl()
+    number = nccl.get_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def why_no_nccl(ranks_on_node: int, devices: int) -> str | None:
+    """Why ranks of a node cannot use NCCL, each on its own device; None if they can."""
+    nccl, reason = _import_nccl()
+    if nccl is None:
+        return f"NCCL cannot be loaded ({reason})"
+    if ranks_on_node > devices and not _shares(nccl):
+        return f"NCCL takes one rank a device, and {ranks_on_node} ranks share {devices}"
+    return None
 
 
 def nccl_group(comm, device) -> NcclGroup:

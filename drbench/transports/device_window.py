@@ -7,6 +7,7 @@ from mpi4py import MPI
 
 from ..devices.address import DeviceArray, at_address
 from ..devices.base import Device
+from ..errors import UnsupportedError
 from .mpi_types import mpi_type
 from .topology import Topology
 from .window import Window
@@ -49,7 +50,7 @@ class DeviceArena:
     ----------
     topology : Topology
     device : Device
-        With ``ipc_handle``, ``open_handle`` and ``close_handle``.
+        With ``ipc_handle``, ``open_handle`` and ``close_handle`` (:class:`drbench.devices.ipc.Peers`).
     nbytes : int
         On this rank.
     """
@@ -58,17 +59,27 @@ class DeviceArena:
         comm = topology.comm
         self._comm, self._device = comm, device
         self.memory = device.allocate(max(nbytes, _ALIGNMENT))
-        found = comm.allgather((topology.node_of[comm.rank], device.info.index, device.ipc_handle(self.memory)))
+        found = comm.allgather((topology.node_of[comm.rank], self._handle()))
         self.addresses: list[int | None] = [None] * comm.size
         self._opened: list[int] = []
-        for rank, (node, index, handle) in enumerate(found):
+        for rank, (node, handle) in enumerate(found):
             if rank == comm.rank:
                 self.addresses[rank] = self.memory.address
-            elif node == topology.node_of[comm.rank]:
-                address = device.open_handle(handle, index)
-                if address is not None:
-                    self.addresses[rank] = address
-                    self._opened.append(address)
+            elif node == topology.node_of[comm.rank] and handle is not None:
+                try:
+                    self.addresses[rank] = device.open_handle(handle)
+                except UnsupportedError:
+                    continue                               # no peer access: out of reach
+                self._opened.append(self.addresses[rank])
+
+    def _handle(self) -> bytes | None:
+        """This rank's, or None if the driver shares no memory or nobody needs it."""
+        if self._comm.size == 1:
+            return None
+        try:
+            return self._device.ipc_handle(self.memory)
+        except UnsupportedError:
+            return None
 
     def close(self) -> None:
         """Importers let go before the exporter frees."""

@@ -106,6 +106,13 @@ class FakeRuntime:
         self.calls.append(("memsetAsync", value, size, stream))
         memory(target, size)[:] = value
 
+    def hostRegister(self, address, size, flags):
+        assert size and flags == 3
+        self.calls.append(("hostRegister", size))
+
+    def hostUnregister(self, address):
+        self.calls.append(("hostUnregister",))
+
     def eventQuery(self, event):
         return self.event_status
 
@@ -135,6 +142,9 @@ class FakeCublas:
     def create(self):
         self.handles += 1
         return 0xB000 + self.handles
+
+    def destroy(self, handle):
+        self.handles -= 1
 
     def getVersion(self, handle):
         return 131003
