@@ -1,7 +1,6 @@
 """The CUDA device on host memory: CuPy is a fake, the kernels are compiled with g++, once for all tests."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,9 +10,8 @@ HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-from fake_cuda import SOURCE, FakeCupy, Library  # noqa: E402
+from fake_cuda import FakeCupy, Library, compile_kernels  # noqa: E402
 
-from drbench.devices import kernels  # noqa: E402
 from drbench.devices.cuda import CudaDevice  # noqa: E402
 from drbench.devices.cuda_stream import Modules  # noqa: E402
 
@@ -23,13 +21,7 @@ def library(tmp_path_factory):
     """Every kernel as a function of the host."""
     if not shutil.which("g++"):
         pytest.skip("no g++ to compile the kernels for the host")
-    folder = tmp_path_factory.mktemp("kernels")
-    table = " ".join(f"E({name})" for name in kernels.NAMES)
-    text = f'#include "{HERE}/shim.h"\n#include "{SOURCE}"\n#define KERNELS(E) {table}\n#include "{HERE}/shim_launch.h"\n'
-    (folder / "kernels.cpp").write_text(text)
-    command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-o", folder / "kernels.so", folder / "kernels.cpp"]
-    subprocess.run(command, check=True, timeout=60)
-    return Library(folder / "kernels.so")
+    return Library(compile_kernels(tmp_path_factory.mktemp("kernels")))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,16 @@ STATUS = {1: "cudaErrorInvalidValue", 2: "cudaErrorMemoryAllocation", 100: "cuda
 SOURCE = Path(kernels.__file__).with_name("kernels.cu")
 PITCH = (1 << 31) - 1
 BORDER = 4096
+
+
+def compile_kernels(folder):
+    """kernels.cu as a library of the host, made with g++ in a folder; its path."""
+    here = Path(__file__).parent
+    table = " ".join(f"E({name})" for name in kernels.NAMES)
+    text = f'#include "{here}/shim.h"\n#include "{SOURCE}"\n#define KERNELS(E) {table}\n#include "{here}/shim_launch.h"\n'
+    (folder / "kernels.cpp").write_text(text)
+    subprocess.run(["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-o", folder / "kernels.so", folder / "kernels.cpp"], check=True, timeout=60)
+    return folder / "kernels.so"
 
 
 class CUDARuntimeError(RuntimeError):
