@@ -15,10 +15,9 @@ from .blocks import Piece
 from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from .layouts import product_layouts
 from .pieces import Pieces
+from .transports.mpi_types import mpi_type
 
 __all__ = ["Call", "prepare", "received_value", "product_layouts", "laid_out"]
-
-_MPI_TYPES = {"f": MPI.FLOAT, "d": MPI.DOUBLE}
 
 
 @dataclass(slots=True)
@@ -36,7 +35,9 @@ class Call:
     before, after : list of (ndarray, ndarray)
         Copies (to, from) that pack what is sent and unpack what has arrived.
     issue : callable or None
-        Starts it; a list of requests. None if there is nobody to talk to.
+        ``issue(sent, received)`` starts it; a list of requests. None if there is nobody to talk to.
+    sent, received : ndarray or None
+        What leaves, and where what comes arrives, without gaps. A collective in place sends from ``received``, in which ``sent`` then lies.
     """
 
     link: str
@@ -44,7 +45,9 @@ class Call:
     nbytes: int
     before: list = field(default_factory=list)
     after: list = field(default_factory=list)
-    issue: Callable[[], list] | None = None
+    issue: Callable[[np.ndarray | None, np.ndarray | None], list] | None = None
+    sent: np.ndarray | None = None
+    received: np.ndarray | None = None
 
 
 def laid_out(flat: np.ndarray, shape: tuple[int, int], widths: list[int] | None):
@@ -99,7 +102,7 @@ def prepare(step, source, memory, flat: np.ndarray | None, value, view_of, comm_
 
 
 def _message(array: np.ndarray) -> list:
-    return [array, array.size, _MPI_TYPES[array.dtype.char]]
+    return [array, array.size, mpi_type(array.dtype)]
 
 
 def _contiguous(array: np.ndarray, step) -> np.ndarray:
@@ -175,15 +178,16 @@ def _shift(step, source, memory, flat, value, view_of, comm) -> Call:
     sent, size, me = _contiguous(source, step), len(step.group), step.group.position
     source_at, target_at = (me - step.by) % size, (me + step.by) % size
     tag = step.by % size
-    return Call(link, hops, hops * max(sent.size, value.size),
-                issue=lambda: [comm.Irecv(_message(value), source_at, tag), comm.Isend(_message(sent), target_at, tag)])
+    return Call(link, hops, hops * max(sent.size, value.size), sent=sent, received=value,
+                issue=lambda sent, received: [comm.Irecv(_message(received), source_at, tag), comm.Isend(_message(sent), target_at, tag)])
 
 
 def _broadcast(step, source, memory, flat, value, view_of, comm) -> Call:
     root, own = step.root, step.root == step.group.position
     call = Call(f"{step.group.name}+", len(step.group) - 1, step.piece.size, before=_pack(value, step.piece, view_of) if own and flat is not None else [])
     if comm is not None:
-        call.issue = lambda: [comm.Ibcast(_message(value), root)]
+        call.sent, call.received = (value, None) if own else (None, value)
+        call.issue = lambda sent, received: [comm.Ibcast(_message(sent if own else received), root)]
     return call
 
 
@@ -195,9 +199,10 @@ def _all_gather(step, source, memory, flat, value, view_of, comm) -> Call:
     if flat is not None:
         slot = flat[displacements[me]:displacements[me] + sizes[me]].reshape(step.pieces[me].shape)
         call.before = _pack(slot, step.pieces[me], view_of)
-        kind = _MPI_TYPES[flat.dtype.char]
+        kind = mpi_type(flat.dtype)
         if comm is not None:
-            call.issue = lambda: [comm.Iallgatherv(MPI.IN_PLACE, [flat, sizes, displacements, kind])]
+            call.sent, call.received = slot, flat
+            call.issue = lambda sent, received: [comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, displacements, kind])]
     return call
 
 
@@ -211,7 +216,8 @@ def _reduce(step, source, memory, flat, value, view_of, comm) -> Call:
     if own:
         into = _landing(step.piece, flat, view_of, sent)
         call.after = _unpack(step.piece, into, view_of) if flat is not None else []
-    call.issue = lambda: [comm.Ireduce(_message(sent), _message(into) if own else None, MPI.SUM, root)]
+    call.sent, call.received = sent, into
+    call.issue = lambda sent, received: [comm.Ireduce(_message(sent), _message(received) if own else None, MPI.SUM, root)]
     return call
 
 
@@ -224,14 +230,15 @@ def _reduce_scatter(step, source, memory, flat, value, view_of, comm) -> Call:
     sent = _whole(source, memory, step)
     into = _landing(piece, flat, view_of, sent)
     call.after = _unpack(piece, into, view_of) if flat is not None else []
-    call.issue = lambda: [comm.Ireduce_scatter(_message(sent), _message(into), sizes, MPI.SUM)]
+    call.sent, call.received = sent, into
+    call.issue = lambda sent, received: [comm.Ireduce_scatter(_message(sent), _message(received), sizes, MPI.SUM)]
     return call
 
 
 def _landing(piece: Piece, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
     """Where a sum arrives: the step's buffer, or the own tile."""
     if not piece.size:
-        return np.empty(1, sent.dtype)[:0]                 # nothing arrives; MPI wants memory that is not that of what is sent
+        return np.empty(1, sent.dtype)[:0].view(type(sent))    # nothing arrives; MPI wants memory that is not that of what is sent
     return view_of(piece.blocks()[0]) if flat is None else flat.reshape(piece.shape)
 
 

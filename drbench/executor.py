@@ -14,15 +14,14 @@ import numpy as np
 from mpi4py import MPI
 
 from .blas import Blas, load_blas
-from .collectives import Call, laid_out, prepare, product_layouts, received_value
+from .collectives import Call
 from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from .memory import buffer_elements, plan_arena
-from .pieces import Pieces, joined, part_of, products
 from .schedule import Scheduler, Windows
-from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part, Put, ReplicaGet, Scratch, Zero
+from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part, Put, ReplicaGet, Zero
 from .throttle import Throttle
 from .timing import Clock
 from .trace import Trace
+from .values import Values
 
 __all__ = ["Executor", "PROGRESS"]
 
@@ -81,103 +80,20 @@ class Executor:
         self.comm = matrices[trace.written].topology.comm
         self.windows = Windows(trace, prefetch)
         serves = any(matrix.serves_rma for matrix in matrices.values())
-        groups = trace.groups
         self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
-        needs_progress = self._serves or any(len(group) > 1 for group in groups)
+        needs_progress = self._serves or any(len(group) > 1 for group in trace.groups)
         self.polls, self.threaded = (needs_progress and progress == name for name in ("poll", "thread"))
-        topology = matrices[trace.written].topology
-        self._comms = {group: topology.group(group.name, group.members) for group in groups if len(group) > 1}
         self._flops_per_s = _FIRST_FLOPS_PER_S
         self._lock = threading.Lock()
-        self._lay_out()
+        layout = Values(self.windows, matrices, get, throttle is not None)
+        self.values, self.calls, self.products, self.arena = layout.arrays, layout.calls, layout.products, layout.arena
+        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = layout.plan.size, layout.moved_bytes, layout.resolved_bytes, layout.resolved
+        self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
         self.bytes = dict.fromkeys(COUNTERS, 0)
         self.timeline: list[tuple[int, float, float]] | None = None
         self.prepare()
 
     # -- before the clock runs ----------------------------------------------------------------------------------
-
-    def _lay_out(self) -> None:
-        """Give every step the array its value is, or will be, in, and every compute its target."""
-        steps, rank, matrices = self.trace.steps, self.rank, self.matrices
-        reads_in_place = self.get == "view"
-        item = next(iter(matrices.values())).dtype.itemsize
-        peers = next(iter(matrices.values())).window.peers
-        plan = plan_arena(self.windows, item, views=lambda owner: reads_in_place and peers[owner] is not None)
-        dtype = next(iter(matrices.values())).dtype
-        self.arena = np.zeros(plan.size, dtype)            # zeroed: its pages exist before the first repeat
-        self.arena_bytes, self._itemsize = plan.size * item, item
-        self.values: list = [None] * len(steps)
-        self.calls: dict[int, Call] = {}                   # group steps
-        self.products: dict[int, list] = {}                # Gemms whose operands lie in pieces
-        self._moved = {step.index: sum(elements for _, elements in step.moved(rank)) * item for step in steps if step.counter == "collective_bytes"}
-        self.resolved: list[int] = []
-        self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
-        self._views: dict[int, np.ndarray] = {}
-        layouts, memory = product_layouts(steps), {}
-        for step in steps:
-            t, block = step.index, step.block
-            offset, flat = plan.offsets.get(t), None
-            if offset is not None:
-                elements = buffer_elements(step, rank, views=lambda owner: False)
-                flat = self.arena[offset:offset + (elements or step.shape[0] * step.shape[1])]
-            if type(step) is Gemm:
-                self._lay_out_product(step, flat, layouts)
-            elif step.computes and block is None:           # an Add onto a token
-                self.values[t] = self.values[step.onto.index]
-            elif step.computes:
-                self.values[t] = matrices[block.matrix].view(block)
-            elif isinstance(step, Get):
-                if flat is not None:
-                    self.values[t] = flat.reshape(step.shape)
-                    continue
-                self.values[t] = self._read_only(block)
-                if block.owner == rank or self.throttle is None:
-                    self.resolved.append(t)
-                    if block.owner != rank:
-                        counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
-                        self._resolved_bytes[counter] += block.size * item
-            elif type(step) is Scratch:
-                self.values[t] = laid_out(flat if flat is not None else self.arena[:0], step.shape, layouts.get(t))
-                self.resolved.append(t)
-            elif type(step) is Part:
-                self.values[t] = part_of(self.values[step.inputs[0].index], step.axis, step.start, step.stop)
-            elif type(step) is Join:
-                self.values[t] = joined([self.values[value.index] for value in step.inputs], step.axis)
-            elif step.group is not None and step.group != "world":
-                if flat is None and buffer_elements(step, rank) == 0 and step.shape is not None and 0 in step.shape:
-                    flat = self.arena[:0]                  # nothing to receive
-                self.values[t] = received_value(step, flat, self._own_view)
-                source = step.inputs[0].index if step.inputs else None
-                self.calls[t] = prepare(step, self.values[source] if source is not None else None, memory.get(source), flat, self.values[t],
-                                        self._own_view, self._comms.get, item)
-            if flat is not None:
-                memory[t] = flat
-            elif type(step) is Gemm and step.onto is not None:
-                memory[t] = memory.get(step.onto.index)
-
-    def _lay_out_product(self, step: Gemm, flat: np.ndarray | None, layouts: dict) -> None:
-        """Give a Gemm its result, and its products if operands or result lie in pieces."""
-        t, values = step.index, self.values
-        if step.block is not None:
-            values[t] = self.matrices[step.block.matrix].view(step.block)
-        elif step.onto is not None:
-            values[t] = values[step.onto.index]
-        else:
-            values[t] = laid_out(flat if flat is not None else self.arena[:0], step.shape, layouts.get(t))
-        a, b = (values[value.index] for value in step.inputs[:2])
-        if any(type(value) is Pieces for value in (a, b, values[t])):
-            self.products[t] = products(a, b, values[t], step.beta)
-
-    def _own_view(self, block) -> np.ndarray:
-        return self.matrices[block.matrix].view(block)
-
-    def _read_only(self, block) -> np.ndarray:
-        """The view of a block; operands and remote views are read-only."""
-        view = self._views.get(id(block))
-        if view is None:
-            view = self._views[id(block)] = self.matrices[block.matrix].view(block)
-            view.flags.writeable = False
-        return view
 
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it was not done."""
@@ -349,7 +265,7 @@ class Executor:
         if self.throttle is not None:
             self._due[t] = self.throttle.due(call.link, call.nbytes, self.clock.now(), call.hops)
         with self.clock.phase("collective_wait"):
-            requests = call.issue()                        # MPI may do some of the work here
+            requests = call.issue(call.sent, call.received)    # MPI may do some of the work here
         self._left[t] = len(requests)
         for request in requests:
             self._request(t, request)
@@ -372,7 +288,7 @@ class Executor:
 
     def _nbytes(self, block) -> int:
         """Bytes that move between ranks."""
-        return block.size * self._itemsize if block.owner != self.rank else 0
+        return block.size * self._itemsizes[block.matrix] if block.owner != self.rank else 0
 
     def _start_get(self, t: int) -> None:
         step = self.trace.steps[t]
@@ -495,7 +411,7 @@ class Executor:
 
     def close(self) -> None:
         """Let go of every view into the windows, which may then be freed."""
-        self.values, self.calls, self.products, self._views, self.arena, self._schedule = [], {}, {}, {}, None, None
+        self.values, self.calls, self.products, self.arena, self._schedule = [], {}, {}, None, None
 
     def __enter__(self) -> "Executor":
         return self

@@ -9,6 +9,7 @@ from typing import Iterable
 from partitions import Partition
 
 from .blocks import Group
+from .element_types import element_types
 from .memory import plan_arena
 from .schedule import Windows
 from .steps import COUNTERS, Gemm, Step
@@ -48,10 +49,10 @@ def traffic(trace: Trace) -> Traffic:
     >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
     {1: {'get_bytes': 128}}
     """
-    out, itemsize, rank = Traffic(), trace.problem.itemsize, trace.rank
+    out, widths, rank = Traffic(), element_types(trace, trace.problem.itemsizes), trace.rank
     for step in trace.steps:
         for other, elements in step.moved(rank):
-            nbytes = elements * itemsize
+            nbytes = elements * widths[step.index]
             out.counters[step.counter] += nbytes
             peer = out.by_peer.setdefault(other, {})
             peer[step.counter] = peer.get(step.counter, 0) + nbytes
@@ -61,10 +62,10 @@ def traffic(trace: Trace) -> Traffic:
 def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
     """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the pool if none is."""
     problem, windows = trace.problem, Windows(trace, prefetch)
-    item = problem.itemsize
-    out = {op.name: op.partition.local_size(trace.rank) * item for op in problem.operands}
-    out["pool"] = plan_arena(windows, item).size * item
-    out["pool_direct"] = plan_arena(windows, item, views=lambda owner: True).size * item
+    widths = element_types(trace, problem.itemsizes)
+    out = {op.name: op.partition.local_size(trace.rank) * problem.itemsizes[op.name] for op in problem.operands}
+    out["pool"] = plan_arena(windows, 1, widths=widths).size
+    out["pool_direct"] = plan_arena(windows, 1, views=lambda owner: True, widths=widths).size
     return out
 
 
@@ -91,7 +92,7 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
     """
     steps = trace.steps if limit is None else trace.steps[:limit]
     width = len(str(max(0, len(trace.steps) - 1)))
-    lines, op = [], None
+    lines, op, widths = [], None, element_types(trace, trace.problem.itemsizes)
     for step in steps:
         note = ""
         if trace.ops is not None and trace.ops[step.index] != op:
@@ -99,7 +100,7 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
             lines.append(_op_line(trace, step.index))
         if trace.is_remote(step):
             moved = step.moved(trace.rank)
-            nbytes = sum(elements for _, elements in moved) * trace.problem.itemsize
+            nbytes = sum(elements for _, elements in moved) * widths[step.index]
             note = f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} {', '.join(str(other) for other, _ in moved)}"
         elif type(step) is Gemm:
             note = f"    # {step.flops} FLOPs"

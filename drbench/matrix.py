@@ -50,6 +50,8 @@ class DistributedMatrix:
         ``throttled`` refuse peers that cannot be reached in place.
     locks : RangeLocks or None
         Needed where tiles are accumulated in place.
+    window : optional
+        Storage made elsewhere, with the attributes of :class:`~drbench.transports.Window`.
 
     Raises
     ------
@@ -64,12 +66,12 @@ class DistributedMatrix:
     """
 
     def __init__(self, operand: Operand, topology: Topology, dtype, transport: TransportChoice = TransportChoice("auto"),
-                 locks: RangeLocks | None = None):
+                 locks: RangeLocks | None = None, window=None):
         self.operand, self.partition, self.topology = operand, operand.partition, topology
         comm = topology.comm
         self.rank, self.locks, self.dtype = comm.rank, locks, np.dtype(dtype)
         self.replica = self.partition.replica_of(self.rank)
-        self.window = Window(topology, self.partition.local_size(self.rank), self.dtype)
+        self.window = window or Window(topology, self.partition.local_size(self.rank), self.dtype)
         if transport.kind == "rma":
             self.window.peers = [p if r == self.rank else None for r, p in enumerate(self.window.peers)]
         reach = comm.allgather([peer is not None for peer in self.window.peers])
@@ -92,7 +94,7 @@ class DistributedMatrix:
         if memory is None:
             return None
         item = self.dtype.itemsize
-        return np.ndarray(block.shape, self.dtype, memory, block.offset * item, (block.ld * item, item))
+        return type(memory)(block.shape, self.dtype, memory, block.offset * item, (block.ld * item, item))
 
     def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
         """Start an RMA read of the block into ``out``."""

@@ -84,7 +84,7 @@ def _area(shape: tuple[int, int]) -> int:
     return shape[0] * shape[1]
 
 
-def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = lambda owner: False) -> ArenaPlan:
+def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = lambda owner: False, widths: list | None = None) -> ArenaPlan:
     """Give every buffer of a trace a place; buffers that can be alive together never overlap.
 
     Parameters
@@ -95,6 +95,8 @@ def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = l
         Bytes of one element.
     views : callable
         As in :func:`buffer_elements`.
+    widths : list of int, optional
+        Bytes of an element of each step's value, where they differ; then ``itemsize`` is 1 and the plan is in bytes.
 
     Returns
     -------
@@ -106,14 +108,14 @@ def plan_arena(windows: Windows, itemsize: int, views: Callable[[int], bool] = l
     First fit in order of birth. Leaving buffers out can make first fit worse, so with ``views`` the plan without them is
     made too and the smaller one taken: what was announced for a transport that copies everything always holds.
     """
-    plan = _first_fit(windows, itemsize, views)
-    whole = _first_fit(windows, itemsize, lambda owner: False) if plan.size else plan
+    plan = _first_fit(windows, itemsize, views, widths)
+    whole = _first_fit(windows, itemsize, lambda owner: False, widths) if plan.size else plan
     if whole.size >= plan.size:
         return plan
     return ArenaPlan({t: offset for t, offset in whole.offsets.items() if t in plan.offsets}, whole.size)
 
 
-def _first_fit(windows: Windows, itemsize: int, views: Callable[[int], bool]) -> ArenaPlan:
+def _first_fit(windows: Windows, itemsize: int, views: Callable[[int], bool], widths: list | None) -> ArenaPlan:
     """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
     rank = windows.trace.rank
     steps = windows.trace.steps
@@ -130,7 +132,7 @@ def _first_fit(windows: Windows, itemsize: int, views: Callable[[int], bool]) ->
         elements = buffer_elements(step, rank, views=views)
         if elements:
             born.append((windows.birth(t), t))
-            death[t], need[t] = 0, elements
+            death[t], need[t] = 0, elements if widths is None else elements * widths[t]
         end = windows.death(t)                             # whatever takes a buffer is exposed: H grows when it finishes
         for r in (r for value in step.inputs for r in roots[value.index]):
             if r in death and death[r] < end:

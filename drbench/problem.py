@@ -14,8 +14,8 @@ __all__ = ["AXES", "Operand", "Problem"]
 #: The two axes of each matrix, rows first: C (m×n) = A (m×k) · B (k×n).
 AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
-#: Bytes of an element.
-ITEMSIZES = {"float32": 4, "float64": 8, "bfloat16": 2}
+#: Bytes of an element of A and B. With "bfloat16:float32" products of bfloat16 operands are summed up and kept in float32.
+ITEMSIZES = {"float32": 4, "float64": 8, "bfloat16": 2, "bfloat16:float32": 2}
 
 
 class Operand:
@@ -80,7 +80,7 @@ class Problem:
     a, b, c : str
         Text forms of the partitions (:mod:`partitions.text`); bound on construction, when they become :class:`Operand`.
     dtype : str
-        ``"float32"`` or ``"float64"``; ``"bfloat16"`` can be planned and simulated only.
+        ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices; ``"bfloat16"`` can be planned and simulated only.
 
     Raises
     ------
@@ -133,8 +133,24 @@ class Problem:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element of A and B."""
         return ITEMSIZES[self.dtype]
+
+    def type_of(self, matrix: str) -> str:
+        """Name of the type of a matrix's elements.
+
+        Examples
+        --------
+        >>> Problem(8, 8, 8, 1, dtype="bfloat16:float32").type_of("C")
+        'float32'
+        """
+        operands, _, result = self.dtype.partition(":")
+        return result if result and matrix == "C" else operands
+
+    @property
+    def itemsizes(self) -> dict[str, int]:
+        """Bytes of one element of each matrix."""
+        return {name: ITEMSIZES[self.type_of(name)] for name in AXES}
 
     def extent(self, axis: str) -> int:
         """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -87,6 +87,11 @@ class Record:
     c: str | None = None
     preset: str | None = None
     backend: str | None = None  # numpy | numpy-async | cupy
+    compute: str | None = None  # arithmetic of products on a device: fp32 | tf32 | fp64 | bf16
+    max_gemms: int | None = None  # products that may run at the same time on a device; likewise accumulates
+    max_accumulates: int | None = None
+    accumulate_blocks: int | None = None  # thread blocks an accumulate kernel is limited to
+    collectives: str | None = None  # who moves what collectives move on devices: nccl | gpu-aware | staged
     transport: str | None = None
     get: str | None = None
     progress: str | None = None
@@ -130,6 +135,8 @@ class Record:
     phase_accumulate_s: float | None = None
     phase_fence_s: float | None = None
     phase_pack_s: float | None = None
+    device: str | None = None
+    ranks_per_device: int | None = None
     blas: str | None = None
     blas_kernel: str | None = None
     mpi: str | None = None
@@ -308,8 +315,10 @@ _ADDED_IN_2 = frozenset(
     "dataflow mesh slices block panel unroll chunk schedule ir_max_compute ir_max_comm backend case environment local_gemm_s "
     "effective_communication_s overlap_efficiency peak_device_bytes phase_collective_wait_s phase_pack_s".split()
 )
+_ADDED_IN_3 = frozenset("compute max_gemms max_accumulates accumulate_blocks collectives device ranks_per_device".split())
 #: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
-_EARLIER = {1: tuple(name for name in HEADER if name not in _ADDED_IN_2)}
+_EARLIER = {2: tuple(name for name in HEADER if name not in _ADDED_IN_3),
+            1: tuple(name for name in HEADER if name not in _ADDED_IN_2 | _ADDED_IN_3)}
 
 
 def _check(record: Record) -> None:

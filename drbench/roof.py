@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
-from .blas import Blas
+from .element_types import numpy_type
 from .fill import Fill
 from .problem import Problem
 from .timing import Clock
 
-__all__ = ["Roof", "timed"]
+__all__ = ["Roof", "HostWork", "DeviceWork", "timed"]
 
 _TRIALS = 3
 
@@ -24,6 +24,50 @@ def timed(comm: MPI.Comm, function) -> float:
     return comm.allreduce(Clock.now() - start, MPI.MAX)
 
 
+class HostWork:
+    """Where a rank's local products run: on its cores."""
+
+    def __init__(self, blas):
+        self._blas = blas
+
+    def empty(self, size: int, dtype) -> np.ndarray:
+        return np.empty(size, dtype)
+
+    def fill(self, array, fill: Fill, matrix: str) -> None:
+        fill.into(array, matrix, 0, 0)
+
+    def multiply(self, a, b, c) -> None:
+        """c = a·b, finished when this returns."""
+        self._blas.gemm(a, b, c, 0.0)
+
+    def close(self) -> None:
+        pass                                               # memory goes with the arrays
+
+
+class DeviceWork:
+    """Where a rank's local products run: on its device."""
+
+    def __init__(self, device):
+        self._device, self._stream, self._memory = device, device.stream("roof"), []
+
+    def empty(self, size: int, dtype):
+        from .devices.address import at_address
+        memory = self._device.allocate(max(1, size * dtype.itemsize))
+        self._memory.append(memory)
+        return at_address(memory.address, size, dtype)
+
+    def fill(self, array, fill: Fill, matrix: str) -> None:
+        self._device.fill(array, fill, matrix, 0, 0)
+
+    def multiply(self, a, b, c) -> None:
+        self._device.gemm(a, b, c, 0.0, self._stream)
+        self._stream.synchronise()
+
+    def close(self) -> None:
+        for memory in self._memory:
+            memory.free()
+
+
 class Roof:
     """Every rank at once multiplies m·n·k/p of local work (collective to make and to measure).
 
@@ -34,15 +78,15 @@ class Roof:
     ----------
     problem : Problem
     comm : MPI.Comm
-    blas : Blas
+    work : HostWork or DeviceWork
     fill : Fill
         The operands' fill: the speed of a GEMM may depend on its values.
     """
 
-    def __init__(self, problem: Problem, comm: MPI.Comm, blas: Blas, fill: Fill):
-        self._comm, self._blas = comm, blas
+    def __init__(self, problem: Problem, comm: MPI.Comm, work: HostWork | DeviceWork, fill: Fill):
+        self._comm, self._work = comm, work
         shapes = problem.local_shapes()
-        self._memory = [np.empty(size, problem.dtype) for size in roof_sizes(problem)]
+        self._memory = [work.empty(size, numpy_type(problem.type_of(name))) for name, size in zip("ABC", roof_sizes(problem))]
         self.shape = shapes[0]
         rates = {}
         for shape in shapes:
@@ -58,13 +102,13 @@ class Roof:
         self.shape = m, n, k = shape
         a, b, c = self._memory
         self._a, self._b, self._c = a[:m * k].reshape(m, k), b[:k * n].reshape(k, n), c[:m * n].reshape(m, n)
-        fill.into(self._a, "A", 0, 0)
-        fill.into(self._b, "B", 0, 0)
+        self._work.fill(self._a, fill, "A")
+        self._work.fill(self._b, fill, "B")
 
     def sample(self) -> float:
         """FLOP/s of all ranks together, measured once."""
         m, n, k = self.shape
-        seconds = timed(self._comm, lambda: self._blas.gemm(self._a, self._b, self._c, 0.0))
+        seconds = timed(self._comm, lambda: self._work.multiply(self._a, self._b, self._c))
         return 2 * m * n * k * self._comm.size / seconds
 
 

@@ -17,7 +17,7 @@ from .fill import Fill
 from .matrix import DistributedMatrix
 from .problem import Problem
 
-__all__ = ["Verification", "verify"]
+__all__ = ["HostElements", "Verification", "verify"]
 
 #: Elements of an operand regenerated at a time.
 _CHUNK = 1 << 20
@@ -43,6 +43,38 @@ class Verification:
     reason: str
 
 
+class HostElements:
+    """What verification asks about elements, answered by NumPy. A :class:`~drbench.devices.base.Device` answers the same for its memory."""
+
+    @staticmethod
+    def times(tile: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """tile · x in float64."""
+        out, step = np.empty((tile.shape[0], x.shape[1])), max(1, _CHUNK // tile.shape[1])
+        for top in range(0, tile.shape[0], step):
+            out[top:top + step] = tile[top:top + step].astype(float) @ x
+        return out
+
+    @staticmethod
+    def hashed_times(fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray) -> np.ndarray:
+        """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
+        out, step = np.empty((row1 - row0, x.shape[1])), max(1, _CHUNK // columns)
+        for top in range(row0, row1, step):
+            stop = min(row1, top + step)
+            out[top - row0:stop - row0] = fill.rows(matrix, top, stop, columns) @ x
+        return out
+
+    @staticmethod
+    def all_finite(tile: np.ndarray) -> bool:
+        """Whether no element is NaN or infinite."""
+        step = max(1, _CHUNK // tile.shape[1])
+        return all(np.isfinite(tile[top:top + step]).all() for top in range(0, tile.shape[0], step))
+
+    @staticmethod
+    def rows_of(tile: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Some rows of a tile."""
+        return tile[rows]
+
+
 def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1) -> Verification:
     """Check the first ``replicas`` replicas of C (collective).
 
@@ -57,23 +89,21 @@ def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1
         1 after a reduction, all of them after ``--replicate-result``.
     """
     check = _by_vectors if fill.kind == "integer" else _by_rows
+    elements = getattr(c, "device", None) or HostElements
     with np.errstate(invalid="ignore", over="ignore"):     # what is not finite is found, not warned of
-        return check(c, problem, fill, replicas)
+        return check(c, problem, fill, replicas, elements)
 
 
-def _by_vectors(c, problem, fill, replicas) -> Verification:
+def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
     comm = c.topology.comm
     bound = max(1, min(4096, (1 << 28) // problem.n))      # k·vmax² · n · bound < 2⁵³: every sum is exact
     rng = np.random.default_rng([fill.seed, problem.m, problem.n, problem.k])
     x = rng.integers(-bound, bound + 1, (problem.n, 2)).astype(float)
-    expected = _times(comm, fill, "A", problem.m, problem.k, _times(comm, fill, "B", problem.k, problem.n, x))
+    expected = _times(comm, fill, "A", problem.m, problem.k, _times(comm, fill, "B", problem.k, problem.n, x, elements), elements)
     found = np.zeros((replicas, problem.m, 2))
     if c.replica < replicas:
         for block, tile in c.own_blocks():
-            part = found[c.replica, block.row0:block.row1]
-            step = max(1, _CHUNK // tile.shape[1])
-            for top in range(0, tile.shape[0], step):
-                part[top:top + step] += tile[top:top + step].astype(float) @ x[block.col0:block.col1]
+            found[c.replica, block.row0:block.row1] += elements.times(tile, x[block.col0:block.col1])
     comm.Allreduce(MPI.IN_PLACE, found, MPI.SUM)
     wrong = ~(found == expected).all(axis=2)               # NaN compares unequal
     error = float(np.abs(found - expected).max())
@@ -84,42 +114,40 @@ def _by_vectors(c, problem, fill, replicas) -> Verification:
     return Verification(False, error, f"{int(wrong.sum())} of {wrong.size} rows of C are wrong, the first is row {row}{where}")
 
 
-def _times(comm, fill, matrix, rows, columns, x) -> np.ndarray:
+def _times(comm, fill, matrix, rows, columns, x, elements) -> np.ndarray:
     """A or B times x (columns×2), every rank doing its share of the rows; the product on every rank."""
     share = [rows * r // comm.size for r in range(comm.size + 1)]
     low, high = share[comm.rank], share[comm.rank + 1]
     out = np.empty((rows, 2))
-    step = max(1, _CHUNK // columns)
-    for top in range(low, high, step):
-        stop = min(high, top + step)
-        out[top:stop] = fill.rows(matrix, top, stop, columns) @ x
+    if high > low:
+        out[low:high] = elements.hashed_times(fill, matrix, low, high, columns, x)
     counts = [2 * (share[r + 1] - share[r]) for r in range(comm.size)]
     comm.Allgatherv(MPI.IN_PLACE, [out, counts, [2 * s for s in share[:-1]], MPI.DOUBLE])
     return out
 
 
-def _by_rows(c, problem, fill, replicas) -> Verification:
+def _by_rows(c, problem, fill, replicas, elements) -> Verification:
     comm = c.topology.comm
     rng = np.random.default_rng([fill.seed, problem.m, problem.n, problem.k])
     sample = np.sort(rng.choice(problem.m, min(problem.m, _SAMPLED_ROWS), replace=False))
     a = np.concatenate([fill.rows("A", row, row + 1, problem.k) for row in sample])
-    unit = np.finfo(problem.dtype).eps * (problem.k + 2)
+    unit = np.finfo(problem.type_of("C")).eps * (problem.k + 2)
     worst = 0.0
     if c.replica < replicas:
         for block, tile in c.own_blocks():
-            step = max(1, _CHUNK // tile.shape[1])
-            if not all(np.isfinite(tile[top:top + step]).all() for top in range(0, tile.shape[0], step)):
+            if not elements.all_finite(tile):
                 worst = float("inf")                       # wherever it is
             inside = np.flatnonzero((sample >= block.row0) & (sample < block.row1))
             if not inside.size:
                 continue
             value, size = np.zeros((2, inside.size, tile.shape[1]))
+            step = max(1, _CHUNK // tile.shape[1])
             for k0 in range(0, problem.k, step):
                 b = np.empty((min(problem.k, k0 + step) - k0, tile.shape[1]))
                 fill.into(b, "B", k0, block.col0)
                 value += a[inside, k0:k0 + step] @ b
                 size += np.abs(a[inside, k0:k0 + step]) @ np.abs(b)
-            ratio = np.abs(tile[sample[inside] - block.row0] - value) / np.maximum(unit * size, np.finfo(float).tiny)
+            ratio = np.abs(elements.rows_of(tile, sample[inside] - block.row0) - value) / np.maximum(unit * size, np.finfo(float).tiny)
             worst = max(worst, float("inf") if np.isnan(ratio).any() else float(ratio.max()))
     worst = comm.allreduce(worst, MPI.MAX)
     if worst <= 1.0:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import resource
 import statistics
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime, timezone
 
 import numpy as np
-import threadpoolctl
 from mpi4py import MPI
 
 from algorithms import get_algorithm
 from algorithms.collective import baseline_of
-from drbench.blas import load_blas
+from drbench.element_types import element_types
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
-from drbench.executor import PROGRESS, Executor
+from drbench.executor import PROGRESS
 from drbench.explain import events_of
 from drbench.fill import Fill
-from drbench.matrix import DistributedMatrix
 from drbench.memory import plan_arena
 from drbench.record import Record
 from drbench.roof import Roof, timed
@@ -28,9 +25,10 @@ from drbench.schedule import Windows
 from drbench.steps import COUNTERS
 from drbench.timeline import chrome_trace
 from drbench.timing import PHASES, Clock
-from drbench.transports import RangeLocks, Throttle, Topology, parse_transport
+from drbench.transports import Topology, parse_transport
 from drbench.verify import verify
 
+from .backends import open_backend, refuse_what_does_nothing
 from .case_fields import TOLD, Case, case_keys, recorded
 from .memory import Need, check_memory
 from .peer_case import run_peer
@@ -79,53 +77,41 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
             raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
     if case.progress not in PROGRESS or case.get not in ("view", "copy"):
         raise UsageError(f"progress must be one of {', '.join(PROGRESS)} and get view or copy, got {case.progress!r}, {case.get!r}.")
-    if case.dtype == "bfloat16":
-        raise UnsupportedError("bfloat16 products run on machine models only (our implementation). Use --dtype float32, or drbench simulate.")
     choice = parse_transport(case.transport)
+    refuse_what_does_nothing(case, choice)
     algorithm = get_algorithm(case.algorithm)
     options = algorithm.pick(case.options)
     problem = algorithm.problem(case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options)
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
-    with Topology(comm) if topology is None else nullcontext(topology) as topology:
-        threads = case.threads or topology.cores_per_rank
-        _pools().limit(limits=threads)
-        blas = load_blas()
-        keys.update(threads=threads, nodes=topology.nodes, blas=blas.info.library, blas_kernel=blas.info.kernel)
+    with Topology(comm) if topology is None else nullcontext(topology) as topology, open_backend(case, choice, topology) as backend:
+        keys.update(backend.keys, nodes=topology.nodes)
         settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
         keys.update(recorded(settled))
         start = plan_clock.now()
         trace = _trace(algorithm, problem, comm, settled)
         plan_s = plan_clock.now() - start
-        announced = plan_arena(Windows(trace, case.prefetch), problem.itemsize, views=lambda owner: _on_node(topology, owner, case, choice))
+        pool = _pool_bytes(trace, case.prefetch, problem, lambda owner: _on_node(topology, owner, case, choice))
         baseline = _baseline(case, problem, comm.rank)
-        arenas = announced.size + (plan_arena(Windows(baseline, 1), problem.itemsize).size if baseline else 0)
-        need = Need.of(problem, comm.rank, announced.size * problem.itemsize, case.roof, arenas * problem.itemsize)
-        check_memory(topology, need, case.pool, mem_limit)
-        oversubscribed = topology.node.size * threads > topology.cores
-        with _distributed(problem, topology, choice) as matrices:
+        need = Need.of(problem, comm.rank, pool, case.roof, pool + (_pool_bytes(baseline, 1, problem) if baseline else 0))
+        check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
+        with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = _found_transport(comm, matrices["C"])
             for name in "AB":
                 for block, tile in matrices[name].own_blocks():
-                    fill.into(tile, name, block.row0, block.col0)
-            throttle = None
-            if choice.kind == "throttled":
-                throttle = Throttle(choice.bandwidth_bytes_per_s, choice.latency_s)
-            settings = {"blas": blas, "get": case.get, "throttle": throttle, "progress": case.progress, "yields": oversubscribed}
-            with Executor(trace, matrices, clock=clock, prefetch=case.prefetch, **settings) as executor:
-                if baseline is None:
-                    measured = _measure(case, problem, comm, executor, clock, blas, fill, None)
-                else:
-                    with Executor(baseline, matrices, **settings) as other:
-                        measured = _measure(case, problem, comm, executor, clock, blas, fill, other)
+                    backend.fill(tile, fill, name, block.row0, block.col0)
+            with backend.executor(trace, matrices, case.prefetch, clock) as executor:
+                with backend.executor(baseline, matrices, 1, None) if baseline else nullcontext() as other:
+                    measured = _measure(case, problem, comm, executor, clock, backend.work, fill, other)
                 if case.trace:
                     _write_trace(case.trace, executor, comm, keys)
             verdict = None
             if case.check:
                 everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
+        keys.update(backend.peak(need))
     of_ranks = comm.allgather((plan_s, len(trace.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, executor.arena_bytes))
     plans, steps, rss, pools = zip(*of_ranks)
     keys.update(measured, plan_s=max(plans), steps=sum(steps), peak_rss_bytes=max(rss), pool_bytes=max(pools))
@@ -157,7 +143,7 @@ def _baseline(case: Case, problem, rank: int):
     return None if options is None else get_algorithm("collective").trace(problem, rank, **options)
 
 
-def _write_trace(path: str, executor: Executor, comm, keys: dict) -> None:
+def _write_trace(path: str, executor, comm, keys: dict) -> None:
     """One more repeat, with the times of every step of every rank written to a file."""
     executor.prepare()
     executor.timeline = []
@@ -172,9 +158,9 @@ def _write_trace(path: str, executor: Executor, comm, keys: dict) -> None:
             file.write(chrome_trace((event for events in found for event in events), about))
 
 
-def _measure(case, problem, comm, executor, clock, blas, fill, baseline) -> dict:
+def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict:
     """Warm up, then repeat; the roof and the baseline are sampled after each repeat, so that a drifting machine hurts all alike."""
-    roof = Roof(problem, comm, blas, fill) if case.roof else None
+    roof = Roof(problem, comm, work, fill) if case.roof else None
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
             each.prepare()
@@ -206,7 +192,8 @@ def _measure(case, problem, comm, executor, clock, blas, fill, baseline) -> dict
     sums = np.array([*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)], dtype=float)
     comm.Allreduce(MPI.IN_PLACE, sums)           # one message instead of one each: bytes are exact up to 2**53
     measured |= {name: int(total) for name, total in zip(COUNTERS, sums)}
-    measured |= {f"phase_{name}_s": float(total) / comm.size for name, total in zip(PHASES, sums[len(COUNTERS):])}
+    if executor.clock is not None:                         # on a device nobody is idle where the host could see it
+        measured |= {f"phase_{name}_s": float(total) / comm.size for name, total in zip(PHASES, sums[len(COUNTERS):])}
     if roof:
         measured |= {"roof_gflops": max(roofs) / 1e9, "percent_of_roof": statistics.median(ratios),
                      "percent_of_roof_min": min(ratios), "percent_of_roof_max": max(ratios)}
@@ -235,11 +222,9 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
     return found
 
 
-@functools.cache
-def _pools() -> threadpoolctl.ThreadpoolController:
-    """The thread pools of this process. Looking for them costs a millisecond, and no case loads more."""
-    load_blas()
-    return threadpoolctl.ThreadpoolController()
+def _pool_bytes(trace, prefetch: int, problem, views=lambda owner: False) -> int:
+    """Receive and scratch memory that a program needs."""
+    return plan_arena(Windows(trace, prefetch), 1, views, element_types(trace, problem.itemsizes)).size
 
 
 def _on_node(topology, owner, case, choice) -> bool:
@@ -249,32 +234,10 @@ def _on_node(topology, owner, case, choice) -> bool:
 
 
 def _found_transport(comm, matrix) -> str:
-    """What ``auto`` came to: direct, rma, or mixed."""
+    """What ``auto`` came to: direct (all in reach), rma, or mixed."""
     reached = sum(peer is not None for peer in matrix.window.peers) - 1
     total = comm.allreduce(reached)
     return "direct" if total == comm.size * (comm.size - 1) else "mixed" if total else "rma"
-
-
-@contextmanager
-def _distributed(problem, topology, choice):
-    """A, B and C in windows, by name. Freed at the end, also after an error that all ranks found alike; if one rank alone
-    broke, they are not: freeing is collective and the others are elsewhere."""
-    locks = RangeLocks(topology.node)
-    matrices: dict[str, DistributedMatrix] = {}
-
-    def close():
-        for matrix in matrices.values():
-            matrix.close()
-        locks.close()
-
-    try:
-        for operand in problem.operands:
-            matrices[operand.name] = DistributedMatrix(operand, topology, problem.dtype, choice, locks)
-        yield matrices
-    except DrbenchError:
-        close()
-        raise
-    close()
 
 
 def _now(comm: MPI.Comm) -> str:

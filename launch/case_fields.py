@@ -26,6 +26,18 @@ class Case:
         algorithm's to decide.
     threads : int or None
         BLAS threads a rank; None for cores of the node // ranks on it.
+    backend : str
+        ``"numpy"``, ``"cupy"`` (GPUs) or ``"numpy-async"`` (the executor of GPUs on worker threads).
+    get : str or None
+        ``"view"`` or ``"copy"``; None for view with numpy, copy on devices.
+    compute : str or None
+        ``"tf32"`` for TF32 products of float32 operands; devices only, like the following four.
+    max_gemms, max_accumulates : int or None
+        How many products, and accumulates, may run at the same time; None for 1.
+    accumulate_blocks : int or None
+        Most thread blocks of an accumulate kernel; None for no limit.
+    collectives : str or None
+        ``"nccl"``, ``"gpu-aware"`` (MPI reads device memory) or ``"staged"``; also how nodes reach each other, where nccl means the best of the others.
     trace : str or None
         File for a Chrome trace of one more repeat.
     pool : int or None
@@ -46,7 +58,12 @@ class Case:
     fill: str = "integer"
     seed: int = 0
     transport: str = "auto"
-    get: str = "view"
+    get: str | None = None
+    compute: str | None = None
+    max_gemms: int | None = None
+    max_accumulates: int | None = None
+    accumulate_blocks: int | None = None
+    collectives: str | None = None
     prefetch: int = 1
     progress: str = "poll"
     threads: int | None = None
@@ -57,6 +74,10 @@ class Case:
     pool: int | None = None
     machine: str = "here"
     trace: str | None = None
+
+    def __post_init__(self):
+        if self.get is None:
+            object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 
 
 def recorded(options: dict) -> dict:

@@ -15,6 +15,7 @@ from .calibrate_command import calibrate
 from .claims_command import check_claims
 from .compare_algorithms import compare_algorithms
 from .compare_command import compare
+from .device_options import BACKEND, device_options
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 from .peer_options import PEER_OPTIONS, peer_options
@@ -160,7 +161,8 @@ def _problem_options(command):
         click.option("--panel", type=SIZE, default=None, help="summa: panel width in elements. [default: as wide as tiles allow] "
                                                                    "scalapack: width of the panels that p?gemm broadcasts. [default: as built]"),
         click.option("--unroll", type=click.IntRange(1), default=None, help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]"),
-        click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type."),
+        click.option("--dtype", type=click.Choice(["float32", "float64", "bfloat16:float32"]), default="float32", show_default=True,
+                     help="Element type; bfloat16:float32, on devices, is that of A and B and that of C."),
         click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
                      help="Look-ahead in products that need communication; 0 overlaps nothing. Lowered programs (--schedule) have their operations instead; 0 still overlaps nothing."),
     ]):
@@ -215,8 +217,9 @@ def _decide_stationary(values: dict, options: dict, ranks: int, machine, transpo
 @click.option("--fill", type=click.Choice(["integer", "uniform"]), default="integer", show_default=True,
               help="integer: every sum is exact, C is checked without tolerance; uniform: checked against an elementwise bound.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the matrix elements.")
-@click.option("--get", type=click.Choice(["view", "copy"]), default="view", show_default=True,
-              help="view: read tiles of ranks on this node in place; copy: copy them first.")
+@click.option("--get", type=click.Choice(["view", "copy"]), default=None,
+              help="view: read tiles of ranks on this node in place; copy: copy them first. [default: view; on devices copy]")
+@device_options
 @click.option("--transport", type=TRANSPORT, default="auto", show_default=True, metavar="auto|direct|rma|throttled:GBps,us",
               help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: RMA even on a node; "
                    "throttled:GBps,us: in place, each transfer completing by a timer (for experiments).")
@@ -306,13 +309,14 @@ def doctor(ranks, as_json):
 @click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores // ranks]")
 @click.option("--out", type=click.Path(file_okay=False), default="results/measured/here", show_default=True, help="Folder of the CSV file and the figures.")
 @click.option("--machine", default="here", show_default=True, help="Name of the machine in the records and figures.")
-def mlp(ranks, scale, layer, iters, threads, out, machine):
+@BACKEND
+def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both figures."""
     here = launched()
     if here is not None and here.size > 1:
         raise UsageError("drbench mlp starts its own ranks. Run it without mpirun, with -p for their number.")
     from .mlp import run_mlp
-    return run_mlp(ranks, scale, layer, iters, threads, out, machine)
+    return run_mlp(ranks, scale, layer, iters, threads, out, machine, backend)
 
 
 @cli.command("serve", hidden=True)

@@ -15,6 +15,7 @@ from drbench.errors import DrbenchError, UsageError
 from drbench.record import Record
 
 from .case_fields import Case
+from .device_options import BACKEND
 from .params import SIZE, TEXT, TRANSPORT
 from .units import seconds
 
@@ -68,11 +69,12 @@ def layout_cases(m: int, n: int, k: int, ranks: int, dataflows: list[str], meshe
 @click.option("--dataflow", "dataflows", type=click.Choice(["OS", "LS", "RS"]), multiple=True, help="Only this dataflow of the 2-D algorithms. Repeatable.")
 @click.option("--mesh", "meshes", type=TEXT, multiple=True, metavar="ROWSxCOLS", help="Only this mesh. Repeatable. [default: every mesh of the ranks]")
 @click.option("--iters", type=click.IntRange(1), default=5, show_default=True, help="Timed repeats of each case.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="BLAS threads a rank.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: 1; none on GPUs]")
 @click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True, help="Look-ahead in products that need communication.")
 @click.option("--progress", "progress", type=click.Choice(["poll", "thread", "none"]), default="poll", show_default=True, help="Who drives MPI while a rank computes.")
 @click.option("--transport", type=TRANSPORT, default="auto", show_default=True, metavar="auto|direct|rma|throttled:GBps,us", help="As in drbench run.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, help="Longest a case may take, in seconds.")
+@BACKEND
 @click.option("--machine", default="here", show_default=True, help="Name of the machine in the records.")
 @click.option("--out", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Keep the records here; what is there already is not run again.")
 def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields):
@@ -95,6 +97,8 @@ def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields
     here = launched()
     if here is not None and here.size > 1:
         raise UsageError("drbench compare-algorithms starts its own ranks. Run it without mpirun, with -p for their number.")
+    if fields["backend"] != "cupy":
+        fields["threads"] = fields["threads"] or 1
     for mesh in meshes:
         parse_mesh(mesh, ranks)
     meshes = list(meshes) or [f"{rows}x{ranks // rows}" for rows in range(1, ranks + 1) if ranks % rows == 0]
@@ -130,7 +134,7 @@ def _table(layout: str, records: list[Record]) -> Table:
             table.add_row(r.algorithm, f"{r.status}: {r.reason}")
             continue
         moved = sum(getattr(r, f"{name}_bytes") or 0 for name in ("get", "direct", "put", "accumulate", "collective", "replica"))
-        phases = [seconds(getattr(r, f"phase_{name}_s")) for name in ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")]
+        phases = ["-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s")) for name in ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")]
         spread = f"{r.percent_of_roof:.1f} ({r.percent_of_roof_min:.0f}-{r.percent_of_roof_max:.0f})"
         efficiency = "-" if r.overlap_efficiency is None else f"{r.overlap_efficiency:.2f}"
         local = r.effective_communication_s

@@ -28,16 +28,19 @@ class Need:
     @classmethod
     def of(cls, problem: Problem, rank: int, arena_bytes: int, roof: bool, arenas_bytes: int = 0) -> "Need":
         """What a case needs on one rank; ``arenas_bytes`` is its arena and that of the baseline."""
-        tiles = sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize
-        return cls(tiles, arena_bytes, (sum(roof_sizes(problem)) * problem.itemsize if roof else 0) + max(0, arenas_bytes - arena_bytes))
+        tiles = sum(operand.partition.local_size(rank) * problem.itemsizes[operand.name] for operand in problem.operands)
+        local = sum(size * width for size, width in zip(roof_sizes(problem), problem.itemsizes.values())) if roof else 0
+        return cls(tiles, arena_bytes, local + max(0, arenas_bytes - arena_bytes))
 
     @property
     def total(self) -> int:
         return self.tiles + self.arena + self.roof
 
 
-def check_memory(topology: Topology, need: Need, pool_limit: int | None = None, node_limit: int | None = None) -> None:
+def check_memory(topology: Topology, need: Need, pool_limit: int | None = None, node_limit: int | None = None, device_free: int | None = None) -> None:
     """Raise on every rank if some rank's pool, some node's memory, or a limit set for each node, is too small (collective).
+
+    ``device_free`` is what this rank may still allocate on its device, which then holds everything instead of the node.
 
     Raises
     ------
@@ -53,9 +56,21 @@ def check_memory(topology: Topology, need: Need, pool_limit: int | None = None, 
         raise OutOfMemory(f"the plan needs a pool of {format_bytes(arena)} on rank {rank}, --pool allows "
                           f"{format_bytes(pool_limit)}: {format_bytes(arena - pool_limit)} are missing. "
                           "Use a larger --pool, a lower --prefetch or smaller tiles.")
+    if device_free is not None:
+        _check_devices(comm.allgather((need.total, device_free)), node_limit)
+        return
     for lowest in sorted(set(topology.node_of)):
         needs = [found[r][0] for r in range(comm.size) if topology.node_of[r] == lowest]
         _check_node(needs, *found[lowest][1:], node_limit)
+
+
+def _check_devices(found: list[tuple[int, int]], limit: int | None) -> None:
+    """Raise if some rank needs more device memory than it may have."""
+    for rank, (need, free) in enumerate(found):
+        room = free if limit is None else min(free, limit)
+        if need > room:
+            raise OutOfMemory(f"rank {rank} needs {format_bytes(need)} of device memory, {format_bytes(room)} are free for it: {format_bytes(need - room)} are "
+                              "missing. Use more devices, smaller matrices or lower replication factors.")
 
 
 def _check_node(needs: list[Need], host: str, shared: int | None, available: int, node_limit: int | None) -> None:

@@ -21,7 +21,7 @@ __all__ = ["run_mlp"]
 _HIDDEN = 12288
 
 
-def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None, out: str, machine: str) -> int:
+def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None, out: str, machine: str, backend: str = "numpy") -> int:
     """Run, verify, record and draw; the exit code of the sweeps.
 
     A run that was killed goes on; one that is complete is moved aside and measured anew.
@@ -34,14 +34,16 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
         raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
     sweeps = {name: f"{name}-small" for name in layers}
     dtensor = get_peer("dtensor").available()
-    if dtensor.ok:
+    if backend != "numpy":
+        say.print("without DT - Row and DT - Column: DTensor here multiplies on cores; drbench peers --backend cupy compares on GPUs")
+    elif dtensor.ok:
         sweeps |= {f"{name}-dtensor": f"{name}-dtensor" for name in layers}
     else:
         say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}", markup=False)
     environ, worst, files = _environment(say), 0, []
     for name, sweep in sweeps.items():
         place = folder / f"{name}-h{_HIDDEN // scale}-p{ranks}"
-        request = Request(sweep, ranks, os.fspath(place), f"1/{scale}", iters, threads, machine, environ=environ)
+        request = Request(sweep, ranks, os.fspath(place), f"1/{scale}", iters, threads, machine, environ=environ, backend=None if backend == "numpy" else backend)
         request = Request(**{**request.__dict__, "fresh": _complete(request, place)})
         code = run_sweep(request, say)
         if code == INTERRUPTED:

@@ -137,6 +137,27 @@ def rounds_of(chosen: list[Shape], taking_part: list[Contender], rounds: int, ba
                         replace(base, m=shape.m, n=shape.n, k=shape.k, **contender.fields)) for contender in group]
 
 
+def on_devices(taking_part: list[Contender]) -> tuple[list[Contender], list[str]]:
+    """Who multiplies on devices too, asked to do so, and who does not.
+
+    Examples
+    --------
+    >>> found, left_out = on_devices([Contender("drbench", "row", {}), Contender("dtensor", "row", {"algorithm": "dtensor"}), Contender("scalapack", "x", {})])
+    >>> found[1].fields["options"], found[1].fields["backend"], left_out
+    ({'device': 'cuda'}, 'numpy', ['scalapack'])
+    """
+    found, left_out = [], []
+    for contender in taking_part:
+        if contender.who not in PEERS:
+            found.append(contender)
+        elif "device" in get_peer(contender.who).options:
+            options = {**contender.fields.get("options", {}), "device": "cuda"}
+            found.append(replace(contender, fields={**contender.fields, "options": options, "backend": "numpy", "get": None}))
+        elif contender.who not in left_out:
+            left_out.append(contender.who)
+    return found, left_out
+
+
 def case_name(record: Record) -> tuple[int, str, str, str] | None:
     """(round, shape, who, label) of a record of this command; None for any other.
 
@@ -162,6 +183,9 @@ def run_peers(ranks: int, base: Case, chosen: list[Shape], rounds: int, every_se
             absent.append(f"without {who}: {found.what}. {found.get}")
         else:
             taking_part += group
+    if base.backend != "numpy":
+        taking_part, left_out = on_devices(taking_part)
+        absent += [f"without {who}: its products run on cores, and the backend is {base.backend}" for who in left_out]
     if not taking_part:
         raise UsageError("nobody is left to run. drbench list --peers says who is here.")
     machine = load_machine(base.machine)

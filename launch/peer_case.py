@@ -13,6 +13,7 @@ from drbench.fill import Fill
 from drbench.record import HEADER, Record
 from drbench.timing import PHASES, Clock
 from drbench.transports import Topology
+from drbench.roof import HostWork
 from drbench.verify import verify
 
 from .case_fields import Case
@@ -32,7 +33,7 @@ def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure, topology: Topology
     Parameters
     ----------
     measure : callable
-        ``measure(case, problem, comm, job, clock, blas, fill, baseline)`` -> measured columns; what cases of ours are measured with.
+        ``measure(case, problem, comm, job, clock, work, fill, baseline)`` -> measured columns; what cases of ours are measured with.
     topology, mem_limit
         As of :func:`launch.case.run_case`.
 
@@ -60,7 +61,7 @@ def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure, topology: Topology
             threadpoolctl.threadpool_limits(threads)       # also what the peer has loaded meanwhile
             keys.update({name: text for name, text in zip("abc", job.layouts)}, blas=job.blas.info.library, blas_kernel=job.blas.info.kernel)
             keys.update({name: value for name, value in job.settled.items() if name in HEADER})
-            measured = measure(case, problem, comm, job, clock, job.blas, fill, None)
+            measured = measure(case, problem, comm, job, clock, HostWork(job.blas), fill, None)
             verdict = None
             if case.check:
                 replica, parts = job.parts()

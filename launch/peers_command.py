@@ -10,6 +10,7 @@ import click
 
 from drbench.errors import UsageError
 
+from .device_options import BACKEND
 from .mpi import launched
 
 __all__ = ["peers"]
@@ -32,7 +33,7 @@ class _Scale(click.ParamType):
 @click.option("-p", "--ranks", type=click.IntRange(1), default=2, show_default=True, help="MPI ranks.")
 @click.option("--shapes", "kinds", default="square,mlp1,mlp2", show_default=True, help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048.")
 @click.option("--scale", type=_Scale(), default="1", show_default=True, metavar="FRACTION", help="Multiply all extents by this, as 1/8.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="BLAS threads a rank.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: 1; none on GPUs]")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often all of it is run, in turn.")
 @click.option("--iters", type=click.IntRange(1), default=5, show_default=True, help="Timed repeats of each case and round.")
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="Element type.")
@@ -46,8 +47,9 @@ class _Scale(click.ParamType):
 @click.option("--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued.")
 @click.option("--show", is_flag=True, help="Only print the tables, and draw the figure, of the records that are there.")
 @click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+@BACKEND
 @click.option("--triples", is_flag=True, help="Instead: what DTensor and drbench do with each partitioning and replication of A, B and C.")
-def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, out, timeout, machine, fresh, show, markdown, triples):
+def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, out, timeout, machine, fresh, show, markdown, triples, backend):
     """Compare drbench with other libraries on the same work: DTensor, ScaLAPACK, COSMA, pylops-mpi, HeAT.
 
     \b
@@ -76,11 +78,13 @@ def peers(ranks, kinds, scale, threads, rounds, iters, dtype, settings, only, ou
         raise UsageError(f"no {folder / 'records.csv'} to show. Run without --show first.")
     for number in (signal.SIGTERM, signal.SIGHUP):         # whoever ends this process means its ranks
         signal.signal(number, signal.default_int_handler)
+    if triples and backend != "numpy":
+        raise UsageError("--triples counts bytes, which are the same on every backend. Leave out --backend.")
     if triples:
         code = 0 if show else run_triples(ranks, folder, machine, timeout or None, fresh)
         show_triples(folder / "records.csv", markdown)
         return code
-    base = Case(1, 1, 1, dtype=dtype, threads=threads, iters=iters, roof=True, machine=machine)
+    base = Case(1, 1, 1, dtype=dtype, threads=threads or (None if backend == "cupy" else 1), iters=iters, roof=True, machine=machine, backend=backend)
     code = 0 if show else run_peers(ranks, base, chosen, rounds, settings == "all", names, timeout or None, folder, fresh)
     show_tables(folder / "records.csv", markdown)
     draw_bars(folder / "records.csv", folder)

@@ -52,7 +52,11 @@ def show_record(record: Record) -> None:
     kind += [f"{name} {getattr(record, name)}" for name in ("slices", "block", "panel", "unroll", "chunk", "prefetch") if getattr(record, name) is not None]
     kind.append(lowered_words(record))
     add("algorithm", ", ".join(word for word in kind if word))
-    add("ranks", f"{record.ranks} x {record.threads} threads on {record.nodes} node(s), transport {record.transport}")
+    threads = f" x {record.threads} threads" if record.threads else ""
+    add("ranks", f"{record.ranks}{threads} on {record.nodes} node(s), transport {record.transport}")
+    if record.ranks_per_device is not None:
+        add("device", f"{record.device}, {record.ranks_per_device} rank(s) each, {record.compute}, at most {record.max_gemms} products and {record.max_accumulates} "
+                      f"accumulates at a time, collectives {record.collectives}")
     if record.best_s is not None:
         add("time", f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of {record.iters}")
         add("rate", f"{record.gflops:.4g} GFLOP/s")
@@ -70,7 +74,8 @@ def show_record(record: Record) -> None:
                 "get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack") if getattr(record, f"phase_{name}_s") or name == "gemm"))
         pool = f"pool {format_bytes(record.pool_bytes)}, " if record.pool_bytes is not None else ""
         if record.peak_rss_bytes is not None:
-            add("memory", f"{pool}resident {format_bytes(record.peak_rss_bytes)} (largest rank)")
+            on_device = f", on the device {format_bytes(record.peak_device_bytes)}" if record.peak_device_bytes is not None else ""
+            add("memory", f"{pool}resident {format_bytes(record.peak_rss_bytes)}{on_device} (largest rank)")
         add("library", f"{record.blas} ({record.blas_kernel or 'unknown'} kernels), {record.mpi or 'MPI unknown'}")
     result = {None: "not checked", 0.0: "exact"}.get(record.error, f"error {record.error:.3g}" if record.error else "")
     verdict = Text(f"{record.status}: {record.reason}", "red") if record.reason else Text(f"ok, {result}", "green")

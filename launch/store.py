@@ -54,7 +54,7 @@ def code_version(root: Path | None = None) -> str:
     """A hash of all source files that a run can depend on."""
     root, digest = root or Path(__file__).parents[1], hashlib.sha256()
     for package in _PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
+        for path in sorted(path for path in (root / package).rglob("*.*") if path.suffix in (".py", ".cu")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

@@ -49,13 +49,14 @@ class Request:
     fresh: bool = False
     retry: bool = False
     rerun_on_new_code: bool = False
+    backend: str | None = None
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
         """The command line that asks for the same again."""
         sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
         words = ["drbench", "sweep", sweep, "-p", str(self.ranks), f"--out={self.out}"]
-        for name in ("scale", "iters", "threads", "machine", "launcher", "timeout", "mem_limit", "max_cases", "shuffle"):
+        for name in ("scale", "iters", "threads", "machine", "launcher", "timeout", "mem_limit", "max_cases", "shuffle", "backend"):
             value = getattr(self, name)
             if name == "timeout" and value is None:
                 value = 0.0                      # no limit
@@ -69,7 +70,7 @@ class Request:
 def plan_cases(request: Request) -> tuple[Sweep, Machine, list[tuple[str, Case]]]:
     """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of it."""
     machine = load_machine(request.machine or "here").with_launcher(request.launcher)
-    sweep = load_sweep(request.sweep, request.ranks, request.scale, iters=request.iters, threads=request.threads,
+    sweep = load_sweep(request.sweep, request.ranks, request.scale, iters=request.iters, threads=request.threads, backend=request.backend,
                        machine=machine.name if request.machine is not None else None)
     code = code_version() if request.rerun_on_new_code else None
     pairs = [(case_id(case, request.ranks, code), case) for case in sweep.cases]

@@ -45,6 +45,7 @@ class _Part(click.ParamType):
 @click.option("--scale", type=TEXT, default=None, metavar="FRACTION", help="Multiply m, n and k by this instead of the file's scale, as 1/16.")
 @click.option("--iters", type=click.IntRange(1), default=None, help="Timed repeats, instead of the file's.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
+@click.option("--backend", type=click.Choice(["numpy", "numpy-async", "cupy"]), default=None, help="Where products run, instead of the file's: numpy, cupy (GPUs) or numpy-async.")
 @click.option("--part", type=_Part(), default="1/1", metavar="I/N", help="Every N-th case, from the I-th: to share a sweep between jobs, each with its own --out.")
 @click.option("--stream", is_flag=True, help="Records to standard output as CSV, rows of earlier runs first; everything else to standard error.")
 @click.option("--jobs", type=click.Choice(["slurm"]), default=None, help="Write job scripts into DIR instead of running.")

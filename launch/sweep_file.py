@@ -148,7 +148,10 @@ def expand(table: dict, ranks: int, file: str = "sweep", scale: str | Fraction |
     for number, block in enumerate(blocks, 1):
         where = f"{file}: cases {number}"
         for case in _block({**defaults, **block}, ranks, factor, where):
-            case = replace(case, **given)
+            if "backend" in given and "get" not in {**defaults, **block}:
+                case = replace(case, get=None, **given)    # the backend's own
+            else:
+                case = replace(case, **given)
             cases.setdefault(repr(case), case)
             total += 1
     return Sweep(name, about, tuple(cases.values()), factor, total - len(cases))
@@ -204,7 +207,7 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
 
 #: What the values of a key are; all others are texts.
 _KINDS_OF_KEYS = {
-    **dict.fromkeys(("m", "n", "k", "block", "panel", "slices", "unroll", "ir_max_compute", "ir_max_comm"), "size"),
+    **dict.fromkeys(("m", "n", "k", "block", "panel", "slices", "unroll", "ir_max_compute", "ir_max_comm", "max_gemms", "max_accumulates", "accumulate_blocks"), "size"),
     **dict.fromkeys(("seed", "prefetch", "warmup"), "count"), **dict.fromkeys(("threads", "iters"), "positive"),
     **dict.fromkeys(("check", "roof", "replicate_result"), "bool"), "chunk": "chunk", "pool": "bytes",
 }

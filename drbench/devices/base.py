@@ -89,6 +89,11 @@ class Device(ABC):
     """
 
     info: DeviceInfo
+    #: True if :meth:`poison` makes buffers NaN that are given away (a device for tests).
+    poisons = False
+
+    def poison(self, target, stream: Stream) -> None:
+        """target[...] = NaN (flat): what was there must not be read again. Only where ``poisons``."""
 
     # -- memory
 
@@ -99,6 +104,14 @@ class Device(ABC):
     @abstractmethod
     def allocate_host(self, nbytes: int) -> np.ndarray:
         """Pinned host memory as a flat array of bytes, freed with its last view."""
+
+    @abstractmethod
+    def pin(self, memory: np.ndarray) -> DeviceArray:
+        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the device sees it; until :meth:`unpin`."""
+
+    @abstractmethod
+    def unpin(self, memory: np.ndarray) -> None:
+        """Undo :meth:`pin`, before the memory is freed."""
 
     @abstractmethod
     def free_bytes(self) -> int:
@@ -117,6 +130,10 @@ class Device(ABC):
     @abstractmethod
     def synchronise(self) -> None:
         """Block the host until all streams of this device made by this process are empty."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all streams and handles."""
 
     # -- operations on a stream
 

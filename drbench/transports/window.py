@@ -6,11 +6,11 @@ import numpy as np
 from mpi4py import MPI
 
 from .huge_pages import LEAST_BYTES, HugeMapping, map_again
+from .mpi_types import mpi_type
 from .topology import Topology
 
 __all__ = ["Window"]
 
-_MPI_TYPES = {"f": MPI.FLOAT, "d": MPI.DOUBLE}
 #: Every rank exposes at least this much, so that "reachable" and "empty" can be told apart.
 _MINIMUM_BYTES = 64
 
@@ -44,7 +44,7 @@ class Window:
     def __init__(self, topology: Topology, size: int, dtype):
         comm = topology.comm
         self.dtype = np.dtype(dtype)
-        self._mpi_type = _MPI_TYPES[self.dtype.char]
+        self._mpi_type = mpi_type(self.dtype)
         self._derived: dict[tuple[int, int, int], MPI.Datatype] = {}
         self._comm = comm
         self._shared: MPI.Win | None = None

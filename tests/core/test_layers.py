@@ -22,7 +22,7 @@ UPWARD = {"drbench/__main__.py": ("launch.cli",)}
 #: Modules that may import what only some may.
 ONLY_IN = {
     "mpi4py": ("drbench/transports/", "drbench/executor.py", "drbench/collectives.py", "drbench/matrix.py", "drbench/verify.py",
-               "drbench/roof.py", "launch/"),
+               "drbench/roof.py", "drbench/device_executor.py", "drbench/device_matrix.py", "drbench/values.py", "launch/"),
     "click": ("launch/",),
     "cupy": ("drbench/devices/",),
     "cupy_backends": ("drbench/devices/",),
