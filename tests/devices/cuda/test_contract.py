@@ -17,16 +17,20 @@ from drbench.fill import Fill
 DTYPES = ["float32", "float64", pytest.param("bfloat16", marks=pytest.mark.skipif(bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"))]
 
 
-def real_device():
-    try:
-        return cuda_device(0, 1)
-    except MissingError as error:
-        pytest.skip(str(error))
+try:
+    GPU, WHY_NONE = cuda_device(0, 1), ""
+except MissingError as error:
+    GPU, WHY_NONE = None, str(error)
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", "real"] if GPU else ["fake"])
 def any_device(request):
-    return request.getfixturevalue("device") if request.param == "fake" else real_device()
+    return request.getfixturevalue("device") if request.param == "fake" else GPU
+
+
+def extent(device):
+    """Rows and columns that keep a GPU busy for longer than a launch takes; the fake, which is never busy, gets few."""
+    return 2000 if device is GPU else 40
 
 
 @pytest.fixture
@@ -85,20 +89,21 @@ def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, 
 @pytest.mark.parametrize("columns, column", [(512, 8), (511, 8), (512, 7)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_two_streams_that_add_into_one_part_of_a_tile_lose_nothing(any_device, memories, dtype, columns, column):
-    tile, ones = memories(np.zeros((100, 640), dtype)), memories(np.ones((90, columns), dtype))
+    rows = extent(any_device)
+    tile, ones = memories(np.zeros((rows + 10, 640), dtype)), memories(np.ones((rows, columns), dtype))
     streams = [any_device.stream(name) for name in ("left", "right")]
-    for _ in range(20):
+    for _ in range(3):
         for stream in streams:
-            any_device.accumulate(tile[5:95, column : column + columns], ones, stream)
+            any_device.accumulate(tile[5:-5, column : column + columns], ones, stream)
     any_device.synchronise()
-    expected = np.zeros((100, 640))
-    expected[5:95, column : column + columns] = 40
+    expected = np.zeros((rows + 10, 640))
+    expected[5:-5, column : column + columns] = 6
     assert (fetch(any_device, tile) == expected).all()
 
 
 def test_a_stream_that_waits_for_an_event_sees_what_was_before_it(any_device, memories):
-    ones, tile = memories(np.ones((2000, 2000), "f4")), memories(np.zeros((2000, 2000), "f4"))
-    taken = memories(np.zeros((2000, 2000), "f4"))
+    shape = extent(any_device), extent(any_device)
+    ones, tile, taken = memories(np.ones(shape, "f4")), memories(np.zeros(shape, "f4")), memories(np.zeros(shape, "f4"))
     compute, copies, ready = any_device.stream("compute"), any_device.stream("copies"), any_device.event()
     assert ready.query()                                   # never recorded
     for round in range(1, 6):
@@ -112,11 +117,12 @@ def test_a_stream_that_waits_for_an_event_sees_what_was_before_it(any_device, me
 
 
 def test_timed_events_measure_the_work_between_them(any_device, memories):
-    ones, stream = memories(np.ones((2000, 2000), "f4")), any_device.stream("compute")
+    size = extent(any_device)
+    ones, c, stream = memories(np.ones((size, size), "f4")), memories(np.zeros((size, 8), "f4")), any_device.stream("compute")
     before, after, start = any_device.event(timed=True), any_device.event(timed=True), time.perf_counter()
     stream.record(before)
     for _ in range(20):
-        any_device.gemm(ones, ones[:, :64], memories(np.zeros((2000, 64), "f4")), 0.0, stream)
+        any_device.gemm(ones, ones[:, :8], c, 0.0, stream)
     stream.record(after)
     after.synchronise()
     assert 0 < after.seconds_since(before) <= max(time.perf_counter() - start, 0.0025)
@@ -179,15 +185,15 @@ device.close_handle(address)
 """
 
 
-def test_another_process_reads_and_adds_into_a_tile_while_its_owner_adds():
-    device = real_device()
+@pytest.mark.skipif(GPU is None, reason=WHY_NONE)
+def test_another_process_reads_a_tile_and_adds_into_it():
+    device = GPU
     memory, stream = device.allocate(64 * 100 * 4), device.stream("copies")
     tile = at_address(memory.address, 64 * 100, "f4").reshape(64, 100)
     stage = np.ones((64, 100), "f4")
     device.copy(tile, stage, stream)
     stream.synchronise()
-    process = subprocess.Popen([sys.executable, "-c", IMPORTER, device.ipc_handle(memory).hex()])
-    assert process.wait(60) == 0
+    subprocess.run([sys.executable, "-c", IMPORTER, device.ipc_handle(memory).hex()], check=True, timeout=60)
     expected = np.ones((64, 100))
     expected[:, 4:] += 10
     assert (fetch(device, tile) == expected).all()

@@ -10,7 +10,7 @@ from drbench.devices.address import DeviceArray
 from drbench.devices.copies import Axis, merged_axes, pitched
 from drbench.errors import UnsupportedError, UsageError
 
-examples = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+examples = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -18,7 +18,7 @@ from drbench.devices.cuda_gemm import gemm_call
 from drbench.errors import DrbenchError, MissingError, OutOfMemory, UnsupportedError, UsageError
 
 BORDER = 77
-examples = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+examples = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DTYPES = ["float32", "float64", pytest.param("bfloat16", marks=pytest.mark.skipif(bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"))]
 pieces = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3))     # transposed, left, right, rows above
 
