@@ -223,8 +223,9 @@ class CudaDevice(Device, Peers):
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), tile.shape[1]), tile.dtype)
         with self._alone() as stream:
-            for row, to in zip(rows, out):
-                self.copy(to[None], tile[int(row):int(row) + 1], stream)
+            for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
+                low, row = int(run[0]), int(rows[run[0]])
+                self.copy(out[low:low + len(run)], tile[row:row + len(run)], stream)
         return out
 
 

@@ -46,7 +46,7 @@ class CudaEvent(Event):
 
 
 class CudaStream(Stream):
-    """A stream that does not wait for the default stream, with a cuBLAS handle of its own.
+    """A stream that does not wait for the default stream. If it multiplies, it has a cuBLAS handle of its own.
 
     A handle has one workspace, so two streams that multiply at once must not share it.
     """
@@ -55,7 +55,14 @@ class CudaStream(Stream):
         self.name = name
         self.cupy = modules.cuda.Stream(non_blocking=True)
         self._cublas = modules.cublas
-        self.handle = modules.cublas.create()
+        self._handle = 0
+
+    @property
+    def handle(self) -> int:
+        """Made for the first product: its workspace takes device memory, which streams that only copy do not need."""
+        if not self._handle:
+            self._handle = self._cublas.create()
+        return self._handle
 
     def record(self, event: CudaEvent) -> None:
         self.cupy.record(event.cupy)
@@ -69,8 +76,8 @@ class CudaStream(Stream):
     def close(self) -> None:
         """Let go of the handle; the stream goes with its last use."""
         self.cupy.synchronize()
-        handle, self.handle = self.handle, None
-        if handle is not None:
+        handle, self._handle = self._handle, 0
+        if handle:
             self._cublas.destroy(handle)
 
 

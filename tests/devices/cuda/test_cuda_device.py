@@ -189,6 +189,19 @@ def test_pinned_memory_is_an_array_of_bytes(device):
 # -- streams and events
 
 
+def test_only_streams_that_multiply_make_a_handle(device, cupy):
+    tile, before = np.ones((2, 2), "f4").view(DeviceArray), cupy.cublas.handles
+    copies, compute = device.stream("copies"), device.stream("compute")
+    device.copy(tile, tile, copies)
+    device.accumulate(tile, tile, copies)
+    assert cupy.cublas.handles == before
+    for _ in range(2):
+        device.gemm(tile, tile, np.zeros((2, 2), "f4").view(DeviceArray), 0.0, compute)
+    assert cupy.cublas.handles == before + 1
+    device.close()
+    device.close()
+
+
 def test_events_tell_their_stream_query_and_time(device, cupy):
     stream, plain, timed = device.stream("copies"), device.event(), device.event(timed=True)
     assert plain.cupy.disable_timing and not timed.cupy.disable_timing
