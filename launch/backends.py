@@ -150,7 +150,7 @@ class DeviceBackend:
         self._direct = direct
         self.work = DeviceWork(self.device)
         kind = "nccl" if self._nccl else "gpu-aware" if direct else "staged"
-        sharing = topology.node.allgather(info.index).count(info.index)
+        sharing = self._sharers()
         arithmetic = case.compute or {"float32": "fp32", "float64": "fp64", "bfloat16:float32": "bf16"}[case.dtype]
         self.keys |= {"blas": info.library, "blas_kernel": info.kernel, "device": info.name, "ranks_per_device": topology.comm.allreduce(sharing, MPI.MAX),
                       "compute": arithmetic, "collectives": kind, "max_gemms": case.max_gemms or 1, "max_accumulates": case.max_accumulates or 1,
@@ -166,6 +166,14 @@ class DeviceBackend:
             return HostDevice(case.seed * self._topology.comm.size + self._topology.comm.rank)
         from drbench.devices.cuda import cuda_device
         return cuda_device(node.rank, node.size, case.compute or "auto", case.accumulate_blocks)
+
+    def _sharers(self) -> int:
+        """Ranks of this node on this rank's device. Each rank may see other devices (CUDA_VISIBLE_DEVICES), so their PCI addresses are compared."""
+        place = getattr(self.device, "bus_id", None)
+        sharing = self._topology.node.allgather(place).count(place)
+        if place is not None:
+            self.device.sharers = sharing
+        return sharing
 
     def _mpi_reads(self) -> bool:
         """Whether MPI is given device memory."""
@@ -183,8 +191,7 @@ class DeviceBackend:
     def _has_nccl(self) -> bool:
         """Whether all ranks can use NCCL; why not is kept."""
         from drbench.devices.nccl import why_no_nccl
-        node, info = self._topology.node, self.device.info
-        reasons = self._topology.comm.allgather(why_no_nccl(node.size, info.count))
+        reasons = self._topology.comm.allgather(why_no_nccl(self._sharers()))
         self._why_no_nccl = next((reason for reason in reasons if reason), None)
         return self._why_no_nccl is None
 

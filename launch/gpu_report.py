@@ -18,7 +18,7 @@ def main() -> int:
         print(json.dumps({"missing": what, "way_out": way_out.rstrip(".")}))
         return 0
     found = describe(device)
-    reason = why_no_nccl(1, len(found["devices"]))
+    reason = why_no_nccl(1)
     found |= {"nccl": None if reason else f"NCCL {nccl_version()}, one rank a GPU", "no_nccl": reason}
     found |= dict(zip(("gpu_aware", "mpi"), _mpi()))
     print(json.dumps(found))

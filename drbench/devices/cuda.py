@@ -84,13 +84,17 @@ class CudaDevice(Device, Peers):
         return np.frombuffer(self._modules.cuda.PinnedMemoryPointer(memory, 0), np.uint8, nbytes)
 
     def pin(self, memory: np.ndarray) -> DeviceArray:
-        self.use()
+        address = memory.ctypes.data
         if memory.nbytes:
-            self._runtime.hostRegister(memory.ctypes.data, memory.nbytes, _PORTABLE_AND_MAPPED)
-        return at_address(memory.ctypes.data, memory.size, memory.dtype)        # with unified addresses the device sees it where the host does
+            self.use()
+            with self._out_of_memory(f"{memory.nbytes} bytes of pinned host memory"):
+                self._runtime.hostRegister(address, memory.nbytes, _PORTABLE_AND_MAPPED)
+            address = self._runtime.pointerGetAttributes(address).devicePointer
+        return at_address(address, memory.size, memory.dtype)
 
     def unpin(self, memory: np.ndarray) -> None:
         if memory.nbytes:
+            self.synchronise()
             self._runtime.hostUnregister(memory.ctypes.data)
 
     def free_bytes(self) -> int:

@@ -123,13 +123,13 @@ def nccl_version() -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def why_no_nccl(ranks_on_node: int, devices: int) -> str | None:
-    """Why ranks of a node cannot use NCCL, each on its own device; None if they can."""
+def why_no_nccl(sharers: int) -> str | None:
+    """Why a rank cannot use NCCL on a device that so many ranks use; None if it can."""
     nccl, reason = _import_nccl()
     if nccl is None:
         return f"NCCL cannot be loaded ({reason})"
-    if ranks_on_node > devices and not _shares(nccl):
-        return f"NCCL takes one rank a device, and {ranks_on_node} ranks share {devices}"
+    if sharers > 1 and not _shares(nccl):
+        return f"NCCL takes one rank a device, and {sharers} ranks share one"
     return None
 
 

@@ -10,6 +10,15 @@ import pytest
 
 from drbench.record import HEADER, Record, RecordError, TornRowWarning, append_csv, read_csv
 
+SECOND_SCHEMA = """
+schema_version mode machine algorithm stationary dataflow mesh slices block panel unroll chunk schedule ir_max_compute
+ir_max_comm m n k dtype fill ranks threads nodes a b c preset backend transport get progress prefetch iters warmup seed
+replicate_result case environment status reason best_s median_s samples_s gflops roof_gflops percent_of_roof
+percent_of_roof_min percent_of_roof_max percent_of_peak local_gemm_s effective_communication_s overlap_efficiency
+get_bytes direct_bytes put_bytes accumulate_bytes collective_bytes replica_bytes pool_bytes peak_rss_bytes
+peak_device_bytes plan_s steps phase_get_wait_s phase_collective_wait_s phase_gemm_s phase_accumulate_s phase_fence_s
+phase_pack_s blas blas_kernel mpi error timestamp
+""".split()
 FIRST_SCHEMA = """
 schema_version mode machine algorithm stationary m n k dtype fill ranks threads nodes a b c preset transport get
 progress prefetch iters warmup seed replicate_result status reason best_s median_s samples_s gflops roof_gflops
@@ -127,17 +136,17 @@ def test_a_file_of_something_else_is_neither_appended_to_nor_changed(path, text)
 )
 def test_another_header_is_refused_on_reading_and_names_the_column(path, change):
     path.write_text(",".join(change(list(HEADER))) + "\n")
-    with pytest.raises(RecordError, match="another header: '.*' where schema 2 has '.*'"):
+    with pytest.raises(RecordError, match="another header: '.*' where schema 3 has '.*'"):
         read_csv(path)
 
 
 def test_an_unknown_schema_version_is_said_whether_or_not_the_columns_changed(path):
     row = case(1).to_row()
-    row[0] = "3"
+    row[0] = "4"
     for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "7"])]:
         with open(path, "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, cells])
-        with pytest.raises(RecordError, match="schema_version 3 is unknown; this drbench reads 2"):
+        with pytest.raises(RecordError, match="schema_version 4 is unknown; this drbench reads 3"):
             read_csv(path)
 
 
@@ -145,7 +154,7 @@ def test_a_row_that_does_not_parse_is_named_by_file_and_line(path):
     append_csv(path, case(1))
     with open(path, "a") as file:
         file.write("1,measured,too short\n")
-    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 2"):
+    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 3"):
         read_csv(path)
 
 
@@ -169,11 +178,12 @@ def test_appending_nothing_leaves_a_header(path):
     assert path.read_text() == ",".join(HEADER) + "\n"
 
 
-def test_a_file_of_the_first_schema_is_read_and_not_appended_to(path):
+@pytest.mark.parametrize("version, names", [("1", FIRST_SCHEMA), ("2", SECOND_SCHEMA)])
+def test_a_file_of_an_earlier_schema_is_read_and_not_appended_to(path, version, names):
     record = case(1, gflops=2.5, plan_s=0.25)
-    cells = {name: cell for name, cell in zip(HEADER, record.to_row()) if name in FIRST_SCHEMA} | {"schema_version": "1"}
+    cells = {name: cell for name, cell in zip(HEADER, record.to_row()) if name in names} | {"schema_version": version}
     with open(path, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([FIRST_SCHEMA, [cells[name] for name in FIRST_SCHEMA]])
+        csv.writer(file, lineterminator="\n").writerows([names, [cells[name] for name in names]])
     before = path.read_bytes()
     assert read_csv(path) == [record]
     with pytest.raises(RecordError, match="another header"):

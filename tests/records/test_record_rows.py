@@ -15,12 +15,12 @@ from drbench.record import HEADER, MODES, STATUSES, Record, RecordError
 # the order agreed for every result file; a change here is a new schema version
 AGREED = """
 schema_version mode machine algorithm stationary dataflow mesh slices block panel unroll chunk schedule ir_max_compute
-ir_max_comm m n k dtype fill ranks threads nodes a b c preset backend transport get progress prefetch iters warmup seed
-replicate_result case environment status reason best_s median_s samples_s gflops roof_gflops percent_of_roof
+ir_max_comm m n k dtype fill ranks threads nodes a b c preset backend compute max_gemms max_accumulates
+accumulate_blocks collectives transport get progress prefetch iters warmup seed replicate_result case environment status reason best_s median_s samples_s gflops roof_gflops percent_of_roof
 percent_of_roof_min percent_of_roof_max percent_of_peak local_gemm_s effective_communication_s overlap_efficiency
 get_bytes direct_bytes put_bytes accumulate_bytes collective_bytes replica_bytes pool_bytes peak_rss_bytes
 peak_device_bytes plan_s steps phase_get_wait_s phase_collective_wait_s phase_gemm_s phase_accumulate_s phase_fence_s
-phase_pack_s blas blas_kernel mpi error timestamp
+phase_pack_s device ranks_per_device blas blas_kernel mpi error timestamp
 """.split()
 
 BY_TYPE = {
@@ -37,7 +37,7 @@ BY_TYPE = {
 @st.composite
 def records(draw):
     values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
-    values |= {"schema_version": 2, "mode": draw(st.sampled_from(MODES)), "status": draw(st.sampled_from(STATUSES))}
+    values |= {"schema_version": 3, "mode": draw(st.sampled_from(MODES)), "status": draw(st.sampled_from(STATUSES))}
     values["reason"] = draw(
         st.sampled_from(["=cmd()", "out of memory: 3 of 4 ranks", '-1 \N{GREEK SMALL LETTER ALPHA}, "x"'])
     )
@@ -137,7 +137,7 @@ def test_a_text_that_utf8_cannot_hold_is_escaped_not_lost():
         ({"best_s": math.nan}, "needs best_s > 0; got nan"),
         ({"best_s": 0.0}, "needs best_s > 0"),
         ({"best_s": math.inf}, "needs best_s > 0"),
-        ({"schema_version": 3}, "schema_version 3 is unknown"),
+        ({"schema_version": 4}, "schema_version 4 is unknown"),
         ({"m": 1.5}, "m must be an integer; got 1.5"),
         ({"m": True}, "m must be an integer"),
         ({"gflops": "fast"}, "gflops must be a number; got 'fast'"),

@@ -121,6 +121,9 @@ class FakeRuntime:
         assert size and flags == 3
         self.calls.append(("hostRegister", size))
 
+    def pointerGetAttributes(self, address):
+        return SimpleNamespace(devicePointer=address)
+
     def hostUnregister(self, address):
         self.calls.append(("hostUnregister",))
 
