@@ -27,7 +27,7 @@ from partitions import Partition, near_square, partition
 
 from .slicing import largest_matrix
 
-__all__ = ["DATAFLOWS", "Mesh", "Tiles", "mesh_layout", "parse_mesh", "settle_mesh", "panels", "scattered_product", "reduced_product"]
+__all__ = ["DATAFLOWS", "Mesh", "Tiles", "everywhere", "mesh_layout", "parse_mesh", "settle_mesh", "panels", "scattered_product", "reduced_product"]
 
 DATAFLOWS = ("OS", "LS", "RS")
 _STATIONARY = {"C": "OS", "A": "LS", "B": "RS"}
@@ -157,6 +157,11 @@ def settle_mesh(problem: Problem, name: str, dataflow: str | None, mesh: str | N
     settled = {"dataflow": dataflow, "mesh": f"{rows}x{cols}"}
     check_layout(problem, f"{name} {dataflow} on a {rows}x{cols} mesh", mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, **settled))
     return settled
+
+
+def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
+    """Every chip of the mesh does what every other does, if all tiles are alike (``congruent`` of an algorithm)."""
+    return "row", "column"
 
 
 def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> None:

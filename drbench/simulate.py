@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from typing import Sequence
+from typing import Collection, Sequence
 
 from .errors import CaseFailed
 from .explain import track_of
@@ -59,7 +59,7 @@ class Simulated:
     timeline: list = field(default_factory=list)
 
 
-def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, timeline: bool = False) -> Simulated:
+def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, timeline: bool = False, folded: Collection[str] = ()) -> Simulated:
     """Run the traces of all ranks of a problem, in order of rank.
 
     Parameters
@@ -71,6 +71,9 @@ def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, ti
         Look-ahead of :mod:`drbench.schedule`.
     timeline : bool
         Keep a bar for each step.
+    folded : collection of str
+        Names of groups whose members do the same at the same time (:mod:`drbench.folding`): ``traces`` are then those of one member each,
+        of ranks 0, 1, ...; times are as if all were there, counters those of all ranks.
 
     Raises
     ------
@@ -92,7 +95,7 @@ def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, ti
     >>> found.time_s, found.compute_s, found.counters["get_bytes"]
     (3.0, [2.0, 2.0], 256)
     """
-    return _Run(traces, machine, prefetch, timeline).run()
+    return _Run(traces, machine, prefetch, timeline, folded).run()
 
 
 def compute_seconds(machine: Machine, step, itemsize: int, parts: list | None = None) -> float:
@@ -109,8 +112,9 @@ def compute_seconds(machine: Machine, step, itemsize: int, parts: list | None = 
 class _Run:
     """The state of one simulation; ranks index most lists."""
 
-    def __init__(self, traces, machine, prefetch, timeline):
+    def __init__(self, traces, machine, prefetch, timeline, folded):
         ranks = len(traces)
+        self.folded, self.stands_for = folded, traces[0].problem.nprocs // ranks if folded else 1
         self.traces, self.machine, self.itemsize = traces, machine, traces[0].problem.itemsize if traces[0].problem else 4
         self.schedules = [Scheduler(Windows(trace, prefetch), self._resolved(trace)) for trace in traces]
         self.heap, self.order, self.events = [], 0, 0
