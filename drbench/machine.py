@@ -116,6 +116,9 @@ class Machine:
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
         Local products take ``1 + accumulate_slowdown`` times as long while an accumulate of the same rank is under way.
+    transfer_slowdown : float
+        Local products take that much longer for each link that the same rank sends or receives on: both share its memory. A ring collective
+        both ways is four.
     adds_on_core : bool
         The core that computes does everything else, too: accumulates, at ``compute.memory_bytes_per_s``, packing, and the data of collectives.
     pieces_apart : bool
@@ -148,6 +151,7 @@ class Machine:
     step_s: float = 0.0
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
+    transfer_slowdown: float = 0.0
     adds_on_core: bool = False
     pieces_apart: bool = False
     dtype: str = "float32"

@@ -92,7 +92,7 @@ class GroupSteps:
         ways = (step.by,) if cost.kind == "shift" else (1, -1) if kept is not None and kept.both_ways else (1,)
         routes = [run._route(rank, members[(me + way) % len(members)]) for way in ways]
         seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), routes[0][0].bandwidth_bytes_per_s)
-        run.links.ask(Transfer(tuple(dict.fromkeys(resource for _, each in routes for resource in each)), seconds, 0.0, ((rank, t),)), now)
+        run.links.ask(Transfer(tuple(dict.fromkeys(resource for _, each in routes for resource in each)), seconds, 0.0, ((rank, t),), 2 * len(ways)), now)
 
     def _collective(self, cost, group, steps, step, now: float) -> None:
         run, members = self.run, group.members
@@ -107,7 +107,8 @@ class GroupSteps:
             for rank, t in steps:
                 run._at(self._on_core(rank, now, seconds), self._arrived, rank, t)
             return
-        run.links.ask(Transfer(tuple(dict.fromkeys(resource for _, each in routes for resource in each)), seconds, 0.0, steps), now)
+        resources = tuple(dict.fromkeys(resource for _, each in routes for resource in each))
+        run.links.ask(Transfer(resources, seconds, 0.0, steps, 2 * len(ends) // len(members)), now)
 
     def _on_core(self, rank: int, now: float, seconds: float) -> float:
         """The core of this rank moves the data, now or, if it computes, in between: the product then ends later."""

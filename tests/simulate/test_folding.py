@@ -49,8 +49,8 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
         problem = algorithm.problem(*sizes, mesh[0] * mesh[1], **options)
         settled = algorithm.settle(problem, **options)
         everyone = [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
-        for both_ways, rate, depth in ((False, 2000.0, 1), (True, 500.0, 2), (True, 8000.0, 0)):
-            machine = torus(mesh, both_ways, rate)
+        for both_ways, rate, depth, slowdown in ((False, 2000.0, 1, 0.0), (True, 500.0, 2, 0.125), (True, 8000.0, 0, 0.0)):
+            machine = replace(torus(mesh, both_ways, rate), transfer_slowdown=slowdown)
             folded, some = traces_of(algorithm, problem, settled, machine)
             if not folded:
                 continue

@@ -260,3 +260,16 @@ def test_a_throttled_ring_is_the_executors_throttle():
     gathers = simulate(of("collective", 6, 6, 6, 9, mesh="3x3", dataflow="OS"), machine)
     assert gathers.time_s == pytest.approx(2 * 4 + 2 * 0.5 + 2 * 2 * 2 * 6 / 8)
     assert simulate(of("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), machine).time_s == pytest.approx(4.5 + 4.5 + 2)
+
+
+@pytest.mark.parametrize("both_ways, flows", [(False, 2), (True, 4)])
+def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_ways, flows):
+    """A product of 10 s, alone, beside a gather of two elements each way: 2 + 0.5 + 8 / ways seconds. Then it has all its speed again."""
+    def program(rank):
+        a, b = (yield Get(tile("A", rank, 1, 1))), (yield Get(tile("B", rank, 1, 5)))
+        yield Gemm(a, b)
+        yield AllGather([tile("C", owner, 1, 8) for owner in range(2)], ring(2, rank), axis=1)
+    machine = toy(collectives={"allgather": Collective(2.0, 0.5, both_ways=both_ways)}, transfer_slowdown=0.125)
+    beside = 2 + 0.5 + 8 / (1 + both_ways)
+    done = beside / (1 + 0.125 * flows)
+    assert simulate(programs(program, 2), machine).time_s == pytest.approx(max(beside, beside + 10 - done if done < 10 else 10 * (1 + 0.125 * flows)))
