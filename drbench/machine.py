@@ -83,12 +83,14 @@ class Collective:
     """A collective on P ranks: ``launch_s + (P - 1) · (sync_s + bytes of a shard / bandwidth)`` (MeshSlice, §3.2.2).
 
     ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says that it goes round the ring in both
-    directions at once: twice that bandwidth, on the links of both directions.
+    directions at once: twice that bandwidth, on the links of both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where
+    their links differ from those of rows.
     """
 
     launch_s: float = 0.0
     sync_s: float = 0.0
     bandwidth_bytes_per_s: float | None = None
+    column_bandwidth_bytes_per_s: float | None = None
     both_ways: bool = False
 
 

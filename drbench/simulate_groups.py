@@ -91,7 +91,7 @@ class GroupSteps:
         kept = run.machine.collectives.get(cost.operation)
         ways = (step.by,) if cost.kind == "shift" else (1, -1) if kept is not None and kept.both_ways else (1,)
         routes = [run._route(rank, members[(me + way) % len(members)]) for way in ways]
-        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), routes[0][0].bandwidth_bytes_per_s)
+        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), routes[0][0].bandwidth_bytes_per_s, group.name)
         run.links.ask(Transfer(tuple(dict.fromkeys(resource for _, each in routes for resource in each)), seconds, 0.0, ((rank, t),), 2 * len(ways)), now)
 
     def _collective(self, cost, group, steps, step, now: float) -> None:
@@ -102,7 +102,7 @@ class GroupSteps:
             ends += [(b, a) for a, b in ends]
         routes = [run._route(a, b) for a, b in ends]
         rate = min(link.bandwidth_bytes_per_s for link, _ in routes)
-        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), rate)
+        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), rate, group.name)
         if run.machine.adds_on_core:
             for rank, t in steps:
                 run._at(self._on_core(rank, now, seconds), self._arrived, rank, t)
@@ -135,7 +135,8 @@ class GroupSteps:
                     self.part_done(now, each, t)
                 continue
             link, resources = run._route(a, b)
-            seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(run.traces[a].steps[here[a]]), link.bandwidth_bytes_per_s)
+            seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(run.traces[a].steps[here[a]]), link.bandwidth_bytes_per_s,
+                                    group.name)
             if run.machine.adds_on_core:
                 for each, t in steps:
                     run._at(self._on_core(each, now, seconds / 2), self.part_done, each, t)

@@ -15,6 +15,7 @@ from .calibrate_command import calibrate
 from .claims_command import check_claims
 from .compare_algorithms import compare_algorithms
 from .compare_command import compare
+from .llm_study_command import llm_study_command
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 from .peer_options import PEER_OPTIONS, peer_options
@@ -334,3 +335,4 @@ cli.add_command(check_claims)
 cli.add_command(peers)
 cli.add_command(tune_command)
 cli.add_command(tune_llm_command)
+cli.add_command(llm_study_command)

@@ -1,8 +1,24 @@
-"""The 2-D algorithms on the FC layers of a transformer, simulated, each at its own best mesh (MeshSlice, §4.2 and Figure 9)."""
+"""The algorithms on the FC layers of a transformer, simulated, each at its own best mesh (MeshSlice, §4.2, §4.3 and §5.1).
+
+A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the chips. The loops of Wang's algorithm are unrolled to
+MeshSlice's slice count on the same mesh (§4.2). The 1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are
+overlapped in the same way, with the number of iterations that is fastest. Their products, by layer:
+
+==================  =========================  =========================  ==========================
+                    Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
+==================  =========================  =========================  ==========================
+fsdp                W passes by                W passes by                sums of W' pass by
+1-D TP, wide        X passes by                sums of X' pass by         X passes by
+1-D TP, narrow      sums of Y pass by          Y' passes by               Y' passes by
+==================  =========================  =========================  ==========================
+
+Layers that read what the whole hidden state is made of (qkv, fc1) are divided by columns (*wide*), those after them by rows (*narrow*).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from algorithms import get_algorithm
 from algorithms.wang import costlier_direction
@@ -10,12 +26,15 @@ from drbench.bounds import lower_bound
 from drbench.machine import Machine
 
 from .case_fields import Case
-from .llm import Plan, Product
+from .llm import Layer, Plan, Product
 from .predict import predict
 
-__all__ = ["ALGORITHMS", "Best", "best_mesh"]
+__all__ = ["ALGORITHMS", "ONE_DIMENSIONAL", "Best", "best_mesh", "best_ring", "cases_on", "ring_cases"]
 
 ALGORITHMS = ("meshslice", "wang", "collective", "cannon", "summa")
+ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
+#: Products that transfers may run ahead of: a ring's shifts go both ways round, and those of one pair may belong to two products.
+LOOK_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,8 @@ class Best:
         Simulated, of all products of one block.
     products : list of float
         By layer and product, in order.
+    cases : list of Case
+        Likewise.
     simulated : int
         Meshes that were simulated to the end; the others are slower by their lower bound, or were given up when they were.
     """
@@ -37,11 +58,12 @@ class Best:
     slices: tuple
     seconds: float
     products: list
+    cases: list
     simulated: int
 
 
-def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best:
-    """Simulate an algorithm on the meshes of a plan, and keep the best.
+def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best | None:
+    """Simulate a 2-D algorithm on the meshes of a plan, and keep the best; None if it takes none of them.
 
     Parameters
     ----------
@@ -57,25 +79,41 @@ def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best:
         mesh, slices = each["mesh"], each["slices"]
         if algorithm == "cannon" and mesh[0] != mesh[1]:
             continue
-        cases = [(_case(algorithm, product, mesh, s), mesh[::-1] if product.flipped else mesh)
-                 for (_, _, products), s in zip(dataflows, slices) for product in products]
+        cases = cases_on(algorithm, dataflows, mesh, slices)
         bounds = [_bound(case, machine_of(turned), mesh[0] * mesh[1]) for case, turned in cases]
         bounded.append((sum(bounds), mesh, slices, cases, bounds))
     best, simulated = None, 0
     for total, mesh, slices, cases, bounds in sorted(bounded, key=lambda entry: entry[0]):
         if best is not None and total >= best.seconds:
             break
-        seconds, left = [], total
+        seconds, left, known = [], total, {}
         for (case, turned), bound in zip(cases, bounds):
-            seconds.append(predict(case, machine_of(turned)).best_s)
+            seconds.append(_predicted(case, machine_of(turned), known))
             left -= bound
             if best is not None and sum(seconds) + left >= best.seconds:
                 break
         else:
             simulated += 1
             if best is None or sum(seconds) < best.seconds:
-                best = Best(algorithm, mesh, slices, sum(seconds), seconds, 0)
-    return None if best is None else Best(**{**best.__dict__, "simulated": simulated})
+                best = Best(algorithm, mesh, slices, sum(seconds), seconds, [case for case, _ in cases], 0)
+    return None if best is None else replace(best, simulated=simulated)
+
+
+def best_ring(algorithm: str, layers: list[Layer], chips: int, machine_of) -> Best:
+    """Simulate a 1-D algorithm on one ring of all chips, each product with the number of shifts a product that is fastest."""
+    ring, seconds, chosen, known = (1, chips), [], [], {}
+    for case in ring_cases(algorithm, layers, chips):
+        unrolls = [replace(case, options=case.options | {"unroll": 2**power}) for power in range(max(1, chips.bit_length() - 1))]
+        found = min(((_predicted(each, machine_of(ring), known), each.options["unroll"], each) for each in unrolls), key=lambda entry: entry[:2])
+        seconds.append(found[0])
+        chosen.append(found[2])
+    return Best(algorithm, ring, (), sum(seconds), seconds, chosen, 1)
+
+
+def cases_on(algorithm: str, dataflows: list, mesh: tuple, slices: tuple) -> list[tuple[Case, tuple]]:
+    """The products of a 2-D algorithm on a mesh: (case, shape of the torus it runs on), by layer and product."""
+    return [(_case(algorithm, product, mesh, s), mesh[::-1] if product.flipped else mesh)
+            for (_, _, products), s in zip(dataflows, slices) for product in products]
 
 
 def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
@@ -88,7 +126,40 @@ def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
         problem = get_algorithm("wang").problem(product.m, product.n, product.k, rows * cols, dtype="bfloat16", **options)
         ring = cols if costlier_direction(problem, product.dataflow, options["mesh"]) == "row" else rows
         options["unroll"] = max(1, -(-ring // slices))
-    return Case(product.m, product.n, product.k, algorithm=algorithm, options=options, dtype="bfloat16")
+    return Case(product.m, product.n, product.k, algorithm=algorithm, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD)
+
+
+def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
+    """The products of a 1-D algorithm, by layer and product (see the table above).
+
+    Examples
+    --------
+    >>> from .llm import MODELS, layers_of
+    >>> [(case.algorithm, case.options.get("dataflow"), case.m, case.n, case.k) for case in ring_cases("tensor_parallel_1d", layers_of(MODELS["gpt3"], 8, 2048)[:1], 16)]
+    [('tensor_parallel_1d', 'AG', 16384, 36864, 12288), ('tensor_parallel_1d', 'RdS', 16384, 12288, 36864), ('wang', 'OS', 12288, 36864, 16384)]
+    """
+    out = []
+    for layer in layers:
+        tokens, inputs, outputs = layer.tokens, layer.inputs, layer.outputs
+        gather, reduce = ("tensor_parallel_1d", {"dataflow": "AG"}), ("tensor_parallel_1d", {"dataflow": "RdS"})
+        if algorithm == "fsdp":
+            kinds = [("fsdp", {}), ("fsdp", {}), reduce]
+        elif layer.name in ("qkv", "fc1"):
+            kinds = [gather, reduce, ("wang", {"dataflow": "OS", "mesh": f"1x{chips}"})]
+        else:
+            kinds = [reduce, gather, ("fsdp", {})]
+        shapes = (tokens, outputs, inputs), (tokens, inputs, outputs), (inputs, outputs, tokens)
+        out += [Case(*shape, algorithm=name, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD) for shape, (name, options) in zip(shapes, kinds)]
+    return out
+
+
+def _predicted(case: Case, machine: Machine, known: dict) -> float:
+    """Simulated seconds, inf if the machine cannot run it; products that are the same are simulated once."""
+    key = case.algorithm, case.m, case.n, case.k, tuple(sorted(case.options.items())), machine.name
+    if key not in known:
+        record = predict(case, machine)
+        known[key] = record.best_s if record.status == "ok" else inf
+    return known[key]
 
 
 def _bound(case: Case, machine: Machine, chips: int) -> float:
