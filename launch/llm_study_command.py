@@ -30,14 +30,12 @@ def llm_study_command(studies, models, machine, out, claims):
 
     from .llm_claims import show_claims
     from .llm_study import STUDIES, run_study
-    from .machine_models import find_machine
+    from .machine_models import find_torus
     from .tune_llm_command import transformer
     for name in studies:
         if name not in STUDIES:
             raise UsageError(f"no study {name!r}; there are {', '.join(STUDIES)}. Choose one, or name none for all.")
-    if "-" in machine:
-        raise UsageError(f"--machine {machine} has a shape already, and a study tries several. Use {machine.split('-')[0]}.")
-    base, chosen = find_machine(f"{machine}-4x4"), [transformer(text) for text in models or ("gpt3", "megatron-nlg")]
+    base, chosen = find_torus(machine), [transformer(text) for text in models or ("gpt3", "megatron-nlg")]
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

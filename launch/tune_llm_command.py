@@ -31,10 +31,9 @@ def tune_llm_command(text, chips, machine, batch, seq, stays, compare, as_json):
     """
     from .llm import choose_dataflows, layers_of, tune_llm
     from .llm_compare import ALGORITHMS, best_mesh
-    from .machine_models import find_machine
+    from .machine_models import find_machine, find_torus
     model, batch = transformer(text), batch or max(1, chips // 2)
-    if "-" in machine:
-        raise UsageError(f"--machine {machine} has a shape already, and tune-llm looks for it. Use {machine.split('-')[0]}.")
+    find_torus(machine)
     machines: dict = {}
 
     def machine_of(mesh):

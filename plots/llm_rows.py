@@ -26,8 +26,8 @@ class LlmRow:
         What sets rows of a study apart that are otherwise alike: a changed constant, or which dataflows.
     slices : str
         MeshSlice's S by layer, as ``6-4-8-8``; of one product its own.
-    seconds : float
-        Simulated.
+    seconds : float or None
+        Simulated; None of published rows.
     estimated_s : float or None
         By the autotuner's cost model.
     utilization_percent : float
@@ -53,7 +53,7 @@ class LlmRow:
     k: int | None
     dataflow: str
     slices: str
-    seconds: float
+    seconds: float | None
     estimated_s: float | None
     utilization_percent: float
     compute_s: float | None
