@@ -28,7 +28,8 @@ __all__ = ["MODELS", "Layer", "Plan", "Product", "Transformer", "choose_dataflow
 
 #: MeshSlice's block B (Autotuner.py of the authors).
 BLOCK = 8
-_MOST_SLICES = 128
+#: The most slices that their autotuner tries (possibleK): its cost model knows nothing of what short products cost.
+_MOST_SLICES = 24
 #: Table 1: dataflows of the forward, backward data and backward weight products, by what stays.
 _TABLE_1 = {"Y": ("OS", "LS", "RS"), "X": ("LS", "OS", "RS"), "W": ("RS", "LS", "OS")}
 

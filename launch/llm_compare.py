@@ -1,7 +1,7 @@
 """The algorithms on the FC layers of a transformer, simulated, each at its own best mesh (MeshSlice, §4.2, §4.3 and §5.1).
 
-A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the chips. The loops of Wang's algorithm are unrolled to
-MeshSlice's slice count on the same mesh (§4.2). The 1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are
+A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the chips. The loops of ``wang`` have as many iterations as the
+autotuner gives MeshSlice slices (§4.2); ``wang-free`` is the same algorithm with the number that is fastest for each product. The 1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are
 overlapped in the same way, with the number of iterations that is fastest. Their products, by layer:
 
 ==================  =========================  =========================  ==========================
@@ -29,9 +29,9 @@ from .case_fields import Case
 from .llm import Layer, Plan, Product
 from .predict import predict
 
-__all__ = ["ALGORITHMS", "ONE_DIMENSIONAL", "Best", "best_mesh", "best_ring", "cases_on", "ring_cases"]
+__all__ = ["ALGORITHMS", "ONE_DIMENSIONAL", "Best", "best_mesh", "best_ring", "cases_on", "fastest", "ring_cases"]
 
-ALGORITHMS = ("meshslice", "wang", "collective", "cannon", "summa")
+ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
 #: Products that transfers may run ahead of: a ring's shifts go both ways round, and those of one pair may belong to two products.
 LOOK_AHEAD = 2
@@ -43,6 +43,8 @@ class Best:
 
     Attributes
     ----------
+    slices : tuple of int
+        By layer: MeshSlice's, or the iterations of Wang's loops; empty for the others.
     seconds : float
         Simulated, of all products of one block.
     products : list of float
@@ -70,32 +72,34 @@ def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best |
     dataflows : list
         Of :func:`launch.llm.choose_dataflows`.
     plan : Plan
-        Its slice counts by mesh are MeshSlice's S, and the number of iterations Wang's algorithm is unrolled to.
+        Its slice counts by mesh are MeshSlice's S; those of the best mesh are the number of iterations Wang's algorithm is unrolled to.
     machine_of : callable
         ``machine_of(mesh)`` -> Machine.
     """
     bounded = []
     for each in plan.estimates:
-        mesh, slices = each["mesh"], each["slices"]
+        mesh, slices = each["mesh"], plan.slices if algorithm == "wang" else each["slices"]
         if algorithm == "cannon" and mesh[0] != mesh[1]:
             continue
         cases = cases_on(algorithm, dataflows, mesh, slices)
-        bounds = [_bound(case, machine_of(turned), mesh[0] * mesh[1]) for case, turned in cases]
+        bounds = [min(_bound(one, machine_of(turned), mesh[0] * mesh[1]) for one in _extremes(case, algorithm == "wang-free")) for case, turned in cases]
         bounded.append((sum(bounds), mesh, slices, cases, bounds))
     best, simulated = None, 0
     for total, mesh, slices, cases, bounds in sorted(bounded, key=lambda entry: entry[0]):
         if best is not None and total >= best.seconds:
             break
-        seconds, left, known = [], total, {}
+        seconds, chosen, left, known = [], [], total, {}
         for (case, turned), bound in zip(cases, bounds):
-            seconds.append(_predicted(case, machine_of(turned), known))
+            found = fastest(case, machine_of(turned), known, free=algorithm == "wang-free")
+            seconds.append(found[0])
+            chosen.append(found[1])
             left -= bound
             if best is not None and sum(seconds) + left >= best.seconds:
                 break
         else:
             simulated += 1
             if best is None or sum(seconds) < best.seconds:
-                best = Best(algorithm, mesh, slices, sum(seconds), seconds, [case for case, _ in cases], 0)
+                best = Best(algorithm, mesh, slices if algorithm in ("meshslice", "wang") else (), sum(seconds), seconds, chosen, 0)
     return None if best is None else replace(best, simulated=simulated)
 
 
@@ -103,10 +107,9 @@ def best_ring(algorithm: str, layers: list[Layer], chips: int, machine_of) -> Be
     """Simulate a 1-D algorithm on one ring of all chips, each product with the number of shifts a product that is fastest."""
     ring, seconds, chosen, known = (1, chips), [], [], {}
     for case in ring_cases(algorithm, layers, chips):
-        unrolls = [replace(case, options=case.options | {"unroll": 2**power}) for power in range(max(1, chips.bit_length() - 1))]
-        found = min(((_predicted(each, machine_of(ring), known), each.options["unroll"], each) for each in unrolls), key=lambda entry: entry[:2])
+        found = fastest(replace(case, options=case.options | {"unroll": max(1, chips // 2)}), machine_of(ring), known, free=True)
         seconds.append(found[0])
-        chosen.append(found[2])
+        chosen.append(found[1])
     return Best(algorithm, ring, (), sum(seconds), seconds, chosen, 1)
 
 
@@ -122,11 +125,11 @@ def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
     options = {"dataflow": product.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
         options["slices"] = slices
-    elif algorithm == "wang":
+    elif algorithm in ("wang", "wang-free"):
         problem = get_algorithm("wang").problem(product.m, product.n, product.k, rows * cols, dtype="bfloat16", **options)
         ring = cols if costlier_direction(problem, product.dataflow, options["mesh"]) == "row" else rows
-        options["unroll"] = max(1, -(-ring // slices))
-    return Case(product.m, product.n, product.k, algorithm=algorithm, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD)
+        options["unroll"] = max(1, -(-ring // slices)) if algorithm == "wang" else max(1, ring // 2)
+    return Case(product.m, product.n, product.k, algorithm="wang" if algorithm == "wang-free" else algorithm, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD)
 
 
 def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
@@ -151,6 +154,18 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
         shapes = (tokens, outputs, inputs), (tokens, inputs, outputs), (inputs, outputs, tokens)
         out += [Case(*shape, algorithm=name, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD) for shape, (name, options) in zip(shapes, kinds)]
     return out
+
+
+def fastest(case: Case, machine: Machine, known: dict, free: bool = False) -> tuple[float, Case]:
+    """Simulated seconds, and the case; with ``free`` the fastest number of shifts a product, of the case's and all powers of two below."""
+    most = case.options.get("unroll", 1)
+    cases = [replace(case, options=case.options | {"unroll": unroll}) for unroll in dict.fromkeys((most, *(2**power for power in range(most.bit_length()))))] if free else [case]
+    return min(((_predicted(each, machine, known), each) for each in cases), key=lambda found: found[0])
+
+
+def _extremes(case: Case, free: bool) -> list[Case]:
+    """The loops whose lower bounds bound those of all others: the longest products, and those without additions of sums."""
+    return [case, replace(case, options=case.options | {"unroll": 1})] if free else [case]
 
 
 def _predicted(case: Case, machine: Machine, known: dict) -> float:

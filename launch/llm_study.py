@@ -24,9 +24,8 @@ from drbench.errors import UsageError
 from drbench.machine import Machine
 from .case_fields import Case
 from .llm import Layer, Plan, Transformer, choose_dataflows, estimate, layers_of, slice_counts, tune_llm
-from .llm_compare import ALGORITHMS, ONE_DIMENSIONAL, Best, best_mesh, best_ring, cases_on
+from .llm_compare import ALGORITHMS, ONE_DIMENSIONAL, Best, best_mesh, best_ring, cases_on, fastest
 from .machine_models import find_machine
-from .predict import predict
 
 if TYPE_CHECKING:
     from plots.llm_rows import LlmRow
@@ -105,8 +104,9 @@ class Study:
 
     def on(self, name: str, dataflows: list, mesh: tuple, slices: tuple, estimates: bool = True, **options) -> Iterator[LlmRow]:
         """An algorithm on a given mesh."""
-        cases = [replace(case, **options) for case, _ in cases_on(name, dataflows, mesh, slices)]
-        seconds = [predict(case, self.machine(mesh)).best_s for case in cases]
+        known: dict = {}
+        found = [fastest(replace(case, **options), self.machine(turned), known) for case, turned in cases_on(name, dataflows, mesh, slices)]
+        seconds, cases = [each[0] for each in found], [each[1] for each in found]
         yield from self.rows(name, mesh, slices, cases, seconds, self.estimated(dataflows, mesh, slices) if estimates else None)
 
     def estimated(self, dataflows: list, mesh: tuple, slices: tuple) -> list[float]:
@@ -194,7 +194,7 @@ def sensitivity(model: Transformer, base: Machine) -> Iterator[LlmRow]:
     for variant, machine in changes(base):
         study = Study("sensitivity", model, machine, MOST_CHIPS, MOST_CHIPS // 2, variant)
         flows, plan = study.plan()
-        for name in ("meshslice", "wang", "collective"):
+        for name in ("meshslice", "wang", "wang-free", "collective"):
             yield from study.best(name, flows, plan)
 
 

@@ -14,14 +14,14 @@ from plots.llm_rows import ALL, LlmRow, read_rows
 from plots.page import GREY, MARGIN_IN, MARKER_PT, PAGE_IN, TITLE_IN, Page, line_handle, line_look, patch_handle
 from plots.registry import Figure, Made
 from plots.selection import SelectionError
-from plots.style import RC, SMALL_PT, style_of
+from plots.style import RC, SMALL_PT, LineStyle, style_of
 
 _HIGH_IN, _LEFT_IN, _BELOW_IN = 2.1, 0.52, 0.46
 #: In the order of the paper's legend.
-_ORDER = ("meshslice", "wang", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
+_ORDER = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
 #: Parts of the communication time, from the bottom of a bar.
 _PARTS = (("transfer_s", "transfer", "#0072B2", ""), ("sync_s", "synchronisation", "#E69F00", "////"), ("launch_s", "launch", "#CC79A7", "xxxx"))
-_SHORT = {"tensor_parallel_1d": "1-D TP", "meshslice": "MeshSlice", "wang": "Wang", "collective": "Collective", "cannon": "Cannon", "summa": "SUMMA", "fsdp": "FSDP"}
+_SHORT = {"wang-free": "Wang, free loop count", "tensor_parallel_1d": "1-D TP", "meshslice": "MeshSlice", "wang": "Wang", "collective": "Collective", "cannon": "Cannon", "summa": "SUMMA", "fsdp": "FSDP"}
 _PRODUCTS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
 
 
@@ -68,6 +68,10 @@ def _algorithms(models: dict[str, list[LlmRow]]) -> list[str]:
     return [name for name in _ORDER if name in found] + sorted(found - set(_ORDER))
 
 
+def _style(algorithm: str) -> LineStyle:
+    return style_of("wang")._replace(color="#E8A9CD", marker="^", dashes=(0, (1.2, 1.2))) if algorithm == "wang-free" else style_of(algorithm)
+
+
 def _name(algorithm: str) -> str:
     return _SHORT.get(algorithm, algorithm)
 
@@ -76,7 +80,7 @@ def _scaling(rows: Sequence[LlmRow], study: str, told: str) -> Made:
     models = chosen(rows, study, lambda row: row.product == ALL)
     names = _algorithms(models)
     with matplotlib.rc_context(RC):
-        handles, notes = [line_handle(_name(name), style_of(name)) for name in names], [told]
+        handles, notes = [line_handle(_name(name), _style(name)) for name in names], [told]
         if any(row.mode == "published" for kept in models.values() for row in kept):
             handles.append(Line2D([], [], linestyle="", marker="*", color="black", markersize=MARKER_PT + 2, label="the paper: MeshSlice, Wang"))
         page, panels = _page(models, handles, notes)
@@ -85,11 +89,11 @@ def _scaling(rows: Sequence[LlmRow], study: str, told: str) -> Made:
             for name in reversed(names):
                 at = {row.chips: row.utilization_percent for row in kept if row.algorithm == name and row.mode == "simulated"}
                 some = sorted(at)
-                axes.plot(some, [at[each] for each in some], zorder=3, clip_on=False, **line_look(style_of(name)))
+                axes.plot(some, [at[each] for each in some], zorder=3, clip_on=False, **line_look(_style(name)))
             for row in kept:
                 if row.mode == "published":
                     axes.plot([row.chips], [row.utilization_percent], linestyle="", marker="*", markersize=MARKER_PT + 2, color="black",
-                              markerfacecolor=style_of(row.algorithm).color, markeredgewidth=0.6, zorder=4, clip_on=False)
+                              markerfacecolor=_style(row.algorithm).color, markeredgewidth=0.6, zorder=4, clip_on=False)
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_locator(FixedLocator(ranks))
             axes.xaxis.set_minor_locator(NullLocator())
@@ -144,7 +148,7 @@ def shapes(rows: Sequence[LlmRow], options: Options) -> Made:
     names = _algorithms(models)
     notes = ["one group a product of different m × n × k, named after the first that has it; each algorithm on its best mesh for the whole model"]
     with matplotlib.rc_context(RC):
-        page, panels = _page(models, [patch_handle(_name(name), style_of(name).color) for name in names], notes, across=False)
+        page, panels = _page(models, [patch_handle(_name(name), _style(name).color) for name in names], notes, across=False)
         for axes, kept in panels:
             seen: dict[tuple, LlmRow] = {}
             for row in kept:
@@ -153,7 +157,7 @@ def shapes(rows: Sequence[LlmRow], options: Options) -> Made:
                 for place, name in enumerate(names):
                     here = [row for row in kept if row.algorithm == name and (row.layer, row.product) == (first.layer, first.product)]
                     if here:
-                        axes.bar(group * (len(names) + 1) + place, here[0].utilization_percent, 0.86, color=style_of(name).color, edgecolor="white", linewidth=0.4, zorder=2)
+                        axes.bar(group * (len(names) + 1) + place, here[0].utilization_percent, 0.86, color=_style(name).color, edgecolor="white", linewidth=0.4, zorder=2)
             axes.set_xticks([group * (len(names) + 1) + (len(names) - 1) / 2 for group in range(len(seen))],
                             [f"{row.layer} {_PRODUCTS[row.product]}\n{m} ×\n{n} × {k}" for (m, n, k), row in seen.items()], size=SMALL_PT - 0.5)
             axes.tick_params(axis="x", length=0)
