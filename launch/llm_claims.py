@@ -1,12 +1,11 @@
-"""What MeshSlice's evaluation says (§5, Figures 9 to 14, Tables 2 and 3), beside what the rows of a study say. No claim has constants of its own."""
+"""What MeshSlice's evaluation says (§5, Figures 9 to 14, Tables 2 and 3), beside what the rows of a study say (:mod:`plots.llm_rows`). No claim has
+constants of its own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Iterable
-
-if TYPE_CHECKING:
-    from plots.llm_rows import LlmRow
+from typing import Callable, Iterable
 
 __all__ = ["Verdict", "check", "lead_percent", "show_claims"]
 
@@ -32,7 +31,7 @@ class Verdict:
     holds: bool | None
 
 
-def lead_percent(row: LlmRow, other: LlmRow) -> float:
+def lead_percent(row, other) -> float:
     """By how much a row is faster than another."""
     return 100 * (other.seconds / row.seconds - 1)
 
@@ -40,21 +39,21 @@ def lead_percent(row: LlmRow, other: LlmRow) -> float:
 class _Rows:
     """Rows by what sets them apart."""
 
-    def __init__(self, rows: Iterable[LlmRow]):
+    def __init__(self, rows: Iterable):
         self.rows = list(rows)
 
-    def of(self, study: str, **fields) -> list[LlmRow]:
+    def of(self, study: str, **fields) -> list:
         fields = {"product": "all"} | fields
         return [row for row in self.rows if row.study == study and all(getattr(row, name) == value for name, value in fields.items())]
 
-    def one(self, study: str, **fields) -> LlmRow | None:
+    def one(self, study: str, **fields):
         return next(iter(self.of(study, **fields)), None)
 
-    def by_algorithm(self, study: str, **fields) -> dict[str, LlmRow]:
+    def by_algorithm(self, study: str, **fields) -> dict:
         return {row.algorithm: row for row in self.of(study, **fields)}
 
 
-def check(rows: Iterable[LlmRow]) -> list[Verdict]:
+def check(rows: Iterable) -> list[Verdict]:
     """Every claim, in the order of the paper; those whose rows are missing are undecided."""
     found = _Rows(rows)
     return [verdict for claim in _CLAIMS for verdict in claim(found)]
@@ -192,7 +191,7 @@ def _slice(found: _Rows):
 _CLAIMS = (_fastest_everywhere, _of_256, _breakdown, _shapes, _strong, _autotuner, _slice)
 
 
-def show_claims(rows: Iterable[LlmRow]) -> None:
+def show_claims(rows: Iterable) -> None:
     """Print every claim with the paper's numbers, ours and the verdict."""
     import click
     rows = list(rows)

@@ -16,7 +16,7 @@ sensitivity    MeshSlice, Wang and Collective on 256 chips, one constant changed
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Callable, Iterator
+from typing import Callable, Iterator
 
 from algorithms import get_algorithm
 from drbench.bounds import link_parts
@@ -26,9 +26,6 @@ from .case_fields import Case
 from .llm import Layer, Plan, Transformer, choose_dataflows, estimate, layers_of, slice_counts, tune_llm
 from .llm_compare import ALGORITHMS, ONE_DIMENSIONAL, Best, best_mesh, best_ring, cases_on, fastest
 from .machine_models import find_machine
-
-if TYPE_CHECKING:
-    from plots.llm_rows import LlmRow
 
 __all__ = ["STUDIES", "CHIPS", "changes", "run_study"]
 
@@ -66,7 +63,7 @@ class Study:
         return dataflows, tune_llm(dataflows, self.chips, self.machine((1, self.chips)))
 
     def rows(self, algorithm: str, mesh: tuple, slices: tuple, cases: list[Case], seconds: list[float], estimates: list | None = None,
-             each: bool = False) -> Iterator[LlmRow]:
+             each: bool = False) -> Iterator:
         """The row of all products, and with ``each`` one for every product."""
         from plots.llm_rows import ALL, LlmRow
         parts = [self._parts(case, mesh) for case in cases]
@@ -95,14 +92,14 @@ class Study:
         compute, launch, sync, transfer = link_parts(algorithm.trace(problem, rank, **settled), machine)
         return {"compute_s": compute, "launch_s": launch, "sync_s": sync, "transfer_s": transfer}
 
-    def best(self, name: str, dataflows: list, plan: Plan, each: bool = False) -> Iterator[LlmRow]:
+    def best(self, name: str, dataflows: list, plan: Plan, each: bool = False) -> Iterator:
         """An algorithm at its best mesh."""
         found: Best | None = best_ring(name, self.layers, self.chips, self.machine) if name in ONE_DIMENSIONAL else best_mesh(name, dataflows, plan, self.machine)
         if found is not None:
             estimates = self.estimated(dataflows, found.mesh, found.slices) if name == "meshslice" else None
             yield from self.rows(name, found.mesh, found.slices, found.cases, found.products, estimates, each)
 
-    def on(self, name: str, dataflows: list, mesh: tuple, slices: tuple, estimates: bool = True, **options) -> Iterator[LlmRow]:
+    def on(self, name: str, dataflows: list, mesh: tuple, slices: tuple, estimates: bool = True, **options) -> Iterator:
         """An algorithm on a given mesh."""
         known: dict = {}
         found = [fastest(replace(case, **options), self.machine(turned), known) for case, turned in cases_on(name, dataflows, mesh, slices)]
@@ -115,7 +112,7 @@ class Study:
         return [estimate(product, mesh, s, machine) for (_, _, products), s in zip(dataflows, slices) for product in products]
 
 
-def weak(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def weak(model: Transformer, base: Machine) -> Iterator:
     """Figures 9 and 10; with each product on 256 chips for Figure 11."""
     for chips in CHIPS:
         study = Study("weak", model, base, chips, chips // 2)
@@ -124,7 +121,7 @@ def weak(model: Transformer, base: Machine) -> Iterator[LlmRow]:
             yield from study.best(name, dataflows, plan, each=chips == MOST_CHIPS and name in ALGORITHMS)
 
 
-def strong(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def strong(model: Transformer, base: Machine) -> Iterator:
     """Figure 12, without FSDP, whose batch grows with the chips."""
     for chips in CHIPS:
         study = Study("strong", model, base, chips, STRONG_BATCH)
@@ -133,7 +130,7 @@ def strong(model: Transformer, base: Machine) -> Iterator[LlmRow]:
             yield from study.best(name, dataflows, plan)
 
 
-def meshes(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def meshes(model: Transformer, base: Machine) -> Iterator:
     """Figure 13."""
     study = Study("meshes", model, base, MOST_CHIPS, MOST_CHIPS // 2)
     dataflows, plan = study.plan()
@@ -141,7 +138,7 @@ def meshes(model: Transformer, base: Machine) -> Iterator[LlmRow]:
         yield from study.on("meshslice", dataflows, each["mesh"], each["slices"])
 
 
-def slices(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def slices(model: Transformer, base: Machine) -> Iterator:
     """Figure 14: the same slice count in all layers."""
     study = Study("slices", model, base, MOST_CHIPS, MOST_CHIPS // 2)
     dataflows, _ = study.plan()
@@ -149,7 +146,7 @@ def slices(model: Transformer, base: Machine) -> Iterator[LlmRow]:
         yield from study.on("meshslice", dataflows, SLICES_MESH, (s,) * len(dataflows))
 
 
-def dataflows(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def dataflows(model: Transformer, base: Machine) -> Iterator:
     """Table 2."""
     for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
         study = Study("dataflows", model, base, MOST_CHIPS, MOST_CHIPS // 2, variant)
@@ -157,7 +154,7 @@ def dataflows(model: Transformer, base: Machine) -> Iterator[LlmRow]:
         yield from study.best("meshslice", flows, plan)
 
 
-def slice4x4(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def slice4x4(model: Transformer, base: Machine) -> Iterator:
     """Table 3: TPUs overlapped no collective, so MeshSlice runs without overlap, and its last column with. Batch and S are those of the authors' script."""
     machine = find_machine("tpuv4slice-4x4")
     study = Study("slice4x4", model, machine, 16, 16)
@@ -189,7 +186,7 @@ def changes(base: Machine) -> list[tuple[str, Machine]]:
     return out
 
 
-def sensitivity(model: Transformer, base: Machine) -> Iterator[LlmRow]:
+def sensitivity(model: Transformer, base: Machine) -> Iterator:
     """MeshSlice, Wang and Collective at their best meshes with one constant changed."""
     for variant, machine in changes(base):
         study = Study("sensitivity", model, machine, MOST_CHIPS, MOST_CHIPS // 2, variant)
@@ -198,11 +195,11 @@ def sensitivity(model: Transformer, base: Machine) -> Iterator[LlmRow]:
             yield from study.best(name, flows, plan)
 
 
-STUDIES: dict[str, Callable[[Transformer, Machine], Iterator[LlmRow]]] = {
+STUDIES: dict[str, Callable[[Transformer, Machine], Iterator]] = {
     "weak": weak, "strong": strong, "meshes": meshes, "slices": slices, "dataflows": dataflows, "slice4x4": slice4x4, "sensitivity": sensitivity}
 
 
-def run_study(name: str, models: list[Transformer], base: Machine) -> list[LlmRow]:
+def run_study(name: str, models: list[Transformer], base: Machine) -> list:
     """All rows of a study.
 
     Raises

@@ -254,6 +254,13 @@ def test_wang_gathers_one_direction_first_and_shifts_the_other_beside_the_produc
     assert simulate(of("wang", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 6.5 + 2 + 2
 
 
+@pytest.mark.parametrize("rate, product_s", [(8.0, 1.0), (1.0, 8.0)])
+def test_a_reducing_ring_multiplies_while_the_farthest_sum_is_on_its_way_and_then_sends_both_ways_at_once(rate, product_s):
+    """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum alone, then two together, then the own product."""
+    found = simulate(of("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate))
+    assert found.time_s == max(3 * product_s, product_s + 6.5) + max(6.5, product_s)
+
+
 def test_a_throttled_ring_is_the_executors_throttle():
     """Each rank's ring for itself: hops · latency + bytes / bandwidth, in the order started, and not before the last has come."""
     machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 8.0}}).for_transport(parse_transport("throttled:4e-9,500000"))
