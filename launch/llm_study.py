@@ -174,15 +174,15 @@ def changes(base: Machine) -> list[tuple[str, Machine]]:
             machine = machine.with_value(f"collectives.{name}.{constant}", value)
         return machine
     out = [("as it is", base)]
-    out += [(f"bandwidth x {factor}", each(base, "bandwidth_bytes_per_s", lambda rate, factor=factor: rate * factor)) for factor in (0.5, 0.75, 1.25, 1.5, 2, 4)]
+    out += [(f"bandwidth x {factor}", each(base, "bandwidth_bytes_per_s", lambda rate, factor=factor: rate * factor)) for factor in (0.75, 1.25, 1.5, 2)]
     out += [(f"bandwidth {rate:g} GB/s", each(base, "bandwidth_bytes_per_s", rate * 1e9)) for rate in (32, 50)]
     out += [(f"synchronisation {micro} us", each(base, "sync_s", micro * 1e-6)) for micro in (2, 5, 20)]
     out += [("shifts synchronise in 50 us", base.with_value("collectives.shift.sync_s", 50e-6))]
-    out += [(f"launch {micro} us", each(base, "launch_s", micro * 1e-6)) for micro in (0, 10, 40)]
-    out += [(f"k_ramp {k}", base.with_value("compute.k_ramp", k)) for k in (0, 64, 256)]
-    out += [(f"products at {percent} % of the rate", base.vary("compute.sustained", percent / 100)) for percent in (95, 90, 85)]
-    out += [(f"products slow by {percent} % beside two gathers", base.with_value("transfer_slowdown", percent / 800)) for percent in (5, 10, 15, 20)]
-    out += [("packing takes no time", base.with_value("compute.memory_bytes_per_s", 1e18)), ("packing at a quarter of the speed", base.vary("compute.memory_bytes_per_s", 0.25))]
+    out += [(f"launch {micro} us", each(base, "launch_s", micro * 1e-6)) for micro in (0, 40)]
+    out += [(f"k_ramp {k}", base.with_value("compute.k_ramp", k)) for k in (0, 256)]
+    out += [(f"products at {percent} % of the rate", base.vary("compute.sustained", percent / 100)) for percent in (95, 90)]
+    out += [(f"products slow by {percent} % beside two gathers", base.with_value("transfer_slowdown", percent / 800)) for percent in (10, 20)]
+    out += [("memory at a quarter of its speed", base.vary("compute.memory_bytes_per_s", 0.25))]
     return out
 
 
@@ -191,7 +191,7 @@ def sensitivity(model: Transformer, base: Machine) -> Iterator:
     for variant, machine in changes(base):
         study = Study("sensitivity", model, machine, MOST_CHIPS, MOST_CHIPS // 2, variant)
         flows, plan = study.plan()
-        for name in ("meshslice", "wang", "wang-free", "collective"):
+        for name in ("meshslice", "wang", "collective"):
             yield from study.best(name, flows, plan)
 
 
