@@ -1,8 +1,9 @@
 """The algorithms on the FC layers of a transformer, simulated, each at its own best mesh (MeshSlice, §4.2, §4.3 and §5.1).
 
 A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the chips. The loops of ``wang`` have as many iterations as the
-autotuner gives MeshSlice slices (§4.2); ``wang-free`` is the same algorithm with the number that is fastest for each product. The 1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are
-overlapped in the same way, with the number of iterations that is fastest. Their products, by layer:
+autotuner gives MeshSlice slices (§4.2); ``wang-free`` is the same algorithm with the number that is fastest for each product.
+The 1-D ones run on one ring of all chips, which uses two of a chip's four links (§4.3), and are overlapped in the same way, with the number of
+iterations that is fastest. Their products, by layer:
 
 ==================  =========================  =========================  ==========================
                     Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
@@ -138,7 +139,8 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
     Examples
     --------
     >>> from .llm import MODELS, layers_of
-    >>> [(case.algorithm, case.options.get("dataflow"), case.m, case.n, case.k) for case in ring_cases("tensor_parallel_1d", layers_of(MODELS["gpt3"], 8, 2048)[:1], 16)]
+    >>> cases = ring_cases("tensor_parallel_1d", layers_of(MODELS["gpt3"], 8, 2048)[:1], 16)
+    >>> [(case.algorithm, case.options.get("dataflow"), case.m, case.n, case.k) for case in cases]
     [('tensor_parallel_1d', 'AG', 16384, 36864, 12288), ('tensor_parallel_1d', 'RdS', 16384, 12288, 36864), ('wang', 'OS', 12288, 36864, 16384)]
     """
     out = []
@@ -159,7 +161,8 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
 def fastest(case: Case, machine: Machine, known: dict, free: bool = False) -> tuple[float, Case]:
     """Simulated seconds, and the case; with ``free`` the fastest number of shifts a product, of the case's and all powers of two below."""
     most = case.options.get("unroll", 1)
-    cases = [replace(case, options=case.options | {"unroll": unroll}) for unroll in dict.fromkeys((most, *(2**power for power in range(most.bit_length()))))] if free else [case]
+    unrolls = dict.fromkeys((most, *(2**power for power in range(most.bit_length()))))
+    cases = [replace(case, options=case.options | {"unroll": unroll}) for unroll in unrolls] if free else [case]
     return min(((_predicted(each, machine, known), each) for each in cases), key=lambda found: found[0])
 
 

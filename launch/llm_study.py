@@ -160,7 +160,8 @@ def slice4x4(model: Transformer, base: Machine) -> Iterator:
     study = Study("slice4x4", model, machine, 16, 16)
     flows, _ = study.plan()
     counts = (8,) * len(flows)
-    for name, variant, ahead in (("collective", "", 0), ("wang", "nothing overlaps", 0), ("wang", "overlapped", 2), ("meshslice", "nothing overlaps", 0), ("meshslice", "overlapped", 2)):
+    for name, variant, ahead in (("collective", "", 0), ("wang", "nothing overlaps", 0), ("wang", "overlapped", 2),
+                                 ("meshslice", "nothing overlaps", 0), ("meshslice", "overlapped", 2)):
         study.variant = variant
         yield from study.on(name, flows, (4, 4), counts, name == "meshslice", prefetch=ahead)
 

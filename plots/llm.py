@@ -21,7 +21,8 @@ _HIGH_IN, _LEFT_IN, _BELOW_IN = 2.1, 0.52, 0.46
 _ORDER = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa", "tensor_parallel_1d", "fsdp")
 #: Parts of the communication time, from the bottom of a bar.
 _PARTS = (("transfer_s", "transfer", "#0072B2", ""), ("sync_s", "synchronisation", "#E69F00", "////"), ("launch_s", "launch", "#CC79A7", "xxxx"))
-_SHORT = {"wang-free": "Wang, free loop count", "tensor_parallel_1d": "1-D TP", "meshslice": "MeshSlice", "wang": "Wang", "collective": "Collective", "cannon": "Cannon", "summa": "SUMMA", "fsdp": "FSDP"}
+_SHORT = {"meshslice": "MeshSlice", "wang": "Wang", "wang-free": "Wang, free loop count", "collective": "Collective", "cannon": "Cannon", "summa": "SUMMA",
+          "tensor_parallel_1d": "1-D TP", "fsdp": "FSDP"}
 _PRODUCTS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
 
 
@@ -158,7 +159,8 @@ def shapes(rows: Sequence[LlmRow], options: Options) -> Made:
                 for place, name in enumerate(names):
                     here = [row for row in kept if row.algorithm == name and (row.layer, row.product) == (first.layer, first.product)]
                     if here:
-                        axes.bar(group * (len(names) + 1) + place, here[0].utilization_percent, 0.86, color=_style(name).color, edgecolor="white", linewidth=0.4, zorder=2)
+                        axes.bar(group * (len(names) + 1) + place, here[0].utilization_percent, 0.86, color=_style(name).color, edgecolor="white",
+                                 linewidth=0.4, zorder=2)
             axes.set_xticks([group * (len(names) + 1) + (len(names) - 1) / 2 for group in range(len(seen))],
                             [f"{row.layer} {_PRODUCTS[row.product]}\n{m} ×\n{n} × {k}" for (m, n, k), row in seen.items()], size=SMALL_PT - 0.5)
             axes.tick_params(axis="x", length=0)
