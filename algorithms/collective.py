@@ -9,7 +9,7 @@ from drbench.group_steps import AllGather
 from drbench.problem import Problem
 from drbench.steps import Gemm, Get, Step
 
-from .mesh import DATAFLOWS, Mesh, mesh_layout, scattered_product, settle_mesh
+from .mesh import DATAFLOWS, Mesh, everywhere, mesh_layout, scattered_product, settle_mesh
 from .registry import algorithm
 
 __all__ = ["program", "baseline_of"]
@@ -39,7 +39,7 @@ def baseline_of(problem: Problem) -> dict | None:
     return None
 
 
-@algorithm("collective", settle=settle, layout=mesh_layout)
+@algorithm("collective", settle=settle, layout=mesh_layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """One AllGather or ReduceScatter a direction of the mesh, then one product (MeshSlice §2.3.4)."""
     chip = Mesh(problem, rank, mesh)

@@ -8,7 +8,7 @@ from drbench.errors import UsageError
 from drbench.problem import Problem
 from drbench.steps import Step
 
-from .mesh import Mesh, check_layout
+from .mesh import Mesh, check_layout, everywhere
 from .registry import algorithm
 from .wang import wang
 
@@ -28,7 +28,7 @@ def settle(problem: Problem, in_place: bool = True, *, unroll: int | None = None
     return {"unroll": unroll or 1}
 
 
-@algorithm("fsdp", settle=settle, layout=layout)
+@algorithm("fsdp", settle=settle, layout=layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, unroll: int = 1) -> Iterator[Step]:
     """The weights pass by along one ring, overlapped with the products of the own rows (FSDP)."""
     yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll)          # C[i, :] += A[i, l] · B[l, :]

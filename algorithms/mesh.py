@@ -27,7 +27,7 @@ from partitions import Partition, near_square, partition
 
 from .slicing import largest_matrix
 
-__all__ = ["DATAFLOWS", "Mesh", "Tiles", "mesh_layout", "parse_mesh", "settle_mesh", "panels", "scattered_product", "reduced_product"]
+__all__ = ["DATAFLOWS", "Mesh", "Tiles", "everywhere", "mesh_layout", "parse_mesh", "settle_mesh", "panels", "scattered_product", "reduced_product"]
 
 DATAFLOWS = ("OS", "LS", "RS")
 _STATIONARY = {"C": "OS", "A": "LS", "B": "RS"}
@@ -159,6 +159,11 @@ def settle_mesh(problem: Problem, name: str, dataflow: str | None, mesh: str | N
     return settled
 
 
+def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
+    """Every chip of the mesh does what every other does, if all tiles are alike (``congruent`` of an algorithm)."""
+    return "row", "column"
+
+
 def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> None:
     """Refuse partitions that are not these; other words for the same tiles and owners are fine."""
     for operand, text in zip(problem.operands, texts):
@@ -170,6 +175,8 @@ def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> Non
 
 def _same(one: Partition, other: Partition) -> bool:
     """True if the same ranks hold the same tiles."""
+    if one == other:                                       # places every tile alike
+        return True
     ranks = range(one.nprocs)
     return one.replicas == other.replicas and all(
         [one.tile_bounds(idx) for idx in one.tiles_of(rank)] == [other.tile_bounds(idx) for idx in other.tiles_of(rank)] for rank in ranks)

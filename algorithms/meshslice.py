@@ -55,6 +55,11 @@ def comb(extent: int, slices: int, s: int, block: int) -> list[tuple[int, int]]:
     return [(start, min(start + block, extent)) for start in range(s * block, extent, slices * block)]
 
 
+def congruent(problem: Problem, *, dataflow: str, mesh: str, slices: int, block: int) -> tuple[str, ...]:
+    """All chips do the same if S·B divides every shard: then each slice takes as much of each."""
+    return ("row", "column") if problem.extent(_SLICED[dataflow]) % (lcm(*parse_mesh(mesh, problem.nprocs)) * slices * block) == 0 else ()
+
+
 def slice_col(tile: Block, teeth: list) -> Piece:
     """The columns of a tile that are in a slice."""
     return Piece(tile, cols=_clipped(teeth, tile.col0, tile.col1))
@@ -78,7 +83,7 @@ def _clipped(teeth, start: int, stop: int) -> tuple:
     return tuple(out)
 
 
-@algorithm("meshslice", settle=settle, layout=mesh_layout)
+@algorithm("meshslice", settle=settle, layout=mesh_layout, congruent=congruent)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, slices: int, block: int) -> Iterator[Step]:
     """S slices; partial collectives in both directions overlap with the products (Nam et al., ISCA 2025)."""
     chip = Mesh(problem, rank, mesh)

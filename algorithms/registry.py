@@ -38,6 +38,9 @@ class Algorithm:
     layout : callable
         ``layout(m, n, k, nprocs, **options)`` -> text forms of the partitions of A, B and C that the algorithm runs on
         where the user names none.
+    congruent : callable
+        ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose members run congruent programs
+        (:mod:`drbench.folding`) if all tiles are alike, so that one member can stand for all in a simulation.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Algorithm:
     about: str
     settle: Callable[..., dict]
     layout: Callable[..., tuple[str, str, str]]
+    congruent: Callable[..., tuple[str, ...]]
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -98,7 +102,12 @@ def _blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, s
     return "block", "block", "block"
 
 
-def algorithm(name: str, *, settle: Callable[..., dict], layout: Callable[..., tuple[str, str, str]] = _blocks):
+def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
+    return ()
+
+
+def algorithm(name: str, *, settle: Callable[..., dict], layout: Callable[..., tuple[str, str, str]] = _blocks,
+              congruent: Callable[..., tuple[str, ...]] = _unknown):
     """Register a program under a name.
 
     Examples
@@ -107,7 +116,7 @@ def algorithm(name: str, *, settle: Callable[..., dict], layout: Callable[..., t
     True
     """
     def register(program):
-        _REGISTRY[name] = Algorithm(name, program, (program.__doc__ or "").strip().splitlines()[0], settle, layout)
+        _REGISTRY[name] = Algorithm(name, program, (program.__doc__ or "").strip().splitlines()[0], settle, layout, congruent)
         return program
     return register
 

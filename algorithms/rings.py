@@ -70,7 +70,9 @@ def reduce_ring(tile_of: Callable[[int], Block], group: Group, axis: int, unroll
     or a block, and returns it.
     """
     waiting: dict[int, Step | None] = {-1: None, 1: None}
-    for batch in _batches(reduce_order(len(group), group.position), unroll):
+    order = reduce_order(len(group), group.position)
+    first = order[:len(order) % unroll]                    # the short batch comes first: after the lone farthest sum, pairs go both ways at once
+    for batch in [first] * bool(first) + list(_batches(order[len(first):], unroll)):
         if len(batch) == 1:
             (target, by), = batch
             parts = [(yield from multiply([target], waiting[by]))]          # onto the sum that has arrived

@@ -22,7 +22,12 @@ def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = No
     return settle_mesh(problem, "summa", dataflow, mesh) | {"panel": panel}
 
 
-@algorithm("summa", settle=settle, layout=mesh_layout)
+def congruent(problem: Problem, *, dataflow: str, **settled) -> tuple[str, ...]:
+    """In LS the chips of a row take turns at unpacking their panel of C, which has gaps; in RS it has none."""
+    return ("column",) if dataflow == "LS" else ("row", "column")
+
+
+@algorithm("summa", settle=settle, layout=mesh_layout, congruent=congruent)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None) -> Iterator[Step]:
     """Panels broadcast along process rows and columns, reduced where C moves (van de Geijn & Watts)."""
     chip = Mesh(problem, rank, mesh)

@@ -8,7 +8,7 @@ from drbench.errors import UsageError
 from drbench.problem import Problem
 from drbench.steps import Step
 
-from .mesh import Mesh, check_layout
+from .mesh import Mesh, check_layout, everywhere
 from .registry import algorithm
 from .wang import wang
 
@@ -35,7 +35,7 @@ def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = No
     return {"dataflow": dataflow, "unroll": unroll or 1}
 
 
-@algorithm("tensor_parallel_1d", settle=settle, layout=layout)
+@algorithm("tensor_parallel_1d", settle=settle, layout=layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Iterator[Step]:
     """Sequence-parallel style: AllGather+GEMM or GEMM+ReduceScatter along one ring, overlapped (Korthikanti et al.)."""
     if dataflow == "AG":                                     # C[:, j] = A · B[:, j], A's rows passing by

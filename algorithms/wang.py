@@ -10,7 +10,7 @@ from drbench.group_steps import AllGather, ReduceScatter
 from drbench.problem import Problem
 from drbench.steps import Gemm, Get, Join, Part, Scratch, Step
 
-from .mesh import Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
+from .mesh import Mesh, everywhere, mesh_layout, parse_mesh, scattered_product, settle_mesh
 from .registry import algorithm
 from .rings import gather_ring, reduce_ring
 
@@ -45,7 +45,7 @@ def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
     return "row" if along_rows >= along_columns else "column"
 
 
-@algorithm("wang", settle=settle, layout=mesh_layout)
+@algorithm("wang", settle=settle, layout=mesh_layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, unroll: int = 1) -> Iterator[Step]:
     """The costlier direction as ring shifts that overlap with products, the other as a collective (Wang et al.)."""
     yield from wang(Mesh(problem, rank, mesh), dataflow, costlier_direction(problem, dataflow, mesh), unroll)

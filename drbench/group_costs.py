@@ -22,7 +22,7 @@ from .machine import Machine
 from .memory import gathers_in_place
 from .steps import Step
 
-__all__ = ["GROUP_COSTS", "GroupCost", "group_seconds", "packed", "ring_way"]
+__all__ = ["GROUP_COSTS", "GroupCost", "group_parts", "group_seconds", "packed", "ring_way"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,34 @@ GROUP_COSTS: dict[type, GroupCost] = {
 }
 
 
-def group_seconds(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, bandwidth_bytes_per_s: float) -> float:
+def group_parts(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, bandwidth_bytes_per_s: float,
+                group: str = "row") -> tuple[float, float, float]:
+    """Seconds of launching, of synchronising and of transferring that a group step takes on free links; ``group`` is the name of its group.
+
+    Examples
+    --------
+    >>> from drbench.gemm_model import Compute
+    >>> from drbench.machine import Collective
+    >>> toy = Machine("toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)})
+    >>> group_parts(GROUP_COSTS[AllGather], toy, 4, 100, 100.0)
+    (1.0, 1.5, 3.0)
+    """
+    found = machine.collectives.get(cost.operation)
+    launch, sync, own, ways = (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s, 1 + found.both_ways) if found else (0.0, 0.0, None, 1)
+    if found and group == "column":
+        own = found.column_bandwidth_bytes_per_s or own
+    bandwidth = ways * (own or bandwidth_bytes_per_s)
+    if cost.kind == "shift":
+        return launch, sync, nbytes / bandwidth
+    if cost.kind == "ring":
+        return launch, (ranks - 1) * sync, (ranks - 1) * (nbytes / bandwidth)
+    if cost.kind == "pipeline":
+        stages = ranks + machine.packets - 2
+        return launch, stages * sync, stages * (nbytes / machine.packets / bandwidth)
+    raise UsageError(f"a group step must be a ring, pipeline or shift, got {cost.kind!r}.")
+
+
+def group_seconds(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, bandwidth_bytes_per_s: float, group: str = "row") -> float:
     """Seconds a group step takes on free links.
 
     Examples
@@ -79,16 +106,8 @@ def group_seconds(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, 
     >>> group_seconds(GROUP_COSTS[AllGather], toy, 4, 100, 100.0)
     5.5
     """
-    found = machine.collectives.get(cost.operation)
-    launch, sync, own, ways = (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s, 1 + found.both_ways) if found else (0.0, 0.0, None, 1)
-    bandwidth = ways * (own or bandwidth_bytes_per_s)
-    if cost.kind == "shift":
-        return launch + sync + nbytes / bandwidth
-    if cost.kind == "ring":
-        return launch + (ranks - 1) * (sync + nbytes / bandwidth)
-    if cost.kind == "pipeline":
-        return launch + (ranks + machine.packets - 2) * (sync + nbytes / machine.packets / bandwidth)
-    raise UsageError(f"a group step must be a ring, pipeline or shift, got {cost.kind!r}.")
+    launch, sync, transfer = group_parts(cost, machine, ranks, nbytes, bandwidth_bytes_per_s, group)
+    return launch + (sync + transfer)
 
 
 def packed(step: Step, always: bool) -> tuple[int, int]:

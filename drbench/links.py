@@ -14,13 +14,13 @@ __all__ = ["Links", "Transfer"]
 class Transfer:
     """Something that occupies links for some seconds; ``steps`` are the (rank, step index) that then complete.
 
-    ``age`` is set when it is asked for.
+    ``flows`` are the links that each of them sends or receives on; ``age`` is set when it is asked for.
     """
 
-    __slots__ = ("resources", "seconds", "latency_s", "steps", "age")
+    __slots__ = ("resources", "seconds", "latency_s", "steps", "flows", "age")
 
-    def __init__(self, resources: tuple, seconds: float, latency_s: float, steps: tuple):
-        self.resources, self.seconds, self.latency_s, self.steps = resources, seconds, latency_s, steps
+    def __init__(self, resources: tuple, seconds: float, latency_s: float, steps: tuple, flows: int = 1):
+        self.resources, self.seconds, self.latency_s, self.steps, self.flows = resources, seconds, latency_s, steps, flows
 
 
 class Links:

@@ -83,12 +83,14 @@ class Collective:
     """A collective on P ranks: ``launch_s + (P - 1) · (sync_s + bytes of a shard / bandwidth)`` (MeshSlice, §3.2.2).
 
     ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says that it goes round the ring in both
-    directions at once: twice that bandwidth, on the links of both directions.
+    directions at once: twice that bandwidth, on the links of both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where
+    their links differ from those of rows.
     """
 
     launch_s: float = 0.0
     sync_s: float = 0.0
     bandwidth_bytes_per_s: float | None = None
+    column_bandwidth_bytes_per_s: float | None = None
     both_ways: bool = False
 
 
@@ -116,6 +118,9 @@ class Machine:
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
         Local products take ``1 + accumulate_slowdown`` times as long while an accumulate of the same rank is under way.
+    transfer_slowdown : float
+        Local products take that much longer for each link that the same rank sends or receives on: both share its memory. A ring collective
+        both ways is four.
     adds_on_core : bool
         The core that computes does everything else, too: accumulates, at ``compute.memory_bytes_per_s``, packing, and the data of collectives.
     pieces_apart : bool
@@ -148,6 +153,7 @@ class Machine:
     step_s: float = 0.0
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
+    transfer_slowdown: float = 0.0
     adds_on_core: bool = False
     pieces_apart: bool = False
     dtype: str = "float32"

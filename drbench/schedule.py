@@ -71,8 +71,9 @@ class Windows:
                     for value in step.inputs:
                         if value.computes or value.index in moves:
                             exposed = True
-            elif step.moved(rank) or any(value.computes or value.index in moves for value in step.inputs):
-                moves.add(step.index)
+            elif step.moved(rank) or (step.counter == "collective_bytes" and len(step.group) > 1) or any(
+                    value.computes or value.index in moves for value in step.inputs):
+                moves.add(step.index)                      # also at the root of a broadcast: all members of a group look as far ahead
             self.before.append(count)
             self.exposed.append(exposed)
             count += exposed

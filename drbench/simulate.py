@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from typing import Sequence
+from typing import Collection, Sequence
 
 from .errors import CaseFailed
 from .explain import track_of
@@ -59,7 +59,7 @@ class Simulated:
     timeline: list = field(default_factory=list)
 
 
-def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, timeline: bool = False) -> Simulated:
+def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, timeline: bool = False, folded: Collection[str] = ()) -> Simulated:
     """Run the traces of all ranks of a problem, in order of rank.
 
     Parameters
@@ -71,6 +71,9 @@ def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, ti
         Look-ahead of :mod:`drbench.schedule`.
     timeline : bool
         Keep a bar for each step.
+    folded : collection of str
+        Names of groups whose members do the same at the same time (:mod:`drbench.folding`): ``traces`` are then those of one member each,
+        of ranks 0, 1, ...; times are as if all were there, counters those of all ranks.
 
     Raises
     ------
@@ -92,7 +95,7 @@ def simulate(traces: Sequence[Trace], machine: Machine, *, prefetch: int = 1, ti
     >>> found.time_s, found.compute_s, found.counters["get_bytes"]
     (3.0, [2.0, 2.0], 256)
     """
-    return _Run(traces, machine, prefetch, timeline).run()
+    return _Run(traces, machine, prefetch, timeline, folded).run()
 
 
 def compute_seconds(machine: Machine, step, itemsize: int, parts: list | None = None) -> float:
@@ -109,8 +112,9 @@ def compute_seconds(machine: Machine, step, itemsize: int, parts: list | None = 
 class _Run:
     """The state of one simulation; ranks index most lists."""
 
-    def __init__(self, traces, machine, prefetch, timeline):
+    def __init__(self, traces, machine, prefetch, timeline, folded):
         ranks = len(traces)
+        self.folded, self.stands_for = folded, traces[0].problem.nprocs // ranks if folded else 1
         self.traces, self.machine, self.itemsize = traces, machine, traces[0].problem.itemsize if traces[0].problem else 4
         self.schedules = [Scheduler(Windows(trace, prefetch), self._resolved(trace)) for trace in traces]
         self.heap, self.order, self.events = [], 0, 0
@@ -126,6 +130,7 @@ class _Run:
         self.since = [0.0] * ranks                         # ... at this time
         self.version = [0] * ranks                         # of its predicted end; a stale one is ignored
         self.adding = [0] * ranks                          # accumulates under way
+        self.moving = [0] * ranks                          # links in use, where that slows products down
         self.core_free = [0.0] * ranks                     # until when the core copies or adds
         self.started = [0] * ranks                         # steps started since the last compute
         self.idle_since, self.last = [0.0] * ranks, ["get_wait"] * ranks
@@ -239,8 +244,7 @@ class _Run:
 
     def _predict(self, rank: int) -> None:
         self.version[rank] += 1
-        slow = 1 + self.machine.accumulate_slowdown if self.adding[rank] else 1.0
-        self._at(self.since[rank] + self.left[rank] * slow, self._computed, rank, self.version[rank])
+        self._at(self.since[rank] + self.left[rank] * self._slow(rank), self._computed, rank, self.version[rank])
 
     def _computed(self, now: float, rank: int, version: int) -> None:
         if version != self.version[rank]:
@@ -256,14 +260,18 @@ class _Run:
         self.schedules[rank].finish(t)
         self._wake(rank, now)
 
-    def _adds(self, rank: int, now: float, more: int) -> None:
-        """An accumulate kernel begins or ends: it may slow the local products beside it."""
-        before = self.adding[rank]
-        self.adding[rank] += more
-        slowdown = self.machine.accumulate_slowdown
-        if slowdown and self.computing[rank] is not None and (not before) != (not self.adding[rank]):
-            speed = 1 / (1 + slowdown) if before else 1.0
-            self.left[rank] -= (now - self.since[rank]) * speed
+    def _slow(self, rank: int) -> float:
+        """By how much longer a local product takes because of what goes on beside it."""
+        machine = self.machine
+        return 1 + (machine.accumulate_slowdown if self.adding[rank] else 0.0) + machine.transfer_slowdown * self.moving[rank]
+
+    def _beside(self, rank: int, now: float, adds: int = 0, moves: int = 0) -> None:
+        """An accumulate kernel or a transfer begins or ends: it may slow the local product beside it."""
+        before = self._slow(rank)
+        self.adding[rank] += adds
+        self.moving[rank] += moves
+        if self.computing[rank] is not None and self._slow(rank) != before:
+            self.left[rank] -= (now - self.since[rank]) / before
             self.since[rank] = now
             self._predict(rank)
 
@@ -293,7 +301,7 @@ class _Run:
             seconds = 0.0
         if owner == rank:
             if adds:
-                self._adds(rank, now, 1)
+                self._beside(rank, now, adds=1)
             return self._at(now + seconds, self._own_done, rank, t)
         self.counters[step.counter] += nbytes
         link, resources = self._route(rank, owner)
@@ -303,7 +311,7 @@ class _Run:
     def _own_done(self, now, rank, t) -> None:
         step = self.traces[rank].steps[t]
         if type(step) is Accumulate:
-            self._adds(rank, now, -1)
+            self._beside(rank, now, adds=-1)
         self._finish(now, rank, t)
 
     def _send(self, rank, t, link, resources, nbytes, bandwidth, direction, now) -> None:
@@ -321,7 +329,9 @@ class _Run:
         for rank, t in transfer.steps:
             step = self.traces[rank].steps[t]
             if type(step) is Accumulate:
-                self._adds(rank, now, 1)
+                self._beside(rank, now, adds=1)
+            if self.machine.transfer_slowdown:
+                self._beside(rank, now, moves=transfer.flows)
             if self.bars is not None and step.group is None:
                 self.bars.append(Event(rank, track_of(step), t, repr(step), now, now + transfer.seconds))
             elif self.bars is not None:
@@ -332,7 +342,9 @@ class _Run:
         """The last byte has left the links."""
         for rank, t in transfer.steps:
             if type(self.traces[rank].steps[t]) is Accumulate:
-                self._adds(rank, now, -1)
+                self._beside(rank, now, adds=-1)
+            if self.machine.transfer_slowdown:
+                self._beside(rank, now, moves=-transfer.flows)
         self.links.release(transfer, now)
         if transfer.latency_s:
             for rank, t in transfer.steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from .folding import moved_by_all, packed_by_any
 from .group_costs import GROUP_COSTS, group_seconds, packed, ring_way
 from .links import Transfer
 
@@ -32,8 +33,11 @@ class GroupSteps:
     def start(self, rank: int, t: int, step, now: float) -> None:
         """A rank starts a group step."""
         run, group = self.run, step.group
-        run.counters["collective_bytes"] += run.itemsize * sum(elements for _, elements in step.moved(rank))
-        before, _ = packed(step, run.machine.adds_on_core)
+        if group.name in run.folded:
+            run.counters["collective_bytes"] += run.itemsize * run.stands_for * moved_by_all(step) // len(group)
+        else:
+            run.counters["collective_bytes"] += run.itemsize * run.stands_for * sum(elements for _, elements in step.moved(rank))
+        before = packed_by_any(step) if group.name in run.folded else packed(step, run.machine.adds_on_core)[0]
         number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
         throttled = len(group) > 1 and self._throttled(group)
         if throttled:
@@ -64,6 +68,8 @@ class GroupSteps:
         run, (t, number) = self.run, which
         step = run.traces[rank].steps[t]
         cost, group = GROUP_COSTS[type(step)], step.group
+        if group.name in run.folded and len(group) > 1:
+            return self._folded(cost, group, rank, t, step, now)
         here = self.met.setdefault((group, number), {})
         here[rank] = t
         complete = len(here) == len(group)
@@ -79,6 +85,15 @@ class GroupSteps:
         if complete:
             del self.met[group, number]
 
+    def _folded(self, cost, group, rank: int, t: int, step, now: float) -> None:
+        """All members come now: the links that this one sends on stand for all of its ring."""
+        run, members, me = self.run, group.members, group.position
+        kept = run.machine.collectives.get(cost.operation)
+        ways = (step.by,) if cost.kind == "shift" else (1, -1) if kept is not None and kept.both_ways else (1,)
+        routes = [run._route(rank, members[(me + way) % len(members)]) for way in ways]
+        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), routes[0][0].bandwidth_bytes_per_s, group.name)
+        run.links.ask(Transfer(tuple(dict.fromkeys(resource for _, each in routes for resource in each)), seconds, 0.0, ((rank, t),), 2 * len(ways)), now)
+
     def _collective(self, cost, group, steps, step, now: float) -> None:
         run, members = self.run, group.members
         ends = list(zip(members, members[1:] + members[:1]))
@@ -87,12 +102,13 @@ class GroupSteps:
             ends += [(b, a) for a, b in ends]
         routes = [run._route(a, b) for a, b in ends]
         rate = min(link.bandwidth_bytes_per_s for link, _ in routes)
-        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), rate)
+        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), rate, group.name)
         if run.machine.adds_on_core:
             for rank, t in steps:
                 run._at(self._on_core(rank, now, seconds), self._arrived, rank, t)
             return
-        run.links.ask(Transfer(tuple(dict.fromkeys(resource for _, each in routes for resource in each)), seconds, 0.0, steps), now)
+        resources = tuple(dict.fromkeys(resource for _, each in routes for resource in each))
+        run.links.ask(Transfer(resources, seconds, 0.0, steps, 2 * len(ends) // len(members)), now)
 
     def _on_core(self, rank: int, now: float, seconds: float) -> float:
         """The core of this rank moves the data, now or, if it computes, in between: the product then ends later."""
@@ -119,7 +135,8 @@ class GroupSteps:
                     self.part_done(now, each, t)
                 continue
             link, resources = run._route(a, b)
-            seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(run.traces[a].steps[here[a]]), link.bandwidth_bytes_per_s)
+            seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(run.traces[a].steps[here[a]]), link.bandwidth_bytes_per_s,
+                                    group.name)
             if run.machine.adds_on_core:
                 for each, t in steps:
                     run._at(self._on_core(each, now, seconds / 2), self.part_done, each, t)

@@ -16,6 +16,7 @@ from .claims_command import check_claims
 from .compare_algorithms import compare_algorithms
 from .compare_command import compare
 from .device_options import BACKEND, device_options
+from .llm_study_command import llm_study_command
 from .mpi import launched, run_ranks, started_by_us
 from .params import BYTES, CHUNK, FILE, RANK, SIZE, TEXT, TRANSPORT
 from .peer_options import PEER_OPTIONS, peer_options
@@ -338,3 +339,4 @@ cli.add_command(check_claims)
 cli.add_command(peers)
 cli.add_command(tune_command)
 cli.add_command(tune_llm_command)
+cli.add_command(llm_study_command)

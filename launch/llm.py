@@ -28,7 +28,8 @@ __all__ = ["MODELS", "Layer", "Plan", "Product", "Transformer", "choose_dataflow
 
 #: MeshSlice's block B (Autotuner.py of the authors).
 BLOCK = 8
-_MOST_SLICES = 128
+#: The most slices that their autotuner tries (possibleK): its cost model knows nothing of what short products cost.
+_MOST_SLICES = 24
 #: Table 1: dataflows of the forward, backward data and backward weight products, by what stays.
 _TABLE_1 = {"Y": ("OS", "LS", "RS"), "X": ("LS", "OS", "RS"), "W": ("RS", "LS", "OS")}
 
@@ -183,13 +184,16 @@ def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Mach
     multiply = product.flops / chips / slices / rate
     bandwidth = machine.links[0].bandwidth_bytes_per_s
 
-    def collective(kind, ranks, elements):
-        return group_seconds(GROUP_COSTS[kind], machine, ranks, itemsize * elements / chips / slices, bandwidth) if ranks > 1 else 0.0
+    def along_rows(kind, elements):
+        return group_seconds(GROUP_COSTS[kind], machine, cols, itemsize * elements / chips / slices, bandwidth, "row") if cols > 1 else 0.0
+
+    def along_columns(kind, elements):
+        return group_seconds(GROUP_COSTS[kind], machine, rows, itemsize * elements / chips / slices, bandwidth, "column") if rows > 1 else 0.0
     if product.dataflow == "OS":
-        gather = max(collective(AllGather, cols, m * k), collective(AllGather, rows, k * n))
+        gather = max(along_rows(AllGather, m * k), along_columns(AllGather, k * n))
         return gather + (slices - 1) * max(gather, multiply) + multiply
-    gather, scatter = (collective(AllGather, rows, k * n), collective(ReduceScatter, cols, m * n)) if product.dataflow == "LS" else (
-        collective(AllGather, cols, m * k), collective(ReduceScatter, rows, m * n))
+    gather, scatter = (along_columns(AllGather, k * n), along_rows(ReduceScatter, m * n)) if product.dataflow == "LS" else (
+        along_rows(AllGather, m * k), along_columns(ReduceScatter, m * n))
     return gather + (slices - 1) * max(gather, multiply, scatter) + multiply + scatter
 
 

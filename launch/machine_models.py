@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 
 from drbench.errors import UsageError
 from drbench.machine import Machine
 
-__all__ = ["FOLDER", "find_machine", "machine_names"]
+__all__ = ["FOLDER", "find_machine", "find_torus", "machine_names"]
 
 FOLDER = Path(__file__).parent / "machines"
 _TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
@@ -24,6 +25,28 @@ def machine_names() -> list[str]:
     True
     """
     return sorted(path.stem for path in FOLDER.glob("*.toml") if re.search(r"^\[model", path.read_text(), re.M))
+
+
+def find_torus(name: str) -> Machine:
+    """A torus by its name without a shape, on 4 x 4 devices.
+
+    Raises
+    ------
+    UsageError
+        If there is none, it has a shape already, or is no torus.
+
+    Examples
+    --------
+    >>> find_torus("tpuv4").torus
+    (4, 4)
+    """
+    if "-" in name:
+        raise UsageError(f"--machine {name} has a shape already, and it is what is looked for. Use {name.split('-')[0]}.")
+    machine = find_machine(f"{name}-4x4") if name in machine_names() else find_machine(name)
+    with open(FOLDER / f"{name}.toml", "rb") as file:
+        if "torus" not in tomllib.load(file)["model"]:
+            raise UsageError(f"--machine {name} is no torus. Use tpuv4.")
+    return machine
 
 
 def find_machine(name: str) -> Machine:

@@ -6,6 +6,7 @@ import gc
 
 from algorithms import get_algorithm
 from drbench.errors import DrbenchError, OutOfMemory, UsageError
+from drbench.folding import even, fits_torus
 from drbench.machine import Machine
 from drbench.memory import buffer_elements, plan_arena
 from drbench.problem import Problem
@@ -17,7 +18,7 @@ from drbench.timing import Clock
 
 from .case_fields import Case, case_keys, recorded
 
-__all__ = ["predict", "predict_with"]
+__all__ = ["predict", "predict_with", "traces_of"]
 
 #: Columns that make no sense without real matrices.
 _UNREAL = ("fill", "seed", "get", "progress", "iters", "warmup", "backend")
@@ -86,19 +87,30 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     keys.update(recorded(settled))
     if settled.get("schedule") in ("cost", "exhaustive"):
         settled["machine"] = machine                       # whose times they go by
-    traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
+    folded, traces = traces_of(algorithm, problem, settled, machine, everyone=timeline)
     plan_s = Clock.now() - start
     pool_bytes = _memory(problem, traces, machine, case, pool)
-    found = simulate(traces, machine, prefetch=case.prefetch, timeline=timeline)
+    found = simulate(traces, machine, prefetch=case.prefetch, timeline=timeline, folded=folded)
     local_s = min(machine.compute.gemm_s(*shape, problem.itemsize) for shape in problem.local_shapes())
     roof = problem.flops / local_s
     record = Record(
         **keys, status="ok", best_s=found.time_s, median_s=found.time_s, samples_s=[found.time_s], gflops=problem.flops / found.time_s / 1e9,
         roof_gflops=roof / 1e9, percent_of_roof=100 * local_s / found.time_s,
         percent_of_peak=None if machine.compute.peak_measured else 100 * problem.flops / found.time_s / (machine.compute.peak_flops * ranks), local_gemm_s=local_s,
-        effective_communication_s=found.time_s - local_s, plan_s=plan_s, steps=sum(len(trace.steps) for trace in traces),
+        effective_communication_s=found.time_s - local_s, plan_s=plan_s, steps=sum(len(trace.steps) for trace in traces) * ranks // len(traces),
         pool_bytes=pool_bytes, **found.counters, **{f"phase_{name}_s": found.phases[name] for name in PHASES})
     return record, found
+
+
+def traces_of(algorithm, problem: Problem, settled: dict, machine: Machine, everyone: bool = False) -> tuple[tuple, list]:
+    """The groups that one member can stand for on this machine, and the traces that are left to simulate: all, the first row's, or one."""
+    if not everyone and even(problem):
+        folded = algorithm.congruent(problem, **settled)
+        first = algorithm.trace(problem, 0, **settled) if folded else None
+        if folded and fits_torus(first, machine, folded):
+            others = () if "row" in folded else next((group.members for group in first.groups if group.name == "row"), (0,))[1:]
+            return folded, [first, *(algorithm.trace(problem, rank, **settled) for rank in others)]
+    return (), [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
 
 
 def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) -> int | None:

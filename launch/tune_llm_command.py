@@ -20,7 +20,7 @@ __all__ = ["tune_llm_command"]
 @click.option("--seq", type=click.IntRange(1), default=2048, show_default=True, help="Tokens of a sequence.")
 @click.option("--dataflow", "stays", type=click.Choice(["auto", "Y", "X", "W"]), default="auto", show_default=True,
               help="Matrix of each layer that stays: the largest, or always Y, X or W.")
-@click.option("--compare", is_flag=True, help="Simulate MeshSlice, Wang, Collective, Cannon and SUMMA, each at its best mesh.")
+@click.option("--compare", is_flag=True, help="Simulate MeshSlice, Wang (also with a free loop count), Collective, Cannon and SUMMA, each at its best mesh.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object.")
 def tune_llm_command(text, chips, machine, batch, seq, stays, compare, as_json):
     """Choose dataflows, mesh shape and slice counts for the FC layers of a transformer (MeshSlice's LLM autotuner).
@@ -31,10 +31,9 @@ def tune_llm_command(text, chips, machine, batch, seq, stays, compare, as_json):
     """
     from .llm import choose_dataflows, layers_of, tune_llm
     from .llm_compare import ALGORITHMS, best_mesh
-    from .machine_models import find_machine
+    from .machine_models import find_machine, find_torus
     model, batch = transformer(text), batch or max(1, chips // 2)
-    if "-" in machine:
-        raise UsageError(f"--machine {machine} has a shape already, and tune-llm looks for it. Use {machine.split('-')[0]}.")
+    find_torus(machine)
     machines: dict = {}
 
     def machine_of(mesh):

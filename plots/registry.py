@@ -1,6 +1,6 @@
 """The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other list.
 
->>> sorted(figures())
+>>> [name for name in figures() if not name.startswith('llm-')]
 ['algorithms', 'best', 'mlp', 'mlp1', 'mlp2', 'peers', 'strong', 'timeline', 'volume', 'weak']
 """
 

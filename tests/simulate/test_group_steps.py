@@ -254,9 +254,29 @@ def test_wang_gathers_one_direction_first_and_shifts_the_other_beside_the_produc
     assert simulate(of("wang", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 6.5 + 2 + 2
 
 
+@pytest.mark.parametrize("rate, product_s", [(8.0, 1.0), (1.0, 8.0)])
+def test_a_reducing_ring_multiplies_while_the_farthest_sum_is_on_its_way_and_then_sends_both_ways_at_once(rate, product_s):
+    """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum alone, then two together, then the own product."""
+    found = simulate(of("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate))
+    assert found.time_s == max(3 * product_s, product_s + 6.5) + max(6.5, product_s)
+
+
 def test_a_throttled_ring_is_the_executors_throttle():
     """Each rank's ring for itself: hops · latency + bytes / bandwidth, in the order started, and not before the last has come."""
     machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 8.0}}).for_transport(parse_transport("throttled:4e-9,500000"))
     gathers = simulate(of("collective", 6, 6, 6, 9, mesh="3x3", dataflow="OS"), machine)
     assert gathers.time_s == pytest.approx(2 * 4 + 2 * 0.5 + 2 * 2 * 2 * 6 / 8)
     assert simulate(of("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), machine).time_s == pytest.approx(4.5 + 4.5 + 2)
+
+
+@pytest.mark.parametrize("both_ways, flows", [(False, 2), (True, 4)])
+def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_ways, flows):
+    """A product of 10 s, alone, beside a gather of two elements each way: 2 + 0.5 + 8 / ways seconds. Then it has all its speed again."""
+    def program(rank):
+        a, b = (yield Get(tile("A", rank, 1, 1))), (yield Get(tile("B", rank, 1, 5)))
+        yield Gemm(a, b)
+        yield AllGather([tile("C", owner, 1, 8) for owner in range(2)], ring(2, rank), axis=1)
+    machine = toy(collectives={"allgather": Collective(2.0, 0.5, both_ways=both_ways)}, transfer_slowdown=0.125)
+    beside = 2 + 0.5 + 8 / (1 + both_ways)
+    done = beside / (1 + 0.125 * flows)
+    assert simulate(programs(program, 2), machine).time_s == pytest.approx(max(beside, beside + 10 - done if done < 10 else 10 * (1 + 0.125 * flows)))
