@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from pathlib import Path
 
-from drbench.errors import UsageError
+from drbench.errors import UsageError, did_you_mean
 from drbench.machine import Machine
 
 __all__ = ["FOLDER", "find_machine", "machine_names"]
@@ -47,7 +46,5 @@ def find_machine(name: str) -> Machine:
     if torus and torus["file"] in known:
         return Machine.load(FOLDER / f"{torus['file']}.toml", name, torus=[int(torus["rows"]), int(torus["cols"])])
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise UsageError(f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or give a TOML file.{hint}")
+        raise UsageError(f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or give a TOML file.{did_you_mean(name, known)}")
     return Machine.load(FOLDER / f"{name}.toml")
