@@ -1,7 +1,7 @@
 """The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other list.
 
 >>> sorted(figures())
-['algorithms', 'best', 'mlp', 'mlp1', 'mlp2', 'peers', 'strong', 'timeline', 'volume', 'weak']
+['algorithms', 'best', 'lowering', 'mlp', 'mlp1', 'mlp2', 'peers', 'strong', 'timeline', 'volume', 'weak']
 """
 
 import os
