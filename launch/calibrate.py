@@ -19,7 +19,7 @@ from drbench.problem import Problem
 from drbench.roof import timed
 from drbench.transports import RangeLocks, Topology, parse_transport
 
-from .fit import fit_collective, fit_gemm, fit_line
+from .fit import fit_collective, fit_gemm, fit_gets, fit_line
 
 __all__ = ["calibrate_here"]
 
@@ -29,6 +29,8 @@ _SHAPES = [(1024, 1024, 1024), (2048, 1024, 512), (64, 2048, 1024), (256, 2048, 
            (1024, 16, 1024), (1024, 2048, 128), (512, 4096, 512), (32, 32, 32), (8, 8, 8)]
 #: Transfers, in bytes.
 _SIZES = [1 << s for s in range(14, 25, 2)]
+#: Widths of blocks of columns, in elements.
+_WIDTHS = (64, 256, 1024, 4096, 16384)
 #: Shards of collectives, in bytes.
 _SHARDS = [1 << s for s in range(13, 23, 3)]
 
@@ -108,7 +110,7 @@ def _transfers(topology, kind: str, trials: int) -> dict:
             value = ones(block.shape)
             repeats = max(1, (1 << 20) // nbytes)
             if kind == "rma":
-                gets.append((nbytes, _best(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats)))
+                gets.append((nbytes, 0, _best(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats)))
 
                 def add():
                     matrix.raccumulate(value, block).Wait()
@@ -117,10 +119,13 @@ def _transfers(topology, kind: str, trials: int) -> dict:
                 def add():
                     matrix.add(value, block)
             adds.append((nbytes, _best(comm, add, trials, repeats)))
+        for width in _WIDTHS if kind == "rma" else ():     # rows that lie apart
+            block, value = problem.c.block((64 * peer, 64 * peer + 64), (0, width)), ones((64, width))
+            gets.append((value.nbytes, 64, _best(comm, lambda: matrix.rget(value, block).Wait(), trials, max(1, (1 << 20) // value.nbytes))))
     finally:
         matrix.close()
         locks.close()
-    return {"get": fit_line(gets) if gets else None, "add": fit_line(adds)}
+    return {"get": fit_gets(gets) if gets else None, "add": fit_line(adds)}
 
 
 def _fence(comm, trials: int) -> float:
@@ -185,7 +190,7 @@ def _shift(comm, count):
 
 def _text(found: dict, ranks: int, threads: int, name: str, trials: int) -> str:
     gemm, error = found["gemm"]
-    get_s, get_rate = found["rma"]["get"]
+    get_s, get_rate, row_s = found["rma"]["get"]
     number = lambda x: f"{x:.6g}"  # noqa: E731
     how = f"measured by drbench calibrate -p {ranks}, {threads} threads a rank, {datetime.now(timezone.utc):%Y-%m-%d}, {os.uname().machine}"
     lines = [
@@ -193,11 +198,11 @@ def _text(found: dict, ranks: int, threads: int, name: str, trials: int) -> str:
         f"fence_s = {number(found['fence_s'])}    # Ibarrier", f"step_s = {number(found['step_s'])}     # executor, products of 8x8x8 in place, less the product",
         "", "[model.compute]", f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local products; median error of the fit {100 * error:.1f} %",
         "peak_measured = true", f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B and C)",
-        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]", f"memory_bytes_per_s = {number(found['memory'])}    # add of 16 MiB",
+        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]", f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit", f"memory_bytes_per_s = {number(found['memory'])}    # add of 16 MiB",
         "", "[model.transports.direct]         # in place: a get is a view", 'shared = "initiator"', "reads_in_place = true", "bandwidth_bytes_per_s = inf",
         f"core_add_bytes_per_s = {number(found['direct']['add'][1])}    # locked add into the next rank's tile, fit over {_SIZES[0]} to {_SIZES[-1]} bytes",
         "", "[model.transports.rma]", 'shared = "initiator"', "bandwidth_bytes_per_s = inf    # on one node the core that gets makes the copy:",
-        f"core_bytes_per_s = {number(get_rate)}    # MPI_Rget, likewise", f"latency_s = {number(get_s)}",
+        f"core_bytes_per_s = {number(get_rate)}    # MPI_Rget, likewise", f"core_row_s = {number(row_s)}    # more, for each row of a block of columns; widths of {_WIDTHS[0]} to {_WIDTHS[-1]} elements", f"latency_s = {number(get_s)}",
         f"core_add_bytes_per_s = {number(found['rma']['add'][1])}    # MPI_Raccumulate and flush, likewise"]
     for operation, each in found["collectives"].items():
         lines += ["", f"[model.collectives.{operation}]    # fit over shards of {_SHARDS[0]} to {_SHARDS[-1]} bytes" + (
