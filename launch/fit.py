@@ -10,7 +10,7 @@ import numpy as np
 __all__ = ["K_BLOCKS", "fit_collective", "fit_gemm", "fit_gets", "fit_line", "nonnegative"]
 
 #: Elements of k that a library may multiply between two passes over C; inf: all.
-K_BLOCKS = (128, 192, 256, 320, 384, 448, 512, 768, 1024, float("inf"))
+K_BLOCKS = (256, 320, 384, 448, 512, 768, 1024, float("inf"))
 
 
 def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
