@@ -149,7 +149,7 @@ def _panel(axes, panel: Panel, low: float, high: float) -> None:
     axes.locator_params(axis="x", nbins=5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color="#EEEEEE", linewidth=0.5)
-    axes.set_xlabel("time over that of direct execution")
+    axes.set_xlabel("time ÷ that of direct", size=SMALL_PT + 0.5)
 
 
 FIGURES = (Figure("lowering", "direct execution beside the lowerings of the same case", make, ("moving_only", "shape")),)
