@@ -141,5 +141,6 @@ def _variants(machine, share: float) -> list:
              machine.with_value(f"links.{link.name}.bandwidth_bytes_per_s", far.bandwidth_bytes_per_s)) for link in machine.links if link.within and far]
     if machine.accumulate_slowdown:
         out.append(("accumulate_slowdown = 0", machine.with_value("accumulate_slowdown", 0.0)))
+        out.append(("accumulate_efficiency = 0.2 (accumulates at a fifth of a copy)", machine.with_value("accumulate_efficiency", 0.2)))
         out += [(f"accumulate_slowdown x {times}", machine.vary("accumulate_slowdown", times)) for times in (2, 4)]
     return out
