@@ -121,9 +121,7 @@ def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = Non
     Replica q of a replicated stationary matrix does the q-th part of the free axis. Order: for the stationary tile
     (i, j) the free ranges between tile boundaries are rotated by i + j, and so are the pieces along p and q, so that a
     whole row or column of ranks never asks the same owner at the same time (paper, §4.2, *iteration offset*). Ranges
-    whose operands are all at hand are then spread evenly between those that need transfers, to be computed meanwhile. With Stationary C,
-    where nothing is at hand to begin with, a range that is cheaper to fetch comes first, since nothing hides that transfer: cheaper even if all
-    ranks that need its blocks ask for them at once.
+    whose operands are all at hand are then spread evenly between those that need transfers, to be computed meanwhile.
     """
     p, q = AXES[stationary]
     free = free_axis(stationary)
@@ -165,10 +163,7 @@ def slices(problem: Problem, rank: int, stationary: str, chunk: int | None = Non
         order = []
         for whole, pieces in _rotated(runs, i + j):
             order += pieces if moves[whole] or free == "k" else [whole]
-        order = _spread(order, [moves[f] for f in order])
-        if stationary == "C" and order and moves[order[0]]:
-            order = _cheapest_first(order, [(_remote(xs[f], rank), _remote(ys[f], rank)) for f in order], still.partition.grid)
-        for f in order:
+        for f in _spread(order, [moves[f] for f in order]):
             if stationary == "C":
                 yield [Product(xs[f][s], ys[f][t], own[s][t], True, True) for s in p_order for t in q_order]
             elif stationary == "B":              # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
@@ -184,24 +179,6 @@ def _pieces(cuts: list[int]) -> list[tuple[int, int]]:
 def _rotated(items, by: int) -> list:
     by %= max(1, len(items))
     return [*items[by:], *items[:by]]
-
-
-def _remote(blocks, rank: int) -> int:
-    return sum(block.size for block in blocks if block.owner != rank)
-
-
-def _cheapest_first(items: list, sizes: list[tuple[int, int]], grid) -> list:
-    """The item that is cheapest to fetch first, if its X (which a row of ranks needs) and Y (a column) take less in a crowd than those of the first alone.
-
-    Examples
-    --------
-    >>> from partitions.grids import ProcessGrid
-    >>> _cheapest_first(list("abc"), [(1, 9), (1, 0), (0, 9)], ProcessGrid(2, 4)), _cheapest_first(list("abc"), [(4, 4), (4, 0), (0, 4)], ProcessGrid(4, 4))
-    (['b', 'a', 'c'], ['a', 'b', 'c'])
-    """
-    crowded = [grid.cols * x + grid.rows * y for x, y in sizes]
-    at = crowded.index(min(crowded))
-    return [items[at], *items[:at], *items[at + 1:]] if crowded[at] < sum(sizes[0]) else items
 
 
 def _spread(items: list, moves: list[bool]) -> list:
