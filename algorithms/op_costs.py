@@ -92,7 +92,7 @@ class MachineCosts:
             return Cost(core_s, 0.0 if core_s else machine.compute.memory_s(3 * nbytes), ("own",))
         link, links = machine.route(*((rank, owner) if adds else (owner, rank)))
         if not adds and link.core_bytes_per_s < inf:
-            core_s = nbytes / link.core_bytes_per_s
+            core_s = link.copy_s(step.block, nbytes)
         seconds = nbytes / (link.bandwidth_bytes_per_s * (machine.accumulate_efficiency if adds else 1.0))
         return Cost(core_s, seconds, (("ring", adds),) if link.shared == "initiator" else links, link.latency_s)
 

@@ -6,10 +6,9 @@ import importlib
 import inspect
 import pkgutil
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Callable, Iterator
 
-from drbench.errors import UsageError
+from drbench.errors import UsageError, did_you_mean
 from drbench.problem import Problem
 from drbench.steps import Step
 from drbench.trace import Trace, trace
@@ -139,7 +138,5 @@ def get_algorithm(name: str) -> Algorithm:
     """
     known = algorithms()
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise UsageError(f"no algorithm {name!r}; there are {', '.join(known)}.{hint}")
+        raise UsageError(f"no algorithm {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}")
     return known[name]

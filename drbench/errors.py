@@ -6,9 +6,12 @@ and every rank agrees on the largest code before any of them exits.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from typing import Iterable
+
 __all__ = [
     "DrbenchError", "WrongResult", "UsageError", "UnsupportedError", "MissingError",
-    "CaseTimeout", "CaseFailed", "OutOfMemory", "EXIT_CODES", "exit_code_of",
+    "CaseTimeout", "CaseFailed", "OutOfMemory", "EXIT_CODES", "did_you_mean", "exit_code_of",
 ]
 
 #: Exit code of each record status; ``usage`` never becomes a record.
@@ -83,3 +86,15 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, MemoryError):
         return EXIT_CODES["out_of_memory"]
     return EXIT_CODES["failed"]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is close to it, if any is.
+
+    Examples
+    --------
+    >>> did_you_mean("pvc21", ["h100x8", "pvc12"]), did_you_mean("abacus", ["h100x8", "pvc12"])
+    (' Did you mean pvc12?', '')
+    """
+    close = get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]}?" if close else ""

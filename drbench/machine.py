@@ -14,6 +14,7 @@ from math import inf
 
 from .errors import UsageError
 from .gemm_model import Compute
+from .steps import Block
 from .throttle import TransportChoice
 
 __all__ = ["Collective", "Link", "Machine"]
@@ -43,6 +44,8 @@ class Link:
         A Get is a view, and costs what ``bandwidth_bytes_per_s`` says (nothing if that is inf), but counts as direct bytes.
     core_bytes_per_s : float
         Rate at which the core that computes has to copy what it gets; inf where a copy engine moves the data.
+    core_row_s : float
+        Seconds more for each row of a block whose rows lie apart in the owner's memory, where the core copies.
     core_add_bytes_per_s : float
         Where the core makes accumulates itself (``adds_on_core``): bytes of the block a second; inf for what memory allows.
     """
@@ -55,6 +58,7 @@ class Link:
     node: int = 1
     reads_in_place: bool = False
     core_bytes_per_s: float = inf
+    core_row_s: float = 0.0
     core_add_bytes_per_s: float = inf
 
     def __post_init__(self):
@@ -62,6 +66,20 @@ class Link:
             raise UsageError(f"link {self.name}: shared must be one of {', '.join(SHARED)}, got {self.shared!r}.")
         if not self.bandwidth_bytes_per_s > 0:
             raise UsageError(f"link {self.name}: bandwidth_bytes_per_s must be above 0, got {self.bandwidth_bytes_per_s}.")
+
+    def copy_s(self, block: Block, nbytes: int) -> float:
+        """Seconds of the core that getting a block costs.
+
+        Examples
+        --------
+        Half the columns of a tile of 8 rows and 4 columns, and half its rows:
+
+        >>> link = Link("node", 1e9, core_bytes_per_s=64.0, core_row_s=0.25)
+        >>> link.copy_s(Block("A", 1, 0, (0, 0), 0, 8, 0, 2, 0, 4), 64), link.copy_s(Block("A", 1, 0, (0, 0), 0, 4, 0, 4, 0, 4), 64)
+        (3.0, 1.0)
+        """
+        apart = block.row1 - block.row0 if block.col1 - block.col0 < block.ld else 0
+        return nbytes / self.core_bytes_per_s + apart * self.core_row_s
 
     def resources(self, source: int, target: int) -> tuple:
         """What a transfer from ``source`` to ``target`` occupies.

@@ -316,7 +316,7 @@ class _Run:
 
     def _send(self, rank, t, link, resources, nbytes, bandwidth, direction, now) -> None:
         if link.core_bytes_per_s < inf and direction == "in":                    # the core itself copies, and computes nothing meanwhile
-            now = self.core_free[rank] = max(now, self.core_free[rank]) + nbytes / link.core_bytes_per_s
+            now = self.core_free[rank] = max(now, self.core_free[rank]) + link.copy_s(self.traces[rank].steps[t].block, nbytes)
         seconds = nbytes / bandwidth
         if link.shared == "initiator":                     # nobody else uses it: its queue is the order of starting
             free = max(now, self.own_free.get((rank, direction), 0.0)) + seconds

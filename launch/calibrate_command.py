@@ -18,9 +18,10 @@ __all__ = ["calibrate"]
 @click.option("--out", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="TOML file whose section [model] is written; its other sections stay.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
 @click.option("--name", default="here", show_default=True, help="Name of the machine.")
+@click.option("--trials", type=click.IntRange(1), default=5, show_default=True, help="Measure everything this often; the best counts.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600, show_default=True, help="Kill the ranks after this many seconds (exit 4).")
 @click.pass_obj
-def calibrate(arguments, ranks, out, threads, name, timeout):
+def calibrate(arguments, ranks, out, threads, name, trials, timeout):
     """Measure this machine for the simulator: products, gets, accumulates, barriers, collectives. About 20 seconds.
 
     \b
@@ -38,4 +39,4 @@ def calibrate(arguments, ranks, out, threads, name, timeout):
     from mpi4py import MPI  # noqa: F401  (initialises)
 
     from .calibrate import calibrate_here
-    return calibrate_here(out, threads, name)
+    return calibrate_here(out, threads, name, trials)

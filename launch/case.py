@@ -30,6 +30,7 @@ from drbench.verify import verify
 
 from .backends import open_backend, refuse_what_does_nothing
 from .case_fields import TOLD, Case, case_keys, recorded
+from .machine_models import of_schedule
 from .memory import Need, check_memory
 from .peer_case import run_peer
 from .peers import PEERS
@@ -89,6 +90,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
         keys.update(backend.keys, nodes=topology.nodes)
         settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
         keys.update(recorded(settled))
+        settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
         start = plan_clock.now()
         trace = _trace(algorithm, problem, comm, settled)
         plan_s = plan_clock.now() - start

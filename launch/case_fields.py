@@ -42,6 +42,10 @@ class Case:
         File for a Chrome trace of one more repeat.
     pool : int or None
         Most bytes of receive and scratch memory a rank may use; None for what the plan needs.
+    machine : str
+        Name of the machine in the record.
+    model : str or None
+        Machine model, name or file, whose times the schedules ``cost`` and ``exhaustive`` go by; None for 100 FLOPs to a byte.
     """
 
     m: int
@@ -73,6 +77,7 @@ class Case:
     roof: bool = False
     pool: int | None = None
     machine: str = "here"
+    model: str | None = None
     trace: str | None = None
 
     def __post_init__(self):

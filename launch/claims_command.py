@@ -21,9 +21,11 @@ _WORD = {True: "holds", False: "does not hold", None: "undecided"}
 @click.option("--sensitivity", "factor", type=click.FloatRange(min=0, min_open=True), default=None, metavar="SHARE",
               help="Simulate again with each assumed constant up and down by this share, as 0.25, and say which claims change. Minutes.")
 @click.option("--of", "only", type=click.Choice(["pvc12", "h100x8"]), default=None, help="With --sensitivity: vary this machine's constants only. [default: both]")
+@click.option("--most-replicas", type=click.IntRange(1), default=None, metavar="N",
+              help="Leave out cases with A and B in more than N replicas (P7 and P10 turn on them). Wants all rows of a sweep, not an excerpt.")
 @click.option("--figures", type=click.Path(file_okay=False), default=None, metavar="DIR", help="Draw Figures 2 and 3 of these records, a PDF and a PNG a machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one JSON list.")
-def check_claims(folder, published, factor, only, figures, as_json):
+def check_claims(folder, published, factor, only, most_replicas, figures, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER.
 
     \b
@@ -40,6 +42,9 @@ def check_claims(folder, published, factor, only, figures, as_json):
     if not paths:
         raise UsageError(f"no CSV file in {folder}. Make some with drbench simulate mlp1 --out {folder}.")
     records = [record for path in paths for record in read_csv(path)]
+    if most_replicas is not None:
+        from plots.selection import factors
+        records = [record for record in records if factors(record)[0] <= most_replicas]
     default = Path(__file__).parents[1] / "results/published/h100.csv"
     published = published or (default if default.exists() else None)
     theirs = read_published(published) if published else []
@@ -131,6 +136,11 @@ def _variants(machine, share: float) -> list:
            if not (path.endswith("sustained") and machine.compute.sustained * (1 + sign * share) > 1)]
     out += [(f"links.{link.name}.shared = device", machine.with_value(f"links.{link.name}.shared", "device"))
             for link in machine.links if link.shared == "pair" and not link.within]
+    far = next((link for link in machine.links if not link.within), None)
+    out += [(f"links.{link.name} as slow as {far.name} (no two ranks of a replica on one GPU)",
+             machine.with_value(f"links.{link.name}.bandwidth_bytes_per_s", far.bandwidth_bytes_per_s)) for link in machine.links if link.within and far]
     if machine.accumulate_slowdown:
         out.append(("accumulate_slowdown = 0", machine.with_value("accumulate_slowdown", 0.0)))
+        out.append(("accumulate_efficiency = 0.2 (accumulates at a fifth of a copy)", machine.with_value("accumulate_efficiency", 0.2)))
+        out += [(f"accumulate_slowdown x {times}", machine.vary("accumulate_slowdown", times)) for times in (2, 4)]
     return out

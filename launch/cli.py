@@ -197,6 +197,26 @@ def _problem(values: dict, options: dict, ranks: int):
     return problem
 
 
+def _machine_of(text: str | None, options: dict, transport: str = "auto") -> tuple[str, str, str | None]:
+    """(model that auto:model asks, name in the record, model that a schedule goes by) of ``--machine``.
+
+    Raises
+    ------
+    UsageError
+        If a schedule is to go by a machine that has no model, or none of that transport.
+
+    Examples
+    --------
+    >>> _machine_of("h100x8", {"schedule": "cost"}), _machine_of("mine/box.toml", {}), _machine_of(None, {"schedule": "cost"})
+    (('h100x8', 'h100x8', 'h100x8'), ('mine/box.toml', 'box', None), ('here', 'here', None))
+    """
+    if text is None:
+        return "here", "here", None
+    from .machine_models import of_schedule
+    by_model = bool(of_schedule(text, options.get("schedule"), transport))
+    return text, text.rpartition("/")[2].removesuffix(".toml"), text if by_model else None
+
+
 def _decide_stationary(values: dict, options: dict, ranks: int, machine, transport: str = "auto") -> dict:
     """The options, with ``--stationary auto:model`` decided by the model of a machine, the same on every rank."""
     if options.get("stationary") != "auto:model":
@@ -235,7 +255,9 @@ def _decide_stationary(values: dict, options: dict, ranks: int, machine, transpo
 @click.option("--trace", type=FILE, default=None, help="Write what each step of one more repeat did when, for chrome://tracing, ui.perfetto.dev or drbench plot timeline.")
 @click.option("--csv", "csv_path", type=FILE, default=None, help="Append the record to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object instead of a table.")
-@click.option("--machine", default="here", show_default=True, help="Name of the machine in the record.")
+@click.option("--machine", type=TEXT, default=None, metavar="NAME|FILE",
+              help="Name of the machine in the record [default: here]; with --stationary auto:model the machine model it asks [default: here], with --schedule "
+                   "cost or exhaustive the one they go by [default: 100 FLOPs to a byte].")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=None, help="With -p: kill the ranks after this many seconds (exit 4).")
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, **values):
@@ -246,16 +268,17 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
     values["options"] = _take_options(values)
+    model, values["machine"], values["model"] = _machine_of(values["machine"], values["options"], values["transport"])
     from .peers import PEERS
     if values["algorithm"] in PEERS:
         from .peer_run import run_peer_command
         return run_peer_command(arguments, ranks, csv_path, as_json, timeout, values, _partitions)
     if ranks is not None and launched() is None and not started_by_us():
-        values["options"] = _decide_stationary(values, values["options"], ranks, values["machine"], values["transport"])
+        values["options"] = _decide_stationary(values, values["options"], ranks, model, values["transport"])
         _problem(values, values["options"], ranks)         # refuse what does not fit before any rank is started
         return run_ranks(ranks, list(arguments), timeout)
     here = launched()
-    values["options"] = _decide_stationary(values, values["options"], here.size if here else 1, values["machine"], values["transport"])
+    values["options"] = _decide_stationary(values, values["options"], here.size if here else 1, model, values["transport"])
     from .run import run_here
     return run_here(values, _partitions, csv_path, as_json)
 
@@ -265,7 +288,8 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
 @click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
 @click.option("--rank", "rank", type=RANK, default=0, show_default=True, metavar="RANK|all", help="Whose program to show; all: the sums over all ranks.")
 @click.option("--limit", type=click.IntRange(0), default=40, show_default=True, help="Steps of the program to list.")
-@click.option("--machine", default="here", show_default=True, metavar="NAME|FILE", help="Machine model that --stationary auto:model asks.")
+@click.option("--machine", type=TEXT, default=None, metavar="NAME|FILE",
+              help="Machine model that --stationary auto:model asks [default: here], and --schedule cost and exhaustive [default: 100 FLOPs to a byte].")
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
 def plan(ranks, rank, limit, machine, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs, memory, a drawing.
@@ -277,9 +301,11 @@ def plan(ranks, rank, limit, machine, as_json, **values):
     from .plan import show_plan
     if values["algorithm"] in PEERS:
         raise UsageError(f"{values['algorithm']} is a peer and plans its own way: there is no program to show. Run it; drbench list --peers says more.")
-    options = _decide_stationary(values, _take_options(values), ranks, machine)
+    options = _take_options(values)
+    asked, _, model = _machine_of(machine, options)
+    options = _decide_stationary(values, options, ranks, asked)
     problem = _problem(values, options, ranks)
-    show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit)
+    show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit, model)
 
 
 @cli.command("list")

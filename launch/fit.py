@@ -7,7 +7,10 @@ from typing import Sequence
 
 import numpy as np
 
-__all__ = ["fit_collective", "fit_gemm", "fit_line", "nonnegative"]
+__all__ = ["K_BLOCKS", "fit_collective", "fit_gemm", "fit_gets", "fit_line", "nonnegative"]
+
+#: Elements of k that a library may multiply between two passes over C; inf: all.
+K_BLOCKS = (256, 320, 384, 448, 512, 768, 1024, float("inf"))
 
 
 def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
@@ -37,21 +40,27 @@ def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) ->
 
 
 def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, float]:
-    """Launch, rate and packing of local products ``(m, n, k, seconds)``; the constants and the median relative error.
+    """Launch, rate, packing and block of k of local products ``(m, n, k, seconds)``; the constants and the median relative error.
+
+    The block is the one of :data:`K_BLOCKS` with which the rest fits best.
 
     Examples
     --------
-    >>> time = lambda m, n, k: 1e-6 + 2 * m * n * k / 1e11 + 2e-9 * k * n
-    >>> shapes = [(m, n, k) for m in (64, 512) for n in (64, 1024) for k in (128, 2048)]
+    >>> time = lambda m, n, k: 1e-6 + 2 * m * n * k / 1e11 + 2e-9 * k * n + 1e-9 * m * n * -(-k // 384)
+    >>> shapes = [(m, n, k) for m in (64, 512) for n in (64, 1024) for k in (128, 600, 1300, 2048)]
     >>> found, error = fit_gemm([(*shape, time(*shape)) for shape in shapes])
-    >>> f"{found['peak_flops']:.3g} {found['launch_s']:.2g} {found['pack_s'][1]:.2g}", error < 1e-6
-    ('1e+11 1e-06 2e-09', True)
+    >>> f"{found['peak_flops']:.3g} {found['launch_s']:.2g} {found['pack_s'][1]:.2g} {found['pack_s'][2]:.2g} {found['k_block']}", error < 1e-6
+    ('1e+11 1e-06 2e-09 1e-09 384', True)
     """
     m, n, k, seconds = (np.array(column, float) for column in zip(*samples))
-    columns = [np.ones_like(m), 2 * m * n * k, m * k, k * n, m * n]
-    launch, per_flop, a, b, c = found = nonnegative(columns, seconds)
-    error = statistics.median(abs(np.array(found) @ np.array(columns) / seconds - 1))
-    return {"peak_flops": 1 / per_flop, "launch_s": launch, "pack_s": [a, b, c]}, float(error)
+    fits = []
+    for k_block in K_BLOCKS:
+        columns = [np.ones_like(m), 2 * m * n * k, m * k, k * n, m * n * np.maximum(1, np.ceil(k / k_block))]
+        found = nonnegative(columns, seconds)
+        errors = abs(np.array(found) @ np.array(columns) / seconds - 1)
+        fits.append((float((errors**2).sum()), k_block, found, statistics.median(errors)))
+    _, k_block, (launch, per_flop, a, b, c), error = min(fits)
+    return {"peak_flops": 1 / per_flop, "launch_s": launch, "pack_s": [a, b, c], "k_block": k_block}, float(error)
 
 
 def fit_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -66,6 +75,20 @@ def fit_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
     nbytes, seconds = zip(*samples)
     latency, per_byte = nonnegative([[1.0] * len(nbytes), nbytes], seconds)
     return latency, 1 / per_byte if per_byte else float("inf")
+
+
+def fit_gets(samples: Sequence[tuple[float, int, float]]) -> tuple[float, float, float]:
+    """Latency, bytes per second, and seconds a row that lies apart from the others, of ``(bytes, such rows, seconds)``.
+
+    Examples
+    --------
+    >>> latency_s, bandwidth, row_s = fit_gets([(x, rows, 1e-6 + x / 1e9 + rows * 1e-7) for x in (1e3, 1e4, 1e6) for rows in (0, 64)])
+    >>> f"{latency_s:.2g} {bandwidth:.2g} {row_s:.2g}"
+    '1e-06 1e+09 1e-07'
+    """
+    nbytes, rows, seconds = zip(*samples)
+    latency, per_byte, per_row = nonnegative([[1.0] * len(nbytes), nbytes, rows], seconds)
+    return latency, 1 / per_byte if per_byte else float("inf"), per_row
 
 
 def fit_collective(samples: Sequence[tuple[int, float, float]]) -> dict:

@@ -16,6 +16,7 @@ from partitions import LayoutError
 
 from .case_fields import Case
 from .kernels import measure_kernels
+from .machine_models import of_schedule
 from .peers import PEERS, get_peer, present
 from .progress import title
 from .units import format_bytes, seconds
@@ -72,6 +73,7 @@ def forecast(case: Case, ranks: int) -> Forecast:
         problem = algorithm.problem(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options)
         in_place = case.get == "view" and case.transport in ("auto", "direct")
         settled = algorithm.settle(problem, in_place, **options)
+        settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
         sizes, moves = [], False
         for rank in range(ranks):
             program = algorithm.trace(problem, rank, **settled)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from difflib import get_close_matches
 from pathlib import Path
 
-from drbench.errors import UsageError
+from drbench.errors import UsageError, did_you_mean
 from drbench.machine import Machine
+from drbench.throttle import parse_transport
 
-__all__ = ["FOLDER", "find_machine", "find_torus", "machine_names"]
+__all__ = ["FOLDER", "find_machine", "find_torus", "machine_names", "of_schedule"]
 
 FOLDER = Path(__file__).parent / "machines"
 _TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
@@ -70,7 +70,18 @@ def find_machine(name: str) -> Machine:
     if torus and torus["file"] in known:
         return Machine.load(FOLDER / f"{torus['file']}.toml", name, torus=[int(torus["rows"]), int(torus["cols"])])
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise UsageError(f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or give a TOML file.{hint}")
+        raise UsageError(f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or give a TOML file.{did_you_mean(name, known)}")
     return Machine.load(FOLDER / f"{name}.toml")
+
+
+def of_schedule(model: str | None, schedule: str | None, transport: str = "auto") -> dict:
+    """The option ``machine`` of a lowered program: the model that ``cost`` and ``exhaustive`` go by, if one is named.
+
+    Examples
+    --------
+    >>> of_schedule("pvc12", "cost")["machine"].name, of_schedule("pvc12", "greedy"), of_schedule(None, "cost")
+    ('pvc12', {}, {})
+    """
+    if model is None or schedule not in ("cost", "exhaustive"):
+        return {}
+    return {"machine": find_machine(model).for_transport(parse_transport(transport))}

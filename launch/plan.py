@@ -14,6 +14,7 @@ from drbench.problem import Problem
 from drbench.steps import COUNTERS
 from drbench.timing import Clock
 
+from .machine_models import of_schedule
 from .show import console, drawing
 from .units import format_bytes, seconds
 
@@ -48,23 +49,24 @@ class Plan:
         return {"plan_s": self.plan_s, "steps": self.steps, "flops": self.flops, **self.counters}
 
 
-def plan_rank(algorithm: str, problem: Problem, rank: int, options: dict):
-    """Trace one rank's program: (trace, seconds it took)."""
+def plan_rank(algorithm: str, problem: Problem, rank: int, options: dict, model: str | None = None):
+    """Trace one rank's program: (trace, seconds it took). ``model`` as in :class:`launch.case_fields.Case`."""
     chosen = get_algorithm(algorithm)
     settled = chosen.settle(problem, **options)
+    settled |= of_schedule(model, settled.get("schedule"))
     start = Clock.now()
     trace = chosen.trace(problem, rank, **settled)
     return trace, Clock.now() - start
 
 
-def show_plan(algorithm: str, problem: Problem, options: dict, rank: int | str, prefetch: int, as_json: bool, limit: int) -> None:
+def show_plan(algorithm: str, problem: Problem, options: dict, rank: int | str, prefetch: int, as_json: bool, limit: int, model: str | None = None) -> None:
     """Print the plan of one rank, or the sums over all ranks."""
     if rank != "all" and rank >= problem.nprocs:
         raise UsageError(f"--rank must be below the number of ranks, {problem.nprocs}, got {rank}.")
     settled = get_algorithm(algorithm).settle(problem, **options)
     plan, trace, peers, memory = Plan(), None, {}, []
     for r in range(problem.nprocs) if rank == "all" else [rank]:
-        trace, plan_s = plan_rank(algorithm, problem, r, options)
+        trace, plan_s = plan_rank(algorithm, problem, r, options, model)
         plan.add(trace, plan_s)
         memory.append(memory_bytes(trace, prefetch))
         peers[r] = traffic(trace)

@@ -18,10 +18,10 @@ from drbench.timing import Clock
 
 from .case_fields import Case, case_keys, recorded
 
-__all__ = ["predict", "predict_with", "traces_of"]
+__all__ = ["UNREAL", "predict", "predict_with", "traces_of"]
 
 #: Columns that make no sense without real matrices.
-_UNREAL = ("fill", "seed", "get", "progress", "iters", "warmup", "backend")
+UNREAL = ("fill", "seed", "get", "progress", "iters", "warmup", "backend")
 
 
 def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:
@@ -59,7 +59,7 @@ def predict_with(case: Case, machine: Machine, ranks: int | None = None, *, time
     ranks = ranks or machine.devices
     if ranks is None:
         raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
-    keys = case_keys(case) | dict.fromkeys(_UNREAL) | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
+    keys = case_keys(case) | dict.fromkeys(UNREAL) | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
     enabled = gc.isenabled()
     gc.disable()                                           # it would walk millions of steps again and again, and find nothing
     try:

@@ -40,7 +40,7 @@ def simulate_command(problem_options) -> click.Command:
     command = _simulate
     for option in reversed(_OPTIONS):
         command = option(command)
-    command = click.argument("sweep", required=False, metavar="[mlp1|mlp2|FILE]")(problem_options(command))
+    command = click.argument("sweep", required=False, metavar="[mlp1|mlp2|SWEEP|FILE]")(problem_options(command))
     command = click.command("simulate")(command)
     for parameter in command.params:
         if parameter.name in ("m", "n", "k"):
@@ -57,9 +57,11 @@ def _simulate(sweep, ranks, machine, transport, changes, out, replication, lines
     \b
       drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --stationary C --chunk none
       drbench simulate mlp1 --machine h100x8 --out results/simulated
+      drbench simulate lowering --machine h100x8 --out results/simulated
 
     mlp1 and mlp2 are the paper's figures: all triples of row, column and block, and traditional, with c_A = c_B and any
-    c_C, Stationary A, B and C, four batch sizes. FILE is a JSON list of cases. Simulated rows say so in column mode.
+    c_C, Stationary A, B and C, four batch sizes. FILE is a sweep as drbench sweep takes it (a TOML file, or a name such as
+    lowering; docs/sweeps.md), or a JSON list of cases. Simulated rows say so in column mode.
     """
     from .machine_models import find_machine
     model = find_machine(machine)
@@ -172,9 +174,12 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     options = _take_options(values)
     folder, say = Path(out), Console(highlight=False, soft_wrap=True)
     if sweep not in _NAMES:
-        cases = load_cases(sweep)
-        if options or transport != "auto":
-            raise UsageError(f"the cases of {sweep} say themselves what they are; algorithm options and --transport are for mlp1 and mlp2.")
+        given = [name for name, differs in (
+            ("algorithm options", options), ("--transport", transport != "auto"), ("--prefetch", values["prefetch"] != 1), ("--dtype", values["dtype"]),
+            ("--replication", replication != "paired"), ("--lines-only", lines_only)) if differs]
+        if given:
+            raise UsageError(f"the cases of {sweep} say themselves what they are; {', '.join(given)} {'is' if len(given) == 1 else 'are'} for mlp1 and mlp2.")
+        cases = load_cases(sweep, ranks)
     elif lines_only:
         cases = list(legend_cases(sweep, ranks, options=options))
     else:

@@ -10,13 +10,15 @@ from itertools import product
 from pathlib import Path
 from typing import Callable, Iterable, Iterator
 
-from drbench.errors import UsageError
+from algorithms import algorithms
+from drbench.errors import UsageError, did_you_mean
 from drbench.machine import Machine
 from drbench.record import Record, append_csv, read_csv
-from partitions import divisors, preset
+from partitions import LayoutError, divisors, preset
 
-from .case_fields import Case
-from .predict import predict
+from .case_fields import Case, case_keys
+from .predict import UNREAL, predict
+from .sweep_file import load_sweep, shipped
 
 __all__ = ["LAYERS", "LEGEND", "REPLICATIONS", "case_key", "excerpt", "legend_cases", "load_cases", "run_simulations", "sweep_cases"]
 
@@ -68,21 +70,32 @@ def legend_cases(layer: str, ranks: int, **changes) -> Iterator[Case]:
     return sweep_cases(layer, ranks, replication="equal" if layer == "mlp1" else "paired", stationaries="CB", legend=True, **changes)
 
 
-def load_cases(path: str | os.PathLike) -> list[Case]:
-    """Cases of a JSON file, a list of :class:`Case` fields (as ``drbench cases`` reads).
+def load_cases(text: str, ranks: int) -> list[Case]:
+    """The cases of a sweep file, as ``drbench sweep`` takes it (a path, or the name of a shipped one), or of a JSON file: a list of
+    :class:`Case` fields, as ``drbench cases`` reads.
 
     Raises
     ------
     UsageError
-        If the file does not hold such a list.
+        If there is no such file, or it holds no cases.
+
+    Examples
+    --------
+    >>> cases = load_cases("lowering", 8)
+    >>> len(cases), cases[1].options
+    (352, {'stationary': 'C', 'chunk': 'none', 'schedule': 'greedy'})
     """
+    if not text.endswith(".json"):
+        if text not in shipped() and not os.path.exists(text):
+            raise UsageError(f"no sweep {text!r}: neither a file nor one of {', '.join(shipped())}.{did_you_mean(text, shipped())}")
+        return list(load_sweep(text, ranks).cases)
     try:
-        with open(path) as file:
+        with open(text) as file:
             return [Case(**fields) for fields in json.load(file)]
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}. Use {', '.join(LAYERS)}, or a JSON file of cases.") from None
+        raise UsageError(f"{text}: {error.strerror}. Use {', '.join(LAYERS)}, a sweep file, or a JSON file of cases.") from None
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{path} is no list of cases: {error}. Each needs at least m, n and k.") from None
+        raise UsageError(f"{text} is no list of cases: {error}. Each needs at least m, n and k.") from None
 
 
 def case_key(case: Case, machine: Machine, ranks: int) -> str:
@@ -141,7 +154,7 @@ def run_simulations(cases: Iterable[Case], machine: Machine, ranks: int, path: s
             key = case_key(case, machine, ranks)
             record = known.get(key)
             if record is None:
-                record = replace(predict(case, machine, ranks), case=key, environment=model)
+                record = replace(_predicted(case, machine, ranks), case=key, environment=model)
                 fresh.append(record)
                 on_case(record)
                 if len(fresh) >= _BATCH:
@@ -150,6 +163,17 @@ def run_simulations(cases: Iterable[Case], machine: Machine, ranks: int, path: s
     finally:
         write()
     return out
+
+
+def _predicted(case: Case, machine: Machine, ranks: int) -> Record:
+    """The record of one case of many: one that makes no sense is a row like the others."""
+    keys = case_keys(case) | dict.fromkeys(UNREAL) | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
+    if case.algorithm not in algorithms():
+        return Record(**keys, status="unsupported", reason=f"{case.algorithm} is no algorithm of this drbench, and only these can be simulated")
+    try:
+        return predict(case, machine, ranks)
+    except (UsageError, LayoutError) as error:
+        return Record(**keys, status="failed", reason=str(error))
 
 
 def excerpt(records: Iterable[Record]) -> list[Record]:

@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Request:
-    """What a sweep was asked to be; names as on the command line."""
+    """What a sweep was asked to be; names as on the command line. ``passing``: its folder is a temporary one, not worth naming."""
 
     sweep: str
     ranks: int
@@ -50,6 +50,7 @@ class Request:
     retry: bool = False
     rerun_on_new_code: bool = False
     backend: str | None = None
+    passing: bool = False
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
@@ -113,7 +114,8 @@ def run_sweep(request: Request, console: Console, make_stream: Callable[[], Call
         with FolderLock(folder) as lock:
             return _hold(request, sweep, machine, pairs, folder, lock, console, make_stream)
     except KeyboardInterrupt:
-        console.print(f"interrupted; nothing that was finished is lost. Resume: {shlex.join(request.arguments())}", soft_wrap=True, markup=False)
+        again = "" if request.passing else f"; nothing that was finished is lost. Resume: {shlex.join(request.arguments())}"
+        console.print(f"interrupted{again}", soft_wrap=True, markup=False)
         return INTERRUPTED
     finally:
         for number, handler in before.items():
@@ -153,7 +155,8 @@ def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) ->
             run_cases(run_now, store, settings, watch)
     finally:
         console.print(watch.line(), markup=False)
-    console.print(f"records: {store.records_path}", markup=False)
+    if not request.passing:
+        console.print(f"records: {store.records_path}", markup=False)
     if len(run_now) < len(todo):
         console.print(f"{len(todo) - len(run_now)} cases are left (--max-cases). The same command goes on with them", markup=False)
     return verdict(store.done.values())

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
 from algorithms import algorithms
-from drbench.errors import UsageError
+from drbench.errors import UsageError, did_you_mean
 from partitions import LayoutError, preset as preset_texts
 from partitions.enumerate import KINDS, equal_replication, paired_replication, partition_triples, replication_triples
 from partitions.grids import divisors
@@ -82,9 +81,7 @@ def find_sweep(text: str) -> Path:
     path = Path(text)
     if path.is_file():
         return path
-    close = get_close_matches(text, shipped(), n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    raise UsageError(f"no sweep {text!r}: neither a file nor one of {', '.join(shipped())}.{hint}")
+    raise UsageError(f"no sweep {text!r}: neither a file nor one of {', '.join(shipped())}.{did_you_mean(text, shipped())}")
 
 
 def load_sweep(text: str, ranks: int, scale: str | Fraction | None = None, **overrides) -> Sweep:
@@ -196,8 +193,7 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
         return [tuple(integer(factor, where, least=1) for factor in triple) for triple in triples]
     if key not in _FIELDS and key not in OPTIONS:
         known = (*_FIELDS, *OPTIONS, *_SPECIAL)
-        close = get_close_matches(key, known, n=1)
-        raise UsageError(f"{where}: there is no such key." + (f" Did you mean {close[0]}?" if close else f" There are {', '.join(known)}."))
+        raise UsageError(f"{where}: there is no such key." + (did_you_mean(key, known) or f" There are {', '.join(known)}."))
     if key == "algorithm" and value == "all":            # whatever is in algorithms/ and runs on a process mesh
         return [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
     if key == "mesh" and value == "all":

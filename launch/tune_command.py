@@ -181,7 +181,7 @@ def _measure(found, ranks: int, count: int, iters: int, threads: int | None, qui
     with tempfile.TemporaryDirectory(prefix="drbench-tune-") as folder:
         path = Path(folder) / "tune.toml"
         path.write_text(sweep_text(cases), encoding="utf-8")
-        request = Request(str(path), ranks, str(Path(folder) / "out"), iters=iters, threads=threads)
+        request = Request(str(path), ranks, str(Path(folder) / "out"), iters=iters, threads=threads, passing=True)
         if run_sweep(request, progress_console(stderr=quiet)) == INTERRUPTED:
             raise KeyboardInterrupt
         done = {record.case: record for record in read_csv(Path(request.out) / "records.csv")}

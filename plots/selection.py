@@ -249,6 +249,7 @@ def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[Record], bool
     if entry.texts is None:
         return stages
     return stages + [
+        ("only lowered programs, and the paper's figures are of direct execution", lambda record: record.schedule in (None, "direct")),
         ("bytes not recorded", lambda record: moved_bytes(record) is not None),
         ("moves no bytes", lambda record: moved_bytes(record) > 0),
         ("no Stationary B or C case", lambda record: (record.stationary or "").upper() in ("B", "C")),

@@ -133,3 +133,19 @@ def test_one_rank_of_thousands_is_planned_quickly(drbench):
     plan = json.loads(ended.stdout)
     assert plan["flops"] == 2 * 2**54 // 4096
     assert plan["plan_s"] < 0.3 and ended.seconds < 5
+
+
+def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
+    """On PVC what a neighbour on the same GPU holds is worth fetching earlier or later than by FLOPs and bytes alone."""
+    from algorithms import get_algorithm
+    from drbench.explain import listing
+    from drbench.problem import Problem
+    from launch.machine_models import find_machine
+    words = "plan -m 1024 -n 4096 -k 4096 -p 12 --preset block --stationary C --schedule cost --rank 1 --limit 1000".split()
+    shown = [say(*words, *more).stdout for more in ([], ["--machine", "pvc12"])]
+    problem = Problem(1024, 4096, 4096, 12, "block", "block", "block")
+    for text, machine in zip(shown, (None, find_machine("pvc12"))):
+        trace = get_algorithm("universal").trace(problem, 1, stationary="C", schedule="cost", machine=machine)
+        assert text.endswith("\n".join(listing(trace)) + "\n")
+    assert shown[0] != shown[1]
+    assert "no machine model 'pvc21'" in say(*words, "--machine", "pvc21").refusal()

@@ -169,6 +169,19 @@ def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2
     return records
 
 
+def lowered(seed=3):
+    """Two shapes directly and lowered; exhaustive is sometimes beyond its limit."""
+    chance = random.Random(seed)
+    records = []
+    for m, forms, stationary, schedule in product((96, 500), FORMS.values(), "BC", ("direct", "greedy", "cost", "exhaustive")):
+        values = dict(zip("abc", forms, strict=True)) | {"m": m, "n": 300, "k": 200, "stationary": stationary, "schedule": schedule, "machine": "small", "ranks": 2}
+        values |= {"best_s": chance.uniform(0.8, 1.2), "roof_gflops": 30.0, "percent_of_roof": 50.0}
+        if schedule == "exhaustive" and chance.random() < 0.3:
+            values |= {"status": "unsupported", "reason": "too many choices", "best_s": None}
+        records.append(case(**values))
+    return records
+
+
 def weak(ranks=(1, 2, 4)):
     """The comparison with m growing with the ranks."""
     return [record for p in ranks for record in comparison(shapes=((96 * p, 300, 200),), ranks=(p,), seed=p)]
@@ -177,4 +190,4 @@ def weak(ranks=(1, 2, 4)):
 @pytest.fixture(scope="session")
 def synthetic():
     """The makers of synthetic records, for the tests of this folder."""
-    return SimpleNamespace(case=case, sweep=sweep, published=published, forms=FORMS, exhaustive=exhaustive, comparison=comparison, weak=weak)
+    return SimpleNamespace(case=case, sweep=sweep, published=published, forms=FORMS, exhaustive=exhaustive, comparison=comparison, weak=weak, lowered=lowered)

@@ -16,7 +16,8 @@ from plots.labels import Box, overlap
 from plots.registry import draw, figures, find, suffixes
 from plots.selection import SelectionError
 
-SCALING = ("strong", "weak")
+#: Figures that compare cases: what they say of one case alone.
+COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly and lowered"}
 
 
 #: The figures that are drawn from records; timeline reads traces of its own (tests/cli/test_mesh_commands.py).
@@ -26,7 +27,7 @@ OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is
 @pytest.fixture(scope="module")
 def rich(synthetic):
     """Records that every figure has something to draw from: all algorithms, several shapes and numbers of ranks."""
-    return [*synthetic.exhaustive(ranks=2), *synthetic.comparison(), *synthetic.weak(), *synthetic.sweep(ranks=2, h=64, quantity="percent_of_roof")[:120]]
+    return [*synthetic.exhaustive(ranks=2), *synthetic.comparison(), *synthetic.weak(), *synthetic.lowered(), *synthetic.sweep(ranks=2, h=64, quantity="percent_of_roof")[:120]]
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +117,8 @@ def test_strange_and_many_names_are_drawn_as_they_are(hostile, name, tmp_path):
 @pytest.mark.parametrize("name", OF_RECORDS)
 def test_one_point_is_a_figure_or_a_reason(synthetic, name, tmp_path):
     one = [synthetic.case(percent_of_roof=50.0, roof_gflops=9.0)]
-    if name in SCALING:
-        with pytest.raises(SelectionError, match="number"):
+    if name in COMPARING:
+        with pytest.raises(SelectionError, match=COMPARING[name]):
             draw(name, one, tmp_path / "one")
     elif name == "mlp2":
         with pytest.raises(SelectionError, match="no case of mlp2 in 1 records: none has k = 4n"):
@@ -125,7 +126,7 @@ def test_one_point_is_a_figure_or_a_reason(synthetic, name, tmp_path):
     else:
         made = find(name).make(one, Options())
         check_readable(made.picture)
-    if name in (*SCALING, "mlp2"):
+    if name in (*COMPARING, "mlp2"):
         assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,8 @@ from drbench.errors import UsageError
 from launch.store import case_id
 from launch.sweep_file import expand, load_sweep, shipped
 
-NAMES = ("algorithms", "exhaustive", "gpu-exact", "misaligned", "mlp1", "mlp1-dtensor", "mlp1-small", "mlp2", "mlp2-dtensor", "mlp2-small", "square")
+NAMES = ("algorithms", "exhaustive", "gpu-exact", "lowering", "misaligned", "mlp1", "mlp1-dtensor", "mlp1-small", "mlp2", "mlp2-dtensor", "mlp2-small",
+         "square")
 
 
 def suffix(factor):
