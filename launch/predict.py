@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from algorithms import get_algorithm
-from drbench.errors import DrbenchError, OutOfMemory, UsageError
+from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.folding import even, fits_torus
 from drbench.machine import Machine
 from drbench.memory import buffer_elements, plan_arena
@@ -77,6 +77,8 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     machine = machine.for_transport(parse_transport(case.transport))
     if machine.devices and ranks > machine.devices:
         raise UsageError(f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at most {machine.devices}.")
+    if ":" in case.dtype:
+        raise UnsupportedError(f"machine models count elements of one size (our implementation), got {case.dtype}. Use --dtype bfloat16 or float32.")
     algorithm = get_algorithm(case.algorithm)
     options = algorithm.pick(case.options)
     start = Clock.now()

@@ -10,6 +10,7 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 
+from .device_options import installed
 from .params import BYTES, FILE, SIZE, TEXT, TRANSPORT
 
 __all__ = ["tune_command"]
@@ -37,9 +38,10 @@ _BYTES = ("get_bytes", "direct_bytes", "accumulate_bytes", "collective_bytes", "
 @click.option("--measure-top", type=click.IntRange(1), default=None, metavar="N", help="Run the first N on MPI ranks of this machine, and show predicted against measured.")
 @click.option("--iters", type=click.IntRange(1), default=5, show_default=True, help="With --measure-top: timed repeats.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="With --measure-top: BLAS threads a rank. [default: cores // ranks]")
+@click.option("--backend", type=click.Choice(["numpy", "numpy-async", "cupy"]), default=None, callback=installed, help="With --measure-top: where products run. [default: numpy]")
 @click.option("--csv", "csv_path", type=FILE, default=None, help="Append the records of the ranking to this file, measured ones too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ranking as one JSON object.")
-def tune_command(ranks, machine, fixed_a, fixed_b, fixed_c, names, measure_top, iters, threads, csv_path, as_json, **values):
+def tune_command(ranks, machine, fixed_a, fixed_b, fixed_c, names, measure_top, iters, threads, backend, csv_path, as_json, **values):
     """Choose partitions, replication and data movement, or a 2-D algorithm, mesh and slices, by a machine model.
 
     \b
@@ -56,8 +58,9 @@ def tune_command(ranks, machine, fixed_a, fixed_b, fixed_c, names, measure_top, 
     ranks = ranks or model.devices
     if ranks is None:
         raise UsageError(f"machine {model.name} is a model for any number of ranks. Give -p.")
-    if measure_top is None and threads is not None:
-        raise UsageError("--threads belongs to --measure-top. Give both, or leave it out.")
+    for name, value in (("threads", threads), ("backend", backend)):
+        if measure_top is None and value is not None:
+            raise UsageError(f"--{name} belongs to --measure-top. Give both, or leave it out.")
     values["dtype"] = values["dtype"] or model.dtype
     if measure_top is not None and values["dtype"] == "bfloat16":
         raise UsageError("bfloat16 products run on machine models only. Leave out --measure-top, or use --dtype float32.")
@@ -65,7 +68,7 @@ def tune_command(ranks, machine, fixed_a, fixed_b, fixed_c, names, measure_top, 
     fixed = {name: text for name, text in zip("abc", (fixed_a, fixed_b, fixed_c)) if text}
     chosen = tuple(name.strip() for name in names.split(",")) if names else None
     found = tune(Request(ranks=ranks, fixed=fixed, algorithms=chosen, **values), model)
-    measured = _measure(found, ranks, measure_top, iters, threads, as_json) if measure_top else []
+    measured = _measure(found, ranks, measure_top, iters, threads, backend, as_json) if measure_top else []
     if csv_path:
         append_csv(csv_path, *(record for _, record in found.ranking), *(record for record in measured if record is not None))
     if as_json:
@@ -171,7 +174,7 @@ def _show(found, measured, machine, ranks) -> None:
                   f"median error of the predictions {100 * errors[len(errors) // 2]:.1f} %", markup=False)
 
 
-def _measure(found, ranks: int, count: int, iters: int, threads: int | None, quiet: bool) -> list:
+def _measure(found, ranks: int, count: int, iters: int, threads: int | None, backend: str | None, quiet: bool) -> list:
     """Run the first places as a sweep in a folder of its own; their records, None for those that did not get one."""
     from drbench.record import read_csv
 
@@ -181,7 +184,7 @@ def _measure(found, ranks: int, count: int, iters: int, threads: int | None, qui
     with tempfile.TemporaryDirectory(prefix="drbench-tune-") as folder:
         path = Path(folder) / "tune.toml"
         path.write_text(sweep_text(cases), encoding="utf-8")
-        request = Request(str(path), ranks, str(Path(folder) / "out"), iters=iters, threads=threads, passing=True)
+        request = Request(str(path), ranks, str(Path(folder) / "out"), iters=iters, threads=threads, backend=backend, passing=True)
         if run_sweep(request, progress_console(stderr=quiet)) == INTERRUPTED:
             raise KeyboardInterrupt
         done = {record.case: record for record in read_csv(Path(request.out) / "records.csv")}
