@@ -87,12 +87,15 @@ class Job:
         Bytes by counter, this rank's; empty if the peer does not tell.
     replicas : int
         Complete copies of C to verify.
+    clock : None
+        A peer's phases are its own business.
     """
 
     blas: Blas
     layouts: tuple[str, str, str]
     replicas = 1
     arena_bytes = 0
+    clock = None
 
     def __init__(self):
         self.settled: dict = {}
