@@ -332,6 +332,8 @@ class DeviceExecutor:
         if "fence" not in self._without:
             for lane in list(self._lanes.values()):
                 yield from until(self.device, lane.stream)
+        while not self._published:                         # its barrier and ours are of the same ranks: in one order everywhere
+            yield
         self._fences += 1
         written = self.trace.written
         yield from self.matrices[written].fencing(self._lane("out0").stream, self._fences in self._read_apart.get(written, ()))

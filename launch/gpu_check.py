@@ -59,7 +59,7 @@ def stages(out: Path) -> list[Stage]:
     """All stages, in order."""
     found = [Stage("report", (sys.executable, "-m", "launch.gpu_report"), 60), Stage("speed", (sys.executable, "-m", "launch.gpu_speed"), 90),
              Stage("peers", (*mpiexec_command(2), sys.executable, "-m", "mpi4py", "-m", "launch.gpu_speed", "peers"), 60),
-             Stage("tests", (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/devices"), 90)]
+             Stage("tests", (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/devices/cuda/test_contract.py"), 90)]
     for ranks in _RANKS:
         folder = out / f"exact-p{ranks}"
         found.append(Stage(f"universal on {ranks}", (*_DRBENCH, "sweep", "gpu-exact", "-p", str(ranks), "--out", str(folder), "--fresh"), 70, folder / "records.csv"))

@@ -133,7 +133,7 @@ class Device(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all streams and handles."""
+        """Let go of all streams and handles, and of memory that was not freed."""
 
     # -- operations on a stream
 

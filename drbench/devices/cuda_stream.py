@@ -80,13 +80,15 @@ class CudaMemory(Memory):
     It has whole pages, because sharing it shares the pages it lies in.
     """
 
-    def __init__(self, runtime, nbytes: int):
-        self._runtime, self.nbytes = runtime, nbytes
+    def __init__(self, runtime, nbytes: int, living: dict):
+        self._runtime, self.nbytes, self._living = runtime, nbytes, living
         self.address = runtime.malloc(max(-(-nbytes // _PAGE), 1) * _PAGE)
         if self.address % _ALIGNMENT:
             raise CaseFailed(f"cudaMalloc returned {self.address:#x}, which is no multiple of {_ALIGNMENT}; please report the driver.")
+        living[self.address] = self                        # by address, until it is freed
 
     def free(self) -> None:
         address, self.address = self.address, 0
         if address:
+            del self._living[address]
             self._runtime.free(address)
