@@ -107,7 +107,10 @@ class Device(ABC):
 
     @abstractmethod
     def pin(self, memory: np.ndarray) -> DeviceArray:
-        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the device sees it; until :meth:`unpin`."""
+        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the device sees it; until :meth:`unpin`.
+
+        Raises UnsupportedError if the driver cannot.
+        """
 
     @abstractmethod
     def unpin(self, memory: np.ndarray) -> None:

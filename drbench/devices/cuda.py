@@ -87,7 +87,11 @@ class CudaDevice(Device, Peers):
     def pin(self, memory: np.ndarray) -> DeviceArray:
         self.use()
         if memory.nbytes:
-            self._runtime.hostRegister(memory.ctypes.data, memory.nbytes, _PORTABLE_AND_MAPPED)
+            try:
+                self._runtime.hostRegister(memory.ctypes.data, memory.nbytes, _PORTABLE_AND_MAPPED)
+            except self._runtime.CUDARuntimeError as error:
+                raise UnsupportedError(f"CUDA cannot pin {memory.nbytes} bytes of MPI's window ({error}), which ranks out of reach need; use ranks that reach "
+                                       "each other's devices, or an MPI whose windows lie in /dev/shm.") from error
         return at_address(memory.ctypes.data, memory.size, memory.dtype)        # with unified addresses the device sees it where the host does
 
     def unpin(self, memory: np.ndarray) -> None:

@@ -46,16 +46,22 @@ class CudaEvent(Event):
 
 
 class CudaStream(Stream):
-    """A stream that does not wait for the default stream, with a cuBLAS handle of its own.
+    """A stream that does not wait for the default stream, with a cuBLAS handle of its own once it multiplies.
 
-    A handle has one workspace, so two streams that multiply at once must not share it.
+    A handle has one workspace of megabytes, so two streams that multiply at once must not share it, and streams that only copy have none.
     """
 
     def __init__(self, modules: Modules, name: str):
         self.name = name
         self.cupy = modules.cuda.Stream(non_blocking=True)
-        self._cublas = modules.cublas
-        self.handle = modules.cublas.create()
+        self._cublas, self._handle = modules.cublas, None
+
+    @property
+    def handle(self) -> int:
+        """cuBLAS's, made when it is first asked for on the stream's device."""
+        if self._handle is None:
+            self._handle = self._cublas.create()
+        return self._handle
 
     def record(self, event: CudaEvent) -> None:
         self.cupy.record(event.cupy)
@@ -69,7 +75,7 @@ class CudaStream(Stream):
     def close(self) -> None:
         """Let go of the handle; the stream goes with its last use."""
         self.cupy.synchronize()
-        handle, self.handle = self.handle, None
+        handle, self._handle = self._handle, None
         if handle is not None:
             self._cublas.destroy(handle)
 
