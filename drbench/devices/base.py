@@ -123,8 +123,8 @@ class Device(ABC):
     # -- streams
 
     @abstractmethod
-    def stream(self, name: str) -> Stream:
-        """A new stream that does not wait for any other."""
+    def stream(self, name: str, multiplies: bool = False) -> Stream:
+        """A new stream that does not wait for any other; ``multiplies`` makes ready now what its first product would have to make."""
 
     @abstractmethod
     def event(self, timed: bool = False) -> Event:

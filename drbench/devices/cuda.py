@@ -114,9 +114,11 @@ class CudaDevice(Device, Peers):
 
     # -- streams
 
-    def stream(self, name: str) -> CudaStream:
+    def stream(self, name: str, multiplies: bool = False) -> CudaStream:
         self.use()
         stream = CudaStream(self._modules, name)
+        if multiplies:
+            stream.handle
         self._streams.append(stream)
         return stream
 
