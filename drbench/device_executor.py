@@ -93,6 +93,7 @@ class DeviceExecutor:
         self._twins = HostTwins(device, layout.arena)
         self._prepare_twins()
         self._read_apart = self._agree_on_reads()
+        self._open_lanes()
         self.bytes = dict.fromkeys(COUNTERS, 0)
         self.timeline: list[tuple[int, float, float]] | None = None
         self.prepare()
@@ -125,6 +126,20 @@ class DeviceExecutor:
                 if call.issue is not None and self.trace.steps[t].group not in self._groups:
                     for array in (call.sent, call.received):
                         self._twins.of(array)
+
+    def _open_lanes(self) -> None:
+        """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all that the device is doing, which may wait for other ranks."""
+        resolved, kinds = set(self.resolved), {"out"} if self._read_apart else set()
+        names = {self.trace.steps[t].group.name for t in self.calls}
+        for step in self.trace.steps:
+            if step.computes:
+                kinds.add("gemm")
+            elif type(step) in (Put, Accumulate, Fence):
+                kinds.add("out")
+            elif isinstance(step, Get) and step.index not in resolved:
+                names.add("in")
+        for name in sorted(names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}):
+            self._lane(name)
 
     def _agree_on_reads(self) -> dict[str, set[int]]:
         """Matrix -> how many Fences precede reads of it by a rank out of reach, over all ranks (collective if anyone is out of reach)."""
@@ -199,7 +214,7 @@ class DeviceExecutor:
             name = "all"
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = _Lane(name, self.device.stream(name))
+            lane = self._lanes[name] = _Lane(name, self.device.stream(name, multiplies=self._single or name.startswith("gemm")))
         return lane
 
     def _in_turn(self, kind: str) -> _Lane:
@@ -332,6 +347,8 @@ class DeviceExecutor:
         if "fence" not in self._without:
             for lane in list(self._lanes.values()):
                 yield from until(self.device, lane.stream)
+        while not self._published:                         # its barrier and ours are of the same ranks: in one order everywhere
+            yield
         self._fences += 1
         written = self.trace.written
         yield from self.matrices[written].fencing(self._lane("out0").stream, self._fences in self._read_apart.get(written, ()))

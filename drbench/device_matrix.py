@@ -27,6 +27,10 @@ class DeviceTileFuture:
     def __init__(self, value: DeviceArray, memory, event: Event):
         self._value, self._memory, self._event = value, memory, event
 
+    def __del__(self):
+        self._event.synchronise()                          # the copy may be under way
+        self._memory.free()
+
     def done(self) -> bool:
         """True once the copy is complete."""
         return self._event.query()

@@ -142,7 +142,19 @@ class DeviceBackend:
         self._case, self._choice, self._topology = case, choice, topology
         self.keys, self._groups = {}, {}
         self.device = _everywhere(topology.comm, lambda: self._find_device())
-        info = self.device.info
+        try:
+            self._agree()
+        except BaseException:                              # no one has this backend yet who would close it
+            self.device.close()
+            raise
+
+    def _agree(self) -> None:
+        """What all ranks use, and what the record says of it (collective)."""
+        case, topology, info = self._case, self._topology, self.device.info
+        place = getattr(self.device, "bus_id", info.index)         # an index tells nothing where every rank sees its own device only
+        self._sharing = topology.node.allgather(place).count(place)
+        if case.backend == "cupy":
+            self.device.sharers = self._sharing
         direct = topology.comm.allreduce(self._mpi_reads(), MPI.LAND)
         self._nccl = case.backend == "cupy" and (case.collectives or "nccl") == "nccl" and self._has_nccl()
         if case.collectives == "nccl" and not self._nccl:
@@ -150,9 +162,8 @@ class DeviceBackend:
         self._direct = direct
         self.work = DeviceWork(self.device)
         kind = "nccl" if self._nccl else "gpu-aware" if direct else "staged"
-        sharing = self._sharers()
         arithmetic = case.compute or {"float32": "fp32", "float64": "fp64", "bfloat16:float32": "bf16"}[case.dtype]
-        self.keys |= {"blas": info.library, "blas_kernel": info.kernel, "device": info.name, "ranks_per_device": topology.comm.allreduce(sharing, MPI.MAX),
+        self.keys |= {"blas": info.library, "blas_kernel": info.kernel, "device": info.name, "ranks_per_device": topology.comm.allreduce(self._sharing, MPI.MAX),
                       "compute": arithmetic, "collectives": kind, "max_gemms": case.max_gemms or 1, "max_accumulates": case.max_accumulates or 1,
                       "accumulate_blocks": case.accumulate_blocks}
 
@@ -166,14 +177,6 @@ class DeviceBackend:
             return HostDevice(case.seed * self._topology.comm.size + self._topology.comm.rank)
         from drbench.devices.cuda import cuda_device
         return cuda_device(node.rank, node.size, case.compute or "auto", case.accumulate_blocks)
-
-    def _sharers(self) -> int:
-        """Ranks of this node on this rank's device. Each rank may see other devices (CUDA_VISIBLE_DEVICES), so their PCI addresses are compared."""
-        place = getattr(self.device, "bus_id", None)
-        sharing = self._topology.node.allgather(place).count(place)
-        if place is not None:
-            self.device.sharers = sharing
-        return sharing
 
     def _mpi_reads(self) -> bool:
         """Whether MPI is given device memory."""
@@ -191,7 +194,7 @@ class DeviceBackend:
     def _has_nccl(self) -> bool:
         """Whether all ranks can use NCCL; why not is kept."""
         from drbench.devices.nccl import why_no_nccl
-        reasons = self._topology.comm.allgather(why_no_nccl(self._sharers()))
+        reasons = self._topology.comm.allgather(why_no_nccl(self._sharing))
         self._why_no_nccl = next((reason for reason in reasons if reason), None)
         return self._why_no_nccl is None
 
@@ -206,9 +209,14 @@ class DeviceBackend:
         sizes = {operand.name: (operand.partition.local_size(topology.comm.rank), numpy_type(problem.type_of(operand.name))) for operand in problem.operands}
         windows = device_windows(topology, self.device, sizes)
         make = lambda operand, dtype, locks: DeviceMatrix(operand, topology, dtype, self._choice, locks, windows[operand.name], self.device, self._direct)  # noqa: E731
-        with _distributed(problem, topology, make) as matrices:
-            self._locks = matrices["C"].locks
-            yield matrices
+        try:
+            with _distributed(problem, topology, make) as matrices:
+                self._locks = matrices["C"].locks
+                yield matrices
+        except DrbenchError:
+            for window in windows.values():                # those of matrices that were not made
+                window.close()
+            raise
 
     def fill(self, tile, fill, matrix: str, row0: int, col0: int) -> None:
         self.device.fill(tile, fill, matrix, row0, col0)
@@ -241,7 +249,7 @@ class DeviceBackend:
 
 
 def _everywhere(comm: MPI.Comm, find):
-    """What ``find()`` gives; if it is refused on one rank, all are (collective)."""
+    """The device that ``find()`` gives; if it is refused on one rank, all are (collective)."""
     found = reason = None
     try:
         found = find()
@@ -249,6 +257,8 @@ def _everywhere(comm: MPI.Comm, find):
         reason = error.status, str(error)
     refused = [each for each in comm.allgather(reason) if each]
     if refused:
+        if found is not None:
+            found.close()
         raise UnsupportedError(refused[0][1])
     return found
 

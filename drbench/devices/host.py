@@ -161,7 +161,7 @@ class HostDevice(Device):
 
     # -- streams
 
-    def stream(self, name: str) -> HostStream:
+    def stream(self, name: str, multiplies: bool = False) -> HostStream:
         stream = HostStream(f"{name} {next(self._number)}", self._seed, self._delay_s)
         self._streams.append(stream)
         return stream

@@ -36,9 +36,11 @@ class _DeviceWindow:
         """Streams order what they do."""
 
     def close(self) -> None:
-        """Let go of the storage (collective)."""
+        """Let go of the storage (collective); idempotent."""
         self.peers = []
-        self._close()
+        close, self._close = self._close, None
+        if close is not None:
+            close()
 
 
 class DeviceArena:

@@ -46,3 +46,11 @@ def test_every_way_through_the_gpu_code_is_exact_and_leaves_nothing_behind(mpiru
     assert {(record["device"], record["ranks_per_device"], record["collectives"]) for record in records} == {("NVIDIA Fake", 1, "staged")}
     assert {(record["compute"], record["blas_kernel"]) for record in records} >= {("fp32", "sm_90"), ("bf16", "sm_90"), ("tf32", "sm_90 tf32")}
     assert all(record["peak_device_bytes"] > 0 and record["phase_gemm_s"] is None for record in records)
+
+
+def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_nothing_behind(mpirun, library):
+    stationary = {**SHAPE, "no_peers": True, "a": "row", "b": "column", "c": "block", "options": {"stationary": "B", "chunk": 16}}
+    refused = [{**stationary, "transport": "direct"}, {**stationary, "collectives": "gpu-aware"}]
+    found = mpirun(2, "fake_gpu.py", library, [*refused, stationary])
+    assert [(record["status"], record["error"]) for record in found["records"]] == [("unsupported", None)] * 2 + [("ok", 0.0)]
+    assert found["records"][-1]["transport"] == "rma" and found["left"] == 0

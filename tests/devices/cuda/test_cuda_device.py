@@ -300,6 +300,37 @@ def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, 
         assert error.exit_code == 3 and "\n" not in str(error)
 
 
+def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(importable, monkeypatch):
+    importable()
+    monkeypatch.setattr("drbench.devices.cuda.CudaStream", lambda *_: (_ for _ in ()).throw(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file")))
+    with pytest.raises(MissingError, match=r"cannot set up GPU 0 \(RuntimeError: CuPy failed to load libcublas.so.12: no such file\)"):
+        cuda_device(0, 1)
+
+
 def test_importing_the_device_does_not_import_cupy():
     code = "import sys, drbench.devices.cuda, drbench.devices.nccl; assert not {'cupy', 'cupy_backends', 'mpi4py'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_the_memory_of_a_tile_on_its_way_goes_with_its_future(device, cupy):
+    from drbench.device_matrix import DeviceTileFuture
+    memory, before = device.allocate(64), len(cupy.runtime.allocations)
+    future = DeviceTileFuture(at_address(memory.address, 64, "u1"), memory, device.event())
+    assert future.wait().size == 64 and len(cupy.runtime.allocations) == before
+    del future
+    assert len(cupy.runtime.allocations) == before - 1
+
+
+def test_closing_a_device_frees_what_a_refused_case_left(new_device, cupy):
+    before, device = len(cupy.runtime.allocations), new_device(0)
+    kept = device.allocate(100), device.allocate(1)
+    kept[0].free()
+    device.close()
+    kept[1].free()                                         # idempotent
+    assert len(cupy.runtime.allocations) == before
+
+
+def test_nothing_is_zeroed_where_there_is_nothing(device, cupy):
+    memory, calls = device.allocate(64), len(cupy.runtime.calls)
+    device.zero(at_address(memory.address, 0, "f4").reshape(0, 4), device.stream("compute"))
+    assert not [call for call in cupy.runtime.calls[calls:] if call[0] == "memsetAsync"]

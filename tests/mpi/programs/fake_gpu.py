@@ -68,7 +68,7 @@ def main():
         fake = fake_cuda.FakeCupy(fake_cuda.Library(library), devices=2)
         fake.runtime = SharedRuntime(comm.rank, devices=2)
         fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
-        fake.runtime.peers = not any(case.pop("no_peers", False) for case in cases)
+        fake.runtime.peers = not any([case.pop("no_peers", False) for case in cases])
         cuda._import_cupy = lambda: Modules(fake.cuda, fake.runtime, fake.cublas, fake.module)
         records = [run_case(Case(backend="cupy", iters=1, warmup=0, **case), comm) for case in cases]
         left = comm.allreduce(len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles)
