@@ -60,3 +60,10 @@ def test_every_edge_is_needed(mpirun):
     found = mpirun(2, "devices.py", [*cases, *whole])
     assert {edge: each["exact"] < 10 for edge, each in zip(NEEDED, found)} == dict.fromkeys(NEEDED, True)
     assert [each["exact"] for each in found[len(cases):]] == [4] * len(whole)
+
+
+@pytest.mark.parametrize("situation", ["direct", "mixed"])
+def test_the_primitives_of_table_1_work_on_device_memory(mpirun, situation):
+    found = mpirun(4, "device_table.py", situation=situation)
+    assert found["wrong"] == []
+    assert (found["refused_in_reach"] == 0) == (situation == "direct")
