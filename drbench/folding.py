@@ -45,7 +45,8 @@ def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
     >>> algorithm = get_algorithm("collective")
     >>> problem = algorithm.problem(8, 8, 8, 8, mesh="2x4")
     >>> trace = algorithm.trace(problem, 0, **algorithm.settle(problem, mesh="2x4"))
-    >>> [fits_torus(trace, Machine("t", Compute(1e12), (Link("ici", 1e9, shared="pair"),), torus=torus), ("row",)) for torus in ((2, 4), (4, 2))]
+    >>> ici = (Link("ici", 1e9, shared="pair"),)
+    >>> [fits_torus(trace, Machine("t", Compute(1e12), ici, devices=8, torus=torus), ("row",)) for torus in ((2, 4), (4, 2))]
     [True, False]
     """
     if machine.torus is None or machine.adds_on_core or machine.links[0].shared != "pair" or machine.devices != trace.problem.nprocs:

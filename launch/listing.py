@@ -35,7 +35,7 @@ def machines() -> list[tuple[str, str]]:
     """The machine `here`, and the machine files of this installation."""
     files = sorted((Path(__file__).parent / "machines").glob("*.toml"))
     return [("here", "this machine, as measured by run and mlp; modelled by calibrate"),
-            *((file.stem, "machine model (as tpuv4-4x8)" if file.stem == "tpuv4" else "machine file") for file in files if file.stem != "here")]
+            *((file.stem, "machine model (as tpuv4-4x8)" if file.stem.startswith("tpuv4") else "machine file") for file in files if file.stem != "here")]
 
 
 def show_listing() -> None:

@@ -51,7 +51,7 @@ def plot(name, files, out, list_, **options):
         from plots.registry import figures
         for figure in figures().values():
             takes = " ".join(f"--{each.replace('_', '-')}" for each in figure.takes)
-            click.echo(f"{figure.name:<12}{figure.summary}{f'  [{takes}]' if takes else ''}")
+            click.echo(f"{figure.name:<15}{figure.summary}{f'  [{takes}]' if takes else ''}")
         return 0
     if name is None:
         raise UsageError("which figure? Name one of those that drbench plot --list shows.")

@@ -136,7 +136,7 @@ def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
                 axes.annotate(f"{total:.2f}", (x, min(total, top)), (0, 1.5), "data", "offset points", size=SMALL_PT, color=GREY, ha="center",
                               bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none"}, zorder=4)
             axes.axhline(1, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=3)
-            axes.set_xticks(range(len(kept)), [_name(row.algorithm).replace(" ", "\n", 2) for row in kept], size=SMALL_PT - 0.5)
+            axes.set_xticks(range(len(kept)), [_name(row.algorithm).replace(" ", "\n", 2) for row in kept], size=SMALL_PT - 1)
             axes.tick_params(axis="x", length=0)
             axes.set_ylim(0, top)
             axes.set_ylabel("communication over computation")
