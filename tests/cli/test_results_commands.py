@@ -26,7 +26,7 @@ def files(tmp_path):
 
 def test_plot_lists_its_figures(say):
     listed = say("plot", "--list")
-    assert listed.returncode == 0 and [line.split()[0] for line in listed.stdout.splitlines()][:3] == ["algorithms", "best", "mlp"]
+    assert listed.returncode == 0 and [line.split()[0] for line in listed.stdout.splitlines()][:4] == ["algorithms", "best", "lowering", "mlp"]
     assert "--moving-only" in listed.stdout
 
 
