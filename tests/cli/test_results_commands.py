@@ -27,7 +27,7 @@ def files(tmp_path):
 def test_plot_lists_its_figures(say):
     listed = say("plot", "--list")
     names = [line.split()[0] for line in listed.stdout.splitlines()]
-    assert listed.returncode == 0 and names == sorted(names) and {"algorithms", "best", "llm-weak", "mlp"} <= set(names)
+    assert listed.returncode == 0 and names == sorted(names) and {"algorithms", "best", "llm-weak", "lowering", "mlp"} <= set(names)
     assert "--moving-only" in listed.stdout
 
 
