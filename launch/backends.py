@@ -76,7 +76,9 @@ def refuse_what_does_nothing(case: Case, choice: TransportChoice) -> None:
 
 @contextmanager
 def open_backend(case: Case, choice: TransportChoice, topology: Topology) -> Iterator["HostBackend | DeviceBackend"]:
-    """The backend of a case, closed at its end (collective).
+    """The backend of a case, closed at its end, also after an error that all ranks found alike (collective).
+
+    After any other this rank is about to end all, and letting go of communicators would wait for ranks that are elsewhere.
 
     Raises
     ------
@@ -86,8 +88,10 @@ def open_backend(case: Case, choice: TransportChoice, topology: Topology) -> Ite
     backend = (HostBackend if case.backend == "numpy" else DeviceBackend)(case, choice, topology)
     try:
         yield backend
-    finally:
+    except DrbenchError:
         backend.close()
+        raise
+    backend.close()
 
 
 class HostBackend:

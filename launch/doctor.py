@@ -131,6 +131,12 @@ def _memory() -> list[Finding]:
     return [*out, Finding("shared memory", "ok", f"{SHARED_MEMORY} has {format_bytes(free)} free")]
 
 
+def _named(tool: str) -> str:
+    """The GPUs that the driver's own tool sees."""
+    done = subprocess.run([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True)
+    return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip()) or "no GPU that the driver shows"
+
+
 def _gpus() -> list[Finding]:
     """Asked of a process of its own: a driver that hangs, or CuPy of another CUDA, must not take doctor along."""
     tool = shutil.which("nvidia-smi")
@@ -142,7 +148,7 @@ def _gpus() -> list[Finding]:
     if "missing" in found:
         if tool is None:
             return [Finding("GPUs", "ok", "none found; every command runs on CPUs")]
-        return [Finding("GPUs", "advice", f"{tool} is here, and --backend cupy cannot be used: {found['missing']}", found["way_out"])]
+        return [Finding("GPUs", "advice", f"{_named(tool)}; {found['missing']}", found["way_out"])]
     devices = found["devices"]
     names = "; ".join(f"{device['index']}: {device['name']}, {format_bytes(device['bytes'])}, {device['architecture']}" for device in devices)
     out = [Finding("GPUs", "ok", f"{names}; CuPy {found['cupy']}, {found['cublas']}, CUDA {found['runtime']}, driver for CUDA {found['driver']}")]

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from ..errors import UnsupportedError, UsageError
 
-__all__ = ["Peers"]
+__all__ = ["Peers", "native_atomics"]
 
 _HANDLE_BYTES = 64
+_NATIVE_ATOMIC_SUPPORTED = 3                               # CU_DEVICE_P2P_ATTRIBUTE_...
+
+
+def native_atomics(device: int, peer: int) -> bool:
+    """Whether additions of one device into another's memory are atomic. CuPy does not show it, so the driver is asked; True if it does not answer."""
+    try:
+        query = ctypes.CDLL("libcuda.so.1").cuDeviceGetP2PAttribute
+    except (OSError, AttributeError):
+        return True
+    found = ctypes.c_int(1)
+    return query(ctypes.byref(found), _NATIVE_ATOMIC_SUPPORTED, device, peer) != 0 or bool(found.value)
 
 
 class Peers:
@@ -16,8 +29,8 @@ class Peers:
     close it before its owner frees the memory, which takes a barrier between the two.
     """
 
-    def __init__(self, runtime, index: int, bus_id: str):
-        self._cuda, self._index, self._bus = runtime, index, bus_id
+    def __init__(self, runtime, index: int, bus_id: str, atomics=native_atomics):
+        self._cuda, self._index, self._bus, self._atomics = runtime, index, bus_id, atomics
         self._own: set[bytes] = set()
 
     def ipc_handle(self, memory) -> bytes:
@@ -54,6 +67,17 @@ class Peers:
             return self._cuda.ipcOpenMemHandle(handle[:_HANDLE_BYTES])
         except self._cuda.CUDARuntimeError as error:
             raise UnsupportedError(f"device {self._bus} cannot open memory of {owner}: {error}; ranks need one node and one IPC namespace.") from error
+
+    def adds_into(self, handle: bytes) -> bool:
+        """Whether additions into an opened allocation are atomic: always on one device and over NVLink, rarely over PCIe."""
+        owner = handle[_HANDLE_BYTES:].decode()
+        if owner == self._bus:
+            return True
+        try:
+            other = self._cuda.deviceGetByPCIBusId(owner)
+        except self._cuda.CUDARuntimeError:
+            return True                                    # hidden from this process: nobody can say
+        return self._atomics(self._index, other)
 
     def close_handle(self, address: int) -> None:
         """Give up an opened allocation; nothing may be using it."""

@@ -52,9 +52,16 @@ class DeviceArena:
     ----------
     topology : Topology
     device : Device
-        With ``ipc_handle``, ``open_handle`` and ``close_handle`` (:class:`drbench.devices.ipc.Peers`).
+        With ``ipc_handle``, ``open_handle``, ``adds_into`` and ``close_handle`` (:class:`drbench.devices.ipc.Peers`).
     nbytes : int
         On this rank.
+
+    Attributes
+    ----------
+    addresses : list of int or None
+        For each rank its allocation as this one sees it.
+    adds : list of bool
+        For each rank whether this one's additions there are atomic.
     """
 
     def __init__(self, topology: Topology, device: Device, nbytes: int):
@@ -63,6 +70,7 @@ class DeviceArena:
         self.memory = device.allocate(max(nbytes, _ALIGNMENT))
         found = comm.allgather((topology.node_of[comm.rank], self._handle()))
         self.addresses: list[int | None] = [None] * comm.size
+        self.adds = [True] * comm.size
         self._opened: list[int] = []
         for rank, (node, handle) in enumerate(found):
             if rank == comm.rank:
@@ -73,6 +81,7 @@ class DeviceArena:
                 except UnsupportedError:
                     continue                               # no peer access: out of reach
                 self._opened.append(self.addresses[rank])
+                self.adds[rank] = device.adds_into(handle)
 
     def _handle(self) -> bytes | None:
         """This rank's, or None if the driver shares no memory or nobody needs it."""
@@ -122,9 +131,11 @@ def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
                 arena.close()
         return close
 
-    return {name: _DeviceWindow([None if base is None else at_address(base + offset, size, dtype)
-                                 for base, (offset, size) in zip(arena.addresses, (each[name] for each in of_ranks))], closer(name))
-            for name, (_, dtype) in sizes.items()}
+    def peers(name, dtype):                                # C of a rank where additions are not atomic is out of reach
+        reached = [base if adds or name != "C" else None for base, adds in zip(arena.addresses, arena.adds)]
+        return [None if base is None else at_address(base + offset, size, dtype) for base, (offset, size) in zip(reached, (each[name] for each in of_ranks))]
+
+    return {name: _DeviceWindow(peers(name, dtype), closer(name)) for name, (_, dtype) in sizes.items()}
 
 
 class Mirror(Window):

@@ -96,7 +96,8 @@ def test_gpus_are_named(findings, monkeypatch, tmp_path):
     tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 81559 MiB'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert "H100" in findings()["GPUs"]["text"]
+    found = findings()["GPUs"]
+    assert "H100" in found["text"] and found["level"] == "advice" and "drbench[cuda12]" in found["way_out"]
 
 
 def without_launcher(monkeypatch, tmp_path):

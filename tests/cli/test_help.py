@@ -5,6 +5,7 @@ import re
 import click
 import pytest
 
+from launch.case_fields import Case
 from launch.cli import cli
 
 COMMANDS = sorted(cli.commands)
@@ -57,7 +58,8 @@ def test_short_and_long_help_are_the_same(say):
 
 
 def test_the_defaults_are_those_of_the_issue():
-    defaults = {option.name: option.default for option in options("run")}
+    defaults = {option.name: option.default for option in options("run")} | {"get": Case(8, 8, 8).get}
+    assert Case(8, 8, 8, backend="cupy").get == "copy"
     assert {name: defaults[name] for name in ("iters", "warmup", "dtype", "fill", "get", "transport", "prefetch", "check", "seed")} == {
         "iters": 10, "warmup": 1, "dtype": "float32", "fill": "integer", "get": "view", "transport": "auto", "prefetch": 1, "check": True,
         "seed": 0}

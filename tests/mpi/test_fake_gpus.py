@@ -54,3 +54,11 @@ def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_
     found = mpirun(2, "fake_gpu.py", library, [*refused, stationary])
     assert [(record["status"], record["error"]) for record in found["records"]] == [("unsupported", None)] * 2 + [("ok", 0.0)]
     assert found["records"][-1]["transport"] == "rma" and found["left"] == 0
+
+
+def test_c_goes_through_the_host_where_additions_between_gpus_are_not_atomic(mpirun, library):
+    case = {**SHAPE, "no_atomics": True, "a": "column", "b": "column", "c": "row", "options": {"stationary": "B", "chunk": 16}}
+    found = mpirun(2, "fake_gpu.py", library, [case])
+    record = found["records"][0]
+    assert (record["status"], record["error"], record["transport"], found["left"]) == ("ok", 0.0, "rma", 0)
+    assert record["accumulate_bytes"] > 0

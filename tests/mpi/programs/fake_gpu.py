@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "devices" / "cuda"))
 import fake_cuda  # noqa: E402
 
 import drbench.devices.cuda as cuda  # noqa: E402
+import drbench.devices.ipc as ipc  # noqa: E402
 from drbench.devices.cuda_stream import Modules  # noqa: E402
 from launch.case import Case, run_case  # noqa: E402
 
@@ -69,6 +70,8 @@ def main():
         fake.runtime = SharedRuntime(comm.rank, devices=2)
         fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
         fake.runtime.peers = not any([case.pop("no_peers", False) for case in cases])
+        atomics = not any([case.pop("no_atomics", False) for case in cases])
+        ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
         cuda._import_cupy = lambda: Modules(fake.cuda, fake.runtime, fake.cublas, fake.module)
         records = [run_case(Case(backend="cupy", iters=1, warmup=0, **case), comm) for case in cases]
         left = comm.allreduce(len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles)
