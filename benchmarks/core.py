@@ -147,6 +147,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--pairs", type=int, default=5)
     chosen = parser.parse_args()
+    for name in chosen.sections:
+        if name not in sections:
+            parser.error(f"no section {name!r}; there are {', '.join(sections)}")
     for name in chosen.sections or sections:
         sections[name](chosen.size, chosen.pairs)
 
