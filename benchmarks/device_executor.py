@@ -1,0 +1,75 @@
+"""What launching costs: the executor of devices on one that does nothing, for each product of a program on one rank. ``python benchmarks/device_executor.py``."""
+
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from algorithms import get_algorithm
+from drbench.device_executor import DeviceExecutor
+from drbench.device_matrix import DeviceMatrix
+from drbench.devices.host import HostDevice, HostStream
+from drbench.transports import RangeLocks, Topology, parse_transport
+from drbench.transports.device_window import device_windows
+
+
+class IdleStream(HostStream):
+    """Forgets what it is given."""
+
+    def __init__(self):
+        self._failure = None
+
+    def put(self, call):
+        pass
+
+    def record(self, event):
+        event.mark = None
+
+    def wait(self, event):
+        pass
+
+    def synchronise(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class IdleDevice(HostDevice):
+    poisons = False
+
+    def stream(self, name, multiplies=False):
+        return IdleStream()
+
+    def gemm(self, a, b, c, beta, stream):
+        pass
+
+
+def microseconds(tile: int, n: int) -> tuple[int, float]:
+    """Products of an n³ problem in square tiles, and microseconds of the host for each, the best of 20 runs."""
+    comm, algorithm = MPI.COMM_WORLD, get_algorithm("universal")
+    options = algorithm.pick({"stationary": "C", "chunk": "none"})
+    problem = algorithm.problem(n, n, n, 1, *[f"tiles:{tile}x{tile}@1x1"] * 3, "float32", **options)
+    trace = algorithm.trace(problem, 0, **algorithm.settle(problem, False, **options))
+    with Topology(comm) as topology:
+        locks, device, dtype = RangeLocks(topology.node), IdleDevice(0, 0), np.dtype(np.float32)
+        windows = device_windows(topology, device, {operand.name: (operand.partition.local_size(0), dtype) for operand in problem.operands})
+        matrices = {operand.name: DeviceMatrix(operand, topology, dtype, parse_transport("auto"), locks, windows[operand.name], device, False)
+                    for operand in problem.operands}
+        best, products = float("inf"), sum(step.computes for step in trace.steps)
+        with DeviceExecutor(trace, matrices, device, locks=locks) as executor:
+            for _ in range(20):
+                executor.prepare()
+                start = time.perf_counter()
+                executor.run()
+                best = min(best, time.perf_counter() - start)
+        for matrix in matrices.values():
+            matrix.close()
+        locks.close()
+    return products, 1e6 * best / products
+
+
+if __name__ == "__main__":
+    for tile, n in ((2048, 8192), (256, 2048)):
+        products, cost = microseconds(tile, n)
+        print(f"{n}^3 in tiles of {tile}^2: {products} products, {cost:.1f} us each, without the call of cuBLAS")
