@@ -21,7 +21,7 @@ from drbench.transports import RangeLocks, Topology, parse_transport
 
 from .fit import fit_collective, fit_gemm, fit_gets, fit_line
 
-__all__ = ["calibrate_here"]
+__all__ = ["calibrate_here", "write_model"]
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [(1024, 1024, 1024), (2048, 1024, 512), (64, 2048, 1024), (256, 2048, 1024), (512, 2048, 1024), (1024, 64, 2048), (1024, 256, 2048),
@@ -52,7 +52,7 @@ def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int
         found["collectives"] = _collectives(comm, trials)
     if comm.rank == 0:
         text = _text(found, comm.size, threads, name, trials)
-        _write(out, text)
+        write_model(out, text)
         print(text, flush=True)
     return 0
 
@@ -210,7 +210,7 @@ def _text(found: dict, ranks: int, threads: int, name: str, trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(path: str, text: str) -> None:
+def write_model(path: str, text: str) -> None:
     """Replace the ``[model]`` tables of the file; other tables stay."""
     try:
         old = open(path).read() if os.path.exists(path) else ""

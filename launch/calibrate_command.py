@@ -8,6 +8,7 @@ import click
 
 from drbench.errors import UsageError
 
+from .device_options import BACKEND
 from .mpi import launched, run_ranks, started_by_us
 
 __all__ = ["calibrate"]
@@ -19,15 +20,18 @@ __all__ = ["calibrate"]
 @click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
 @click.option("--name", default="here", show_default=True, help="Name of the machine.")
 @click.option("--trials", type=click.IntRange(1), default=5, show_default=True, help="Measure everything this often; the best counts.")
+@BACKEND
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600, show_default=True, help="Kill the ranks after this many seconds (exit 4).")
 @click.pass_obj
-def calibrate(arguments, ranks, out, threads, name, trials, timeout):
-    """Measure this machine for the simulator: products, gets, accumulates, barriers, collectives. About 20 seconds.
+def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
+    """Measure this machine, its cores or (--backend cupy) its GPUs, for the simulator: products, gets, accumulates, barriers, collectives. About 20 seconds.
 
     \b
       drbench calibrate -p 2 --out here.toml
       drbench simulate -m 2Ki -n 2Ki -k 2Ki --preset column --machine ./here.toml -p 2 --transport throttled:0.2,50
     """
+    if backend == "cupy" and threads is not None:
+        raise UsageError("--threads sets BLAS threads of cores, and the backend is cupy. Leave it out.")
     if launched() is None and not started_by_us():
         from .kernels import pinned, without_pins
         folder = os.path.dirname(out) or "."
@@ -38,5 +42,8 @@ def calibrate(arguments, ranks, out, threads, name, trials, timeout):
         return run_ranks(ranks, list(arguments), timeout, without_pins())
     from mpi4py import MPI  # noqa: F401  (initialises)
 
+    if backend != "numpy":
+        from .calibrate_devices import calibrate_devices
+        return calibrate_devices(out, name, trials, backend)
     from .calibrate import calibrate_here
     return calibrate_here(out, threads, name, trials)

@@ -7,6 +7,8 @@ from typing import Sequence
 
 import numpy as np
 
+from drbench.errors import CaseFailed
+
 __all__ = ["K_BLOCKS", "fit_collective", "fit_gemm", "fit_gets", "fit_line", "nonnegative"]
 
 #: Elements of k that a library may multiply between two passes over C; inf: all.
@@ -60,6 +62,8 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
         errors = abs(np.array(found) @ np.array(columns) / seconds - 1)
         fits.append((float((errors**2).sum()), k_block, found, statistics.median(errors)))
     _, k_block, (launch, per_flop, a, b, c), error = min(fits)
+    if not per_flop:
+        raise CaseFailed("products of more FLOPs did not take longer, so no rate can be fitted. Measure when the machine is quiet, or with more --trials.")
     return {"peak_flops": 1 / per_flop, "launch_s": launch, "pack_s": [a, b, c], "k_block": k_block}, float(error)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from drbench.record import read_csv
+from launch.machine_models import find_machine
 
 ROOT = Path(__file__).parents[2]
 ONE = "simulate -m 1024 -n 4096 -k 1024 --machine pvc12 --preset column --stationary C".split()
@@ -85,6 +86,18 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
     ran = drbench("run", *case, "--iters", "1", "--no-roof").json()
     assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == ("ok", 0, "mine", "cost")
     assert all(ran[name] == record[name] for name in ("stationary", "chunk", "get_bytes", "accumulate_bytes", "steps"))
+
+
+@pytest.mark.mpi
+def test_devices_are_calibrated_by_what_runs_on_them(drbench, tmp_path):
+    path = tmp_path / "devices.toml"
+    assert drbench("calibrate", "-p", "2", "--trials", "2", "--backend", "numpy-async", "--out", str(path), timeout=100).returncode == 0
+    machine = find_machine(str(path))
+    link = machine.links[0]
+    assert 0 < link.bandwidth_bytes_per_s and 0 < machine.accumulate_efficiency <= 1 and set(machine.collectives) == {"allgather", "reducescatter", "shift"}
+    for words in ("--preset row --stationary B", "--algorithm meshslice --mesh 1x2"):
+        record = drbench("simulate", *"-m 256 -n 320 -k 192 -p 2".split(), *words.split(), "--machine", str(path), "--json").json()
+        assert record["status"] == "ok" and record["best_s"] > 0
 
 
 @pytest.mark.mpi
