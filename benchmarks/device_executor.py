@@ -57,7 +57,7 @@ def microseconds(tile: int, n: int) -> tuple[int, float]:
         matrices = {operand.name: DeviceMatrix(operand, topology, dtype, parse_transport("auto"), locks, windows[operand.name], device, False)
                     for operand in problem.operands}
         best, products = float("inf"), sum(step.computes for step in trace.steps)
-        with DeviceExecutor(trace, matrices, device, locks=locks) as executor:
+        with DeviceExecutor(trace, matrices, device) as executor:
             for _ in range(20):
                 executor.prepare()
                 start = time.perf_counter()

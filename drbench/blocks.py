@@ -46,6 +46,11 @@ class Block:
         return self.row1 - self.row0, self.col1 - self.col0
 
     @property
+    def span(self) -> int:
+        """Elements of the owner's storage from the first to the last of the block, both included."""
+        return (self.row1 - self.row0 - 1) * self.ld + self.col1 - self.col0
+
+    @property
     def size(self) -> int:
         """Elements."""
         return (self.row1 - self.row0) * (self.col1 - self.col0)

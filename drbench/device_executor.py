@@ -13,7 +13,8 @@ from typing import Iterator
 import numpy as np
 from mpi4py import MPI
 
-from .device_matrix import until
+from .device_matrix import completed, until
+from .devices.address import at_address
 from .devices.base import Device, Event, Stream
 from .devices.nccl import issue
 from .edges import EDGES, edges
@@ -24,7 +25,6 @@ from .schedule import Scheduler, Windows
 from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part, Put, ReplicaGet
 from .timing import Clock
 from .trace import Trace
-from .transports import RangeLocks
 from .values import Values
 
 __all__ = ["DeviceExecutor"]
@@ -51,7 +51,6 @@ class DeviceExecutor:
         Look-ahead of :mod:`drbench.schedule`; 0 puts everything on one stream.
     get : str
         ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products read them where they are.
-    locks : RangeLocks
     max_gemms, max_accumulates : int
         Streams for products and for accumulates: how many may run at the same time.
     collectives : callable, optional
@@ -70,14 +69,14 @@ class DeviceExecutor:
 
     clock = None
 
-    def __init__(self, trace: Trace, matrices: dict, device: Device, *, prefetch: int = 1, get: str = "copy", locks: RangeLocks | None = None,
-                 max_gemms: int = 1, max_accumulates: int = 1, collectives=None, yields: bool = True, without=()):
+    def __init__(self, trace: Trace, matrices: dict, device: Device, *, prefetch: int = 1, get: str = "copy", max_gemms: int = 1,
+                 max_accumulates: int = 1, collectives=None, without=()):
         if not set(without) <= set(EDGES):
             raise UsageError(f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}.")
         self.trace, self.matrices, self.device, self.rank = trace, matrices, device, trace.rank
         self.comm = matrices[trace.written].topology.comm
         self.windows = Windows(trace, prefetch)
-        self._without, self._yields = frozenset(without), yields
+        self._without = frozenset(without)
         self._memory = None
         layout = Values(self.windows, matrices, get, allocate=self._allocate)
         self.values, self.calls, self.products, self.buffers = layout.arrays, layout.calls, layout.products, layout.buffers
@@ -101,7 +100,6 @@ class DeviceExecutor:
     # -- before the clock runs --------------------------------------------------------------------------------------
 
     def _allocate(self, nbytes: int) -> np.ndarray:
-        from .devices.address import at_address
         self._memory = self.device.allocate(max(nbytes, 1))
         arena = at_address(self._memory.address, nbytes, np.uint8)
         if self.device.poisons and nbytes:
@@ -197,7 +195,7 @@ class DeviceExecutor:
                     break
             if self._hosted:
                 self._hosted = [each for each in self._hosted if next(each, self) is not self]
-                if not launched and self._yields:
+                if not launched:
                     os.sched_yield()
         for lane in self._lanes.values():
             lane.stream.synchronise()
@@ -280,7 +278,7 @@ class DeviceExecutor:
         for name, fences in sorted(self._read_apart.items()):
             if 0 in fences:
                 yield from self.matrices[name].publishing(self._lane("out0").stream)
-        yield from _done(self.comm.Ibarrier())
+        yield from completed(self.comm.Ibarrier())
         self._published = True
 
     def _nbytes(self, block) -> int:
@@ -306,7 +304,7 @@ class DeviceExecutor:
         yield from self._reached(lane)
         while not self._published:
             yield
-        yield from _done(matrix.outgoing.rget(landed, block.owner, block.offset, block.ld))
+        yield from completed(matrix.outgoing.rget(landed, block.owner, block.offset, block.ld))
         if landed is not value:
             self.device.copy(value, landed, lane.stream)
         self._launched(t, lane)
@@ -336,7 +334,7 @@ class DeviceExecutor:
         block, twin = self.trace.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
         yield from self._reached(lane)
-        yield from _done(matrix.incoming.raccumulate(twin, block.owner, block.offset, block.ld))
+        yield from completed(matrix.incoming.raccumulate(twin, block.owner, block.offset, block.ld))
         self._launched(t, lane)
 
     def _start_fence(self, t: int) -> None:
@@ -438,9 +436,3 @@ class DeviceExecutor:
     def __exit__(self, *exc) -> None:
         if exc[0] is None:
             self.close()
-
-
-def _done(request: MPI.Request) -> Iterator[None]:
-    """Wait, in a generator, for an MPI request."""
-    while not request.Test():
-        yield

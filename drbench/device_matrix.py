@@ -8,7 +8,7 @@ from typing import Iterator
 import numpy as np
 from mpi4py import MPI
 
-from .devices.address import DeviceArray
+from .devices.address import DeviceArray, at_address
 from .devices.base import Device, Event, Stream
 from .errors import UnsupportedError
 from .matrix import DistributedMatrix
@@ -18,7 +18,7 @@ from .throttle import TransportChoice
 from .transports import RangeLocks, Topology
 from .transports.device_window import Exposed, Mirror
 
-__all__ = ["DeviceMatrix", "DeviceTileFuture", "until"]
+__all__ = ["DeviceMatrix", "DeviceTileFuture", "completed", "until"]
 
 
 class DeviceTileFuture:
@@ -91,12 +91,11 @@ class DeviceMatrix(DistributedMatrix):
     @contextmanager
     def guard(self, block: Block) -> Iterator[None]:
         """The lock on a block's range, for devices without atomics."""
-        span = (block.row1 - block.row0 - 1) * block.ld + block.col1 - block.col0
-        self.locks.acquire(block.owner, block.offset, span)
+        self.locks.acquire(block.owner, block.offset, block.span)
         try:
             yield
         finally:
-            self.locks.release(block.owner, block.offset, span)
+            self.locks.release(block.owner, block.offset, block.span)
 
     # -- steps that the host must take part in: generators that yield while they wait ---------------------------
 
@@ -113,7 +112,7 @@ class DeviceMatrix(DistributedMatrix):
         comm = self.topology.comm
         if self.incoming is not None:
             self.incoming.flush()
-        yield from _all(comm.Ibarrier())
+        yield from completed(comm.Ibarrier())
         if self.incoming is None:
             return
         self.incoming.sync()
@@ -124,7 +123,7 @@ class DeviceMatrix(DistributedMatrix):
         self.incoming.sync()
         if publish:
             yield from self.publishing(stream)
-        yield from _all(comm.Ibarrier())
+        yield from completed(comm.Ibarrier())
 
     # -- Table 1 --------------------------------------------------------------------------------------------------
 
@@ -132,7 +131,6 @@ class DeviceMatrix(DistributedMatrix):
         """Start copying a tile into device memory of one's own; from a rank out of reach it is the tile as of the last :meth:`fence`."""
         block = self._tile_block(idx, replica)
         memory = self.device.allocate(max(block.size * self.dtype.itemsize, 1))
-        from .devices.address import at_address
         out, view = at_address(memory.address, block.size, self.dtype).reshape(block.shape), self.view(block)
         if view is None:
             landed = np.empty(block.shape, self.dtype) if not self.direct else out
@@ -176,7 +174,6 @@ class DeviceMatrix(DistributedMatrix):
             self.incoming.raccumulate(value, block.owner, block.offset, block.ld).Wait()
             return
         memory = self.device.allocate(max(value.nbytes, 1))
-        from .devices.address import at_address
         copied = at_address(memory.address, value.size, self.dtype).reshape(value.shape)
         self.device.copy(copied, value, self._stream)
         self.device.accumulate(target, copied, self._stream, self.guard(block))
@@ -214,7 +211,7 @@ class DeviceMatrix(DistributedMatrix):
         self._check_replica(origin)
         self.fence()
         steps = trace(program(self.operand, self.rank, origin), None, self.rank, fresh=False, written=self.operand.name)
-        with DeviceExecutor(steps, {self.operand.name: self}, self.device, locks=self.locks) as executor:
+        with DeviceExecutor(steps, {self.operand.name: self}, self.device) as executor:
             executor.run()
 
 
@@ -226,6 +223,7 @@ def until(device: Device, stream: Stream) -> Iterator[None]:
         yield
 
 
-def _all(request: MPI.Request) -> Iterator[None]:
+def completed(request: MPI.Request) -> Iterator[None]:
+    """Wait, in a generator, for an MPI request."""
     while not request.Test():
         yield

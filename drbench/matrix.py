@@ -110,14 +110,13 @@ class DistributedMatrix:
 
     def add(self, value: np.ndarray, block: Block, wait: bool = True) -> bool:
         """Add ``value`` to the block in place, under its lock; with ``wait=False``, False if the lock is taken."""
-        span = (block.row1 - block.row0 - 1) * block.ld + block.col1 - block.col0
         if wait:
-            self.locks.acquire(block.owner, block.offset, span)
-        elif not self.locks.try_acquire(block.owner, block.offset, span):
+            self.locks.acquire(block.owner, block.offset, block.span)
+        elif not self.locks.try_acquire(block.owner, block.offset, block.span):
             return False
         target = self.view(block)
         np.add(target, value, out=target)
-        self.locks.release(block.owner, block.offset, span)
+        self.locks.release(block.owner, block.offset, block.span)
         return True
 
     # -- Table 1 ----------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class HostBackend:
         return Executor(trace, matrices, clock=clock, prefetch=prefetch, blas=self._blas, get=self._case.get, throttle=throttle,
                         progress=self._case.progress, yields=self._yields)
 
-    def peak(self, need) -> dict:
+    def peak(self) -> dict:
         return {}
 
     def close(self) -> None:
@@ -215,7 +215,6 @@ class DeviceBackend:
         make = lambda operand, dtype, locks: DeviceMatrix(operand, topology, dtype, self._choice, locks, windows[operand.name], self.device, self._direct)  # noqa: E731
         try:
             with _distributed(problem, topology, make) as matrices:
-                self._locks = matrices["C"].locks
                 yield matrices
         except DrbenchError:
             for window in windows.values():                # those of matrices that were not made
@@ -230,7 +229,7 @@ class DeviceBackend:
         collectives = None
         if self._nccl:
             collectives = self._nccl_group
-        return DeviceExecutor(trace, matrices, self.device, prefetch=prefetch, get=self._case.get, locks=self._locks,
+        return DeviceExecutor(trace, matrices, self.device, prefetch=prefetch, get=self._case.get,
                               max_gemms=self._case.max_gemms or 1, max_accumulates=self._case.max_accumulates or 1, collectives=collectives)
 
     def _nccl_group(self, group):
@@ -241,9 +240,10 @@ class DeviceBackend:
             found = self._groups[group.name, group.members] = nccl_group(self._topology.group(group.name, group.members), self.device)
         return found
 
-    def peak(self, need) -> dict:
-        """Most device memory that a rank holds."""
-        return {"peak_device_bytes": self._topology.comm.allreduce(need.total, MPI.MAX)}
+    def peak(self) -> dict:
+        """Most device memory that a rank has held; nothing where the device's memory is the host's."""
+        held = self.device.peak_bytes
+        return {} if held is None else {"peak_device_bytes": self._topology.comm.allreduce(held, MPI.MAX)}
 
     def close(self) -> None:
         for group in self._groups.values():

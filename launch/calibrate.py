@@ -21,7 +21,7 @@ from drbench.transports import RangeLocks, Topology, parse_transport
 
 from .fit import fit_collective, fit_gemm, fit_gets, fit_line
 
-__all__ = ["calibrate_here", "write_model"]
+__all__ = ["best_of", "calibrate_here", "check_ranks", "write_model"]
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [(1024, 1024, 1024), (2048, 1024, 512), (64, 2048, 1024), (256, 2048, 1024), (512, 2048, 1024), (1024, 64, 2048), (1024, 256, 2048),
@@ -39,10 +39,7 @@ def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int
     """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the ``[model]`` section of the file."""
     comm = MPI.COMM_WORLD
     with Topology(comm) as topology:
-        if comm.size < 2:
-            raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
-        if topology.nodes > 1:
-            raise UsageError(f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the links between nodes to the file by hand.")
+        check_ranks(topology)
         threads = threads or topology.cores_per_rank
         threadpoolctl.threadpool_limits(threads)
         found = {"gemm": fit_gemm(_products(comm, trials)), "memory": _memory(comm, trials)}
@@ -57,7 +54,15 @@ def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int
     return 0
 
 
-def _best(comm, function, trials: int, repeats: int = 1) -> float:
+def check_ranks(topology: Topology) -> None:
+    """Refuse what links cannot be measured on: one rank, or several nodes."""
+    if topology.comm.size < 2:
+        raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
+    if topology.nodes > 1:
+        raise UsageError(f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the links between nodes to the file by hand.")
+
+
+def best_of(comm, function, trials: int, repeats: int = 1) -> float:
     """Seconds of one call, the slowest rank, the best trial (collective)."""
     def several():
         for _ in range(repeats):
@@ -88,7 +93,7 @@ def _products(comm, trials: int) -> list[tuple[int, int, int, float]]:
 def _memory(comm, trials: int) -> float:
     """Bytes a second of an add (two reads, one write) of 16 MiB, all ranks at once."""
     a, b = np.ones(1 << 22, "f4"), np.ones(1 << 22, "f4")
-    return 3 * a.nbytes / _best(comm, lambda: np.add(a, b, out=a), trials)
+    return 3 * a.nbytes / best_of(comm, lambda: np.add(a, b, out=a), trials)
 
 
 def _transfers(topology, kind: str, trials: int) -> dict:
@@ -110,7 +115,7 @@ def _transfers(topology, kind: str, trials: int) -> dict:
             value = ones(block.shape)
             repeats = max(1, (1 << 20) // nbytes)
             if kind == "rma":
-                gets.append((nbytes, 0, _best(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats)))
+                gets.append((nbytes, 0, best_of(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats)))
 
                 def add():
                     matrix.raccumulate(value, block).Wait()
@@ -118,10 +123,10 @@ def _transfers(topology, kind: str, trials: int) -> dict:
             else:
                 def add():
                     matrix.add(value, block)
-            adds.append((nbytes, _best(comm, add, trials, repeats)))
+            adds.append((nbytes, best_of(comm, add, trials, repeats)))
         for width in _WIDTHS if kind == "rma" else ():     # rows that lie apart
             block, value = problem.c.block((64 * peer, 64 * peer + 64), (0, width)), ones((64, width))
-            gets.append((value.nbytes, 64, _best(comm, lambda: matrix.rget(value, block).Wait(), trials, max(1, (1 << 20) // value.nbytes))))
+            gets.append((value.nbytes, 64, best_of(comm, lambda: matrix.rget(value, block).Wait(), trials, max(1, (1 << 20) // value.nbytes))))
     finally:
         matrix.close()
         locks.close()
@@ -131,7 +136,7 @@ def _transfers(topology, kind: str, trials: int) -> dict:
 def _fence(comm, trials: int) -> float:
     def fence():
         comm.Ibarrier().Wait()
-    return _best(comm, fence, trials, 100)
+    return best_of(comm, fence, trials, 100)
 
 
 def _overhead(topology, gemm: dict, trials: int) -> float:
@@ -144,7 +149,7 @@ def _overhead(topology, gemm: dict, trials: int) -> float:
     matrices = {op.name: DistributedMatrix(op, topology, "float32", parse_transport("direct"), locks) for op in problem.operands}
     try:
         with Executor(trace, matrices) as executor:
-            seconds = _best(comm, executor.run, trials)
+            seconds = best_of(comm, executor.run, trials)
     finally:
         for matrix in matrices.values():
             matrix.close()
@@ -164,7 +169,7 @@ def _collectives(comm, trials: int) -> dict:
             for group in (pairs, comm) if comm.size > 2 else (comm,):
                 for nbytes in _SHARDS:
                     if group != MPI.COMM_NULL:
-                        samples.append((group.size, nbytes, _best(group, run(group, nbytes // 4), trials, max(1, (1 << 18) // nbytes))))
+                        samples.append((group.size, nbytes, best_of(group, run(group, nbytes // 4), trials, max(1, (1 << 18) // nbytes))))
                 comm.Barrier()
             found[name] = fit_collective(samples)
     finally:

@@ -44,6 +44,6 @@ def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
 
     if backend != "numpy":
         from .calibrate_devices import calibrate_devices
-        return calibrate_devices(out, name, trials, backend)
+        return calibrate_devices(out, threads, name, trials, backend)
     from .calibrate import calibrate_here
     return calibrate_here(out, threads, name, trials)

@@ -9,17 +9,16 @@ from mpi4py import MPI
 
 from drbench.blocks import Group
 from drbench.devices.address import at_address
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UnsupportedError
 from drbench.group_steps import AllGather, ReduceScatter, Shift
 from drbench.problem import Problem
-from drbench.roof import timed
 from drbench.steps import Get, Scratch
 from drbench.throttle import TransportChoice
 from drbench.trace import trace
 from drbench.transports import Topology
 
 from .backends import open_backend
-from .calibrate import write_model
+from .calibrate import best_of, check_ranks, write_model
 from .case_fields import Case
 from .fit import fit_collective, fit_gemm, fit_line
 
@@ -32,7 +31,7 @@ _SCALES = {"cupy": (512, [1 << s for s in range(16, 29, 3)]), "numpy-async": (64
 _REPEATS = 10
 
 
-def calibrate_devices(out: str, name: str, trials: int, backend_name: str) -> int:
+def calibrate_devices(out: str, threads: int | None, name: str, trials: int, backend_name: str) -> int:
     """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the ``[model]`` section of the file.
 
     Raises
@@ -42,15 +41,12 @@ def calibrate_devices(out: str, name: str, trials: int, backend_name: str) -> in
     """
     comm = MPI.COMM_WORLD
     with Topology(comm) as topology:
-        if comm.size < 2:
-            raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
-        if topology.nodes > 1:
-            raise UsageError(f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the links between nodes to the file by hand.")
-        with open_backend(Case(8, 8, 8, backend=backend_name), TransportChoice("auto"), topology) as backend:
+        check_ranks(topology)
+        with open_backend(Case(8, 8, 8, backend=backend_name, threads=threads), TransportChoice("auto"), topology) as backend:
             unit, sizes = _SCALES[backend_name]
             found = {"gemm": fit_gemm(_products(comm, backend, unit, trials))}
             found |= _transfers(comm, backend, sizes, trials)
-            found["fence_s"] = _best(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
+            found["fence_s"] = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
             found["collectives"] = _collectives(comm, backend, sizes, trials)
             about = backend.keys
     if comm.rank == 0:
@@ -58,15 +54,6 @@ def calibrate_devices(out: str, name: str, trials: int, backend_name: str) -> in
         write_model(out, text)
         print(text, flush=True)
     return 0
-
-
-def _best(comm, function, trials: int, repeats: int = 1) -> float:
-    """Seconds of one call, the slowest rank, the best trial (collective)."""
-    def several():
-        for _ in range(repeats):
-            function()
-    several()
-    return min(timed(comm, several) for _ in range(trials)) / repeats
 
 
 def _products(comm, backend, unit: int, trials: int) -> list[tuple[int, int, int, float]]:
@@ -85,7 +72,7 @@ def _products(comm, backend, unit: int, trials: int) -> list[tuple[int, int, int
             for _ in range(_REPEATS):
                 device.gemm(a, b, c, 1.0, stream)
             stream.synchronise()
-        found.append((m, n, k, _best(comm, several, trials) / _REPEATS))
+        found.append((m, n, k, best_of(comm, several, trials) / _REPEATS))
     return found
 
 
@@ -119,13 +106,13 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
                     device.accumulate(there, here, stream, c.guard(block))
                 stream.synchronise()
             for kind, function in (("get", get), ("add", add)):
-                samples[kind].append((nbytes, _best(comm, function, trials) / _REPEATS))
+                samples[kind].append((nbytes, best_of(comm, function, trials) / _REPEATS))
 
         def inside():
             for _ in range(_REPEATS):
                 device.add(own, c.storage.reshape(1, -1), stream)
             stream.synchronise()
-        local = 3 * 4 * largest * _REPEATS / _best(comm, inside, trials)
+        local = 3 * 4 * largest * _REPEATS / best_of(comm, inside, trials)
     memory.free()
     return {"get": fit_line(samples["get"]), "add": fit_line(samples["add"]), "memory": local}
 
@@ -152,7 +139,7 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
         with backend.distributed(problem) as matrices:
             for name, program in (("allgather", allgather), ("reducescatter", reducescatter), ("shift", shift)):
                 with backend.executor(trace(program(), None, comm.rank, fresh=False), matrices, 1, None) as executor:
-                    found[name].append((comm.size, nbytes, _best(comm, executor.run, trials)))
+                    found[name].append((comm.size, nbytes, best_of(comm, executor.run, trials)))
     return {name: fit_collective(samples) for name, samples in found.items()}
 
 
@@ -161,7 +148,7 @@ def _text(found: dict, ranks: int, name: str, trials: int, about: dict) -> str:
     number = lambda x: f"{x:.6g}"  # noqa: E731
     lines = ["[model]", f"# measured by drbench calibrate -p {ranks} on {about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device, {datetime.now(timezone.utc):%Y-%m-%d}; "
              f"best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.", f'name = "{name}"', f"fence_s = {number(found['fence_s'])}    # Ibarrier",
-             f"accumulate_efficiency = {number(min(1.0, found['add'][1] / found['get'][1]))}    # accumulate over copy, both from rank to rank",
+             f"accumulate_efficiency = {number(min(1.0, found['add'][1] / found['get'][1]))}    # accumulate over copy, both from rank to rank; at most 1",
              "", "[model.compute]", f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local products; median error of the fit {100 * error:.1f} %",
              "peak_measured = true", f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B and C)", f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]",
              f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit", f"memory_bytes_per_s = {number(found['memory'])}    # add inside the device",

@@ -113,7 +113,7 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
             if case.check:
                 everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
-        keys.update(backend.peak(need))
+        keys.update(backend.peak())
     of_ranks = comm.allgather((plan_s, len(trace.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, executor.arena_bytes))
     plans, steps, rss, pools = zip(*of_ranks)
     keys.update(measured, plan_s=max(plans), steps=sum(steps), peak_rss_bytes=max(rss), pool_bytes=max(pools))

@@ -89,6 +89,8 @@ class Device(ABC):
     """
 
     info: DeviceInfo
+    #: Most bytes that were allocated on it at one time by this process; None where its memory is the host's.
+    peak_bytes: int | None = None
     #: True if :meth:`poison` makes buffers NaN that are given away (a device for tests).
     poisons = False
 

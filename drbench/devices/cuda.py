@@ -54,6 +54,7 @@ class CudaDevice(Device, Peers):
         self._modules, self._runtime, self._index, self.sharers = modules, modules.runtime, index, sharers
         self._streams: list[CudaStream] = []
         self._living: dict[int, CudaMemory] = {}
+        self.peak_bytes = 0
         self.use()
         self.bus_id = self._runtime.deviceGetPCIBusId(index)
         Peers.__init__(self, self._runtime, index, self.bus_id)
@@ -77,7 +78,9 @@ class CudaDevice(Device, Peers):
     def allocate(self, nbytes: int) -> CudaMemory:
         self.use()
         with self._out_of_memory(f"{nbytes} bytes on {self.info.name}"):
-            return CudaMemory(self._runtime, nbytes, self._living)
+            memory = CudaMemory(self._runtime, nbytes, self._living)
+        self.peak_bytes = max(self.peak_bytes, sum(each.nbytes for each in self._living.values()))
+        return memory
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
         with self._out_of_memory(f"{nbytes} bytes of pinned host memory"):

@@ -46,7 +46,7 @@ def run(comm, topology, case):
         for _, tile in matrices["C"].own_blocks():
             tile.view(np.ndarray).fill(np.nan)
         comm.Barrier()
-        with DeviceExecutor(found, matrices, device, prefetch=case.get("prefetch", 1), get=case.get("get", "copy"), locks=locks,
+        with DeviceExecutor(found, matrices, device, prefetch=case.get("prefetch", 1), get=case.get("get", "copy"),
                             max_gemms=case.get("gemms", 1), max_accumulates=case.get("accumulates", 1), without=case.get("without", ())) as executor:
             executor.run()
             comm.Barrier()
