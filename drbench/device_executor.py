@@ -242,13 +242,15 @@ class DeviceExecutor:
     def _join(self, op: int) -> None:
         """A new operation of a lowered program: nothing of it starts before everything of the one before is complete."""
         self._op = op
-        points = [(lane, self.device.event()) for lane in self._lanes.values()]
+        points = [(lane, self.device.spare_event()) for lane in self._lanes.values()]
         for lane, event in points:
             lane.stream.record(event)
             lane.count += 1
         for lane in self._lanes.values():
             for other, event in points:
                 self._wait(lane, other, other.count, event)
+        for _, event in points:                            # waiting for a point is no use of its event once the wait is launched
+            self.device.give_back(event)
 
     def _launched(self, t: int, lane: _Lane) -> None:
         """All of a step's work is in the lane."""

@@ -217,10 +217,11 @@ class DeviceMatrix(DistributedMatrix):
 
 def until(device: Device, stream: Stream) -> Iterator[None]:
     """Wait, in a generator, for everything given to a stream so far."""
-    event = device.event()
+    event = device.spare_event()
     stream.record(event)
     while not event.query():
         yield
+    device.give_back(event)
 
 
 def completed(request: MPI.Request) -> Iterator[None]:

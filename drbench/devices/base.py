@@ -94,6 +94,15 @@ class Device(ABC):
     #: True if :meth:`poison` makes buffers NaN that are given away (a device for tests).
     poisons = False
 
+    def spare_event(self) -> Event:
+        """An event given back by :meth:`give_back`, or a new one: after the first repeat none is made while the clock runs."""
+        spares = self.__dict__.setdefault("_spares", [])
+        return spares.pop() if spares else self.event()
+
+    def give_back(self, event: Event) -> None:
+        """Nobody asks about the event's last point any more."""
+        self.__dict__.setdefault("_spares", []).append(event)
+
     def poison(self, target, stream: Stream) -> None:
         """target[...] = NaN (flat): what was there must not be read again. Only where ``poisons``."""
 
