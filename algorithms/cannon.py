@@ -1,11 +1,13 @@
-"""Cannon's algorithm (1969; MeshSlice, §2.3.2): a skew, then shifts of both moving matrices around the rows and columns of a square mesh.
+"""Cannon's algorithm (1969; MeshSlice, §2.3.2): a skew, then shifts of both moving matrices around
+the rows and columns of a square mesh.
 
-At step s chip (i, j) works with index q = i + j + s (mod p) of the axis along which both moving matrices are divided.
+At step s chip (i, j) works with index q = i + j + s (mod p) of the axis along which both moving
+matrices are divided.
 """
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from drbench.errors import UnsupportedError
 from drbench.group_steps import Shift
@@ -18,11 +20,16 @@ from .registry import algorithm
 __all__ = ["program"]
 
 
-def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None) -> dict:
+def settle(
+    problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None
+) -> dict:
     """Decide the dataflow; refuse a mesh that is not square, and another layout."""
     rows, cols = parse_mesh(mesh, problem.nprocs)
     if rows != cols:
-        raise UnsupportedError(f"cannon needs a square process mesh (algorithm requirement); got {rows}x{cols}. Use 4, 9 or 16 ranks, or --algorithm summa.")
+        raise UnsupportedError(
+            f"cannon needs a square process mesh (algorithm requirement); got {rows}x{cols}. Use "
+            "4, 9 or 16 ranks, or --algorithm summa."
+        )
     return settle_mesh(problem, "cannon", dataflow, mesh)
 
 
@@ -30,9 +37,18 @@ def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = No
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
     chip = Mesh(problem, rank, mesh)
-    i, j, p, row, column, a_tile, b_tile, c_tile = chip.i, chip.j, chip.nrows, chip.row, chip.column, chip.a.tile, chip.b.tile, chip.c.tile
-    at = lambda s: (i + j + s) % p  # noqa: E731
-    if dataflow == "OS":                                                            # C[i, j] += A[i, q] · B[q, j]
+    i, j, p, row, column, a_tile, b_tile, c_tile = (
+        chip.i,
+        chip.j,
+        chip.nrows,
+        chip.row,
+        chip.column,
+        chip.a.tile,
+        chip.b.tile,
+        chip.c.tile,
+    )
+    at = lambda s: (i + j + s) % p
+    if dataflow == "OS":  # C[i, j] += A[i, q] · B[q, j]
         a = yield from shifted((yield Get(a_tile(i, j))), row, -i, a_tile(i, at(0)))
         b = yield from shifted((yield Get(b_tile(i, j))), column, -j, b_tile(at(0), j))
         for s in range(p):
@@ -40,7 +56,7 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterato
             if s < p - 1:
                 a = yield Shift(a, row, -1, brings=a_tile(i, at(s + 1)))
                 b = yield Shift(b, column, -1, brings=b_tile(at(s + 1), j))
-    elif dataflow == "LS":                                                          # C[i, q] += A[i, j] · B[j, q]
+    elif dataflow == "LS":  # C[i, q] += A[i, j] · B[j, q]
         a, c = (yield Get(a_tile(i, j))), None
         b = yield from shifted((yield Get(b_tile(j, i))), column, -j, b_tile(j, at(0)))
         for s in range(p):
@@ -48,9 +64,9 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterato
             if s < p - 1:
                 b = yield Shift(b, column, -1, brings=b_tile(j, at(s + 1)))
                 c = yield Shift(c, row, -1, brings=c_tile(i, at(s + 1)))
-        c = yield from shifted(c, row, i - 1, c_tile(i, j))                         # the sums go home
+        c = yield from shifted(c, row, i - 1, c_tile(i, j))  # the sums go home
         yield Copy(c, c_tile(i, j))
-    else:                                                                           # C[q, j] += A[q, i] · B[i, j]
+    else:  # C[q, j] += A[q, i] · B[i, j]
         b, c = (yield Get(b_tile(i, j))), None
         a = yield from shifted((yield Get(a_tile(j, i))), row, -i, a_tile(at(0), i))
         for s in range(p):

@@ -1,19 +1,22 @@
-"""The computation graph of one rank (*Slicing Is All You Need*, §4.3): its computes, and the tiles and sums they wait for.
+"""The computation graph of one rank (*Slicing Is All You Need*, §4.3): its computes, and the tiles
+and sums they wait for.
 
-Bipartite in the paper: products on one side, tiles on the other. A tile this rank owns is at hand and no node; a remote tile is
-fetched once, however many products need it. To these come what the paper's figure leaves out and a whole program needs: sums that
-go to another rank's tile, the reduction of the replicas, and Fences.
+Bipartite in the paper: products on one side, tiles on the other. A tile this rank owns is at hand
+and no node; a remote tile is fetched once, however many products need it. To these come what the
+paper's figure leaves out and a whole program needs: sums that go to another rank's tile, the
+reduction of the replicas, and Fences.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from drbench.steps import Accumulate, Boundary, Fence, Gemm, Get, Step, Zero
 from drbench.trace import Trace
 
-__all__ = ["Node", "Operation", "Graph", "Frontier"]
+__all__ = ["Frontier", "Graph", "Node", "Operation"]
 
 
 class Node(NamedTuple):
@@ -35,7 +38,8 @@ class Node(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """An IR operation: nodes that run at the same time. Fences are no transfers and are not bounded."""
+    """An IR operation: nodes that run at the same time. Fences are no transfers and are not
+    bounded."""
 
     transfers: list
     computes: list
@@ -63,17 +67,19 @@ class Graph:
 
     >>> from algorithms import get_algorithm
     >>> from drbench.problem import Problem
-    >>> direct = get_algorithm("universal").trace(Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0)
+    >>> direct = get_algorithm("universal").trace(
+    ...     Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0
+    ... )
     >>> [(type(node.step).__name__, node.needs) for node in Graph(direct).nodes]
     [('Gemm', ()), ('Get', ()), ('Gemm', (1,))]
     """
 
     def __init__(self, trace: Trace):
         self.trace, self.nodes, self._sums = trace, [], {}
-        fetched: dict[tuple, int] = {}                     # blocks of A and B -> the node that fetches them
-        found: dict[int, int] = {}                         # step -> node
+        fetched: dict[tuple, int] = {}  # blocks of A and B -> the node that fetches them
+        found: dict[int, int] = {}  # step -> node
         zeros: dict[tuple, int] = {}
-        fence, since = None, []                            # the last Fence, and what has touched C since
+        fence, since = None, []  # the last Fence, and what has touched C since
         for step in trace.steps:
             kind, block = type(step), step.block
             if kind is Get:
@@ -85,7 +91,9 @@ class Graph:
                 fetched[block.key] = len(self.nodes)
             needs, of_sum = set(), None
             if kind is Gemm and block is None:
-                of_sum = found[step.index] = step.index if step.onto is None else found[step.onto.index]
+                of_sum = found[step.index] = (
+                    step.index if step.onto is None else found[step.onto.index]
+                )
                 self._sums.setdefault(of_sum, []).append(len(self.nodes))
             else:
                 found[step.index] = len(self.nodes)
@@ -102,7 +110,7 @@ class Graph:
                 if kind is Fence:
                     needs.update(since)
                     fence, since = len(self.nodes), []
-                    zeros.clear()                          # the Fence has waited for them
+                    zeros.clear()  # the Fence has waited for them
                 else:
                     since.append(len(self.nodes))
                     if kind is Zero:
@@ -116,11 +124,12 @@ class Graph:
                 self.users[other].append(number)
 
     def program(self, operations: list[Operation]) -> Iterator[Step]:
-        """The steps of the lowered program: in each operation communication, then computes, then its Boundary."""
-        tokens: dict = {}                                  # of a fetched or own block, of a sum
+        """The steps of the lowered program: in each operation communication, then computes, then
+        its Boundary."""
+        tokens: dict = {}  # of a fetched or own block, of a sum
         for operation in operations:
             computes = [self.nodes[number].step for number in operation.computes]
-            for number in operation.fences:
+            for _ in operation.fences:
                 yield Fence()
             for number in operation.transfers:
                 step = self.nodes[number].step
@@ -130,7 +139,11 @@ class Graph:
                     tokens[step.block.key] = yield type(step)(step.block)
             for step in computes:
                 for value in step.inputs:
-                    if type(value) is Get and value.block.owner == self.trace.rank and value.block.key not in tokens:
+                    if (
+                        type(value) is Get
+                        and value.block.owner == self.trace.rank
+                        and value.block.key not in tokens
+                    ):
                         tokens[value.block.key] = yield Get(value.block)
             for number, step in zip(operation.computes, computes):
                 if type(step) is Gemm:
@@ -148,7 +161,11 @@ class Graph:
 
     def _sum_of(self, number: int) -> int:
         """The sum an Accumulate sends."""
-        return next(self.nodes[other].sum for other in self.nodes[number].needs if self.nodes[other].sum is not None)
+        return next(
+            self.nodes[other].sum
+            for other in self.nodes[number].needs
+            if self.nodes[other].sum is not None
+        )
 
 
 class Frontier:
@@ -175,7 +192,13 @@ class Frontier:
 
     def _list_of(self, number: int) -> list[int]:
         step = self.graph.nodes[number].step
-        return self.computes if step.computes else self.fences if type(step) is Fence else self.transfers
+        return (
+            self.computes
+            if step.computes
+            else self.fences
+            if type(step) is Fence
+            else self.transfers
+        )
 
     def finish(self, operation: Operation) -> None:
         """The nodes of an operation are done; those that waited for them only become eligible."""

@@ -1,8 +1,9 @@
-"""Fully sharded data parallelism as a product (Zhao et al., 2023; MeshSlice, §4.3): every chip has its rows of A, and gathers the weights B."""
+"""Fully sharded data parallelism as a product (Zhao et al., 2023; MeshSlice, §4.3): every chip has
+its rows of A, and gathers the weights B."""
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from drbench.errors import UsageError
 from drbench.problem import Problem
@@ -31,4 +32,6 @@ def settle(problem: Problem, in_place: bool = True, *, unroll: int | None = None
 @algorithm("fsdp", settle=settle, layout=layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, unroll: int = 1) -> Iterator[Step]:
     """The weights pass by along one ring, overlapped with the products of the own rows (FSDP)."""
-    yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll)          # C[i, :] += A[i, l] · B[l, :]
+    yield from wang(
+        Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll
+    )  # C[i, :] += A[i, l] · B[l, :]

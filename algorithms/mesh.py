@@ -1,8 +1,10 @@
-"""What the 2-D algorithms share: the process mesh, its rows and columns, and how the three matrices lie on it.
+"""What the 2-D algorithms share: the process mesh, its rows and columns, and how the three matrices
+lie on it.
 
-Chip (i, j) of a Pr × Pc mesh is rank i·Pc + j. In the dataflow OS all three matrices lie on the mesh as blocks. LS computes the
-paper's C = A·Bᵀ and RS its C = Aᵀ·B (MeshSlice, §2.3.1); here the matrix stored transposed there is an ordinary one whose blocks are
-dealt to a Pc × Pr grid column by column, so that chip (i, j) holds block (j, i) of it.
+Chip (i, j) of a Pr × Pc mesh is rank i·Pc + j. In the dataflow OS all three matrices lie on the
+mesh as blocks. LS computes the paper's C = A·Bᵀ and RS its C = Aᵀ·B (MeshSlice, §2.3.1); here the
+matrix stored transposed there is an ordinary one whose blocks are dealt to a Pc × Pr grid column by
+column, so that chip (i, j) holds block (j, i) of it.
 
 ========  ==========  =================  =================  =================
 dataflow  stationary  A                  B                  C
@@ -16,7 +18,7 @@ RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
 from __future__ import annotations
 
 import re
-from typing import Iterator
+from collections.abc import Iterator
 
 from drbench.blocks import Block, Group, Piece
 from drbench.errors import UnsupportedError, UsageError
@@ -27,7 +29,18 @@ from partitions import Partition, near_square, partition
 
 from .slicing import largest_matrix
 
-__all__ = ["DATAFLOWS", "Mesh", "Tiles", "everywhere", "mesh_layout", "parse_mesh", "settle_mesh", "panels", "scattered_product", "reduced_product"]
+__all__ = [
+    "DATAFLOWS",
+    "Mesh",
+    "Tiles",
+    "everywhere",
+    "mesh_layout",
+    "panels",
+    "parse_mesh",
+    "reduced_product",
+    "scattered_product",
+    "settle_mesh",
+]
 
 DATAFLOWS = ("OS", "LS", "RS")
 _STATIONARY = {"C": "OS", "A": "LS", "B": "RS"}
@@ -66,7 +79,16 @@ class Tiles:
         """Rows × columns, which must lie in tile (x, y)."""
         (top, _), (left, right) = self.rows(x), self.cols(y)
         width = right - left
-        return Block(self.operand.name, self.grid.rank(x, y), 0, (x, y), *rows, *cols, (rows[0] - top) * width + cols[0] - left, max(width, 1))
+        return Block(
+            self.operand.name,
+            self.grid.rank(x, y),
+            0,
+            (x, y),
+            *rows,
+            *cols,
+            (rows[0] - top) * width + cols[0] - left,
+            max(width, 1),
+        )
 
 
 class Mesh:
@@ -87,7 +109,9 @@ class Mesh:
         self.nrows, self.ncols = parse_mesh(text, problem.nprocs)
         self.i, self.j = divmod(rank, self.ncols)
         self.row = Group("row", tuple(self.i * self.ncols + l for l in range(self.ncols)), self.j)
-        self.column = Group("column", tuple(l * self.ncols + self.j for l in range(self.nrows)), self.i)
+        self.column = Group(
+            "column", tuple(l * self.ncols + self.j for l in range(self.nrows)), self.i
+        )
         self.a, self.b, self.c = Tiles(problem.a), Tiles(problem.b), Tiles(problem.c)
 
 
@@ -107,12 +131,16 @@ def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:
     rows, cols = int(found[1]), int(found[2])
     if rows * cols != nprocs:
         fits = ", ".join(f"{r}x{nprocs // r}" for r in range(1, nprocs + 1) if nprocs % r == 0)
-        raise UsageError(f"mesh {rows}x{cols} needs {rows * cols} ranks, got {nprocs}. Use {fits}, or {rows * cols} ranks.")
+        raise UsageError(
+            f"mesh {rows}x{cols} needs {rows * cols} ranks, got {nprocs}. Use {fits}, or "
+            f"{rows * cols} ranks."
+        )
     return rows, cols
 
 
 def largest_stays(m: int, n: int, k: int) -> str:
-    """The dataflow in which the largest matrix does not move (MeshSlice, §3.2.1); on a tie C, then B.
+    """The dataflow in which the largest matrix does not move (MeshSlice, §3.2.1); on a tie C, then
+    B.
 
     Examples
     --------
@@ -122,7 +150,16 @@ def largest_stays(m: int, n: int, k: int) -> str:
     return _STATIONARY[largest_matrix(m, n, k)]
 
 
-def mesh_layout(m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, mesh: str | None = None, **options) -> tuple[str, str, str]:
+def mesh_layout(
+    m: int,
+    n: int,
+    k: int,
+    nprocs: int,
+    *,
+    dataflow: str | None = None,
+    mesh: str | None = None,
+    **options,
+) -> tuple[str, str, str]:
     """Text forms of the partitions of A, B and C for a dataflow on a mesh.
 
     Examples
@@ -133,7 +170,11 @@ def mesh_layout(m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = N
     rows, cols = parse_mesh(mesh, nprocs)
     dataflow = _dataflow(dataflow, m, n, k)
     upright, turned = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
-    return (turned if dataflow == "RS" else upright), (turned if dataflow == "LS" else upright), upright
+    return (
+        (turned if dataflow == "RS" else upright),
+        (turned if dataflow == "LS" else upright),
+        upright,
+    )
 
 
 def _dataflow(dataflow: str | None, m: int, n: int, k: int) -> str:
@@ -155,12 +196,17 @@ def settle_mesh(problem: Problem, name: str, dataflow: str | None, mesh: str | N
     rows, cols = parse_mesh(mesh, problem.nprocs)
     dataflow = _dataflow(dataflow, problem.m, problem.n, problem.k)
     settled = {"dataflow": dataflow, "mesh": f"{rows}x{cols}"}
-    check_layout(problem, f"{name} {dataflow} on a {rows}x{cols} mesh", mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, **settled))
+    check_layout(
+        problem,
+        f"{name} {dataflow} on a {rows}x{cols} mesh",
+        mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, **settled),
+    )
     return settled
 
 
 def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
-    """Every chip of the mesh does what every other does, if all tiles are alike (``congruent`` of an algorithm)."""
+    """Every chip of the mesh does what every other does, if all tiles are alike (``congruent`` of
+    an algorithm)."""
     return "row", "column"
 
 
@@ -169,28 +215,36 @@ def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> Non
     for operand, text in zip(problem.operands, texts):
         shape = tuple(problem.extent(axis) for axis in AXES[operand.name])
         if not _same(operand.partition, partition(text, shape, problem.nprocs, role=operand.name)):
-            raise UnsupportedError(f"{who} needs {operand.name} as {text} (algorithm requirement); got {operand.partition.text}. "
-                                   f"Leave --{operand.name.lower()} out, or use --algorithm universal.")
+            raise UnsupportedError(
+                f"{who} needs {operand.name} as {text} (algorithm requirement); got "
+                f"{operand.partition.text}. "
+                f"Leave --{operand.name.lower()} out, or use --algorithm universal."
+            )
 
 
 def _same(one: Partition, other: Partition) -> bool:
     """True if the same ranks hold the same tiles."""
-    if one == other:                                       # places every tile alike
+    if one == other:  # places every tile alike
         return True
     ranks = range(one.nprocs)
     return one.replicas == other.replicas and all(
-        [one.tile_bounds(idx) for idx in one.tiles_of(rank)] == [other.tile_bounds(idx) for idx in other.tiles_of(rank)] for rank in ranks)
+        [one.tile_bounds(idx) for idx in one.tiles_of(rank)]
+        == [other.tile_bounds(idx) for idx in other.tiles_of(rank)]
+        for rank in ranks
+    )
 
 
 def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:
-    """Panels of one axis that cross no cut of either of two divisions of it, none wider than ``width``.
+    """Panels of one axis that cross no cut of either of two divisions of it, none wider than
+    ``width``.
 
-    ``first`` and ``second`` are lists of half-open ranges that divide the axis. Gives (start, stop, x, y): the panel, and the index of
-    the range of either division it lies in.
+    ``first`` and ``second`` are lists of half-open ranges that divide the axis. Gives (start, stop,
+    x, y): the panel, and the index of the range of either division it lies in.
 
     Examples
     --------
-    Two ranges against three: lcm(2, 3) panels where the extents divide (SUMMA; MeshSlice, §2.3.3), ragged ones elsewhere.
+    Two ranges against three: lcm(2, 3) panels where the extents divide (SUMMA; MeshSlice, §2.3.3),
+    ragged ones elsewhere.
 
     >>> panels([(0, 6), (6, 12)], [(0, 4), (4, 8), (8, 12)], None)
     [(0, 4, 0, 0), (4, 6, 0, 1), (6, 8, 1, 1), (8, 12, 1, 2)]
@@ -209,7 +263,8 @@ def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:
 
 
 def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Iterator[Step]:
-    """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies straight into its tile."""
+    """C' = a·b, reduce-scattered along a group; a chip alone in it multiplies straight into its
+    tile."""
     piece = pieces[0] if type(pieces[0]) is Piece else Piece(pieces[0])
     if len(group) == 1 and piece.plain:
         yield Gemm(a, b, into=piece.blocks()[0])
@@ -219,7 +274,8 @@ def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -
 
 
 def reduced_product(a: Step, b: Step, target: Block, group: Group) -> Iterator[Step]:
-    """C' = a·b, reduced to its owner; a chip alone in the group multiplies straight into its tile."""
+    """C' = a·b, reduced to its owner; a chip alone in the group multiplies straight into its
+    tile."""
     if len(group) == 1:
         yield Gemm(a, b, into=target)
     else:

@@ -1,9 +1,10 @@
-"""MeshSlice (Nam et al., ISCA 2025, §3.1, Figure 5): partial collectives of S slices in both directions, overlapped with the products."""
+"""MeshSlice (Nam et al., ISCA 2025, §3.1, Figure 5): partial collectives of S slices in both
+directions, overlapped with the products."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import lcm
-from typing import Iterator
 
 from drbench.blocks import Block, Piece
 from drbench.errors import UnsupportedError, UsageError
@@ -14,17 +15,26 @@ from drbench.steps import Gemm, Get, Step
 from .mesh import Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
 from .registry import algorithm
 
-__all__ = ["program", "comb"]
+__all__ = ["comb", "program"]
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
 _SLICED = {"OS": "k", "LS": "n", "RS": "m"}
-#: Slices without --slices. OS cuts k, which products hardly notice; LS cuts n and RS m, which slows them.
+#: Slices without --slices. OS cuts k, which products hardly notice; LS cuts n and RS m, which slows
+#: them.
 _DEFAULT_SLICES = {"OS": 8, "LS": 2, "RS": 2}
 
 
-def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None, slices: int | None = None,
-           block: int | None = None) -> dict:
-    """Decide dataflow, mesh, slice count and block; refuse another layout, or more slices than blocks."""
+def settle(
+    problem: Problem,
+    in_place: bool = True,
+    *,
+    dataflow: str | None = None,
+    mesh: str | None = None,
+    slices: int | None = None,
+    block: int | None = None,
+) -> dict:
+    """Decide dataflow, mesh, slice count and block; refuse another layout, or more slices than
+    blocks."""
     for name, value in (("slices", slices), ("block", block)):
         if value is not None and value < 1:
             raise UsageError(f"{name} must be at least 1, got {value}.")
@@ -37,27 +47,42 @@ def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = No
         block = max(1, extent // (shards * slices))
     blocks = -(-extent // block)
     if slices > blocks:
-        raise UnsupportedError(f"meshslice {settled['dataflow']} cuts {axis} = {extent} into blocks of {block}, which is {blocks} (algorithm requirement: at "
-                               f"least one a slice); got {slices} slices. Use at most {blocks} slices, or a block of at most {max(1, extent // slices)}.")
+        raise UnsupportedError(
+            f"meshslice {settled['dataflow']} cuts {axis} = {extent} into blocks of {block}, "
+            f"which is {blocks} (algorithm requirement: at "
+            f"least one a slice); got {slices} slices. Use at most {blocks} slices, or a block "
+            f"of at most {max(1, extent // slices)}."
+        )
     return settled | {"slices": slices, "block": block}
 
 
 def comb(extent: int, slices: int, s: int, block: int) -> list[tuple[int, int]]:
     """Ranges of slice ``s``: every ``slices``-th block of an axis (Algorithm 2, for any extent).
 
-    Where S·B divides every shard this is the local slicing of the paper; taken on global indices, it also fits shards of other lengths.
+    Where S·B divides every shard this is the local slicing of the paper; taken on global indices,
+    it also fits shards of other lengths.
 
     Examples
     --------
     >>> comb(20, slices=2, s=1, block=4)
     [(4, 8), (12, 16)]
     """
-    return [(start, min(start + block, extent)) for start in range(s * block, extent, slices * block)]
+    return [
+        (start, min(start + block, extent)) for start in range(s * block, extent, slices * block)
+    ]
 
 
-def congruent(problem: Problem, *, dataflow: str, mesh: str, slices: int, block: int) -> tuple[str, ...]:
+def congruent(
+    problem: Problem, *, dataflow: str, mesh: str, slices: int, block: int
+) -> tuple[str, ...]:
     """All chips do the same if S·B divides every shard: then each slice takes as much of each."""
-    return ("row", "column") if problem.extent(_SLICED[dataflow]) % (lcm(*parse_mesh(mesh, problem.nprocs)) * slices * block) == 0 else ()
+    return (
+        ("row", "column")
+        if problem.extent(_SLICED[dataflow])
+        % (lcm(*parse_mesh(mesh, problem.nprocs)) * slices * block)
+        == 0
+        else ()
+    )
 
 
 def slice_col(tile: Block, teeth: list) -> Piece:
@@ -84,22 +109,44 @@ def _clipped(teeth, start: int, stop: int) -> tuple:
 
 
 @algorithm("meshslice", settle=settle, layout=mesh_layout, congruent=congruent)
-def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, slices: int, block: int) -> Iterator[Step]:
-    """S slices; partial collectives in both directions overlap with the products (Nam et al., ISCA 2025)."""
+def program(
+    problem: Problem, rank: int, *, dataflow: str, mesh: str, slices: int, block: int
+) -> Iterator[Step]:
+    """S slices; partial collectives in both directions overlap with the products (Nam et al., ISCA
+    2025)."""
     chip = Mesh(problem, rank, mesh)
     a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
-    i, j, row, column, in_row, in_column = chip.i, chip.j, chip.row, chip.column, range(chip.ncols), range(chip.nrows)
+    i, j, row, column, in_row, in_column = (
+        chip.i,
+        chip.j,
+        chip.row,
+        chip.column,
+        range(chip.ncols),
+        range(chip.nrows),
+    )
     for s in range(slices):
         teeth = comb(problem.extent(_SLICED[dataflow]), slices, s, block)
         if dataflow == "OS":
-            a = yield AllGather([slice_col(a_tile(i, l), teeth) for l in in_row], row, axis=1)              # A' = AG_col(A_s)
-            b = yield AllGather([slice_row(b_tile(l, j), teeth) for l in in_column], column, axis=0)        # B' = AG_row(B_s)
-            yield Gemm(a, b, into=c_tile(i, j))                                                             # C[i, j] += A' · B'
+            a = yield AllGather(
+                [slice_col(a_tile(i, l), teeth) for l in in_row], row, axis=1
+            )  # A' = AG_col(A_s)
+            b = yield AllGather(
+                [slice_row(b_tile(l, j), teeth) for l in in_column], column, axis=0
+            )  # B' = AG_row(B_s)
+            yield Gemm(a, b, into=c_tile(i, j))  # C[i, j] += A' · B'
         elif dataflow == "LS":
             a = yield Get(a_tile(i, j))
-            b = yield AllGather([slice_col(b_tile(j, l), teeth) for l in in_column], column, axis=1)        # B' = AG_row(B_s)
-            yield from scattered_product(a, b, [slice_col(c_tile(i, l), teeth) for l in in_row], row, axis=1)       # C_s = RdS_col(A · B')
+            b = yield AllGather(
+                [slice_col(b_tile(j, l), teeth) for l in in_column], column, axis=1
+            )  # B' = AG_row(B_s)
+            yield from scattered_product(
+                a, b, [slice_col(c_tile(i, l), teeth) for l in in_row], row, axis=1
+            )  # C_s = RdS_col(A · B')
         else:
-            a = yield AllGather([slice_row(a_tile(l, i), teeth) for l in in_row], row, axis=0)              # A' = AG_col(A_s)
+            a = yield AllGather(
+                [slice_row(a_tile(l, i), teeth) for l in in_row], row, axis=0
+            )  # A' = AG_col(A_s)
             b = yield Get(b_tile(i, j))
-            yield from scattered_product(a, b, [slice_row(c_tile(l, j), teeth) for l in in_column], column, axis=0)  # C_s = RdS_row(A' · B)
+            yield from scattered_product(
+                a, b, [slice_row(c_tile(l, j), teeth) for l in in_column], column, axis=0
+            )  # C_s = RdS_row(A' · B)

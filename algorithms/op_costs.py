@@ -1,16 +1,18 @@
-"""What an operation of a lowered program costs (*Slicing Is All You Need*, §4.3): the larger of its compute and its communication."""
+"""What an operation of a lowered program costs (*Slicing Is All You Need*, §4.3): the larger of its
+compute and its communication."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
-from typing import Iterable, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from drbench.machine import Machine
 from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Step, Zero
 
 from .computation_graph import Graph
 
-__all__ = ["Cost", "Costs", "BalanceCosts", "MachineCosts", "costs_of", "operation_s"]
+__all__ = ["BalanceCosts", "Cost", "Costs", "MachineCosts", "costs_of", "operation_s"]
 
 
 class Cost(NamedTuple):
@@ -40,9 +42,11 @@ class Costs(Protocol):
 
 
 class BalanceCosts:
-    """The model where no machine is given: FLOPs, and bytes over one link in and one out; local memory costs nothing.
+    """The model where no machine is given: FLOPs, and bytes over one link in and one out; local
+    memory costs nothing.
 
-    100 FLOPs take as long as one byte (an H100 and its NVLink: 149; launch/machines/h100x8.toml). Only the ratio matters to a schedule.
+    100 FLOPs take as long as one byte (an H100 and its NVLink: 149; launch/machines/h100x8.toml).
+    Only the ratio matters to a schedule.
     """
 
     flops_per_s, bytes_per_s = 1e12, 1e10
@@ -55,11 +59,15 @@ class BalanceCosts:
             return Cost(core_s=step.flops / self.flops_per_s)
         if step.computes or step.block.owner == rank:
             return Cost()
-        return Cost(link_s=step.block.size * self.itemsize / self.bytes_per_s, links=("out" if type(step) is Accumulate else "in",))
+        return Cost(
+            link_s=step.block.size * self.itemsize / self.bytes_per_s,
+            links=("out" if type(step) is Accumulate else "in",),
+        )
 
 
 class MachineCosts:
-    """A machine model (:mod:`drbench.machine`), as one rank sees it: what others do to the links it shares is not in it.
+    """A machine model (:mod:`drbench.machine`), as one rank sees it: what others do to the links it
+    shares is not in it.
 
     Examples
     --------
@@ -93,13 +101,23 @@ class MachineCosts:
         link, links = machine.route(*((rank, owner) if adds else (owner, rank)))
         if not adds and link.core_bytes_per_s < inf:
             core_s = link.copy_s(step.block, nbytes)
-        seconds = nbytes / (link.bandwidth_bytes_per_s * (machine.accumulate_efficiency if adds else 1.0))
-        return Cost(core_s, seconds, (("ring", adds),) if link.shared == "initiator" else links, link.latency_s)
+        seconds = nbytes / (
+            link.bandwidth_bytes_per_s * (machine.accumulate_efficiency if adds else 1.0)
+        )
+        return Cost(
+            core_s,
+            seconds,
+            (("ring", adds),) if link.shared == "initiator" else links,
+            link.latency_s,
+        )
 
 
 def costs_of(graph: Graph, model: Costs) -> list[Cost]:
     """The cost of each node. A Fence has none: how long it takes depends on the other ranks."""
-    return [Cost() if type(node.step) is Fence else model.cost(node.step, graph.trace.rank) for node in graph.nodes]
+    return [
+        Cost() if type(node.step) is Fence else model.cost(node.step, graph.trace.rank)
+        for node in graph.nodes
+    ]
 
 
 def operation_s(costs: Iterable[Cost]) -> float:
@@ -107,9 +125,18 @@ def operation_s(costs: Iterable[Cost]) -> float:
 
     Examples
     --------
-    >>> operation_s([Cost(core_s=3.0), Cost(core_s=1.0), Cost(link_s=2.0, links=("in",)), Cost(link_s=1.5, links=("in",))])
+    >>> operation_s(
+    ...     [
+    ...         Cost(core_s=3.0),
+    ...         Cost(core_s=1.0),
+    ...         Cost(link_s=2.0, links=("in",)),
+    ...         Cost(link_s=1.5, links=("in",)),
+    ...     ]
+    ... )
     4.0
-    >>> operation_s([Cost(link_s=2.0, links=("in",), latency_s=0.5), Cost(link_s=1.5, links=("out",))])
+    >>> operation_s(
+    ...     [Cost(link_s=2.0, links=("in",), latency_s=0.5), Cost(link_s=1.5, links=("out",))]
+    ... )
     2.5
     """
     core_s, latency_s, on_link = 0.0, 0.0, {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Callable, Iterator
 
 from drbench.errors import UsageError, did_you_mean
 from drbench.problem import Problem
@@ -15,7 +15,7 @@ from drbench.trace import Trace, trace
 
 __all__ = ["Algorithm", "algorithm", "algorithms", "get_algorithm", "pick_options"]
 
-_REGISTRY: dict[str, "Algorithm"] = {}
+_REGISTRY: dict[str, Algorithm] = {}
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,17 @@ class Algorithm:
     about : str
         One line for ``drbench list``: the first line of the program's docstring.
     settle : callable
-        ``settle(problem, in_place=True, **options)`` -> dict: the options as they will be run (``auto`` decided), the
-        same on every rank; ``in_place`` says that every rank reads every tile in place. Raises UsageError for options
-        that make no sense, UnsupportedError if the algorithm does not take the problem.
+        ``settle(problem, in_place=True, **options)`` -> dict: the options as they will be run
+        (``auto`` decided), the same on every rank; ``in_place`` says that every rank reads every
+        tile in place. Raises UsageError for options that make no sense, UnsupportedError if the
+        algorithm does not take the problem.
     layout : callable
-        ``layout(m, n, k, nprocs, **options)`` -> text forms of the partitions of A, B and C that the algorithm runs on
-        where the user names none.
+        ``layout(m, n, k, nprocs, **options)`` -> text forms of the partitions of A, B and C that
+        the algorithm runs on where the user names none.
     congruent : callable
-        ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose members run congruent programs
-        (:mod:`drbench.folding`) if all tiles are alike, so that one member can stand for all in a simulation.
+        ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose
+        members run congruent programs (:mod:`drbench.folding`) if all tiles are alike, so that one
+        member can stand for all in a simulation.
     """
 
     name: str
@@ -61,7 +63,8 @@ class Algorithm:
         return tuple(inspect.signature(self.settle).parameters)[2:]
 
     def pick(self, options: dict) -> dict:
-        """The options that are set, meaning not None; one the algorithm does not take is a UsageError.
+        """The options that are set, meaning not None; one the algorithm does not take is a
+        UsageError.
 
         Examples
         --------
@@ -70,8 +73,18 @@ class Algorithm:
         """
         return pick_options(self.name, self.options, options)
 
-    def problem(self, m: int, n: int, k: int, nprocs: int, a: str | None = None, b: str | None = None, c: str | None = None,
-                dtype: str = "float32", **options) -> Problem:
+    def problem(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        nprocs: int,
+        a: str | None = None,
+        b: str | None = None,
+        c: str | None = None,
+        dtype: str = "float32",
+        **options,
+    ) -> Problem:
         """The problem, on the algorithm's own layout where a partition is None.
 
         Examples
@@ -80,7 +93,9 @@ class Algorithm:
         'block'
         """
         own = self.layout(m, n, k, nprocs, **options)
-        return Problem(m, n, k, nprocs, *(given or text for given, text in zip((a, b, c), own)), dtype)
+        return Problem(
+            m, n, k, nprocs, *(given or text for given, text in zip((a, b, c), own)), dtype
+        )
 
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
@@ -92,7 +107,10 @@ def pick_options(name: str, known: tuple[str, ...], options: dict) -> dict:
     picked = {option: value for option, value in options.items() if value is not None}
     for option in picked:
         if option not in known:
-            takes = ", ".join(f"--{each.replace('_', '-')}" for each in known) or "no options of its own"
+            takes = (
+                ", ".join(f"--{each.replace('_', '-')}" for each in known)
+                or "no options of its own"
+            )
             raise UsageError(f"{name} takes no --{option.replace('_', '-')}. It takes {takes}.")
     return picked
 
@@ -105,8 +123,13 @@ def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
     return ()
 
 
-def algorithm(name: str, *, settle: Callable[..., dict], layout: Callable[..., tuple[str, str, str]] = _blocks,
-              congruent: Callable[..., tuple[str, ...]] = _unknown):
+def algorithm(
+    name: str,
+    *,
+    settle: Callable[..., dict],
+    layout: Callable[..., tuple[str, str, str]] = _blocks,
+    congruent: Callable[..., tuple[str, ...]] = _unknown,
+):
     """Register a program under a name.
 
     Examples
@@ -114,9 +137,18 @@ def algorithm(name: str, *, settle: Callable[..., dict], layout: Callable[..., t
     >>> "universal" in algorithms()
     True
     """
+
     def register(program):
-        _REGISTRY[name] = Algorithm(name, program, (program.__doc__ or "").strip().splitlines()[0], settle, layout, congruent)
+        _REGISTRY[name] = Algorithm(
+            name,
+            program,
+            (program.__doc__ or "").strip().splitlines()[0],
+            settle,
+            layout,
+            congruent,
+        )
         return program
+
     return register
 
 
@@ -138,5 +170,7 @@ def get_algorithm(name: str) -> Algorithm:
     """
     known = algorithms()
     if name not in known:
-        raise UsageError(f"no algorithm {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}")
+        raise UsageError(
+            f"no algorithm {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}"
+        )
     return known[name]

@@ -1,17 +1,18 @@
-"""Ring algorithms of one direction: gathers and reductions taken apart into shifts, so that they overlap with products (Wang et al.;
-MeshSlice, §2.3.4 and §4.3). Both directions of the ring are used: one chain of shifts goes each way.
+"""Ring algorithms of one direction: gathers and reductions taken apart into shifts, so that they
+overlap with products (Wang et al.; MeshSlice, §2.3.4 and §4.3). Both directions of the ring are
+used: one chain of shifts goes each way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Callable, Iterator
 
 from drbench.blocks import Block, Group
 from drbench.group_steps import Shift
 from drbench.steps import Add, Join, Part, Scratch, Step
 
-__all__ = ["gather_ring", "reduce_ring", "gather_order", "reduce_order"]
+__all__ = ["gather_order", "gather_ring", "reduce_order", "reduce_ring"]
 
 
 def gather_order(size: int, position: int) -> list[tuple[int, int]]:
@@ -22,25 +23,42 @@ def gather_order(size: int, position: int) -> list[tuple[int, int]]:
     >>> gather_order(4, 0)
     [(1, -1), (3, 1), (2, -1)]
     """
-    return [entry for d in range(1, size // 2 + 1)
-            for entry in [((position + d) % size, -1), ((position - d) % size, 1)][:1 if 2 * d == size else 2]]
+    return [
+        entry
+        for d in range(1, size // 2 + 1)
+        for entry in [((position + d) % size, -1), ((position - d) % size, 1)][
+            : 1 if 2 * d == size else 2
+        ]
+    ]
 
 
 def reduce_order(size: int, position: int) -> list[tuple[int, int]]:
-    """Whose sums a position adds to, and which way it passes them on: farthest first, to both sides in turn.
+    """Whose sums a position adds to, and which way it passes them on: farthest first, to both sides
+    in turn.
 
     Examples
     --------
     >>> reduce_order(4, 0)
     [(2, 1), (1, 1), (3, -1)]
     """
-    return [entry for d in range(size // 2, 0, -1)
-            for entry in [((position + d) % size, 1), ((position - d) % size, -1)][:1 if 2 * d == size else 2]]
+    return [
+        entry
+        for d in range(size // 2, 0, -1)
+        for entry in [((position + d) % size, 1), ((position - d) % size, -1)][
+            : 1 if 2 * d == size else 2
+        ]
+    ]
 
 
-def gather_ring(own: Step, tile_of: Callable[[int], Block], group: Group, unroll: int,
-                multiply: Callable[[list, list], Iterator[Step]]) -> Iterator[Step]:
-    """Every member's tile passes by; ``multiply(positions, tokens)`` uses those of ``unroll`` shifts at a time. Returns what the last one returns.
+def gather_ring(
+    own: Step,
+    tile_of: Callable[[int], Block],
+    group: Group,
+    unroll: int,
+    multiply: Callable[[list, list], Iterator[Step]],
+) -> Iterator[Step]:
+    """Every member's tile passes by; ``multiply(positions, tokens)`` uses those of ``unroll``
+    shifts at a time. Returns what the last one returns.
 
     Parameters
     ----------
@@ -62,20 +80,27 @@ def gather_ring(own: Step, tile_of: Callable[[int], Block], group: Group, unroll
     return last
 
 
-def reduce_ring(tile_of: Callable[[int], Block], group: Group, axis: int, unroll: int,
-                multiply: Callable[[list, object], Iterator[Step]]) -> Iterator[Step]:
+def reduce_ring(
+    tile_of: Callable[[int], Block],
+    group: Group,
+    axis: int,
+    unroll: int,
+    multiply: Callable[[list, object], Iterator[Step]],
+) -> Iterator[Step]:
     """Sums for every member's tile pass by and grow; the own tile ends up complete.
 
-    ``multiply(positions, into)`` is a generator that yields the product for the tiles of some positions, joined along ``axis``, into a token
-    or a block, and returns it.
+    ``multiply(positions, into)`` is a generator that yields the product for the tiles of some
+    positions, joined along ``axis``, into a token or a block, and returns it.
     """
     waiting: dict[int, Step | None] = {-1: None, 1: None}
     order = reduce_order(len(group), group.position)
-    first = order[:len(order) % unroll]                    # the short batch comes first: after the lone farthest sum, pairs go both ways at once
-    for batch in [first] * bool(first) + list(_batches(order[len(first):], unroll)):
+    first = order[
+        : len(order) % unroll
+    ]  # the short batch comes first: after the lone farthest sum, pairs go both ways at once
+    for batch in [first] * bool(first) + list(_batches(order[len(first) :], unroll)):
         if len(batch) == 1:
-            (target, by), = batch
-            parts = [(yield from multiply([target], waiting[by]))]          # onto the sum that has arrived
+            ((target, by),) = batch
+            parts = [(yield from multiply([target], waiting[by]))]  # onto the sum that has arrived
             waiting[by] = None
         else:
             room = []

@@ -1,8 +1,9 @@
-"""SUMMA (van de Geijn & Watts, 1997; MeshSlice, §2.3.3, Figure 2a): broadcasts of panels, and reduces where C moves."""
+"""SUMMA (van de Geijn & Watts, 1997; MeshSlice, §2.3.3, Figure 2a): broadcasts of panels, and
+reduces where C moves."""
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from drbench.errors import UsageError
 from drbench.group_steps import Broadcast
@@ -15,35 +16,75 @@ from .registry import algorithm
 __all__ = ["program"]
 
 
-def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None, panel: int | None = None) -> dict:
-    """Decide dataflow and mesh; refuse another layout. Without a panel width, panels are as wide as the tiles allow."""
+def settle(
+    problem: Problem,
+    in_place: bool = True,
+    *,
+    dataflow: str | None = None,
+    mesh: str | None = None,
+    panel: int | None = None,
+) -> dict:
+    """Decide dataflow and mesh; refuse another layout. Without a panel width, panels are as wide as
+    the tiles allow."""
     if panel is not None and panel < 1:
         raise UsageError(f"panel must be at least 1 element, got {panel}.")
     return settle_mesh(problem, "summa", dataflow, mesh) | {"panel": panel}
 
 
 def congruent(problem: Problem, *, dataflow: str, **settled) -> tuple[str, ...]:
-    """In LS the chips of a row take turns at unpacking their panel of C, which has gaps; in RS it has none."""
+    """In LS the chips of a row take turns at unpacking their panel of C, which has gaps; in RS it
+    has none."""
     return ("column",) if dataflow == "LS" else ("row", "column")
 
 
 @algorithm("summa", settle=settle, layout=mesh_layout, congruent=congruent)
-def program(problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None) -> Iterator[Step]:
-    """Panels broadcast along process rows and columns, reduced where C moves (van de Geijn & Watts)."""
+def program(
+    problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None
+) -> Iterator[Step]:
+    """Panels broadcast along process rows and columns, reduced where C moves (van de Geijn &
+    Watts)."""
     chip = Mesh(problem, rank, mesh)
-    a, b, c, i, j, row, column, in_row, in_column = chip.a, chip.b, chip.c, chip.i, chip.j, chip.row, chip.column, range(chip.ncols), range(chip.nrows)
+    a, b, c, i, j, row, column, in_row, in_column = (
+        chip.a,
+        chip.b,
+        chip.c,
+        chip.i,
+        chip.j,
+        chip.row,
+        chip.column,
+        range(chip.ncols),
+        range(chip.nrows),
+    )
     if dataflow == "OS":
-        for k0, k1, x, y in panels([a.cols(l) for l in in_row], [b.rows(l) for l in in_column], panel):
-            left = yield Broadcast(a.block(i, x, a.rows(i), (k0, k1)), row)               # A[i, kp] along process row i
-            right = yield Broadcast(b.block(y, j, (k0, k1), b.cols(j)), column)           # B[kp, j] along process column j
-            yield Gemm(left, right, into=c.tile(i, j))                                    # C[i, j] += A[i, kp] · B[kp, j]
+        for k0, k1, x, y in panels(
+            [a.cols(l) for l in in_row], [b.rows(l) for l in in_column], panel
+        ):
+            left = yield Broadcast(
+                a.block(i, x, a.rows(i), (k0, k1)), row
+            )  # A[i, kp] along process row i
+            right = yield Broadcast(
+                b.block(y, j, (k0, k1), b.cols(j)), column
+            )  # B[kp, j] along process column j
+            yield Gemm(left, right, into=c.tile(i, j))  # C[i, j] += A[i, kp] · B[kp, j]
     elif dataflow == "LS":
         left = yield Get(a.tile(i, j))
-        for n0, n1, x, y in panels([b.cols(l) for l in in_column], [c.cols(l) for l in in_row], panel):
-            right = yield Broadcast(b.block(j, x, b.rows(j), (n0, n1)), column)           # B[j, np] along process column j
-            yield from reduced_product(left, right, c.block(i, y, c.rows(i), (n0, n1)), row)        # C[i, np] = Σ A[i, j] · B[j, np]
+        for n0, n1, x, y in panels(
+            [b.cols(l) for l in in_column], [c.cols(l) for l in in_row], panel
+        ):
+            right = yield Broadcast(
+                b.block(j, x, b.rows(j), (n0, n1)), column
+            )  # B[j, np] along process column j
+            yield from reduced_product(
+                left, right, c.block(i, y, c.rows(i), (n0, n1)), row
+            )  # C[i, np] = Σ A[i, j] · B[j, np]
     else:
         right = yield Get(b.tile(i, j))
-        for m0, m1, x, y in panels([a.rows(l) for l in in_row], [c.rows(l) for l in in_column], panel):
-            left = yield Broadcast(a.block(x, i, (m0, m1), a.cols(i)), row)               # A[mp, i] along process row i
-            yield from reduced_product(left, right, c.block(y, j, (m0, m1), c.cols(j)), column)     # C[mp, j] = Σ A[mp, i] · B[i, j]
+        for m0, m1, x, y in panels(
+            [a.rows(l) for l in in_row], [c.rows(l) for l in in_column], panel
+        ):
+            left = yield Broadcast(
+                a.block(x, i, (m0, m1), a.cols(i)), row
+            )  # A[mp, i] along process row i
+            yield from reduced_product(
+                left, right, c.block(y, j, (m0, m1), c.cols(j)), column
+            )  # C[mp, j] = Σ A[mp, i] · B[i, j]

@@ -1,8 +1,9 @@
-"""1-D tensor parallelism in the sequence-parallel style (Korthikanti et al., 2022; MeshSlice, §4.3): the ring of Wang's algorithm on p chips."""
+"""1-D tensor parallelism in the sequence-parallel style (Korthikanti et al., 2022; MeshSlice,
+§4.3): the ring of Wang's algorithm on p chips."""
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from drbench.errors import UsageError
 from drbench.problem import Problem
@@ -14,31 +15,48 @@ from .wang import wang
 
 __all__ = ["program"]
 
-#: AG: gather the input, then multiply by the own columns of the weights; RdS: multiply by the own rows of the weights, then reduce-scatter.
+#: AG: gather the input, then multiply by the own columns of the weights; RdS: multiply by the own
+#: rows of the weights, then reduce-scatter.
 _LAYOUTS = {"AG": ("row", "column", "column"), "RdS": ("column", "row", "row")}
 
 
-def layout(m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, **options) -> tuple[str, str, str]:
+def layout(
+    m: int, n: int, k: int, nprocs: int, *, dataflow: str | None = None, **options
+) -> tuple[str, str, str]:
     """Text forms of the partitions of A, B and C."""
     dataflow = dataflow or "AG"
     if dataflow not in _LAYOUTS:
-        raise UsageError(f"dataflow of tensor_parallel_1d must be AG (AllGather, then product) or RdS (product, then ReduceScatter), got {dataflow!r}.")
+        raise UsageError(
+            "dataflow of tensor_parallel_1d must be AG (AllGather, then product) or RdS "
+            f"(product, then ReduceScatter), got {dataflow!r}."
+        )
     return _LAYOUTS[dataflow]
 
 
-def settle(problem: Problem, in_place: bool = True, *, dataflow: str | None = None, unroll: int | None = None) -> dict:
+def settle(
+    problem: Problem,
+    in_place: bool = True,
+    *,
+    dataflow: str | None = None,
+    unroll: int | None = None,
+) -> dict:
     """Check the layout."""
     if unroll is not None and unroll < 1:
         raise UsageError(f"unroll must be at least 1 shift, got {unroll}.")
     dataflow = dataflow or "AG"
-    check_layout(problem, f"tensor_parallel_1d {dataflow}", layout(problem.m, problem.n, problem.k, problem.nprocs, dataflow=dataflow))
+    check_layout(
+        problem,
+        f"tensor_parallel_1d {dataflow}",
+        layout(problem.m, problem.n, problem.k, problem.nprocs, dataflow=dataflow),
+    )
     return {"dataflow": dataflow, "unroll": unroll or 1}
 
 
 @algorithm("tensor_parallel_1d", settle=settle, layout=layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Iterator[Step]:
-    """Sequence-parallel style: AllGather+GEMM or GEMM+ReduceScatter along one ring, overlapped (Korthikanti et al.)."""
-    if dataflow == "AG":                                     # C[:, j] = A · B[:, j], A's rows passing by
+    """Sequence-parallel style: AllGather+GEMM or GEMM+ReduceScatter along one ring, overlapped
+    (Korthikanti et al.)."""
+    if dataflow == "AG":  # C[:, j] = A · B[:, j], A's rows passing by
         yield from wang(Mesh(problem, rank, f"1x{problem.nprocs}"), "RS", "row", unroll)
-    else:                                                    # C[i, :] = Σ A[:, i] · B[i, :], sums passing by
+    else:  # C[i, :] = Σ A[:, i] · B[i, :], sums passing by
         yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "RS", "column", unroll)

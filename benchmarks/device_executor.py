@@ -1,4 +1,5 @@
-"""What launching costs: the executor of devices on one that does nothing, for each product of a program on one rank. ``python benchmarks/device_executor.py``."""
+"""What launching costs: the executor of devices on one that does nothing, for each product of a
+program on one rank. ``python benchmarks/device_executor.py``."""
 
 import time
 
@@ -46,16 +47,35 @@ class IdleDevice(HostDevice):
 
 
 def microseconds(tile: int, n: int) -> tuple[int, float]:
-    """Products of an n³ problem in square tiles, and microseconds of the host for each, the best of 20 runs."""
+    """Products of an n³ problem in square tiles, and microseconds of the host for each, the best of
+    20 runs."""
     comm, algorithm = MPI.COMM_WORLD, get_algorithm("universal")
     options = algorithm.pick({"stationary": "C", "chunk": "none"})
     problem = algorithm.problem(n, n, n, 1, *[f"tiles:{tile}x{tile}@1x1"] * 3, "float32", **options)
     trace = algorithm.trace(problem, 0, **algorithm.settle(problem, False, **options))
     with Topology(comm) as topology:
         locks, device, dtype = RangeLocks(topology.node), IdleDevice(0, 0), np.dtype(np.float32)
-        windows = device_windows(topology, device, {operand.name: (operand.partition.local_size(0), dtype) for operand in problem.operands})
-        matrices = {operand.name: DeviceMatrix(operand, topology, dtype, parse_transport("auto"), locks, windows[operand.name], device, False)
-                    for operand in problem.operands}
+        windows = device_windows(
+            topology,
+            device,
+            {
+                operand.name: (operand.partition.local_size(0), dtype)
+                for operand in problem.operands
+            },
+        )
+        matrices = {
+            operand.name: DeviceMatrix(
+                operand,
+                topology,
+                dtype,
+                parse_transport("auto"),
+                locks,
+                windows[operand.name],
+                device,
+                False,
+            )
+            for operand in problem.operands
+        }
         best, products = float("inf"), sum(step.computes for step in trace.steps)
         with DeviceExecutor(trace, matrices, device) as executor:
             for _ in range(20):
@@ -72,4 +92,7 @@ def microseconds(tile: int, n: int) -> tuple[int, float]:
 if __name__ == "__main__":
     for tile, n in ((2048, 8192), (256, 2048)):
         products, cost = microseconds(tile, n)
-        print(f"{n}^3 in tiles of {tile}^2: {products} products, {cost:.1f} us each, without the call of cuBLAS")
+        print(
+            f"{n}^3 in tiles of {tile}^2: {products} products, {cost:.1f} us each, without the "
+            "call of cuBLAS"
+        )

@@ -1,9 +1,10 @@
 """Kill a sweep again and again, resume it, and compare with one that was left in peace.
 
-``python benchmarks/kill_sweep.py [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By turns the supervisor, its mpiexec or one of
-its ranks gets SIGKILL at a random moment, from the first import to the last row; a killed supervisor is started again with
-the same command. At the end every case must have one row, with the keys and the status of the undisturbed run, in whole lines; no
-process and no file under /dev/shm may be left. Exit code 0 if so, 1 if not.
+``python benchmarks/kill_sweep.py [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By
+turns the supervisor, its mpiexec or one of its ranks gets SIGKILL at a random moment, from the
+first import to the last row; a killed supervisor is started again with the same command. At the end
+every case must have one row, with the keys and the status of the undisturbed run, in whole lines;
+no process and no file under /dev/shm may be left. Exit code 0 if so, 1 if not.
 """
 
 from __future__ import annotations
@@ -43,13 +44,33 @@ b = "block:3x3"
 algorithm = "no_such"
 """
 #: Columns that a kill must not change.
-KEYS = ("case", "status", "environment", "ranks", "threads", "m", "n", "k", "a", "b", "c", "preset", "algorithm", "stationary", "seed", "iters", "machine", "transport", "error")
+KEYS = (
+    "case",
+    "status",
+    "environment",
+    "ranks",
+    "threads",
+    "m",
+    "n",
+    "k",
+    "a",
+    "b",
+    "c",
+    "preset",
+    "algorithm",
+    "stationary",
+    "seed",
+    "iters",
+    "machine",
+    "transport",
+    "error",
+)
 
 
 def keys(path: Path) -> dict:
     """Case -> its keys and status; raises if a line is torn or a case has two rows."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error")           # a torn last line
+        warnings.simplefilter("error")  # a torn last line
         records = read_csv(path)
     found = {record.case: tuple(getattr(record, name) for name in KEYS) for record in records}
     if len(found) != len(records):
@@ -64,8 +85,16 @@ def children(process: subprocess.Popen) -> tuple[list, list]:
         named = [(member, member.cmdline()) for member in family]
     except psutil.Error:
         return [], []
-    launchers = [member for member, words in named if words and os.path.basename(words[0]).startswith("mpiexec")]
-    return launchers, [member for member, words in named if words and "python" in os.path.basename(words[0]) and words[-1:] == ["serve"]]
+    launchers = [
+        member
+        for member, words in named
+        if words and os.path.basename(words[0]).startswith("mpiexec")
+    ]
+    return launchers, [
+        member
+        for member, words in named
+        if words and "python" in os.path.basename(words[0]) and words[-1:] == ["serve"]
+    ]
 
 
 class Killer:
@@ -80,7 +109,12 @@ class Killer:
         """The exit code of the run that came to its end."""
         while True:
             with open(folder.with_suffix(".log"), "ab") as log:
-                process = subprocess.Popen([*self._command, "--out", str(folder)], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                process = subprocess.Popen(
+                    [*self._command, "--out", str(folder)],
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                )
                 while process.poll() is None and self.left:
                     self._wait(process)
                     if process.poll() is None and self._kill(process) == "supervisor":
@@ -117,7 +151,11 @@ def our_processes() -> list[int]:
     for process in psutil.process_iter():
         try:
             environ = process.environ()
-            if TOKEN in environ and environ.get("DRBENCH_KILL_TEST") == str(os.getpid()) and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                TOKEN in environ
+                and environ.get("DRBENCH_KILL_TEST") == str(os.getpid())
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process.pid)
         except psutil.Error:
             continue
@@ -132,34 +170,77 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=4.0, help="most seconds between two kills")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    os.environ |= {"DRBENCH_KILL_TEST": str(os.getpid()), "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    before, start, faults, rounds = {str(path) for path in SHARED_MEMORY.glob("*")}, time.monotonic(), [], 0
+    os.environ |= {
+        "DRBENCH_KILL_TEST": str(os.getpid()),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
+    before, start, faults, rounds = (
+        {str(path) for path in SHARED_MEMORY.glob("*")},
+        time.monotonic(),
+        [],
+        0,
+    )
     with tempfile.TemporaryDirectory(prefix="drbench-kill-") as place:
         folder, file = Path(place), Path(place) / "kill.toml"
         file.write_text(SWEEP.format(seeds=max(1, options.cases // 6)))
-        command = [sys.executable, "-m", "drbench", "sweep", str(file), "-p", str(options.ranks), "--timeout", "60"]
+        command = [
+            sys.executable,
+            "-m",
+            "drbench",
+            "sweep",
+            str(file),
+            "-p",
+            str(options.ranks),
+            "--timeout",
+            "60",
+        ]
         peace = Killer(command, random.Random(0), 0, 0).run(folder / "peace")
         wanted = keys(folder / "peace" / "records.csv")
-        print(f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s; kills come within {options.within:g} s of one another", flush=True)
+        print(
+            f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s; "
+            f"kills come within {options.within:g} s of one another",
+            flush=True,
+        )
         killer = Killer(command, random.Random(options.seed), options.kills, options.within)
         while killer.left:
             rounds += 1
             out = folder / f"round-{rounds}"
             code, found = killer.run(out), keys(out / "records.csv")
             if found != wanted or code != peace:
-                differ = [name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)]
-                faults.append(f"round {rounds}: exit {code}, {len(differ)} cases differ, such as {[(wanted.get(name), found.get(name)) for name in differ[:2]]}")
-            print(f"round {rounds}: exit {code}, {len(found)} cases, {options.kills - killer.left} kills so far {killer.counts}", flush=True)
+                differ = [
+                    name
+                    for name in wanted.keys() | found.keys()
+                    if wanted.get(name) != found.get(name)
+                ]
+                faults.append(
+                    f"round {rounds}: exit {code}, {len(differ)} cases differ, such as "
+                    f"{[(wanted.get(name), found.get(name)) for name in differ[:2]]}"
+                )
+            print(
+                f"round {rounds}: exit {code}, {len(found)} cases, {options.kills - killer.left} "
+                f"kills so far {killer.counts}",
+                flush=True,
+            )
         time.sleep(1)
         faults += [f"processes are left: {left}" for left in [our_processes()] if left]
         new = {str(path) for path in SHARED_MEMORY.glob("*")} - before - held_files()
-        faults += [f"files that ranks of the sweep held are left: {sorted(new & killer.held)}"] if new & killer.held else []
+        faults += (
+            [f"files that ranks of the sweep held are left: {sorted(new & killer.held)}"]
+            if new & killer.held
+            else []
+        )
         if new - killer.held:
-            print(f"{len(new - killer.held)} further files have appeared under {SHARED_MEMORY}: of this or of other programs")
+            print(
+                f"{len(new - killer.held)} further files have appeared under {SHARED_MEMORY}: of "
+                "this or of other programs"
+            )
         if faults:
             print("\n".join(faults))
             print((folder / f"round-{rounds}.log").read_text()[-3000:])
-    print(f"{'FAILED' if faults else 'passed'}: {options.kills} kills ({killer.counts}) in {rounds} rounds, {time.monotonic() - start:.0f} s")
+    print(
+        f"{'FAILED' if faults else 'passed'}: {options.kills} kills ({killer.counts}) in "
+        f"{rounds} rounds, {time.monotonic() - start:.0f} s"
+    )
     return 1 if faults else 0
 
 

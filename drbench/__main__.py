@@ -11,19 +11,29 @@ _PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
 def checkouts() -> dict[str, Path | None]:
     """Where each of the five packages would be imported from."""
     specs = {name: importlib.util.find_spec(name) for name in _PACKAGES}
-    return {name: Path(spec.origin).resolve().parent.parent if spec and spec.origin else None for name, spec in specs.items()}
+    return {
+        name: Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
+        for name, spec in specs.items()
+    }
 
 
 def main() -> None:
     """Run the command line; refuse if the packages come from different checkouts."""
     places = checkouts()
     if len(set(places.values())) != 1:
-        if any(os.environ.get(name, "0") != "0" for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")):
-            sys.exit(3)                          # rank 0 says it
+        if any(
+            os.environ.get(name, "0") != "0"
+            for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+        ):
+            sys.exit(3)  # rank 0 says it
         where = ", ".join(f"{name} from {place or 'nowhere'}" for name, place in places.items())
-        sys.stderr.write(f"drbench: its packages come from different places: {where}. Install one checkout, or leave PYTHONPATH alone.\n")
+        sys.stderr.write(
+            f"drbench: its packages come from different places: {where}. Install one checkout, "
+            "or leave PYTHONPATH alone.\n"
+        )
         sys.exit(3)
     from launch.cli import main as run
+
     sys.exit(run())
 
 

@@ -1,12 +1,14 @@
-"""What steps name: blocks and pieces of a distributed matrix, and groups of ranks. No MPI, no arrays."""
+"""What steps name: blocks and pieces of a distributed matrix, and groups of ranks. No MPI, no
+arrays."""
 
 from __future__ import annotations
 
-__all__ = ["Block", "Piece", "Group", "joined_shape"]
+__all__ = ["Block", "Group", "Piece", "joined_shape"]
 
 
 class Block:
-    """A sub-range of one tile of one replica: rows [row0, row1), columns [col0, col1), in global indices.
+    """A sub-range of one tile of one replica: rows [row0, row1), columns [col0, col1), in global
+    indices.
 
     Attributes
     ----------
@@ -26,7 +28,18 @@ class Block:
         Leading dimension in elements: the width of the tile (storage is row-major).
     """
 
-    __slots__ = ("matrix", "owner", "replica", "tile", "row0", "row1", "col0", "col1", "offset", "ld")
+    __slots__ = (
+        "matrix",
+        "owner",
+        "replica",
+        "tile",
+        "row0",
+        "row1",
+        "col0",
+        "col1",
+        "offset",
+        "ld",
+    )
 
     def __init__(self, matrix, owner, replica, tile, row0, row1, col0, col1, offset, ld):
         self.matrix = matrix
@@ -47,7 +60,8 @@ class Block:
 
     @property
     def span(self) -> int:
-        """Elements of the owner's storage from the first to the last of the block, both included."""
+        """Elements of the owner's storage from the first to the last of the block, both
+        included."""
         return (self.row1 - self.row0 - 1) * self.ld + self.col1 - self.col0
 
     @property
@@ -66,14 +80,16 @@ class Block:
 
 
 class Piece:
-    """A selection of a tile: whole ranges of its rows and columns, packed together in ascending order.
+    """A selection of a tile: whole ranges of its rows and columns, packed together in ascending
+    order.
 
     Attributes
     ----------
     block : Block
         The bounding block, inside one tile.
     rows, cols : tuple of (int, int)
-        Half-open ranges in global indices, ascending and disjoint; none for a piece without elements.
+        Half-open ranges in global indices, ascending and disjoint; none for a piece without
+        elements.
 
     Examples
     --------
@@ -88,7 +104,10 @@ class Piece:
         self.block = block
         self.rows = ((block.row0, block.row1),) if rows is None else rows
         self.cols = ((block.col0, block.col1),) if cols is None else cols
-        self.shape = sum(stop - start for start, stop in self.rows), sum(stop - start for start, stop in self.cols)
+        self.shape = (
+            sum(stop - start for start, stop in self.rows),
+            sum(stop - start for start, stop in self.cols),
+        )
 
     @property
     def owner(self) -> int:
@@ -113,13 +132,35 @@ class Piece:
     def blocks(self) -> list[Block]:
         """The piece as blocks, one for each range of rows and columns."""
         b = self.block
-        return [Block(b.matrix, b.owner, b.replica, b.tile, r0, r1, c0, c1, b.offset + (r0 - b.row0) * b.ld + c0 - b.col0, b.ld)
-                for r0, r1 in self.rows for c0, c1 in self.cols]
+        return [
+            Block(
+                b.matrix,
+                b.owner,
+                b.replica,
+                b.tile,
+                r0,
+                r1,
+                c0,
+                c1,
+                b.offset + (r0 - b.row0) * b.ld + c0 - b.col0,
+                b.ld,
+            )
+            for r0, r1 in self.rows
+            for c0, c1 in self.cols
+        ]
 
     def __repr__(self) -> str:
         b = self.block
-        rows = f"{b.row0}:{b.row1}" if len(self.rows) == 1 else f"{len(self.rows)} of {b.row0}:{b.row1}"
-        cols = f"{b.col0}:{b.col1}" if len(self.cols) == 1 else f"{len(self.cols)} of {b.col0}:{b.col1}"
+        rows = (
+            f"{b.row0}:{b.row1}"
+            if len(self.rows) == 1
+            else f"{len(self.rows)} of {b.row0}:{b.row1}"
+        )
+        cols = (
+            f"{b.col0}:{b.col1}"
+            if len(self.cols) == 1
+            else f"{len(self.cols)} of {b.col0}:{b.col1}"
+        )
         return f"{b.matrix}[{rows}, {cols}]@{b.owner}"
 
 

@@ -1,4 +1,5 @@
-"""A cheap lower bound on a simulated time, from the trace of a single rank: its products, and each of its links, one after another."""
+"""A cheap lower bound on a simulated time, from the trace of a single rank: its products, and each
+of its links, one after another."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["link_parts", "lower_bound"]
 
 
 def lower_bound(trace: Trace, machine: Machine) -> float:
-    """Seconds that no simulation of the program on this machine can be below: neither products nor one link's transfers overlap with themselves.
+    """Seconds that no simulation of the program on this machine can be below: neither products nor
+    one link's transfers overlap with themselves.
 
     Examples
     --------
@@ -26,8 +28,13 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
     >>> from drbench.gemm_model import Compute
     >>> from drbench.machine import Link
     >>> from drbench.problem import Problem
-    >>> trace = get_algorithm("universal").trace(Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0)
-    >>> lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 32.0),))), lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 96.0),)))
+    >>> trace = get_algorithm("universal").trace(
+    ...     Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0
+    ... )
+    >>> (
+    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 32.0),))),
+    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 96.0),))),
+    ... )
     (4.0, 2.0)
     """
     rank, itemsize = trace.rank, trace.problem.itemsize
@@ -42,29 +49,42 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
                     busy[resource] = busy.get(resource, 0.0) + seconds
         elif step.counter is not None and step.block.owner != rank:
             owner = step.block.owner
-            link, resources = machine.route(*((owner, rank) if isinstance(step, Get) else (rank, owner)))
+            link, resources = machine.route(
+                *((owner, rank) if isinstance(step, Get) else (rank, owner))
+            )
             share = machine.accumulate_efficiency if type(step) is Accumulate else 1.0
             if link.shared == "initiator":
                 resources = ("in" if isinstance(step, Get) else "out",)
             for resource in resources:
-                busy[resource] = busy.get(resource, 0.0) + step.block.size * itemsize / link.bandwidth_bytes_per_s / share
+                busy[resource] = (
+                    busy.get(resource, 0.0)
+                    + step.block.size * itemsize / link.bandwidth_bytes_per_s / share
+                )
     return max(computes, max(busy.values(), default=0.0))
 
 
 def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, float]:
-    """Seconds of the products of a mesh program, and of launching, synchronising and transferring on the busiest link that its chip sends on.
+    """Seconds of the products of a mesh program, and of launching, synchronising and transferring
+    on the busiest link that its chip sends on.
 
-    Overlapped or not: what each would take by itself. A collective both ways round is on the links of both directions; a shift farther than
-    to a neighbour passes every link of its direction as often as it has hops.
+    Overlapped or not: what each would take by itself. A collective both ways round is on the links
+    of both directions; a shift farther than to a neighbour passes every link of its direction as
+    often as it has hops.
 
     Examples
     --------
-    Gathers on rows and columns of 2 × 2 chips, on different links: launch 2 s, one synchronisation, one shard of 16 bytes.
+    Gathers on rows and columns of 2 × 2 chips, on different links: launch 2 s, one synchronisation,
+    one shard of 16 bytes.
 
     >>> from algorithms import get_algorithm
     >>> from drbench.gemm_model import Compute
     >>> from drbench.machine import Collective, Link
-    >>> toy = Machine("toy", Compute(8.0), (Link("wire", 4.0),), collectives={"allgather": Collective(2.0, 0.5)})
+    >>> toy = Machine(
+    ...     "toy",
+    ...     Compute(8.0),
+    ...     (Link("wire", 4.0),),
+    ...     collectives={"allgather": Collective(2.0, 0.5)},
+    ... )
     >>> algorithm = get_algorithm("collective")
     >>> problem = algorithm.problem(4, 4, 4, 4, mesh="2x2")
     >>> link_parts(algorithm.trace(problem, 0, dataflow="OS", mesh="2x2"), toy)
@@ -77,7 +97,13 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
         elif step.counter == "collective_bytes" and len(step.group) > 1:
             cost, group = GROUP_COSTS[type(step)], step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s
-            parts, kept, hops = group_parts(cost, machine, len(group), itemsize * cost.shard(step), rate, group.name), machine.collectives.get(cost.operation), 1
+            parts, kept, hops = (
+                group_parts(
+                    cost, machine, len(group), itemsize * cost.shard(step), rate, group.name
+                ),
+                machine.collectives.get(cost.operation),
+                1,
+            )
             ways = "+-" if kept is not None and kept.both_ways else "+"
             if type(step) is Shift:
                 ahead = step.by % len(group)
@@ -100,14 +126,23 @@ def _of_group(machine: Machine, step, itemsize: int):
     nbytes = itemsize * cost.shard(step)
     if cost.kind != "shift":
         links = [machine.link(a, b) for a, b in zip(members, members[1:] + members[:1])]
-        seconds = group_seconds(cost, machine, len(group), nbytes, min(each.bandwidth_bytes_per_s for each in links), group.name)
+        seconds = group_seconds(
+            cost,
+            machine,
+            len(group),
+            nbytes,
+            min(each.bandwidth_bytes_per_s for each in links),
+            group.name,
+        )
         target = members[(me + 1) % len(members)]
     elif step.by % len(group):
         target = members[(me + step.by) % len(members)]
         link = machine.link(members[me], target)
-        seconds = group_seconds(cost, machine, len(group), nbytes, link.bandwidth_bytes_per_s, group.name)
+        seconds = group_seconds(
+            cost, machine, len(group), nbytes, link.bandwidth_bytes_per_s, group.name
+        )
         if machine.adds_on_core:
-            return []                                      # the core's share of it is not all of it
+            return []  # the core's share of it is not all of it
     else:
         return []
     return [(resource, seconds) for resource in machine.route(members[me], target)[1]]

@@ -1,12 +1,14 @@
 """Group steps on MPI: every shift and collective of a trace, prepared before the clock runs.
 
-Each process row and column has a communicator of its own, on which its members issue their steps in the same order.
+Each process row and column has a communicator of its own, on which its members issue their steps in
+the same order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -17,7 +19,7 @@ from .layouts import product_layouts
 from .pieces import Pieces
 from .transports.mpi_types import mpi_type
 
-__all__ = ["Call", "prepare", "received_value", "product_layouts", "laid_out"]
+__all__ = ["Call", "laid_out", "prepare", "product_layouts", "received_value"]
 
 
 @dataclass(slots=True)
@@ -37,7 +39,8 @@ class Call:
     issue : callable or None
         ``issue(sent, received)`` starts it; a list of requests. None if there is nobody to talk to.
     sent, received : ndarray or None
-        What leaves, and where what comes arrives, without gaps. A collective in place sends from ``received``, in which ``sent`` then lies.
+        What leaves, and where what comes arrives, without gaps. A collective in place sends from
+        ``received``, in which ``sent`` then lies.
     """
 
     link: str
@@ -56,13 +59,14 @@ def laid_out(flat: np.ndarray, shape: tuple[int, int], widths: list[int] | None)
         return flat.reshape(shape)
     arrays, at = [], 0
     for width in widths:
-        arrays.append(flat[at:at + shape[0] * width].reshape(shape[0], width))
+        arrays.append(flat[at : at + shape[0] * width].reshape(shape[0], width))
         at += shape[0] * width
     return Pieces(1, arrays)
 
 
 def received_value(step, flat: np.ndarray | None, view_of):
-    """What a group step's token stands for: the buffer it fills, or the own tile where nothing has to move.
+    """What a group step's token stands for: the buffer it fills, or the own tile where nothing has
+    to move.
 
     ``flat`` is the step's buffer, if it has one; ``view_of(block)`` gives the view of an own block.
     """
@@ -73,13 +77,19 @@ def received_value(step, flat: np.ndarray | None, view_of):
         return view_of(step.piece.blocks()[0]) if flat is None else flat.reshape(step.shape)
     if kind is AllGather:
         if flat is not None:
-            return laid_out(flat, step.shape, [piece.shape[1] for piece in step.pieces] if step.axis == 1 else None)
+            return laid_out(
+                flat,
+                step.shape,
+                [piece.shape[1] for piece in step.pieces] if step.axis == 1 else None,
+            )
         views = [view_of(block) for block in step.pieces[0].blocks()]
         return views[0] if len(views) == 1 else Pieces(step.axis, views)
     return None
 
 
-def prepare(step, source, memory, flat: np.ndarray | None, value, view_of, comm_of, itemsize: int) -> Call:
+def prepare(
+    step, source, memory, flat: np.ndarray | None, value, view_of, comm_of, itemsize: int
+) -> Call:
     """Make the call of one group step.
 
     Parameters
@@ -94,7 +104,13 @@ def prepare(step, source, memory, flat: np.ndarray | None, value, view_of, comm_
     view_of, comm_of : callable
         View of an own block; communicator of a group.
     """
-    maker = {Shift: _shift, Broadcast: _broadcast, AllGather: _all_gather, Reduce: _reduce, ReduceScatter: _reduce_scatter}[type(step)]
+    maker = {
+        Shift: _shift,
+        Broadcast: _broadcast,
+        AllGather: _all_gather,
+        Reduce: _reduce,
+        ReduceScatter: _reduce_scatter,
+    }[type(step)]
     comm = comm_of(step.group) if len(step.group) > 1 else None
     call = maker(step, source, memory, flat, value, view_of, comm)
     call.nbytes *= itemsize
@@ -107,7 +123,10 @@ def _message(array: np.ndarray) -> list:
 
 def _contiguous(array: np.ndarray, step) -> np.ndarray:
     if array.size and not array.flags.c_contiguous:
-        raise ValueError(f"{step!r} needs a value without gaps; broadcast or gather a piece, or shift whole tiles")
+        raise ValueError(
+            f"{step!r} needs a value without gaps; broadcast or gather a piece, or shift whole "
+            "tiles"
+        )
     return array
 
 
@@ -120,8 +139,17 @@ def _pack(target: np.ndarray, piece: Piece, view_of) -> list:
         col = 0
         for c in _runs(piece.cols):
             shape = r.count, r.width, c.count, c.width
-            copies.append((_every(target[row:, col:], shape, r.width, c.width),
-                           _every(tile[r.start - block.row0:, c.start - block.col0:], shape, r.stride, c.stride)))
+            copies.append(
+                (
+                    _every(target[row:, col:], shape, r.width, c.width),
+                    _every(
+                        tile[r.start - block.row0 :, c.start - block.col0 :],
+                        shape,
+                        r.stride,
+                        c.stride,
+                    ),
+                )
+            )
             col += c.count * c.width
         row += r.count * r.width
     return copies
@@ -162,9 +190,12 @@ def _runs(ranges) -> list[_Run]:
 
 
 def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.ndarray:
-    """The view of ``shape`` (runs of rows, rows, runs of columns, columns) into a matrix, runs starting at these distances."""
+    """The view of ``shape`` (runs of rows, rows, runs of columns, columns) into a matrix, runs
+    starting at these distances."""
     s0, s1 = array.strides
-    return np.lib.stride_tricks.as_strided(array, shape, (row_stride * s0, s0, col_stride * s1, s1), subok=True)
+    return np.lib.stride_tricks.as_strided(
+        array, shape, (row_stride * s0, s0, col_stride * s1, s1), subok=True
+    )
 
 
 def _shift(step, source, memory, flat, value, view_of, comm) -> Call:
@@ -178,13 +209,27 @@ def _shift(step, source, memory, flat, value, view_of, comm) -> Call:
     sent, size, me = _contiguous(source, step), len(step.group), step.group.position
     source_at, target_at = (me - step.by) % size, (me + step.by) % size
     tag = step.by % size
-    return Call(link, hops, hops * max(sent.size, value.size), sent=sent, received=value,
-                issue=lambda sent, received: [comm.Irecv(_message(received), source_at, tag), comm.Isend(_message(sent), target_at, tag)])
+    return Call(
+        link,
+        hops,
+        hops * max(sent.size, value.size),
+        sent=sent,
+        received=value,
+        issue=lambda sent, received: [
+            comm.Irecv(_message(received), source_at, tag),
+            comm.Isend(_message(sent), target_at, tag),
+        ],
+    )
 
 
 def _broadcast(step, source, memory, flat, value, view_of, comm) -> Call:
     root, own = step.root, step.root == step.group.position
-    call = Call(f"{step.group.name}+", len(step.group) - 1, step.piece.size, before=_pack(value, step.piece, view_of) if own and flat is not None else [])
+    call = Call(
+        f"{step.group.name}+",
+        len(step.group) - 1,
+        step.piece.size,
+        before=_pack(value, step.piece, view_of) if own and flat is not None else [],
+    )
     if comm is not None:
         call.sent, call.received = (value, None) if own else (None, value)
         call.issue = lambda sent, received: [comm.Ibcast(_message(sent if own else received), root)]
@@ -197,12 +242,16 @@ def _all_gather(step, source, memory, flat, value, view_of, comm) -> Call:
     me = step.group.position
     call = Call(f"{step.group.name}+", len(step.group) - 1, sum(sizes) - sizes[me])
     if flat is not None:
-        slot = flat[displacements[me]:displacements[me] + sizes[me]].reshape(step.pieces[me].shape)
+        slot = flat[displacements[me] : displacements[me] + sizes[me]].reshape(
+            step.pieces[me].shape
+        )
         call.before = _pack(slot, step.pieces[me], view_of)
         kind = mpi_type(flat.dtype)
         if comm is not None:
             call.sent, call.received = slot, flat
-            call.issue = lambda sent, received: [comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, displacements, kind])]
+            call.issue = lambda sent, received: [
+                comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, displacements, kind])
+            ]
     return call
 
 
@@ -217,7 +266,9 @@ def _reduce(step, source, memory, flat, value, view_of, comm) -> Call:
         into = _landing(step.piece, flat, view_of, sent)
         call.after = _unpack(step.piece, into, view_of) if flat is not None else []
     call.sent, call.received = sent, into
-    call.issue = lambda sent, received: [comm.Ireduce(_message(sent), _message(received) if own else None, MPI.SUM, root)]
+    call.issue = lambda sent, received: [
+        comm.Ireduce(_message(sent), _message(received) if own else None, MPI.SUM, root)
+    ]
     return call
 
 
@@ -231,14 +282,18 @@ def _reduce_scatter(step, source, memory, flat, value, view_of, comm) -> Call:
     into = _landing(piece, flat, view_of, sent)
     call.after = _unpack(piece, into, view_of) if flat is not None else []
     call.sent, call.received = sent, into
-    call.issue = lambda sent, received: [comm.Ireduce_scatter(_message(sent), _message(received), sizes, MPI.SUM)]
+    call.issue = lambda sent, received: [
+        comm.Ireduce_scatter(_message(sent), _message(received), sizes, MPI.SUM)
+    ]
     return call
 
 
 def _landing(piece: Piece, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
     """Where a sum arrives: the step's buffer, or the own tile."""
     if not piece.size:
-        return np.empty(1, sent.dtype)[:0].view(type(sent))    # nothing arrives; MPI wants memory that is not that of what is sent
+        return np.empty(1, sent.dtype)[:0].view(
+            type(sent)
+        )  # nothing arrives; MPI wants memory that is not that of what is sent
     return view_of(piece.blocks()[0]) if flat is None else flat.reshape(piece.shape)
 
 

@@ -1,14 +1,16 @@
-"""The executor for devices: everything is launched as early as it may be, and streams wait for each other on the device.
+"""The executor for devices: everything is launched as early as it may be, and streams wait for each
+other on the device.
 
-The same traces, scheduler, memory plan and layout as :class:`drbench.executor.Executor`. For the scheduler a step counts as finished once
-its work is launched; what may not run before what is the edges' (:mod:`drbench.edges`). The host itself waits only where it must take part:
-in a Fence, and where MPI moves data that a device cannot reach.
+The same traces, scheduler, memory plan and layout as :class:`drbench.executor.Executor`. For the
+scheduler a step counts as finished once its work is launched; what may not run before what is the
+edges' (:mod:`drbench.edges`). The host itself waits only where it must take part: in a Fence, and
+where MPI moves data that a device cannot reach.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -31,7 +33,8 @@ __all__ = ["DeviceExecutor"]
 
 
 class _Lane:
-    """A stream, how many points were recorded on it, and up to which point of the others it has waited."""
+    """A stream, how many points were recorded on it, and up to which point of the others it has
+    waited."""
 
     __slots__ = ("name", "stream", "count", "seen")
 
@@ -50,12 +53,14 @@ class DeviceExecutor:
     prefetch : int
         Look-ahead of :mod:`drbench.schedule`; 0 puts everything on one stream.
     get : str
-        ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products read them where they are.
+        ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products
+        read them where they are.
     max_gemms, max_accumulates : int
         Streams for products and for accumulates: how many may run at the same time.
     collectives : callable, optional
-        ``collectives(group)`` gives the :class:`~drbench.devices.nccl.NcclGroup` of a process row or column; without it MPI moves what
-        collectives move, directly if the matrices' MPI is GPU-aware, else through pinned host memory.
+        ``collectives(group)`` gives the :class:`~drbench.devices.nccl.NcclGroup` of a process row
+        or column; without it MPI moves what collectives move, directly if the matrices' MPI is
+        GPU-aware, else through pinned host memory.
     without : collection of str
         Edges to leave out, for tests.
 
@@ -64,30 +69,58 @@ class DeviceExecutor:
     bytes, arena_bytes, timeline :
         As of :class:`drbench.executor.Executor`.
     clock : None
-        Phases are not measured: on a device nobody is idle where the host could see it. The timeline tells.
+        Phases are not measured: on a device nobody is idle where the host could see it. The
+        timeline tells.
     """
 
     clock = None
 
-    def __init__(self, trace: Trace, matrices: dict, device: Device, *, prefetch: int = 1, get: str = "copy", max_gemms: int = 1,
-                 max_accumulates: int = 1, collectives=None, without=()):
+    def __init__(
+        self,
+        trace: Trace,
+        matrices: dict,
+        device: Device,
+        *,
+        prefetch: int = 1,
+        get: str = "copy",
+        max_gemms: int = 1,
+        max_accumulates: int = 1,
+        collectives=None,
+        without=(),
+    ):
         if not set(without) <= set(EDGES):
-            raise UsageError(f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}.")
+            raise UsageError(
+                f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
+            )
         self.trace, self.matrices, self.device, self.rank = trace, matrices, device, trace.rank
         self.comm = matrices[trace.written].topology.comm
         self.windows = Windows(trace, prefetch)
         self._without = frozenset(without)
         self._memory = None
         layout = Values(self.windows, matrices, get, allocate=self._allocate)
-        self.values, self.calls, self.products, self.buffers = layout.arrays, layout.calls, layout.products, layout.buffers
-        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = layout.plan.size, layout.moved_bytes, layout.resolved_bytes, layout.resolved
+        self.values, self.calls, self.products, self.buffers = (
+            layout.arrays,
+            layout.calls,
+            layout.products,
+            layout.buffers,
+        )
+        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = (
+            layout.plan.size,
+            layout.moved_bytes,
+            layout.resolved_bytes,
+            layout.resolved,
+        )
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
         self._edges = edges(self.windows, layout.plan, sizes, self._without)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
         self._lanes: dict[str, _Lane] = {}
-        self._groups = {group: collectives(group) for group in trace.groups if len(group) > 1} if collectives else {}
+        self._groups = (
+            {group: collectives(group) for group in trace.groups if len(group) > 1}
+            if collectives
+            else {}
+        )
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, layout.arena)
         self._prepare_twins()
@@ -97,14 +130,15 @@ class DeviceExecutor:
         self.timeline: list[tuple[int, float, float]] | None = None
         self.prepare()
 
-    # -- before the clock runs --------------------------------------------------------------------------------------
+    # -- before the clock runs
+    # --------------------------------------------------------------------------------------
 
     def _allocate(self, nbytes: int) -> np.ndarray:
         self._memory = self.device.allocate(max(nbytes, 1))
         arena = at_address(self._memory.address, nbytes, np.uint8)
         if self.device.poisons and nbytes:
             stream = self.device.stream("poison")
-            self.device.poison(arena[:nbytes // 4 * 4].view(np.float32), stream)
+            self.device.poison(arena[: nbytes // 4 * 4].view(np.float32), stream)
             stream.synchronise()
         return arena
 
@@ -112,13 +146,24 @@ class DeviceExecutor:
         """Host memory for whatever MPI is going to move on behalf of the device."""
         for step in self.trace.steps:
             t, block = step.index, step.block
-            if block is not None and type(step) in (Get, ReplicaGet, Accumulate, Put) and self.matrices[block.matrix].view(block) is None:
+            if (
+                block is not None
+                and type(step) in (Get, ReplicaGet, Accumulate, Put)
+                and self.matrices[block.matrix].view(block) is None
+            ):
                 if type(step) is Put:
-                    raise UnsupportedError(f"{step!r}: rank {block.owner} is out of reach, and a device's tile cannot be written from another node. "
-                                           "Use Accumulate, or one node.")
+                    raise UnsupportedError(
+                        f"{step!r}: rank {block.owner} is out of reach, and a device's tile "
+                        "cannot be written from another node. "
+                        "Use Accumulate, or one node."
+                    )
                 # MPI adds in host memory, so what is added is always staged
                 if self._staged or type(step) is Accumulate:
-                    self._twins.of(self.values[t] if type(step) is not Accumulate else self.values[step.inputs[0].index])
+                    self._twins.of(
+                        self.values[t]
+                        if type(step) is not Accumulate
+                        else self.values[step.inputs[0].index]
+                    )
         if self._staged:
             for t, call in self.calls.items():
                 if call.issue is not None and self.trace.steps[t].group not in self._groups:
@@ -126,7 +171,8 @@ class DeviceExecutor:
                         self._twins.of(array)
 
     def _open_lanes(self) -> None:
-        """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all that the device is doing, which may wait for other ranks."""
+        """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all
+        that the device is doing, which may wait for other ranks."""
         resolved, kinds = set(self.resolved), {"out"} if self._read_apart else set()
         names = {self.trace.steps[t].group.name for t in self.calls}
         for step in self.trace.steps:
@@ -136,27 +182,35 @@ class DeviceExecutor:
                 kinds.add("out")
             elif isinstance(step, Get) and step.index not in resolved:
                 names.add("in")
-        for name in sorted(names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}):
+        for name in sorted(
+            names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
+        ):
             self._lane(name)
 
     def _agree_on_reads(self) -> dict[str, set[int]]:
-        """Matrix -> how many Fences precede reads of it by a rank out of reach, over all ranks (collective if anyone is out of reach)."""
+        """Matrix -> how many Fences precede reads of it by a rank out of reach, over all ranks
+        (collective if anyone is out of reach)."""
         if all(matrix.outgoing is None for matrix in self.matrices.values()):
             return {}
         found, fences = set(), 0
         for step in self.trace.steps:
             fences += type(step) is Fence
             if isinstance(step, Get) and self.matrices[step.block.matrix].view(step.block) is None:
-                found.add((step.block.matrix, fences if step.block.matrix == self.trace.written else 0))
+                found.add(
+                    (step.block.matrix, fences if step.block.matrix == self.trace.written else 0)
+                )
         everyone = set().union(*self.comm.allgather(found))
-        return {name: {fence for matrix, fence in everyone if matrix == name} for name in self.matrices}
+        return {
+            name: {fence for matrix, fence in everyone if matrix == name} for name in self.matrices
+        }
 
     def prepare(self) -> None:
-        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it was not done."""
+        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
+        was not done."""
         self._schedule = Scheduler(self.windows, self.resolved)
-        self._points: dict[int, tuple] = {}                # step -> (lane, count, event) after its work
-        self._hosted: list[Iterator[None]] = []            # steps that wait for the host
-        self._turns: dict = {}                             # group -> [tickets given, calls issued]
+        self._points: dict[int, tuple] = {}  # step -> (lane, count, event) after its work
+        self._hosted: list[Iterator[None]] = []  # steps that wait for the host
+        self._turns: dict = {}  # group -> [tickets given, calls issued]
         self._next = {"gemm": 0, "out": 0}
         self._op, self._fences = 0, 0
         self._marks: dict[int, list] = {}
@@ -167,10 +221,12 @@ class DeviceExecutor:
         self._published = not any(0 in fences for fences in self._read_apart.values())
         self._prepared = True
 
-    # -- the loop ---------------------------------------------------------------------------------------------------
+    # -- the loop
+    # ---------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Execute the trace once (collective over the ranks of the program); returns when this rank's device is done."""
+        """Execute the trace once (collective over the ranks of the program); returns when this
+        rank's device is done."""
         if not self._prepared:
             self.prepare()
         self._prepared = False
@@ -205,14 +261,17 @@ class DeviceExecutor:
                     start, stop = (began + event.seconds_since(zero) for event in (start, stop))
                 self.timeline.append((t, start, stop))
 
-    # -- streams and edges ------------------------------------------------------------------------------------------
+    # -- streams and edges
+    # ------------------------------------------------------------------------------------------
 
     def _lane(self, name: str) -> _Lane:
         if self._single:
             name = "all"
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = _Lane(name, self.device.stream(name, multiplies=self._single or name.startswith("gemm")))
+            lane = self._lanes[name] = _Lane(
+                name, self.device.stream(name, multiplies=self._single or name.startswith("gemm"))
+            )
         return lane
 
     def _in_turn(self, kind: str) -> _Lane:
@@ -240,7 +299,8 @@ class DeviceExecutor:
             lane.seen[other.name] = count
 
     def _join(self, op: int) -> None:
-        """A new operation of a lowered program: nothing of it starts before everything of the one before is complete."""
+        """A new operation of a lowered program: nothing of it starts before everything of the one
+        before is complete."""
         self._op = op
         points = [(lane, self.device.spare_event()) for lane in self._lanes.values()]
         for lane, event in points:
@@ -249,7 +309,10 @@ class DeviceExecutor:
         for lane in self._lanes.values():
             for other, event in points:
                 self._wait(lane, other, other.count, event)
-        for _, event in points:                            # waiting for a point is no use of its event once the wait is launched
+        for (
+            _,
+            event,
+        ) in points:  # waiting for a point is no use of its event once the wait is launched
             self.device.give_back(event)
 
     def _launched(self, t: int, lane: _Lane) -> None:
@@ -273,7 +336,8 @@ class DeviceExecutor:
         if "begin" not in self._without:
             yield from until(self.device, lane.stream)
 
-    # -- communication steps ----------------------------------------------------------------------------------------
+    # -- communication steps
+    # ----------------------------------------------------------------------------------------
 
     def _publish(self) -> Iterator[None]:
         """Show the operands to the ranks out of reach."""
@@ -285,7 +349,11 @@ class DeviceExecutor:
 
     def _nbytes(self, block) -> int:
         """Bytes that move between ranks."""
-        return block.size * self.matrices[block.matrix].dtype.itemsize if block.owner != self.rank else 0
+        return (
+            block.size * self.matrices[block.matrix].dtype.itemsize
+            if block.owner != self.rank
+            else 0
+        )
 
     def _start_get(self, t: int) -> None:
         step, lane = self.trace.steps[t], self._lane("in")
@@ -315,7 +383,11 @@ class DeviceExecutor:
         step, lane = self.trace.steps[t], self._in_turn("out")
         self.bytes["put_bytes"] += self._nbytes(step.block)
         self._begin(lane, t)
-        self.device.copy(self.matrices[step.block.matrix].view(step.block), self.values[step.inputs[0].index], lane.stream)
+        self.device.copy(
+            self.matrices[step.block.matrix].view(step.block),
+            self.values[step.inputs[0].index],
+            lane.stream,
+        )
         self._launched(t, lane)
 
     def _start_accumulate(self, t: int) -> None:
@@ -347,11 +419,15 @@ class DeviceExecutor:
         if "fence" not in self._without:
             for lane in list(self._lanes.values()):
                 yield from until(self.device, lane.stream)
-        while not self._published:                         # its barrier and ours are of the same ranks: in one order everywhere
+        while (
+            not self._published
+        ):  # its barrier and ours are of the same ranks: in one order everywhere
             yield
         self._fences += 1
         written = self.trace.written
-        yield from self.matrices[written].fencing(self._lane("out0").stream, self._fences in self._read_apart.get(written, ()))
+        yield from self.matrices[written].fencing(
+            self._lane("out0").stream, self._fences in self._read_apart.get(written, ())
+        )
         if self.timeline is not None:
             self._marks[t] = [began, Clock.now()]
         self._schedule.finish(t)
@@ -381,7 +457,7 @@ class DeviceExecutor:
             if sent is not None and sent.size:
                 self.device.copy(sent, call.sent, lane.stream)
         yield from self._reached(lane)
-        while turns[1] != ticket:                          # members issue in the same order
+        while turns[1] != ticket:  # members issue in the same order
             yield
         requests = call.issue(sent, received)
         turns[1] += 1
@@ -400,7 +476,8 @@ class DeviceExecutor:
         """What a Part or Join shows has been launched."""
         self._schedule.finish(t)
 
-    # -- computes ---------------------------------------------------------------------------------------------------
+    # -- computes
+    # ---------------------------------------------------------------------------------------------
 
     def _compute(self, t: int) -> None:
         step, device, values = self.trace.steps[t], self.device, self.values
@@ -418,21 +495,36 @@ class DeviceExecutor:
             device.zero(values[t], lane.stream)
         self._launched(t, lane)
 
-    _STARTERS = {Get: _start_get, ReplicaGet: _start_get, Put: _start_put, Accumulate: _start_accumulate, Fence: _start_fence,
-                 Part: _start_alias, Join: _start_alias,
-                 **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group)}
+    _STARTERS = {
+        Get: _start_get,
+        ReplicaGet: _start_get,
+        Put: _start_put,
+        Accumulate: _start_accumulate,
+        Fence: _start_fence,
+        Part: _start_alias,
+        Join: _start_alias,
+        **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group),
+    }
 
-    # -- the end ----------------------------------------------------------------------------------------------------
+    # -- the end
+    # ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of the arena and of every view into the matrices."""
         for lane in self._lanes.values():
             lane.stream.synchronise()
-        self.values, self.calls, self.products, self.buffers, self._twins, self._schedule = [], {}, {}, {}, None, None
+        self.values, self.calls, self.products, self.buffers, self._twins, self._schedule = (
+            [],
+            {},
+            {},
+            {},
+            None,
+            None,
+        )
         if self._memory is not None:
             self._memory.free()
 
-    def __enter__(self) -> "DeviceExecutor":
+    def __enter__(self) -> DeviceExecutor:
         return self
 
     def __exit__(self, *exc) -> None:

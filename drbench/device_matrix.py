@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -28,7 +28,7 @@ class DeviceTileFuture:
         self._value, self._memory, self._event = value, memory, event
 
     def __del__(self):
-        self._event.synchronise()                          # the copy may be under way
+        self._event.synchronise()  # the copy may be under way
         self._memory.free()
 
     def done(self) -> bool:
@@ -36,7 +36,8 @@ class DeviceTileFuture:
         return self._event.query()
 
     def on(self, stream: Stream) -> DeviceArray:
-        """The copy, for work given to ``stream`` from now on: the stream waits, the host does not."""
+        """The copy, for work given to ``stream`` from now on: the stream waits, the host does
+        not."""
         stream.wait(self._event)
         return self._value
 
@@ -52,26 +53,40 @@ class DeviceMatrix(DistributedMatrix):
     Parameters
     ----------
     operand, topology, dtype, transport, locks :
-        As of :class:`DistributedMatrix`. ``rma`` hides peers' memory; ``throttled`` is not for devices.
+        As of :class:`DistributedMatrix`. ``rma`` hides peers' memory; ``throttled`` is not for
+        devices.
     window :
         Of :func:`~drbench.transports.device_window.device_windows`.
     device : Device
     direct : bool
-        MPI itself reads and writes device memory (GPU-aware); else what other nodes read is staged through a mirror in pinned host memory.
+        MPI itself reads and writes device memory (GPU-aware); else what other nodes read is staged
+        through a mirror in pinned host memory.
 
     Attributes
     ----------
     outgoing : Mirror or Exposed or None
         What ranks out of reach read; None if every rank reaches every other.
     incoming : Mirror or None
-        C only: what ranks out of reach add to. MPI adds in host memory, whatever it can do on devices, and :meth:`fencing` adds the sum to the tiles.
+        C only: what ranks out of reach add to. MPI adds in host memory, whatever it can do on
+        devices, and :meth:`fencing` adds the sum to the tiles.
 
     Notes
     -----
-    Ranks in reach add by atomics into the tile, the others by MPI into the mirror. The two never touch the same memory, so both may be used on one replica.
+    Ranks in reach add by atomics into the tile, the others by MPI into the mirror. The two never
+    touch the same memory, so both may be used on one replica.
     """
 
-    def __init__(self, operand: Operand, topology: Topology, dtype, transport: TransportChoice, locks: RangeLocks, window, device: Device, direct: bool):
+    def __init__(
+        self,
+        operand: Operand,
+        topology: Topology,
+        dtype,
+        transport: TransportChoice,
+        locks: RangeLocks,
+        window,
+        device: Device,
+        direct: bool,
+    ):
         super().__init__(operand, topology, dtype, transport, locks, window)
         self.device, self.direct = device, direct
         self._stream = device.stream(f"table {operand.name}")
@@ -79,7 +94,11 @@ class DeviceMatrix(DistributedMatrix):
         size = self.partition.local_size(self.rank)
         self.outgoing = self.incoming = None
         if apart:
-            self.outgoing = Exposed(topology, self.storage) if direct else Mirror(topology, device, size, self.dtype)
+            self.outgoing = (
+                Exposed(topology, self.storage)
+                if direct
+                else Mirror(topology, device, size, self.dtype)
+            )
             if operand.name == "C":
                 self.incoming = Mirror(topology, device, size, self.dtype)
 
@@ -97,7 +116,8 @@ class DeviceMatrix(DistributedMatrix):
         finally:
             self.locks.release(block.owner, block.offset, block.span)
 
-    # -- steps that the host must take part in: generators that yield while they wait ---------------------------
+    # -- steps that the host must take part in: generators that yield while they wait
+    # ---------------------------
 
     def publishing(self, stream: Stream) -> Iterator[None]:
         """Show the tiles as they are to the ranks out of reach; a barrier must follow."""
@@ -108,7 +128,8 @@ class DeviceMatrix(DistributedMatrix):
             self.outgoing.sync()
 
     def fencing(self, stream: Stream, publish: bool) -> Iterator[None]:
-        """Everyone's adds are complete and visible to everyone; streams that added must have been waited for (collective)."""
+        """Everyone's adds are complete and visible to everyone; streams that added must have been
+        waited for (collective)."""
         comm = self.topology.comm
         if self.incoming is not None:
             self.incoming.flush()
@@ -125,13 +146,18 @@ class DeviceMatrix(DistributedMatrix):
             yield from self.publishing(stream)
         yield from completed(comm.Ibarrier())
 
-    # -- Table 1 --------------------------------------------------------------------------------------------------
+    # -- Table 1
+    # ---------------------------------------------------------------------------------------------
 
     def get_tile_async(self, idx, replica: int | None = None) -> DeviceTileFuture:
-        """Start copying a tile into device memory of one's own; from a rank out of reach it is the tile as of the last :meth:`fence`."""
+        """Start copying a tile into device memory of one's own; from a rank out of reach it is the
+        tile as of the last :meth:`fence`."""
         block = self._tile_block(idx, replica)
         memory = self.device.allocate(max(block.size * self.dtype.itemsize, 1))
-        out, view = at_address(memory.address, block.size, self.dtype).reshape(block.shape), self.view(block)
+        out, view = (
+            at_address(memory.address, block.size, self.dtype).reshape(block.shape),
+            self.view(block),
+        )
         if view is None:
             landed = np.empty(block.shape, self.dtype) if not self.direct else out
             self.outgoing.rget(landed, block.owner, block.offset, block.ld).Wait()
@@ -141,7 +167,7 @@ class DeviceMatrix(DistributedMatrix):
         event = self.device.event()
         self._stream.record(event)
         if not isinstance(view, DeviceArray):
-            event.synchronise()                            # the landing place is this function's
+            event.synchronise()  # the landing place is this function's
         return DeviceTileFuture(out, memory, event)
 
     def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
@@ -151,7 +177,8 @@ class DeviceMatrix(DistributedMatrix):
         return self.device.rows_of(value, np.arange(value.shape[0]))
 
     def put_tile(self, idx, view, replica: int | None = None) -> None:
-        """Overwrite a tile with a host array; no one else may touch it until the next :meth:`fence`.
+        """Overwrite a tile with a host array; no one else may touch it until the next
+        :meth:`fence`.
 
         Raises
         ------
@@ -163,14 +190,18 @@ class DeviceMatrix(DistributedMatrix):
         self._stream.synchronise()
 
     def accumulate_tile(self, idx, view, replica: int | None = None) -> None:
-        """Add a host array to a tile, atomically per element; complete everywhere after :meth:`fence`."""
+        """Add a host array to a tile, atomically per element; complete everywhere after
+        :meth:`fence`."""
         block = self._tile_block(idx, replica)
         value = self._value(view, block)
         target = self.view(block)
         if target is None:
             if self.incoming is None:
-                raise UnsupportedError(f"tile {block.tile} of {self.operand.name} is on rank {block.owner}, out of reach of rank {self.rank}; between "
-                                       "nodes only C is accumulated into.")
+                raise UnsupportedError(
+                    f"tile {block.tile} of {self.operand.name} is on rank {block.owner}, out of "
+                    f"reach of rank {self.rank}; between "
+                    "nodes only C is accumulated into."
+                )
             self.incoming.raccumulate(value, block.owner, block.offset, block.ld).Wait()
             return
         memory = self.device.allocate(max(value.nbytes, 1))
@@ -201,16 +232,26 @@ class DeviceMatrix(DistributedMatrix):
         block = self._tile_block(idx, replica)
         view = self.view(block)
         if view is None:
-            raise UnsupportedError(f"tile {block.tile} of {self.operand.name} is on rank {block.owner}, out of reach of rank {self.rank}. "
-                                   "Let a rank of its node put it.")
+            raise UnsupportedError(
+                f"tile {block.tile} of {self.operand.name} is on rank {block.owner}, out of "
+                f"reach of rank {self.rank}. "
+                "Let a rank of its node put it."
+            )
         return block, view
 
     def _run_between_replicas(self, program, origin: int) -> None:
         from .device_executor import DeviceExecutor
         from .trace import trace
+
         self._check_replica(origin)
         self.fence()
-        steps = trace(program(self.operand, self.rank, origin), None, self.rank, fresh=False, written=self.operand.name)
+        steps = trace(
+            program(self.operand, self.rank, origin),
+            None,
+            self.rank,
+            fresh=False,
+            written=self.operand.name,
+        )
         with DeviceExecutor(steps, {self.operand.name: self}, self.device) as executor:
             executor.run()
 

@@ -1,17 +1,21 @@
-"""What must be complete before a step's work may start on a device: the edges between streams. Pure.
+"""What must be complete before a step's work may start on a device: the edges between streams.
+Pure.
 
-The scheduler orders the *launching* of steps (on a device a step counts as finished for it once it is launched). That is not enough:
-what is launched later on another stream may run earlier. So each step waits, on the device, for the steps named here. The kinds:
+The scheduler orders the *launching* of steps (on a device a step counts as finished for it once it
+is launched). That is not enough: what is launched later on another stream may run earlier. So each
+step waits, on the device, for the steps named here. The kinds:
 
-========  =================================================================================================================
+=========  =========================================================================================
 ``ready``  what the step takes has been transferred (or received)
 ``made``   what the step takes has been computed
 ``free``   whoever used the memory of its buffer before is done with it
-``order``  products into one part of the own tile, and into one token, follow each other, whichever stream they are on
-========  =================================================================================================================
+``order``  products into one part of the own tile, and into one token, follow each other, whichever
+           stream they are on
+=========  =========================================================================================
 
-Steps on one stream need no edge: a stream keeps its order, and every edge points to a step launched earlier (by rule 2 of the scheduler
-for values, and by the memory plan for buffers: what dies before another is born is launched before it).
+Steps on one stream need no edge: a stream keeps its order, and every edge points to a step launched
+earlier (by rule 2 of the scheduler for values, and by the memory plan for buffers: what dies before
+another is born is launched before it).
 """
 
 from __future__ import annotations
@@ -24,11 +28,14 @@ from .steps import Scratch
 
 __all__ = ["EDGES", "edges"]
 
-#: The kinds; ``fence`` and ``begin`` are the host's: a Fence waits for all streams, MPI for what it reads and writes in memory.
+#: The kinds; ``fence`` and ``begin`` are the host's: a Fence waits for all streams, MPI for what it
+#: reads and writes in memory.
 EDGES = ("ready", "made", "free", "order", "fence", "begin")
 
 
-def edges(windows: Windows, plan: ArenaPlan, sizes: dict[int, int], without: frozenset = frozenset()) -> list[list[int]]:
+def edges(
+    windows: Windows, plan: ArenaPlan, sizes: dict[int, int], without: frozenset = frozenset()
+) -> list[list[int]]:
     """For each step, the earlier steps it waits for.
 
     Parameters
@@ -42,7 +49,8 @@ def edges(windows: Windows, plan: ArenaPlan, sizes: dict[int, int], without: fro
 
     Examples
     --------
-    Two products of a fetched block each, with room for one block: the second transfer waits for the first product.
+    Two products of a fetched block each, with room for one block: the second transfer waits for the
+    first product.
 
     >>> from drbench.memory import ArenaPlan
     >>> from drbench.steps import Block, Gemm, Get
@@ -63,14 +71,19 @@ def edges(windows: Windows, plan: ArenaPlan, sizes: dict[int, int], without: fro
         for value in step.inputs:
             for made in _makers(value):
                 kind = "made" if made.computes else "ready"
-                if made.computes and step.computes and step.onto is not None and made.index in _chain(step):
+                if (
+                    made.computes
+                    and step.computes
+                    and step.onto is not None
+                    and made.index in _chain(step)
+                ):
                     kind = "order"
                 if kind not in without:
                     found[step.index].add(made.index)
     _order_products(steps, roots, found, without)
     if "free" not in without:
         _free_buffers(windows, plan, sizes, roots, found)
-        for step in steps:                                 # a Scratch does nothing itself: those that fill it wait in its place
+        for step in steps:  # a Scratch does nothing itself: those that fill it wait in its place
             if step.computes and step.onto is not None:
                 for r in roots[step.index]:
                     if type(steps[r]) is Scratch:
@@ -97,14 +110,17 @@ def _roots(steps) -> list[tuple[int, ...]]:
         if step.alias:
             roots.append(tuple(r for value in step.inputs for r in roots[value.index]))
         else:
-            roots.append(roots[step.onto.index] if step.computes and step.onto is not None else (step.index,))
+            roots.append(
+                roots[step.onto.index] if step.computes and step.onto is not None else (step.index,)
+            )
     return roots
 
 
 def _order_products(steps, roots, found, without) -> None:
-    """Computes that write overlapping parts of the own tiles, or one Scratch, one after another; who takes a Scratch waits for all that filled it."""
-    last: dict[tuple, dict] = {}                           # tile -> {(row0, row1, col0, col1): step that wrote it last}
-    filled: dict[int, list[int]] = {}                      # Scratch -> computes into parts of it
+    """Computes that write overlapping parts of the own tiles, or one Scratch, one after another;
+    who takes a Scratch waits for all that filled it."""
+    last: dict[tuple, dict] = {}  # tile -> {(row0, row1, col0, col1): step that wrote it last}
+    filled: dict[int, list[int]] = {}  # Scratch -> computes into parts of it
     for step in steps:
         t = step.index
         if type(step) is Scratch:
@@ -121,7 +137,10 @@ def _order_products(steps, roots, found, without) -> None:
                 filled[r].append(t)
         if step.computes and step.block is not None and "order" not in without:
             block = step.block
-            region, regions = (block.row0, block.row1, block.col0, block.col1), last.setdefault((block.matrix, block.replica, block.tile), {})
+            region, regions = (
+                (block.row0, block.row1, block.col0, block.col1),
+                last.setdefault((block.matrix, block.replica, block.tile), {}),
+            )
             touched = [other for other in regions if _overlap(region, other)]
             found[t].update(regions[other] for other in touched)
             for other in touched:
@@ -143,10 +162,15 @@ def _free_buffers(windows: Windows, plan: ArenaPlan, sizes, roots, found) -> Non
     users: dict[int, list[int]] = {}
     for step in windows.trace.steps:
         if not step.alias:
-            for r in {r for value in step.inputs for r in roots[value.index]} | set(roots[step.index]):
+            for r in {r for value in step.inputs for r in roots[value.index]} | set(
+                roots[step.index]
+            ):
                 users.setdefault(r, []).append(step.index)
     born = sorted((windows.birth(t), t) for t in sizes if t in plan.offsets)
-    starts, segments = [0], [(plan.size, None)]            # who had each part of the arena last: starts[x] to segments[x][0]
+    starts, segments = (
+        [0],
+        [(plan.size, None)],
+    )  # who had each part of the arena last: starts[x] to segments[x][0]
     for _, t in born:
         low, high = plan.offsets[t], plan.offsets[t] + sizes[t]
         if low == high:

@@ -1,4 +1,5 @@
-"""Of what type the elements of each value of a program are. Operands and result may differ (bfloat16 in, float32 out)."""
+"""Of what type the elements of each value of a program are. Operands and result may differ
+(bfloat16 in, float32 out)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import numpy as np
 from .errors import UnsupportedError
 from .trace import Trace
 
-__all__ = ["numpy_type", "element_types"]
+__all__ = ["element_types", "numpy_type"]
 
 
 def numpy_type(name: str) -> np.dtype:
@@ -22,7 +23,9 @@ def numpy_type(name: str) -> np.dtype:
         try:
             import ml_dtypes
         except ImportError:
-            raise UnsupportedError("bfloat16 elements need the package ml_dtypes. pip install ml_dtypes.") from None
+            raise UnsupportedError(
+                "bfloat16 elements need the package ml_dtypes. pip install ml_dtypes."
+            ) from None
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
 
@@ -37,7 +40,8 @@ def element_types(trace: Trace, of_matrix: dict) -> list:
 
     Notes
     -----
-    What is read keeps its matrix's type, what is shifted its own; products have the type of the written matrix.
+    What is read keeps its matrix's type, what is shifted its own; products have the type of the
+    written matrix.
 
     Examples
     --------
@@ -48,13 +52,18 @@ def element_types(trace: Trace, of_matrix: dict) -> list:
     ...     a = yield Get(Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3))
     ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 3, 0, 2, 0, 2))
     ...     yield Gemm(a, b)
-    >>> element_types(trace(program(), None, 0, fresh=False), {"A": "bfloat16", "B": "bfloat16", "C": "float32"})
+    >>> element_types(
+    ...     trace(program(), None, 0, fresh=False),
+    ...     {"A": "bfloat16", "B": "bfloat16", "C": "float32"},
+    ... )
     ['bfloat16', 'bfloat16', 'float32']
     """
     found: list = []
     for step in trace.steps:
         pieces = getattr(step, "pieces", None)
-        block = step.block or (pieces[0].block if pieces else step.piece.block if hasattr(step, "piece") else None)
+        block = step.block or (
+            pieces[0].block if pieces else step.piece.block if hasattr(step, "piece") else None
+        )
         if block is not None:
             found.append(of_matrix[block.matrix])
         elif step.inputs and not step.computes:

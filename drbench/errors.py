@@ -1,22 +1,37 @@
 """Errors with the exit code and the record status that belong to them.
 
-One table for the whole suite: the command line exits with ``exit_code``, a record carries ``status``,
-and every rank agrees on the largest code before any of them exits.
+One table for the whole suite: the command line exits with ``exit_code``, a record carries
+``status``, and every rank agrees on the largest code before any of them exits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Iterable
 
 __all__ = [
-    "DrbenchError", "WrongResult", "UsageError", "UnsupportedError", "MissingError",
-    "CaseTimeout", "CaseFailed", "OutOfMemory", "EXIT_CODES", "did_you_mean", "exit_code_of",
+    "EXIT_CODES",
+    "CaseFailed",
+    "CaseTimeout",
+    "DrbenchError",
+    "MissingError",
+    "OutOfMemory",
+    "UnsupportedError",
+    "UsageError",
+    "WrongResult",
+    "did_you_mean",
+    "exit_code_of",
 ]
 
 #: Exit code of each record status; ``usage`` never becomes a record.
 EXIT_CODES = {
-    "ok": 0, "wrong": 1, "usage": 2, "unsupported": 3, "timeout": 4, "failed": 5, "out_of_memory": 6,
+    "ok": 0,
+    "wrong": 1,
+    "usage": 2,
+    "unsupported": 3,
+    "timeout": 4,
+    "failed": 5,
+    "out_of_memory": 6,
 }
 
 

@@ -1,8 +1,8 @@
 """The executor: runs the trace of any program on MPI, with overlap.
 
-One loop asks the scheduler what may start, starts it, completes what has completed, and computes. Everything a repeat
-touches (views, receive buffers, scratch) is laid out when the executor is made; while the clock runs nothing is
-planned or allocated.
+One loop asks the scheduler what may start, starts it, completes what has completed, and computes.
+Everything a repeat touches (views, receive buffers, scratch) is laid out when the executor is made;
+while the clock runs nothing is planned or allocated.
 """
 
 from __future__ import annotations
@@ -17,22 +17,36 @@ from .blas import Blas, load_blas
 from .collectives import Call
 from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from .schedule import Scheduler, Windows
-from .steps import COUNTERS, Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part, Put, ReplicaGet, Zero
+from .steps import (
+    COUNTERS,
+    Accumulate,
+    Add,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Join,
+    Part,
+    Put,
+    ReplicaGet,
+    Zero,
+)
 from .throttle import Throttle
 from .timing import Clock
 from .trace import Trace
 from .values import Values
 
-__all__ = ["Executor", "PROGRESS"]
+__all__ = ["PROGRESS", "Executor"]
 
-#: Who drives MPI while this rank computes: the Gemm split along k with polls between, a thread, or nobody.
+#: Who drives MPI while this rank computes: the Gemm split along k with polls between, a thread, or
+#: nobody.
 PROGRESS = ("poll", "thread", "none")
 
-_PIECE_S = 0.010            # a Gemm is cut into pieces of about this long ...
-_PIECE_K = 256              # ... but never thinner than this along k
-_FIRST_FLOPS_PER_S = 5e10   # until a Gemm has been timed ...
-_TIMED_S = 1e-3             # ... that took at least this long
-_NAP_S = 5e-4               # between two polls of the progress thread
+_PIECE_S = 0.010  # a Gemm is cut into pieces of about this long ...
+_PIECE_K = 256  # ... but never thinner than this along k
+_FIRST_FLOPS_PER_S = 5e10  # until a Gemm has been timed ...
+_TIMED_S = 1e-3  # ... that took at least this long
+_NAP_S = 5e-4  # between two polls of the progress thread
 
 
 class Executor:
@@ -71,8 +85,19 @@ class Executor:
     Own cost: a few microseconds a step (``benchmarks/core.py executor``).
     """
 
-    def __init__(self, trace: Trace, matrices: dict, *, blas: Blas | None = None, clock: Clock | None = None, prefetch: int = 1,
-                 get: str = "view", throttle: Throttle | None = None, progress: str = "poll", yields: bool = True):
+    def __init__(
+        self,
+        trace: Trace,
+        matrices: dict,
+        *,
+        blas: Blas | None = None,
+        clock: Clock | None = None,
+        prefetch: int = 1,
+        get: str = "view",
+        throttle: Throttle | None = None,
+        progress: str = "poll",
+        yields: bool = True,
+    ):
         self.trace, self.matrices, self.rank = trace, matrices, trace.rank
         self.blas, self.clock = blas or load_blas(), clock or Clock()
         self.get, self.throttle, self.yields = get, throttle, yields
@@ -82,35 +107,50 @@ class Executor:
         serves = any(matrix.serves_rma for matrix in matrices.values())
         self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
         needs_progress = self._serves or any(len(group) > 1 for group in trace.groups)
-        self.polls, self.threaded = (needs_progress and progress == name for name in ("poll", "thread"))
+        self.polls, self.threaded = (
+            needs_progress and progress == name for name in ("poll", "thread")
+        )
         self._flops_per_s = _FIRST_FLOPS_PER_S
         self._lock = threading.Lock()
         layout = Values(self.windows, matrices, get, throttle is not None)
-        self.values, self.calls, self.products, self.arena = layout.arrays, layout.calls, layout.products, layout.arena
-        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = layout.plan.size, layout.moved_bytes, layout.resolved_bytes, layout.resolved
+        self.values, self.calls, self.products, self.arena = (
+            layout.arrays,
+            layout.calls,
+            layout.products,
+            layout.arena,
+        )
+        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = (
+            layout.plan.size,
+            layout.moved_bytes,
+            layout.resolved_bytes,
+            layout.resolved,
+        )
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
         self.bytes = dict.fromkeys(COUNTERS, 0)
         self.timeline: list[tuple[int, float, float]] | None = None
         self.prepare()
 
-    # -- before the clock runs ----------------------------------------------------------------------------------
+    # -- before the clock runs
+    # ----------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it was not done."""
+        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
+        was not done."""
         self._schedule = Scheduler(self.windows, self.resolved)
         self._requests: list = []
         self._request_steps: list[int] = []
-        self._timers: list = []                            # (due, step), by start
-        self._adds: list[int] = []                         # accumulates waiting for a lock
-        self._left: dict[int, int] = {}                    # requests still open, of steps with several
-        self._due: dict[int, float] = {}                   # when a throttled ring is done with a group step
-        self._began: dict[int, float] = {}                 # for the timeline
+        self._timers: list = []  # (due, step), by start
+        self._adds: list[int] = []  # accumulates waiting for a lock
+        self._left: dict[int, int] = {}  # requests still open, of steps with several
+        self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
+        self._began: dict[int, float] = {}  # for the timeline
         for name, value in self._resolved_bytes.items():
             self.bytes[name] = value
         self._failure: BaseException | None = None
         self._prepared = True
 
-    # -- the loop -------------------------------------------------------------------------------------------------
+    # -- the loop
+    # ---------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Execute the trace once (collective over the ranks of the program)."""
@@ -139,7 +179,8 @@ class Executor:
                 self._idle()
 
     def _pump(self) -> bool:
-        """Start what may start and complete what has completed until nothing changes. Never blocks."""
+        """Start what may start and complete what has completed until nothing changes. Never
+        blocks."""
         schedule, any_moved = self._schedule, False
         while True:
             moved = False
@@ -175,9 +216,13 @@ class Executor:
         steps = self.trace.steps
         if any(type(steps[t]) is Fence for t in self._request_steps):
             name = "fence"
-        elif any(isinstance(steps[t], Get) for t in self._request_steps) or any(isinstance(steps[t], Get) for _, t in self._timers):
+        elif any(isinstance(steps[t], Get) for t in self._request_steps) or any(
+            isinstance(steps[t], Get) for _, t in self._timers
+        ):
             name = "get_wait"
-        elif any(t in self.calls for t in self._request_steps) or any(t in self.calls for _, t in self._timers):
+        elif any(t in self.calls for t in self._request_steps) or any(
+            t in self.calls for _, t in self._timers
+        ):
             name = "collective_wait"
         else:
             name = "accumulate"
@@ -207,7 +252,7 @@ class Executor:
                             self._serve()
                     stop.wait(_NAP_S)
             except BaseException as error:
-                self._failure = error                      # the rank's, not only this thread's: the loop raises it
+                self._failure = error  # the rank's, not only this thread's: the loop raises it
 
         helper = threading.Thread(target=poll, name="drbench-progress")
         with self._lock:
@@ -218,7 +263,8 @@ class Executor:
                 stop.set()
         helper.join()
 
-    # -- communication steps --------------------------------------------------------------------------------------
+    # -- communication steps
+    # --------------------------------------------------------------------------------------
 
     def _request(self, t: int, request: MPI.Request) -> None:
         self._requests.append(request)
@@ -245,7 +291,8 @@ class Executor:
         self._schedule.finish(t)
 
     def _done_in_place(self, t: int, direction: str, nbytes: int) -> None:
-        """A transfer made by loads and stores is complete: at once, or when the throttled link would have it."""
+        """A transfer made by loads and stores is complete: at once, or when the throttled link
+        would have it."""
         if self.throttle is None or not nbytes:
             self._finish(t)
         else:
@@ -265,7 +312,7 @@ class Executor:
         if self.throttle is not None:
             self._due[t] = self.throttle.due(call.link, call.nbytes, self.clock.now(), call.hops)
         with self.clock.phase("collective_wait"):
-            requests = call.issue(call.sent, call.received)    # MPI may do some of the work here
+            requests = call.issue(call.sent, call.received)  # MPI may do some of the work here
         self._left[t] = len(requests)
         for request in requests:
             self._request(t, request)
@@ -300,7 +347,7 @@ class Executor:
             self.bytes[step.counter] += nbytes
             self._request(t, matrix.rget(value, block))
             return
-        if value.flags.writeable:                          # a buffer: --get copy
+        if value.flags.writeable:  # a buffer: --get copy
             with self.clock.phase("get_wait"):
                 np.copyto(value, source)
             self.bytes[step.counter] += nbytes
@@ -329,12 +376,14 @@ class Executor:
             with self.clock.phase("accumulate"):
                 self._request(t, matrix.raccumulate(self.values[step.inputs[0].index], block))
         elif not self._try_add(t):
-            pass                                           # its lock is taken: _pump tries again
+            pass  # its lock is taken: _pump tries again
 
     def _try_add(self, t: int) -> bool:
         step = self.trace.steps[t]
         with self.clock.phase("accumulate"):
-            added = self.matrices[step.block.matrix].add(self.values[step.inputs[0].index], step.block, wait=False)
+            added = self.matrices[step.block.matrix].add(
+                self.values[step.inputs[0].index], step.block, wait=False
+            )
         if added:
             self._done_in_place(t, "out", self._nbytes(step.block))
         else:
@@ -347,7 +396,8 @@ class Executor:
             self.window.sync()
             self._request(t, self.comm.Ibarrier())
 
-    # -- computes -------------------------------------------------------------------------------------------------
+    # -- computes
+    # ---------------------------------------------------------------------------------------------
 
     def _compute(self, t: int) -> None:
         step = self.trace.steps[t]
@@ -371,13 +421,16 @@ class Executor:
                     self.blas.gemm(a, b, c, beta)
 
     def _gemm_in_pieces(self, a, b, c, beta: float) -> None:
-        """Split along k (which costs BLAS least) and poll MPI between the pieces, as long as anyone needs it."""
+        """Split along k (which costs BLAS least) and poll MPI between the pieces, as long as anyone
+        needs it."""
         k, flops = a.shape[1], 2 * a.shape[0] * a.shape[1] * b.shape[1]
         pieces = max(1, min(k // _PIECE_K, round(flops / (self._flops_per_s * _PIECE_S))))
         spent, k0, x = 0.0, 0, 0
         while x == 0 or k0 < k:
             x += 1
-            k1 = k * x // pieces if self._serves or self._requests else k      # nothing is under way: the rest in one go
+            k1 = (
+                k * x // pieces if self._serves or self._requests else k
+            )  # nothing is under way: the rest in one go
             start = self.clock.now()
             with self.clock.phase("gemm"):
                 self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta)
@@ -402,18 +455,26 @@ class Executor:
         with self.clock.phase("accumulate"):
             self.values[t].fill(0)
 
-    _STARTERS = {Get: _start_get, ReplicaGet: _start_get, Put: _start_put, Accumulate: _start_accumulate, Fence: _start_fence,
-                 Part: _start_alias, Join: _start_alias,
-                 **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group)}
+    _STARTERS = {
+        Get: _start_get,
+        ReplicaGet: _start_get,
+        Put: _start_put,
+        Accumulate: _start_accumulate,
+        Fence: _start_fence,
+        Part: _start_alias,
+        Join: _start_alias,
+        **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group),
+    }
     _COMPUTERS = {Gemm: _gemm, Add: _add, Copy: _copy, Zero: _zero}
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    # -- the end
+    # ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of every view into the windows, which may then be freed."""
         self.values, self.calls, self.products, self.arena, self._schedule = [], {}, {}, None, None
 
-    def __enter__(self) -> "Executor":
+    def __enter__(self) -> Executor:
         return self
 
     def __exit__(self, *exc) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Iterable
 
 from partitions import Partition
 
@@ -16,7 +16,7 @@ from .steps import COUNTERS, Gemm, Step
 from .timeline import Event
 from .trace import Trace
 
-__all__ = ["Traffic", "traffic", "memory_bytes", "picture", "listing", "events_of"]
+__all__ = ["Traffic", "events_of", "listing", "memory_bytes", "picture", "traffic"]
 
 
 @dataclass
@@ -26,8 +26,8 @@ class Traffic:
     Attributes
     ----------
     counters : dict of str to int
-        By kind, with the names of the records. ``direct_bytes`` is 0: whether a Get is copied or read in place is
-        the transport's business, and the plan counts it as ``get_bytes``.
+        By kind, with the names of the records. ``direct_bytes`` is 0: whether a Get is copied or
+        read in place is the transport's business, and the plan counts it as ``get_bytes``.
     by_peer : dict of int to dict of str to int
         The same by the other rank.
     """
@@ -60,10 +60,14 @@ def traffic(trace: Trace) -> Traffic:
 
 
 def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
-    """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the pool if none is."""
+    """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the
+    pool if none is."""
     problem, windows = trace.problem, Windows(trace, prefetch)
     widths = element_types(trace, problem.itemsizes)
-    out = {op.name: op.partition.local_size(trace.rank) * problem.itemsizes[op.name] for op in problem.operands}
+    out = {
+        op.name: op.partition.local_size(trace.rank) * problem.itemsizes[op.name]
+        for op in problem.operands
+    }
     out["pool"] = plan_arena(windows, 1, widths=widths).size
     out["pool_direct"] = plan_arena(windows, 1, views=lambda owner: True, widths=widths).size
     return out
@@ -88,7 +92,8 @@ def picture(partition: Partition, height: int = 12, width: int = 24) -> list[lis
 def listing(trace: Trace, limit: int | None = None) -> list[str]:
     """The program as text, one step a line, at most ``limit`` steps and a line for the rest.
 
-    Each operation of a lowered program has a line before its steps, which counts its computes and transfers.
+    Each operation of a lowered program has a line before its steps, which counts its computes and
+    transfers.
     """
     steps = trace.steps if limit is None else trace.steps[:limit]
     width = len(str(max(0, len(trace.steps) - 1)))
@@ -101,7 +106,10 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
         if trace.is_remote(step):
             moved = step.moved(trace.rank)
             nbytes = sum(elements for _, elements in moved) * widths[step.index]
-            note = f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} {', '.join(str(other) for other, _ in moved)}"
+            note = (
+                f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} "
+                f"{', '.join(str(other) for other, _ in moved)}"
+            )
         elif type(step) is Gemm:
             note = f"    # {step.flops} FLOPs"
         lines.append(f"{step.index:>{width}}  {step!r}{note}")
@@ -113,14 +121,18 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
 def _op_line(trace: Trace, start: int) -> str:
     """The heading of the operation that begins with a step."""
     op, computes, transfers = trace.ops[start], 0, 0
-    for step in trace.steps[start:bisect_right(trace.ops, op)]:
+    for step in trace.steps[start : bisect_right(trace.ops, op)]:
         computes += step.computes
         transfers += not step.computes and (trace.is_remote(step) or bool(step.inputs))
-    return f"-- operation {op}: {computes} compute{'s' * (computes != 1)}, {transfers} transfer{'s' * (transfers != 1)}"
+    return (
+        f"-- operation {op}: {computes} compute{'s' * (computes != 1)}, {transfers} "
+        f"transfer{'s' * (transfers != 1)}"
+    )
 
 
 def track_of(step: Step) -> str:
-    """``compute``, the name of the group whose ring the step uses (``row``, ``column``), ``fence``, or ``one-sided``."""
+    """``compute``, the name of the group whose ring the step uses (``row``, ``column``), ``fence``,
+    or ``one-sided``."""
     if step.computes:
         return "compute"
     if isinstance(step.group, Group):
@@ -128,6 +140,14 @@ def track_of(step: Step) -> str:
     return "fence" if step.group is not None else "one-sided"
 
 
-def events_of(trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float) -> list[Event]:
-    """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the start of the repeat."""
-    return [Event(trace.rank, track_of(trace.steps[t]), t, repr(trace.steps[t]), start - zero, stop - zero) for t, start, stop in timeline]
+def events_of(
+    trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float
+) -> list[Event]:
+    """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the
+    start of the repeat."""
+    return [
+        Event(
+            trace.rank, track_of(trace.steps[t]), t, repr(trace.steps[t]), start - zero, stop - zero
+        )
+        for t, start, stop in timeline
+    ]

@@ -1,7 +1,9 @@
-"""Matrix elements from a hash of (seed, matrix, i, j): the same under every partition, made by whoever owns them.
+"""Matrix elements from a hash of (seed, matrix, i, j): the same under every partition, made by
+whoever owns them.
 
-``integer`` fill gives small integers so that every partial sum of every product is exact in the accumulator
-(k·vmax² < 2²⁴ for float32, and the same bound for float64); ``uniform`` gives multiples of 2⁻²³ in [-1, 1).
+``integer`` fill gives small integers so that every partial sum of every product is exact in the
+accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64); ``uniform`` gives multiples
+of 2⁻²³ in [-1, 1).
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ def integer_bound(k: int) -> int:
     """
     bound = min(8, int(((_EXACT - 1) / k) ** 0.5))
     if bound < 1:
-        raise UsageError(f"--fill integer is exact up to k < 2**24, got k = {k}. Use --fill uniform.")
+        raise UsageError(
+            f"--fill integer is exact up to k < 2**24, got k = {k}. Use --fill uniform."
+        )
     return bound
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """A 32-bit finaliser (two xor-shift-multiply rounds) in place; every output bit depends on every input bit."""
+    """A 32-bit finaliser (two xor-shift-multiply rounds) in place; every output bit depends on
+    every input bit."""
     x ^= x >> np.uint32(16)
     x *= np.uint32(0x7FEB352D)
     x ^= x >> np.uint32(15)
@@ -83,24 +88,26 @@ class Fill:
         salt = np.uint32(self.salt(matrix))
         rows = _mix(np.arange(row0, row0 + out.shape[0], dtype=np.uint32) ^ salt)
         cols = _mix(np.arange(col0, col0 + out.shape[1], dtype=np.uint32) + salt)
-        cols *= np.uint32(0x9E3779B1)                      # not the rows' hash, or they would cancel where the two agree
+        cols *= np.uint32(
+            0x9E3779B1
+        )  # not the rows' hash, or they would cancel where the two agree
         cols += np.uint32(0x7F4A7C15)
         step = max(1, _CHUNK // max(1, out.shape[1]))
         for top in range(0, out.shape[0], step):
-            x = rows[top:top + step, None] ^ cols[None, :]
+            x = rows[top : top + step, None] ^ cols[None, :]
             x *= np.uint32(0x9E3779B1)
             x ^= x >> np.uint32(15)
             x *= np.uint32(0x85EBCA77)
-            x >>= np.uint32(8)                             # 24 good bits
-            part = out[top:top + step]
+            x >>= np.uint32(8)  # 24 good bits
+            part = out[top : top + step]
             if self.kind == "integer":
-                x *= np.uint32(2 * self.bound + 1)         # 24 bits · at most 17 fits in 32
+                x *= np.uint32(2 * self.bound + 1)  # 24 bits · at most 17 fits in 32
                 x >>= np.uint32(24)
                 part[...] = x
                 part -= self.bound
             else:
                 part[...] = x
-                part *= part.dtype.type(2.0 ** -23)
+                part *= part.dtype.type(2.0**-23)
                 part -= part.dtype.type(1.0)
 
     def salt(self, matrix: str) -> int:

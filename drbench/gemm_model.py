@@ -1,16 +1,18 @@
 """How long one local product takes: a roofline with tile-quantised efficiency over (m, n, k).
 
-One model for all machines. A library has kernels for a few tile shapes and, for small m·n, divides k over several workers;
-the fastest combination counts:
+One model for all machines. A library has kernels for a few tile shapes and, for small m·n, divides
+k over several workers; the fastest combination counts:
 
-    blocks  = ⌈m / tile_m⌉ · ⌈n / tile_n⌉ · splits          padding: thin panels fill their tiles badly
-    waves   = ⌈blocks / units⌉                              the last wave may be almost empty
-    compute = waves · 2 · tile_m · tile_n · (⌈k / splits⌉ + k_ramp) / (sustained_flops / units · tile efficiency)
-    time    = launch + max(compute, bytes / memory bandwidth) + packing
+    blocks  = ⌈m / tile_m⌉ · ⌈n / tile_n⌉ · splits          padding: thin panels fill their tiles
+    badly waves   = ⌈blocks / units⌉                              the last wave may be almost empty
+    compute = waves · 2 · tile_m · tile_n · (⌈k / splits⌉ + k_ramp) / (sustained_flops / units ·
+    tile efficiency) time    = launch + max(compute, bytes / memory bandwidth) + packing
 
-The efficiency of a tile falls with its edge-to-area ratio, ``1 / (1 + edge · (1/tile_m + 1/tile_n))``, relative to the best tile.
-Packing (nanoseconds an element of A, B and C) is what CPU libraries spend on copying operands into their own layout: cutting
-m costs the packing of B again. C they read and write once for each ``k_block`` elements of k, so that cutting k costs little. On GPUs it is 0.
+The efficiency of a tile falls with its edge-to-area ratio, ``1 / (1 + edge · (1/tile_m +
+1/tile_n))``, relative to the best tile. Packing (nanoseconds an element of A, B and C) is what CPU
+libraries spend on copying operands into their own layout: cutting m costs the packing of B again. C
+they read and write once for each ``k_block`` elements of k, so that cutting k costs little. On GPUs
+it is 0.
 """
 
 from __future__ import annotations
@@ -55,7 +57,11 @@ class Compute:
     Examples
     --------
     >>> compute = Compute(1e12, tiles=((128, 128),), units=4)
-    >>> f"{compute.gemm_s(256, 256, 1000):.3g}", f"{compute.gemm_s(256, 257, 1000):.3g}", f"{compute.gemm_s(1, 256, 1000):.3g}"
+    >>> (
+    ...     f"{compute.gemm_s(256, 256, 1000):.3g}",
+    ...     f"{compute.gemm_s(256, 257, 1000):.3g}",
+    ...     f"{compute.gemm_s(1, 256, 1000):.3g}",
+    ... )
     ('0.000131', '0.000262', '0.000131')
     """
 
@@ -74,8 +80,17 @@ class Compute:
     _known: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
-        if not (self.peak_flops > 0 and 0 < self.sustained <= 1 and self.units >= 1 and self.tiles and self.splits):
-            raise UsageError("compute needs peak_flops > 0, 0 < sustained <= 1, units >= 1, and at least one of tiles and splits.")
+        if not (
+            self.peak_flops > 0
+            and 0 < self.sustained <= 1
+            and self.units >= 1
+            and self.tiles
+            and self.splits
+        ):
+            raise UsageError(
+                "compute needs peak_flops > 0, 0 < sustained <= 1, units >= 1, and at least one "
+                "of tiles and splits."
+            )
 
     @cached_property
     def _kernels(self) -> list[tuple[int, int, float]]:
@@ -94,7 +109,7 @@ class Compute:
         return found
 
     def _gemm_s(self, m, n, k, itemsize) -> float:
-        if not (m and n and k):                            # nothing to multiply; an empty sum is still written
+        if not (m and n and k):  # nothing to multiply; an empty sum is still written
             return self.memory_s(m * n * itemsize)
         best = float("inf")
         for tm, tn, per_k in self._kernels:
@@ -102,13 +117,21 @@ class Compute:
             for splits in self.splits:
                 if splits > k:
                     continue
-                seconds = -(-blocks * splits // self.units) * (-(-k // splits) + self.k_ramp) * per_k
-                if splits > 1:                             # partial sums are written and read again
+                seconds = (
+                    -(-blocks * splits // self.units) * (-(-k // splits) + self.k_ramp) * per_k
+                )
+                if splits > 1:  # partial sums are written and read again
                     seconds += 2 * splits * m * n * itemsize / self.memory_bytes_per_s
                 best = min(best, seconds)
         a, b, c = self.pack_s
         memory = itemsize * (m * k + k * n + 2 * m * n) / self.memory_bytes_per_s
-        return self.launch_s + max(best, memory) + a * m * k + b * k * n + c * m * n * max(1, ceil(k / self.k_block))
+        return (
+            self.launch_s
+            + max(best, memory)
+            + a * m * k
+            + b * k * n
+            + c * m * n * max(1, ceil(k / self.k_block))
+        )
 
     def memory_s(self, nbytes: float) -> float:
         """Seconds of a kernel that only moves bytes through memory."""

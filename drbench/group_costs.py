@@ -1,20 +1,24 @@
-"""What the simulator needs to know of the steps of a process row or column: how each moves, and what is copied before and after.
+"""What the simulator needs to know of the steps of a process row or column: how each moves, and
+what is copied before and after.
 
-==========  ==============================================================================================  =========================
-kind        seconds on P ranks                                                                              steps
-==========  ==============================================================================================  =========================
-ring        ``launch + (P - 1) · (sync + shard / bandwidth)``; begins when all have come                    AllGather, ReduceScatter
-pipeline    ``launch + (P + packets - 2) · (sync + whole / packets / bandwidth)``; likewise                 Broadcast, Reduce
-shift       ``launch + sync + sent / bandwidth`` for each pair of neighbours, when both have come           Shift
-==========  ==============================================================================================  =========================
+========  ================================================================  ========================
+kind      seconds on P ranks                                                steps
+========  ================================================================  ========================
+ring      ``launch + (P - 1) · (sync + shard / bandwidth)``; begins when    AllGather, ReduceScatter
+          all have come
+pipeline  ``launch + (P + packets - 2) · (sync + whole / packets /          Broadcast, Reduce
+          bandwidth)``; likewise
+shift     ``launch + sync + sent / bandwidth`` for each pair of             Shift
+          neighbours, when both have come
+========  ================================================================  ========================
 
 The shard is the largest of the ring's, whose shards move in step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 from .errors import UsageError
 from .group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
@@ -36,8 +40,8 @@ class GroupCost:
     operation : str
         Name in the machine's ``collectives``.
     shard : callable
-        ``shard(step)`` -> elements: of the largest block that goes round a ring, of the whole that is broadcast or
-        reduced, or of what this rank sends in a shift.
+        ``shard(step)`` -> elements: of the largest block that goes round a ring, of the whole that
+        is broadcast or reduced, or of what this rank sends in a shift.
     """
 
     kind: str
@@ -68,20 +72,33 @@ GROUP_COSTS: dict[type, GroupCost] = {
 }
 
 
-def group_parts(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, bandwidth_bytes_per_s: float,
-                group: str = "row") -> tuple[float, float, float]:
-    """Seconds of launching, of synchronising and of transferring that a group step takes on free links; ``group`` is the name of its group.
+def group_parts(
+    cost: GroupCost,
+    machine: Machine,
+    ranks: int,
+    nbytes: float,
+    bandwidth_bytes_per_s: float,
+    group: str = "row",
+) -> tuple[float, float, float]:
+    """Seconds of launching, of synchronising and of transferring that a group step takes on free
+    links; ``group`` is the name of its group.
 
     Examples
     --------
     >>> from drbench.gemm_model import Compute
     >>> from drbench.machine import Collective
-    >>> toy = Machine("toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)})
+    >>> toy = Machine(
+    ...     "toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)}
+    ... )
     >>> group_parts(GROUP_COSTS[AllGather], toy, 4, 100, 100.0)
     (1.0, 1.5, 3.0)
     """
     found = machine.collectives.get(cost.operation)
-    launch, sync, own, ways = (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s, 1 + found.both_ways) if found else (0.0, 0.0, None, 1)
+    launch, sync, own, ways = (
+        (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s, 1 + found.both_ways)
+        if found
+        else (0.0, 0.0, None, 1)
+    )
     if found and group == "column":
         own = found.column_bandwidth_bytes_per_s or own
     bandwidth = ways * (own or bandwidth_bytes_per_s)
@@ -95,14 +112,23 @@ def group_parts(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, ba
     raise UsageError(f"a group step must be a ring, pipeline or shift, got {cost.kind!r}.")
 
 
-def group_seconds(cost: GroupCost, machine: Machine, ranks: int, nbytes: float, bandwidth_bytes_per_s: float, group: str = "row") -> float:
+def group_seconds(
+    cost: GroupCost,
+    machine: Machine,
+    ranks: int,
+    nbytes: float,
+    bandwidth_bytes_per_s: float,
+    group: str = "row",
+) -> float:
     """Seconds a group step takes on free links.
 
     Examples
     --------
     >>> from drbench.gemm_model import Compute
     >>> from drbench.machine import Collective
-    >>> toy = Machine("toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)})
+    >>> toy = Machine(
+    ...     "toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)}
+    ... )
     >>> group_seconds(GROUP_COSTS[AllGather], toy, 4, 100, 100.0)
     5.5
     """
@@ -117,7 +143,8 @@ def packed(step: Step, always: bool) -> tuple[int, int]:
     ----------
     step : Step
     always : bool
-        A gather copies the own piece also where it lies in the tile without gaps, as the executor does; else it is read from there.
+        A gather copies the own piece also where it lies in the tile without gaps, as the executor
+        does; else it is read from there.
 
     Examples
     --------
@@ -125,15 +152,28 @@ def packed(step: Step, always: bool) -> tuple[int, int]:
 
     >>> from drbench.blocks import Block, Group, Piece
     >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8, 0, 8), Group("row", (0, 1), 0)
-    >>> [packed(AllGather([piece, piece], row, axis=1), False) for piece in (Piece(tile, cols=((0, 2), (4, 6))), Piece(tile))]
+    >>> [
+    ...     packed(AllGather([piece, piece], row, axis=1), False)
+    ...     for piece in (Piece(tile, cols=((0, 2), (4, 6))), Piece(tile))
+    ... ]
     [(32, 0), (0, 0)]
     """
     kind, alone = type(step), len(step.group) == 1
     if kind is AllGather:
         own = step.pieces[step.group.position]
-        return (0 if gathers_in_place(step) else own.size if alone or always or not own.contiguous else 0), 0
+        return (
+            0
+            if gathers_in_place(step)
+            else own.size
+            if alone or always or not own.contiguous
+            else 0
+        ), 0
     if kind is Broadcast:
-        return (step.piece.size if step.root == step.group.position and not alone and not step.piece.contiguous else 0), 0
+        return (
+            step.piece.size
+            if step.root == step.group.position and not alone and not step.piece.contiguous
+            else 0
+        ), 0
     if kind is Shift:
         return (_sent(step) if step.by % len(step.group) == 0 else 0), 0
     own = step.pieces[step.group.position] if kind is ReduceScatter else step.piece
@@ -142,7 +182,8 @@ def packed(step: Step, always: bool) -> tuple[int, int]:
 
 
 def ring_way(step: Step) -> tuple[str, int, int]:
-    """The direction of the ring, the neighbours passed one after another, and the elements that cross a link: a throttle's view of a group step.
+    """The direction of the ring, the neighbours passed one after another, and the elements that
+    cross a link: a throttle's view of a group step.
 
     Examples
     --------
@@ -155,8 +196,16 @@ def ring_way(step: Step) -> tuple[str, int, int]:
     if kind is Shift:
         ahead = step.by % size
         hops = min(ahead, size - ahead)
-        return f"{step.group.name}{'+' if hops == ahead else '-'}", hops, hops * max(_sent(step), step.shape[0] * step.shape[1])
+        return (
+            f"{step.group.name}{'+' if hops == ahead else '-'}",
+            hops,
+            hops * max(_sent(step), step.shape[0] * step.shape[1]),
+        )
     name = f"{step.group.name}+"
     if kind in (Broadcast, Reduce):
         return name, size - 1, step.piece.size
-    return name, size - 1, sum(piece.size for piece in step.pieces) - step.pieces[step.group.position].size
+    return (
+        name,
+        size - 1,
+        sum(piece.size for piece in step.pieces) - step.pieces[step.group.position].size,
+    )

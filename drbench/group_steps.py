@@ -1,11 +1,12 @@
-"""The steps that all members of a process row or column issue together: shifts along its ring, and collectives."""
+"""The steps that all members of a process row or column issue together: shifts along its ring, and
+collectives."""
 
 from __future__ import annotations
 
 from .blocks import Block, Group, Piece, joined_shape
 from .steps import Step
 
-__all__ = ["Shift", "Broadcast", "AllGather", "Reduce", "ReduceScatter"]
+__all__ = ["AllGather", "Broadcast", "Reduce", "ReduceScatter", "Shift"]
 
 
 class _Grouped(Step):
@@ -16,7 +17,8 @@ class _Grouped(Step):
 
 
 class Shift(_Grouped):
-    """Send a token ``by`` positions along the ring of the group, and receive the one from as far on the other side.
+    """Send a token ``by`` positions along the ring of the group, and receive the one from as far on
+    the other side.
 
     ``brings`` is the shape of what arrives (tiles may be short, so it can differ from what leaves).
     """
@@ -42,7 +44,10 @@ class Shift(_Grouped):
         return [(self.source, self.shape[0] * self.shape[1])] if self.source != rank else []
 
     def __repr__(self):
-        return f"Shift(%{self.inputs[0].index} by {self.by:+d} along {self.group!r}, brings {self.what})"
+        return (
+            f"Shift(%{self.inputs[0].index} by {self.by:+d} along {self.group!r}, brings "
+            f"{self.what})"
+        )
 
 
 class Broadcast(_Grouped):
@@ -69,21 +74,32 @@ class Broadcast(_Grouped):
 class AllGather(_Grouped):
     """Every member's piece given to every member.
 
-    ``pieces`` holds one piece a member, by position; ``axis`` says whether they are stacked (0: along rows) or lie side by
-    side (1: along columns).
+    ``pieces`` holds one piece a member, by position; ``axis`` says whether they are stacked (0:
+    along rows) or lie side by side (1: along columns).
     """
 
     __slots__ = ("pieces", "axis", "shape")
 
     def __init__(self, pieces: list, group: Group, axis: int):
         self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
-        self.group, self.axis, self.shape = group, axis, joined_shape([piece.shape for piece in self.pieces], axis)
+        self.group, self.axis, self.shape = (
+            group,
+            axis,
+            joined_shape([piece.shape for piece in self.pieces], axis),
+        )
 
     def moved(self, rank):
-        return [(member, piece.size) for member, piece in zip(self.group.members, self.pieces) if member != rank]
+        return [
+            (member, piece.size)
+            for member, piece in zip(self.group.members, self.pieces)
+            if member != rank
+        ]
 
     def __repr__(self):
-        return f"AllGather({self.pieces[self.group.position]!r} and {len(self.group) - 1} more along {self.group!r})"
+        return (
+            f"AllGather({self.pieces[self.group.position]!r} and {len(self.group) - 1} more "
+            f"along {self.group!r})"
+        )
 
 
 class Reduce(_Grouped):
@@ -113,22 +129,32 @@ class Reduce(_Grouped):
 class ReduceScatter(_Grouped):
     """The members' tokens summed and divided: each member's part overwrites its piece.
 
-    ``pieces`` holds one piece a member, by position; in the token their parts are stacked (``axis`` 0) or side by side (1).
-    ``after`` is a step that must be finished before, such as the last Gemm into a Scratch.
+    ``pieces`` holds one piece a member, by position; in the token their parts are stacked (``axis``
+    0) or side by side (1). ``after`` is a step that must be finished before, such as the last Gemm
+    into a Scratch.
     """
 
     __slots__ = ("inputs", "pieces", "axis")
 
-    def __init__(self, token: Step, pieces: list, group: Group, axis: int, after: Step | None = None):
+    def __init__(
+        self, token: Step, pieces: list, group: Group, axis: int, after: Step | None = None
+    ):
         self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
         self.inputs = (token,) if after is None else (token, after)
         self.group, self.axis = group, axis
 
     def moved(self, rank):
-        return [(member, piece.size) for member, piece in zip(self.group.members, self.pieces) if member != rank]
+        return [
+            (member, piece.size)
+            for member, piece in zip(self.group.members, self.pieces)
+            if member != rank
+        ]
 
     def writes(self):
         return self.pieces[self.group.position].blocks()
 
     def __repr__(self):
-        return f"ReduceScatter(%{self.inputs[0].index} -> {self.pieces[self.group.position]!r} and {len(self.group) - 1} more along {self.group!r})"
+        return (
+            f"ReduceScatter(%{self.inputs[0].index} -> {self.pieces[self.group.position]!r} and "
+            f"{len(self.group) - 1} more along {self.group!r})"
+        )

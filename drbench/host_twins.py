@@ -1,4 +1,5 @@
-"""Pinned host memory that stands beside device memory, for data that MPI moves on a device's behalf."""
+"""Pinned host memory that stands beside device memory, for data that MPI moves on a device's
+behalf."""
 
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ __all__ = ["HostTwins"]
 
 
 class HostTwins:
-    """For an array in device memory, an array of the same shape in host memory; two views of one buffer have views of one twin.
+    """For an array in device memory, an array of the same shape in host memory; two views of one
+    buffer have views of one twin.
 
     Parameters
     ----------
     device : Device
     arena : DeviceArray, flat
-        Everything inside it gets its twin in one piece of host memory, made when first asked for; other arrays get their own.
+        Everything inside it gets its twin in one piece of host memory, made when first asked for;
+        other arrays get their own.
     """
 
     def __init__(self, device: Device, arena):
@@ -34,7 +37,7 @@ class HostTwins:
         if self._base <= at and at + nbytes <= self._base + self._size:
             if self._arena is None:
                 self._arena = self._device.allocate_host(self._size)
-            memory = self._arena[at - self._base:at - self._base + nbytes]
+            memory = self._arena[at - self._base : at - self._base + nbytes]
         else:
             memory = self._others.get((at, nbytes))
             if memory is None:

@@ -1,12 +1,13 @@
-"""How the values of a program lie in memory: whole, or as arrays side by side that products are taken over piece by piece.
+"""How the values of a program lie in memory: whole, or as arrays side by side that products are
+taken over piece by piece.
 
 Pure: executor and simulator follow the same rules without sharing arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate
-from typing import Iterable
 
 from .group_steps import AllGather, ReduceScatter
 from .memory import gathers_in_place
@@ -16,7 +17,8 @@ __all__ = ["product_layouts", "product_shapes"]
 
 
 def product_layouts(steps: Iterable[Step]) -> dict[int, list[int]]:
-    """Column widths of the values that must lie as separate arrays, one a member, because a ReduceScatter divides their columns."""
+    """Column widths of the values that must lie as separate arrays, one a member, because a
+    ReduceScatter divides their columns."""
     layouts = {}
     for step in steps:
         if type(step) is ReduceScatter and step.axis == 1 and len(step.group) > 1:
@@ -28,17 +30,26 @@ def product_layouts(steps: Iterable[Step]) -> dict[int, list[int]]:
 
 
 def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
-    """(m, n, k) of the products of plain arrays that a Gemm is made of, for those of several: the common refinement of its values' cuts.
+    """(m, n, k) of the products of plain arrays that a Gemm is made of, for those of several: the
+    common refinement of its values' cuts.
 
     Examples
     --------
-    Two members gather columns of A, 3 and 5 wide: two products, the second along k adding to the first.
+    Two members gather columns of A, 3 and 5 wide: two products, the second along k adding to the
+    first.
 
     >>> from drbench.blocks import Block, Group
     >>> from drbench.steps import Get
     >>> from drbench.trace import trace
     >>> def program():
-    ...     a = yield AllGather([Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3), Block("A", 1, 0, (0, 1), 0, 2, 3, 8, 0, 5)], Group("row", (0, 1), 0), axis=1)
+    ...     a = yield AllGather(
+    ...         [
+    ...             Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3),
+    ...             Block("A", 1, 0, (0, 1), 0, 2, 3, 8, 0, 5),
+    ...         ],
+    ...         Group("row", (0, 1), 0),
+    ...         axis=1,
+    ...     )
     ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 8, 0, 4, 0, 4))
     ...     yield Gemm(a, b)
     >>> product_shapes(trace(program(), None, 0, fresh=False).steps)
@@ -54,7 +65,11 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
             if step.onto is not None:
                 into = cuts[step.onto.index]
             else:
-                into = _plain(a[0][-1], b[1][-1]) if t not in layouts else ([0, a[0][-1]], _ends(layouts[t]))
+                into = (
+                    _plain(a[0][-1], b[1][-1])
+                    if t not in layouts
+                    else ([0, a[0][-1]], _ends(layouts[t]))
+                )
             cuts[t] = into
             rows, cols, inner = _widths(a[0], into[0]), _widths(b[1], into[1]), _widths(a[1], b[0])
             if len(rows) * len(cols) * len(inner) > 1:
@@ -84,9 +99,13 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
 
 def _pieces_of(step: AllGather) -> list[int]:
     """Where a gathered value is cut along its axis."""
-    if gathers_in_place(step):                             # views of the own tile, one a range
-        return _ends([stop - start for start, stop in (step.pieces[0].rows, step.pieces[0].cols)[step.axis]])
-    return [0, step.shape[0]] if step.axis == 0 else _ends([piece.shape[1] for piece in step.pieces])
+    if gathers_in_place(step):  # views of the own tile, one a range
+        return _ends(
+            [stop - start for start, stop in (step.pieces[0].rows, step.pieces[0].cols)[step.axis]]
+        )
+    return (
+        [0, step.shape[0]] if step.axis == 0 else _ends([piece.shape[1] for piece in step.pieces])
+    )
 
 
 def _plain(rows: int, cols: int) -> tuple[list[int], list[int]]:

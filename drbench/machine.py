@@ -1,7 +1,9 @@
-"""Machine models: how long a product, a transfer or a collective takes on machines, also those nobody here has.
+"""Machine models: how long a product, a transfer or a collective takes on machines, also those
+nobody here has.
 
-A model is the section ``[model]`` of a TOML file (``launch/machines``), in which every number has its unit in its name and
-its source beside it. One efficiency model serves all machines; only its constants differ.
+A model is the section ``[model]`` of a TOML file (``launch/machines``), in which every number has
+its unit in its name and its source beside it. One efficiency model serves all machines; only its
+constants differ.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from .throttle import TransportChoice
 
 __all__ = ["Collective", "Link", "Machine"]
 
-#: What one link may be shared by: the two ranks of an ordered pair; all flows out of (into) a device; all flows out of
-#: (into) a node; or nobody but the rank that started the transfer (the throttled transport).
+#: What one link may be shared by: the two ranks of an ordered pair; all flows out of (into) a
+#: device; all flows out of (into) a node; or nobody but the rank that started the transfer (the
+#: throttled transport).
 SHARED = ("pair", "device", "node", "initiator")
 
 
@@ -31,7 +34,8 @@ class Link:
     Attributes
     ----------
     within : int
-        Joins ranks a and b with ``a // within == b // within``; 0 joins all. The first class that joins two ranks is theirs.
+        Joins ranks a and b with ``a // within == b // within``; 0 joins all. The first class that
+        joins two ranks is theirs.
     bandwidth_bytes_per_s : float
         One direction.
     latency_s : float
@@ -41,13 +45,17 @@ class Link:
     node : int
         Ranks of a node, where links are shared by nodes.
     reads_in_place : bool
-        A Get is a view, and costs what ``bandwidth_bytes_per_s`` says (nothing if that is inf), but counts as direct bytes.
+        A Get is a view, and costs what ``bandwidth_bytes_per_s`` says (nothing if that is inf), but
+        counts as direct bytes.
     core_bytes_per_s : float
-        Rate at which the core that computes has to copy what it gets; inf where a copy engine moves the data.
+        Rate at which the core that computes has to copy what it gets; inf where a copy engine moves
+        the data.
     core_row_s : float
-        Seconds more for each row of a block whose rows lie apart in the owner's memory, where the core copies.
+        Seconds more for each row of a block whose rows lie apart in the owner's memory, where the
+        core copies.
     core_add_bytes_per_s : float
-        Where the core makes accumulates itself (``adds_on_core``): bytes of the block a second; inf for what memory allows.
+        Where the core makes accumulates itself (``adds_on_core``): bytes of the block a second; inf
+        for what memory allows.
     """
 
     name: str
@@ -63,9 +71,14 @@ class Link:
 
     def __post_init__(self):
         if self.shared not in SHARED:
-            raise UsageError(f"link {self.name}: shared must be one of {', '.join(SHARED)}, got {self.shared!r}.")
+            raise UsageError(
+                f"link {self.name}: shared must be one of {', '.join(SHARED)}, got {self.shared!r}."
+            )
         if not self.bandwidth_bytes_per_s > 0:
-            raise UsageError(f"link {self.name}: bandwidth_bytes_per_s must be above 0, got {self.bandwidth_bytes_per_s}.")
+            raise UsageError(
+                f"link {self.name}: bandwidth_bytes_per_s must be above 0, got "
+                f"{self.bandwidth_bytes_per_s}."
+            )
 
     def copy_s(self, block: Block, nbytes: int) -> float:
         """Seconds of the core that getting a block costs.
@@ -75,7 +88,10 @@ class Link:
         Half the columns of a tile of 8 rows and 4 columns, and half its rows:
 
         >>> link = Link("node", 1e9, core_bytes_per_s=64.0, core_row_s=0.25)
-        >>> link.copy_s(Block("A", 1, 0, (0, 0), 0, 8, 0, 2, 0, 4), 64), link.copy_s(Block("A", 1, 0, (0, 0), 0, 4, 0, 4, 0, 4), 64)
+        >>> (
+        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 8, 0, 2, 0, 4), 64),
+        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 4, 0, 4, 0, 4), 64),
+        ... )
         (3.0, 1.0)
         """
         apart = block.row1 - block.row0 if block.col1 - block.col0 < block.ld else 0
@@ -98,11 +114,13 @@ class Link:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective on P ranks: ``launch_s + (P - 1) · (sync_s + bytes of a shard / bandwidth)`` (MeshSlice, §3.2.2).
+    """A collective on P ranks: ``launch_s + (P - 1) · (sync_s + bytes of a shard / bandwidth)``
+    (MeshSlice, §3.2.2).
 
-    ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says that it goes round the ring in both
-    directions at once: twice that bandwidth, on the links of both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where
-    their links differ from those of rows.
+    ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says
+    that it goes round the ring in both directions at once: twice that bandwidth, on the links of
+    both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their links
+    differ from those of rows.
     """
 
     launch_s: float = 0.0
@@ -126,8 +144,8 @@ class Machine:
     compute : Compute
     links : tuple of Link
     torus : tuple of int or None
-        Rows and columns of a 2-D torus of ranks; transfers then go along columns first, rows second, and occupy every link
-        on the way.
+        Rows and columns of a 2-D torus of ranks; transfers then go along columns first, rows
+        second, and occupy every link on the way.
     fence_s : float
         From the last rank coming to a Fence to all leaving it.
     step_s : float
@@ -135,14 +153,17 @@ class Machine:
     accumulate_efficiency : float
         Bandwidth of an accumulate over that of a copy.
     accumulate_slowdown : float
-        Local products take ``1 + accumulate_slowdown`` times as long while an accumulate of the same rank is under way.
+        Local products take ``1 + accumulate_slowdown`` times as long while an accumulate of the
+        same rank is under way.
     transfer_slowdown : float
-        Local products take that much longer for each link that the same rank sends or receives on: both share its memory. A ring collective
-        both ways is four.
+        Local products take that much longer for each link that the same rank sends or receives on:
+        both share its memory. A ring collective both ways is four.
     adds_on_core : bool
-        The core that computes does everything else, too: accumulates, at ``compute.memory_bytes_per_s``, packing, and the data of collectives.
+        The core that computes does everything else, too: accumulates, at
+        ``compute.memory_bytes_per_s``, packing, and the data of collectives.
     pieces_apart : bool
-        A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU libraries need; else it is as fast as of whole ones.
+        A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU
+        libraries need; else it is as fast as of whole ones.
     dtype : str
         The element type the rates are for, ``drbench simulate``'s default.
     packets : int
@@ -156,8 +177,17 @@ class Machine:
 
     Examples
     --------
-    >>> machine = Machine.from_dict({"name": "toy", "compute": {"peak_flops": 1e12}, "links": {"wire": {"bandwidth_bytes_per_s": 1e9}}})
-    >>> machine.link(0, 1).bandwidth_bytes_per_s, machine.vary("links.wire.bandwidth_bytes_per_s", 2).link(0, 1).bandwidth_bytes_per_s
+    >>> machine = Machine.from_dict(
+    ...     {
+    ...         "name": "toy",
+    ...         "compute": {"peak_flops": 1e12},
+    ...         "links": {"wire": {"bandwidth_bytes_per_s": 1e9}},
+    ...     }
+    ... )
+    >>> (
+    ...     machine.link(0, 1).bandwidth_bytes_per_s,
+    ...     machine.vary("links.wire.bandwidth_bytes_per_s", 2).link(0, 1).bandwidth_bytes_per_s,
+    ... )
     (1000000000.0, 2000000000.0)
     """
 
@@ -181,7 +211,7 @@ class Machine:
     sources: dict = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def from_dict(cls, section: dict, name: str | None = None) -> "Machine":
+    def from_dict(cls, section: dict, name: str | None = None) -> Machine:
         """Make a machine of a ``[model]`` section.
 
         Raises
@@ -194,18 +224,27 @@ class Machine:
         values["name"] = name or values.get("name", "unnamed")
         values.pop("transports", None)
         values["compute"] = _made(Compute, values.get("compute", {}), "model.compute")
-        values["links"] = tuple(_made(Link, link, f"model.links.{key}", name=key) for key, link in values.get("links", {}).items())
-        values["collectives"] = {key: _made(Collective, each, f"model.collectives.{key}") for key, each in values.get("collectives", {}).items()}
+        values["links"] = tuple(
+            _made(Link, link, f"model.links.{key}", name=key)
+            for key, link in values.get("links", {}).items()
+        )
+        values["collectives"] = {
+            key: _made(Collective, each, f"model.collectives.{key}")
+            for key, each in values.get("collectives", {}).items()
+        }
         values["assumed"] = tuple(values.get("assumed", ()))
         if isinstance(values.get("torus"), str):
-            raise UsageError(f"machine {values['name']} needs the shape of its torus. Name it {values['name']}-RxC, as {values['name']}-4x8.")
+            raise UsageError(
+                f"machine {values['name']} needs the shape of its torus. Name it "
+                f"{values['name']}-RxC, as {values['name']}-4x8."
+            )
         if values.get("torus") is not None:
             values["torus"] = tuple(values["torus"])
             values["devices"] = values["torus"][0] * values["torus"][1]
         return _made(cls, values | {"sources": raw}, "model")
 
     @classmethod
-    def load(cls, path, name: str | None = None, **changes) -> "Machine":
+    def load(cls, path, name: str | None = None, **changes) -> Machine:
         """Read the ``[model]`` section of a TOML file; ``changes`` replace constants of it.
 
         Raises
@@ -217,33 +256,44 @@ class Machine:
             with open(path, "rb") as file:
                 section = tomllib.load(file).get("model")
         except OSError as error:
-            raise UsageError(f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate --out {path}.") from None
+            raise UsageError(
+                f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate "
+                f"--out {path}."
+            ) from None
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"machine file {path} is no TOML: {error}. Correct it.") from None
         if section is None:
-            raise UsageError(f"machine file {path} has no section [model]. Add one, or make one with drbench calibrate --out {path}.")
+            raise UsageError(
+                f"machine file {path} has no section [model]. Add one, or make one with drbench "
+                f"calibrate --out {path}."
+            )
         return cls.from_dict(section | changes, name)
 
-    def vary(self, path: str, factor: float) -> "Machine":
-        """The machine with one constant times a factor; ``path`` as in ``links.xe.bandwidth_bytes_per_s``."""
+    def vary(self, path: str, factor: float) -> Machine:
+        """The machine with one constant times a factor; ``path`` as in
+        ``links.xe.bandwidth_bytes_per_s``."""
         return self.with_value(path, lambda value: value * factor)
 
-    def with_value(self, path: str, value) -> "Machine":
+    def with_value(self, path: str, value) -> Machine:
         """The machine with one constant replaced (or put through a function)."""
         raw = copy.deepcopy(self.sources)
         *folders, last = path.split(".")
         place = raw
         for name in folders:
             if not isinstance(place.get(name), dict):
-                raise UsageError(f"{self.name} has no constant {path!r}. Its tables are {', '.join(k for k, v in raw.items() if isinstance(v, dict))}.")
+                raise UsageError(
+                    f"{self.name} has no constant {path!r}. Its tables are "
+                    f"{', '.join(k for k, v in raw.items() if isinstance(v, dict))}."
+                )
             place = place[name]
         if callable(value) and last not in place:
             raise UsageError(f"{self.name} has no constant {path!r}.")
         place[last] = value(place[last]) if callable(value) else value
         return Machine.from_dict(raw, self.name)
 
-    def for_transport(self, choice: TransportChoice) -> "Machine":
-        """The machine as seen through a transport: throttled is exact by definition; others from ``[model.transports.NAME]``.
+    def for_transport(self, choice: TransportChoice) -> Machine:
+        """The machine as seen through a transport: throttled is exact by definition; others from
+        ``[model.transports.NAME]``.
 
         Raises
         ------
@@ -251,15 +301,35 @@ class Machine:
             If the machine has no model of that transport.
         """
         transports = self.sources.get("transports", {})
-        if choice.kind == "throttled":                     # adds are made in place, and then take as long as the link says
-            link = {"bandwidth_bytes_per_s": choice.bandwidth_bytes_per_s, "latency_s": choice.latency_s, "shared": "initiator", "reads_in_place": True,
-                    "core_add_bytes_per_s": transports.get("direct", {}).get("core_add_bytes_per_s", inf)}
-            return Machine.from_dict({**self.sources, "links": {"throttled": link}, "accumulate_efficiency": 1.0, "collectives": {}}, self.name)
+        if (
+            choice.kind == "throttled"
+        ):  # adds are made in place, and then take as long as the link says
+            link = {
+                "bandwidth_bytes_per_s": choice.bandwidth_bytes_per_s,
+                "latency_s": choice.latency_s,
+                "shared": "initiator",
+                "reads_in_place": True,
+                "core_add_bytes_per_s": transports.get("direct", {}).get(
+                    "core_add_bytes_per_s", inf
+                ),
+            }
+            return Machine.from_dict(
+                {
+                    **self.sources,
+                    "links": {"throttled": link},
+                    "accumulate_efficiency": 1.0,
+                    "collectives": {},
+                },
+                self.name,
+            )
         if choice.kind == "auto" and not (transports and not self.links):
             return self
         kind = "direct" if choice.kind == "auto" else choice.kind
         if kind not in transports:
-            raise UsageError(f"machine {self.name} has no model of the transport {choice.kind}. It has {', '.join(('auto', 'throttled', *transports))}.")
+            raise UsageError(
+                f"machine {self.name} has no model of the transport {choice.kind}. It has "
+                f"{', '.join(('auto', 'throttled', *transports))}."
+            )
         return Machine.from_dict({**self.sources, "links": {kind: transports[kind]}}, self.name)
 
     def link(self, a: int, b: int) -> Link:
@@ -267,7 +337,9 @@ class Machine:
         for link in self.links:
             if not link.within or a // link.within == b // link.within:
                 return link
-        raise UsageError(f"machine {self.name} has no link between ranks {a} and {b}. Add one with within = 0.")
+        raise UsageError(
+            f"machine {self.name} has no link between ranks {a} and {b}. Add one with within = 0."
+        )
 
     def route(self, source: int, target: int) -> tuple[Link, tuple]:
         """The link class of a transfer, and the links it occupies.
@@ -304,12 +376,19 @@ def _made(kind, values: dict, where: str, **more):
     known = {each.name: each for each in fields(kind)}
     for name in values:
         if name not in known:
-            raise UsageError(f"{where} has no constant {name!r}. It takes {', '.join(sorted(set(known) - {'sources'}))}.")
+            raise UsageError(
+                f"{where} has no constant {name!r}. It takes "
+                f"{', '.join(sorted(set(known) - {'sources'}))}."
+            )
     for name, each in known.items():
         if name not in values and each.default is MISSING and each.default_factory is MISSING:
             raise UsageError(f"{where} needs {name}. Add it, with its source.")
     for name, value in values.items():
-        if re.search(r"_(s|flops|bytes|per_s|efficiency|slowdown)$", name) and isinstance(value, (int, float)) and not value >= 0:
+        if (
+            re.search(r"_(s|flops|bytes|per_s|efficiency|slowdown)$", name)
+            and isinstance(value, (int, float))
+            and not value >= 0
+        ):
             raise UsageError(f"{where}.{name} must be at least 0, got {value}.")
     try:
         return kind(**values)

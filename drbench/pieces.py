@@ -1,7 +1,8 @@
-"""Values in pieces: arrays stacked or side by side that stand for one matrix, and products over their common refinement.
+"""Values in pieces: arrays stacked or side by side that stand for one matrix, and products over
+their common refinement.
 
-A gather along columns leaves one row-major array a member. Copying them into one array first would cost memory traffic of
-the whole operand, so products are taken piece by piece instead.
+A gather along columns leaves one row-major array a member. Copying them into one array first would
+cost memory traffic of the whole operand, so products are taken piece by piece instead.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-__all__ = ["Pieces", "cuts_of", "part_of", "joined", "products"]
+__all__ = ["Pieces", "cuts_of", "joined", "part_of", "products"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,11 @@ def part_of(value, axis: int, start: int, stop: int):
         return value[start:stop] if axis == 0 else value[:, start:stop]
     if value.axis != axis:
         return Pieces(value.axis, [part_of(array, axis, start, stop) for array in value.arrays])
-    found = [part_of(array, axis, max(start, low) - low, min(stop, high) - low)
-             for array, low, high in zip(value.arrays, cuts_of(value, axis), cuts_of(value, axis)[1:]) if max(start, low) < min(stop, high)]
+    found = [
+        part_of(array, axis, max(start, low) - low, min(stop, high) - low)
+        for array, low, high in zip(value.arrays, cuts_of(value, axis), cuts_of(value, axis)[1:])
+        if max(start, low) < min(stop, high)
+    ]
     if not found:
         return part_of(value.arrays[0], axis, 0, 0)
     return found[0] if len(found) == 1 else Pieces(axis, found)
@@ -72,21 +76,29 @@ def joined(values: list, axis: int):
         elif value.axis == axis:
             arrays += value.arrays
         else:
-            raise ValueError(f"values in pieces along axis {value.axis} cannot be joined along axis {axis}")
+            raise ValueError(
+                f"values in pieces along axis {value.axis} cannot be joined along axis {axis}"
+            )
     return arrays[0] if len(arrays) == 1 else Pieces(axis, arrays)
 
 
 def products(a, b, c, beta: float) -> list[tuple]:
-    """Products of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common refinement of the pieces.
+    """Products of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common
+    refinement of the pieces.
 
     Examples
     --------
-    A in two pieces along k, C in two along n: four products, the second along k adding to the first.
+    A in two pieces along k, C in two along n: four products, the second along k adding to the
+    first.
 
     >>> a = Pieces(1, [np.ones((2, 3), "f4"), np.ones((2, 5), "f4")])
     >>> c = Pieces(1, [np.ones((2, 4), "f4"), np.ones((2, 6), "f4")])
-    >>> [(x.shape, y.shape, z.shape, beta) for x, y, z, beta in products(a, np.ones((8, 10), "f4"), c, 0.0)]
-    [((2, 3), (3, 4), (2, 4), 0.0), ((2, 5), (5, 4), (2, 4), 1.0), ((2, 3), (3, 6), (2, 6), 0.0), ((2, 5), (5, 6), (2, 6), 1.0)]
+    >>> for x, y, z, beta in products(a, np.ones((8, 10), "f4"), c, 0.0):
+    ...     print(x.shape, y.shape, z.shape, beta)
+    (2, 3) (3, 4) (2, 4) 0.0
+    (2, 5) (5, 4) (2, 4) 1.0
+    (2, 3) (3, 6) (2, 6) 0.0
+    (2, 5) (5, 6) (2, 6) 1.0
     """
     if type(a) is not Pieces and type(b) is not Pieces and type(c) is not Pieces:
         return [(a, b, c, beta)]
@@ -98,7 +110,14 @@ def products(a, b, c, beta: float) -> list[tuple]:
         for c0, c1 in cols:
             into = _plain(c, r0, r1, c0, c1)
             for x, (k0, k1) in enumerate(inner):
-                out.append((_plain(a, r0, r1, k0, k1), _plain(b, k0, k1, c0, c1), into, beta if x == 0 else 1.0))
+                out.append(
+                    (
+                        _plain(a, r0, r1, k0, k1),
+                        _plain(b, k0, k1, c0, c1),
+                        into,
+                        beta if x == 0 else 1.0,
+                    )
+                )
     return out
 
 
@@ -114,5 +133,9 @@ def _plain(value, r0: int, r1: int, c0: int, c1: int) -> np.ndarray:
         cuts = cuts_of(value, value.axis)
         x = min(bisect_right(cuts, start) - 1, len(value.arrays) - 1)
         array, low = value.arrays[x], cuts[x]
-        return array[r0 - low:r1 - low, c0:c1] if value.axis == 0 else array[r0:r1, c0 - low:c1 - low]
+        return (
+            array[r0 - low : r1 - low, c0:c1]
+            if value.axis == 0
+            else array[r0:r1, c0 - low : c1 - low]
+        )
     return value[r0:r1, c0:c1]

@@ -14,7 +14,8 @@ __all__ = ["AXES", "Operand", "Problem"]
 #: The two axes of each matrix, rows first: C (m×n) = A (m×k) · B (k×n).
 AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
-#: Bytes of an element of A and B. With "bfloat16:float32" products of bfloat16 operands are summed up and kept in float32.
+#: Bytes of an element of A and B. With "bfloat16:float32" products of bfloat16 operands are summed
+#: up and kept in float32.
 ITEMSIZES = {"float32": 4, "float64": 8, "bfloat16": 2, "bfloat16:float32": 2}
 
 
@@ -37,7 +38,8 @@ class Operand:
         self.partition = partition
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
-        """``start``, the tile boundaries strictly between, ``stop``, along an axis of this matrix."""
+        """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
+        matrix."""
         p = self.partition
         return p.row_cuts(start, stop) if axis == self.axes[0] else p.col_cuts(start, stop)
 
@@ -55,7 +57,18 @@ class Operand:
         i, j = rows[0] // tile_rows, cols[0] // tile_cols
         width = min(tile_cols, p.shape[1] - j * tile_cols)
         offset = p.tile_offset((i, j)) + (rows[0] - i * tile_rows) * width + cols[0] - j * tile_cols
-        return Block(self.name, p.owner((i, j), replica), replica, (i, j), rows[0], rows[1], cols[0], cols[1], offset, width)
+        return Block(
+            self.name,
+            p.owner((i, j), replica),
+            replica,
+            (i, j),
+            rows[0],
+            rows[1],
+            cols[0],
+            cols[1],
+            offset,
+            width,
+        )
 
     def tile_block(self, idx, replica: int = 0) -> Block:
         """A whole tile as a block."""
@@ -78,9 +91,11 @@ class Problem:
     nprocs : int
         Ranks, at least 1.
     a, b, c : str
-        Text forms of the partitions (:mod:`partitions.text`); bound on construction, when they become :class:`Operand`.
+        Text forms of the partitions (:mod:`partitions.text`); bound on construction, when they
+        become :class:`Operand`.
     dtype : str
-        ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices; ``"bfloat16"`` can be planned and simulated only.
+        ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices;
+        ``"bfloat16"`` can be planned and simulated only.
 
     Raises
     ------
@@ -113,7 +128,11 @@ class Problem:
             text = getattr(self, name.lower())
             shape = tuple(getattr(self, axis) for axis in AXES[name])
             try:
-                bound = text if isinstance(text, Partition) else partition(text, shape, self.nprocs, role=name)
+                bound = (
+                    text
+                    if isinstance(text, Partition)
+                    else partition(text, shape, self.nprocs, role=name)
+                )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
             object.__setattr__(self, name.lower(), Operand(name, bound))
@@ -157,9 +176,10 @@ class Problem:
         return getattr(self, axis)
 
     def local_shapes(self) -> list[tuple[int, int, int]]:
-        """(m, n, k) of the local products of the roof: m, n, or a near-square grid divided over the ranks."""
+        """(m, n, k) of the local products of the roof: m, n, or a near-square grid divided over the
+        ranks."""
         rows, cols = near_square(self.nprocs)
-        ceil = lambda extent, parts: -(-extent // parts)  # noqa: E731
+        ceil = lambda extent, parts: -(-extent // parts)
         shapes = [
             (ceil(self.m, self.nprocs), self.n, self.k),
             (self.m, ceil(self.n, self.nprocs), self.k),

@@ -35,11 +35,10 @@ class TornRowWarning(UserWarning):
 class Record:
     """One case: what was asked, how it ended, what it took.
 
-    Only ``mode`` and ``status`` are required; ``None`` is an empty cell (for ``samples_s``: ``[]``).
-    Values are made plain when a record is built (NumPy scalars become int and float, a text is put on
-    one line of at most 10 000 characters, an empty text becomes ``None``), so that a record equals the
-    one read back from its row.
-    Use ``dataclasses.replace`` to change one.
+    Only ``mode`` and ``status`` are required; ``None`` is an empty cell (for ``samples_s``:
+    ``[]``). Values are made plain when a record is built (NumPy scalars become int and float, a
+    text is put on one line of at most 10 000 characters, an empty text becomes ``None``), so that a
+    record equals the one read back from its row. Use ``dataclasses.replace`` to change one.
 
     Raises
     ------
@@ -88,10 +87,14 @@ class Record:
     preset: str | None = None
     backend: str | None = None  # numpy | numpy-async | cupy
     compute: str | None = None  # arithmetic of products on a device: fp32 | tf32 | fp64 | bf16
-    max_gemms: int | None = None  # products that may run at the same time on a device; likewise accumulates
+    max_gemms: int | None = (
+        None  # products that may run at the same time on a device; likewise accumulates
+    )
     max_accumulates: int | None = None
     accumulate_blocks: int | None = None  # thread blocks an accumulate kernel is limited to
-    collectives: str | None = None  # who moves what collectives move on devices: nccl | gpu-aware | staged
+    collectives: str | None = (
+        None  # who moves what collectives move on devices: nccl | gpu-aware | staged
+    )
     transport: str | None = None
     get: str | None = None
     progress: str | None = None
@@ -115,9 +118,13 @@ class Record:
     percent_of_roof_min: float | None = None
     percent_of_roof_max: float | None = None
     percent_of_peak: float | None = None  # empty without a peak that has a source
-    local_gemm_s: float | None = None  # the same work in one local product a rank, best shape, no communication
+    local_gemm_s: float | None = (
+        None  # the same work in one local product a rank, best shape, no communication
+    )
     effective_communication_s: float | None = None  # best_s - local_gemm_s (FLUX, Eq. 1)
-    overlap_efficiency: float | None = None  # 1 - effective communication / that of collective on the same layout (FLUX, Eq. 2)
+    overlap_efficiency: float | None = (
+        None  # 1 - effective communication / that of collective on the same layout (FLUX, Eq. 2)
+    )
     get_bytes: int | None = None  # copied; bytes are summed over all ranks
     direct_bytes: int | None = None  # read in place
     put_bytes: int | None = None
@@ -175,7 +182,8 @@ class Record:
         Raises
         ------
         RecordError
-            If the row has the wrong number of cells, a cell does not parse, or the record is invalid.
+            If the row has the wrong number of cells, a cell does not parse, or the record is
+            invalid.
 
         Examples
         --------
@@ -206,7 +214,9 @@ class Record:
 
         Examples
         --------
-        >>> Record(mode="measured", status="ok", best_s=1.0, samples_s=[1, 2]).to_json_dict()["samples_s"]
+        >>> Record(mode="measured", status="ok", best_s=1.0, samples_s=[1, 2]).to_json_dict()[
+        ...     "samples_s"
+        ... ]
         [1.0, 2.0]
         """
         return {name: _json_value(getattr(self, name)) for name in HEADER}
@@ -224,13 +234,15 @@ class Record:
         unknown = sorted(set(values) - set(HEADER))
         if unknown:
             raise RecordError(
-                f"schema {SCHEMA_VERSION} has no field {unknown[0]!r}. Remove it, or use the drbench that wrote it."
+                f"schema {SCHEMA_VERSION} has no field {unknown[0]!r}. Remove it, or use the "
+                "drbench that wrote it."
             )
         return cls(**{"mode": None, "status": None, **values})
 
 
 class _Kind(NamedTuple):
-    """One type of field: how its values are made plain, written to a cell and read from a full one."""
+    """One type of field: how its values are made plain, written to a cell and read from a full
+    one."""
 
     about: str
     plain: Callable[[Any], Any]
@@ -238,8 +250,18 @@ class _Kind(NamedTuple):
     read: Callable[[str], Any]
 
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "'")  # the quote itself too, so that reading is the inverse
-_MOST_CHARACTERS, _MOST_SAMPLES = 10_000, 5_000  # csv refuses to read a cell beyond 131 072 characters
+_FORMULA_STARTS = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "'",
+)  # the quote itself too, so that reading is the inverse
+_MOST_CHARACTERS, _MOST_SAMPLES = (
+    10_000,
+    5_000,
+)  # csv refuses to read a cell beyond 131 072 characters
 
 
 def _plain_text(value: Any) -> str | None:
@@ -312,37 +334,80 @@ _KIND_OF_TYPE = {
 _KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
 HEADER: tuple[str, ...] = tuple(_KINDS)
 _ADDED_IN_2 = frozenset(
-    "dataflow mesh slices block panel unroll chunk schedule ir_max_compute ir_max_comm backend case environment local_gemm_s "
-    "effective_communication_s overlap_efficiency peak_device_bytes phase_collective_wait_s phase_pack_s".split()
+    [
+        "dataflow",
+        "mesh",
+        "slices",
+        "block",
+        "panel",
+        "unroll",
+        "chunk",
+        "schedule",
+        "ir_max_compute",
+        "ir_max_comm",
+        "backend",
+        "case",
+        "environment",
+        "local_gemm_s",
+        "effective_communication_s",
+        "overlap_efficiency",
+        "peak_device_bytes",
+        "phase_collective_wait_s",
+        "phase_pack_s",
+    ]
 )
-_ADDED_IN_3 = frozenset("compute max_gemms max_accumulates accumulate_blocks collectives device ranks_per_device".split())
+_ADDED_IN_3 = frozenset(
+    [
+        "compute",
+        "max_gemms",
+        "max_accumulates",
+        "accumulate_blocks",
+        "collectives",
+        "device",
+        "ranks_per_device",
+    ]
+)
 #: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
-_EARLIER = {2: tuple(name for name in HEADER if name not in _ADDED_IN_3),
-            1: tuple(name for name in HEADER if name not in _ADDED_IN_2 | _ADDED_IN_3)}
+_EARLIER = {
+    2: tuple(name for name in HEADER if name not in _ADDED_IN_3),
+    1: tuple(name for name in HEADER if name not in _ADDED_IN_2 | _ADDED_IN_3),
+}
 
 
 def _check(record: Record) -> None:
     if record.schema_version != SCHEMA_VERSION:
         raise RecordError(
-            f"schema_version {record.schema_version} is unknown; this drbench reads {SCHEMA_VERSION}. "
+            f"schema_version {record.schema_version} is unknown; this drbench reads "
+            f"{SCHEMA_VERSION}. "
             "Use the drbench that wrote the file, or measure again."
         )
     if record.mode not in MODES:
-        raise RecordError(f"mode must be one of {', '.join(MODES)}; got {record.mode!r}. Correct the mode.")
+        raise RecordError(
+            f"mode must be one of {', '.join(MODES)}; got {record.mode!r}. Correct the mode."
+        )
     if record.status not in STATUSES:
-        raise RecordError(f"status must be one of {', '.join(STATUSES)}; got {record.status!r}. Correct the status.")
+        raise RecordError(
+            f"status must be one of {', '.join(STATUSES)}; got {record.status!r}. Correct the "
+            "status."
+        )
     if record.status != "ok" and record.reason is None:
-        raise RecordError(f"status {record.status!r} needs a reason; got none. Say in one line why the case is not ok.")
+        raise RecordError(
+            f"status {record.status!r} needs a reason; got none. Say in one line why the case is "
+            "not ok."
+        )
     if record.status == "ok" and not (record.best_s is not None and 0 < record.best_s < math.inf):
-        raise RecordError(f"status 'ok' needs best_s > 0; got {record.best_s}. Use status 'failed' with a reason.")
+        raise RecordError(
+            f"status 'ok' needs best_s > 0; got {record.best_s}. Use status 'failed' with a reason."
+        )
 
 
 def append_csv(path: str | os.PathLike, *records: Record) -> None:
     """Append records to a CSV file, all of them or none; a new file gets the header first.
 
-    The rows go out in one write on an ``O_APPEND`` descriptor under an exclusive lock, then ``fsync``:
-    several launchers may share a file, and a kill between two rows loses neither. A torn row that
-    a killed writer left is cut off first (with a :class:`TornRowWarning`), so that rows never join.
+    The rows go out in one write on an ``O_APPEND`` descriptor under an exclusive lock, then
+    ``fsync``: several launchers may share a file, and a kill between two rows loses neither. A torn
+    row that a killed writer left is cut off first (with a :class:`TornRowWarning`), so that rows
+    never join.
 
     Raises
     ------
@@ -368,7 +433,10 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
         data = lines if size else _lines([HEADER]) + lines
         try:
             if os.write(descriptor, data) != len(data):
-                raise OSError(f"{path}: the disk took only a part of the row, which was taken back. Free some space.")
+                raise OSError(
+                    f"{path}: the disk took only a part of the row, which was taken back. Free "
+                    "some space."
+                )
             os.fsync(descriptor)
         except BaseException:
             os.ftruncate(descriptor, size)
@@ -386,8 +454,8 @@ def read_csv(path: str | os.PathLike) -> list[Record]:
     Raises
     ------
     RecordError
-        If the header is not the schema's, the schema version is unknown, or a row does not parse; the
-        message gives file and line.
+        If the header is not the schema's, the schema version is unknown, or a row does not parse;
+        the message gives file and line.
     """
     with open(path, "rb") as file:
         return parse_csv(file.read(), path)
@@ -403,7 +471,9 @@ def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
     """
     *whole, torn = data.split(b"\n")
     if torn:
-        warnings.warn(f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=3)
+        warnings.warn(
+            f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=3
+        )
     if not whole:
         return []
     header, *rows = [_cells(line) for line in whole]
@@ -413,10 +483,15 @@ def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:
     elif header != HEADER:
         # a later schema has other columns; its version says more than the column that differs
         column = header.index("schema_version") if "schema_version" in header else 0
-        version = rows[0][column] if rows and len(rows[0]) > column and header[column] == "schema_version" else None
+        version = (
+            rows[0][column]
+            if rows and len(rows[0]) > column and header[column] == "schema_version"
+            else None
+        )
         if version not in (None, str(SCHEMA_VERSION)):
             raise RecordError(
-                f"{path}: schema_version {version} is unknown; this drbench reads {SCHEMA_VERSION}. "
+                f"{path}: schema_version {version} is unknown; this drbench reads "
+                f"{SCHEMA_VERSION}. "
                 "Use the drbench that wrote the file, or measure again."
             )
         raise _other_header(path, header)
@@ -443,7 +518,8 @@ def _cells(line: bytes) -> tuple[str, ...]:
 
 
 def _widened(row: tuple[str, ...], header: tuple[str, ...], version: int) -> tuple[str, ...]:
-    """A row of an earlier schema as a row of this one; a row that is not one is left as it is, to be refused."""
+    """A row of an earlier schema as a row of this one; a row that is not one is left as it is, to
+    be refused."""
     if len(row) != len(header) or row[0] != str(version):
         return row
     cells = dict(zip(header, row, strict=True)) | {"schema_version": str(SCHEMA_VERSION)}
@@ -461,10 +537,14 @@ def _whole_size(descriptor: int, path: str | os.PathLike) -> int:
         header = _cells(data[: data.index(b"\n")])
         if header != HEADER:
             raise _other_header(path, header)
-    elif not _lines([HEADER]).startswith(torn):  # not a header that was cut short: someone else's file
+    elif not _lines([HEADER]).startswith(
+        torn
+    ):  # not a header that was cut short: someone else's file
         raise _other_header(path, _cells(torn))
     if torn:
-        warnings.warn(f"{path}: the last line has no newline and is cut off", TornRowWarning, stacklevel=3)
+        warnings.warn(
+            f"{path}: the last line has no newline and is cut off", TornRowWarning, stacklevel=3
+        )
         os.ftruncate(descriptor, size)
     return size
 
@@ -473,5 +553,6 @@ def _other_header(path: str | os.PathLike, header: tuple[str, ...]) -> RecordErr
     pairs = zip((*header, "no column"), (*HEADER, "no column"), strict=False)
     got, expected = next((pair for pair in pairs if pair[0] != pair[1]), ("no column", "no column"))
     return RecordError(
-        f"{path} has another header: {got!r} where schema {SCHEMA_VERSION} has {expected!r}. Use another file name."
+        f"{path} has another header: {got!r} where schema {SCHEMA_VERSION} has {expected!r}. Use "
+        "another file name."
     )

@@ -1,26 +1,30 @@
 """Reduction and broadcast between the replicas of one matrix, as steps any program can yield from.
 
-Both pull: the rank that ends up with the data reads it from the other replicas and adds or copies it into its own
-tile. Nobody else writes that tile, so no lock is needed, and the transfers are prefetched like any others.
+Both pull: the rank that ends up with the data reads it from the other replicas and adds or copies
+it into its own tile. Nobody else writes that tile, so no lock is needed, and the transfers are
+prefetched like any others.
 """
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from .problem import Operand
 from .steps import Add, Block, Copy, Fence, ReplicaGet, Step
 
-__all__ = ["reduce_replicas", "broadcast_replica"]
+__all__ = ["broadcast_replica", "reduce_replicas"]
 
-#: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to overlap ...
+#: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to
+#: overlap ...
 _PANEL = 1 << 18
-#: ... but a tile is moved in about this many steps at most: beyond, starting them costs more than overlap brings.
+#: ... but a tile is moved in about this many steps at most: beyond, starting them costs more than
+#: overlap brings.
 _MOST_PANELS = 64
 
 
 def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Iterator[Step]:
-    """The origin replica's tiles += the same tiles of every other replica (paper, Table 1 and §4.2).
+    """The origin replica's tiles += the same tiles of every other replica (paper, Table 1 and
+    §4.2).
 
     Expects a Fence before, ends with a Fence. Yields nothing for a matrix without replicas.
     """
@@ -37,7 +41,8 @@ def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Iterator[St
 
 
 def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Iterator[Step]:
-    """Every other replica's tiles = the origin replica's (paper, Table 1). Fences as :func:`reduce_replicas`."""
+    """Every other replica's tiles = the origin replica's (paper, Table 1). Fences as
+    :func:`reduce_replicas`."""
     partition = operand.partition
     if partition.replicas == 1:
         return
@@ -49,11 +54,16 @@ def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Iterator[
 
 
 def _panels(operand: Operand, rank: int) -> Iterator[Block]:
-    """The own tiles of a rank in row panels of about ``_PANEL`` elements, or of larger ones if there would be too many."""
+    """The own tiles of a rank in row panels of about ``_PANEL`` elements, or of larger ones if
+    there would be too many."""
     for tile in operand.own_tiles(rank):
-        height = max(1, _PANEL // (tile.col1 - tile.col0), -(-(tile.row1 - tile.row0) // _MOST_PANELS))
+        height = max(
+            1, _PANEL // (tile.col1 - tile.col0), -(-(tile.row1 - tile.row0) // _MOST_PANELS)
+        )
         for row in range(tile.row0, tile.row1, height):
-            yield operand.block((row, min(tile.row1, row + height)), (tile.col0, tile.col1), tile.replica)
+            yield operand.block(
+                (row, min(tile.row1, row + height)), (tile.col0, tile.col1), tile.replica
+            )
 
 
 def _counterpart(operand: Operand, block: Block, replica: int) -> Block:

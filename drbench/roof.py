@@ -10,13 +10,14 @@ from .fill import Fill
 from .problem import Problem
 from .timing import Clock
 
-__all__ = ["Roof", "HostWork", "DeviceWork", "timed"]
+__all__ = ["DeviceWork", "HostWork", "Roof", "timed"]
 
 _TRIALS = 3
 
 
 def timed(comm: MPI.Comm, function) -> float:
-    """Seconds from barrier to barrier around ``function()``; the slowest rank counts (collective)."""
+    """Seconds from barrier to barrier around ``function()``; the slowest rank counts
+    (collective)."""
     comm.Barrier()
     start = Clock.now()
     function()
@@ -41,7 +42,7 @@ class HostWork:
         self._blas.gemm(a, b, c, 0.0)
 
     def close(self) -> None:
-        pass                                               # memory goes with the arrays
+        pass  # memory goes with the arrays
 
 
 class DeviceWork:
@@ -52,6 +53,7 @@ class DeviceWork:
 
     def empty(self, size: int, dtype):
         from .devices.address import at_address
+
         memory = self._device.allocate(max(1, size * dtype.itemsize))
         self._memory.append(memory)
         return at_address(memory.address, size, dtype)
@@ -71,8 +73,8 @@ class DeviceWork:
 class Roof:
     """Every rank at once multiplies m·n·k/p of local work (collective to make and to measure).
 
-    Of the local shapes m/p × n × k, m × n/p × k and the near-square blocks the fastest is kept: the best of
-    a few trials each.
+    Of the local shapes m/p × n × k, m × n/p × k and the near-square blocks the fastest is kept: the
+    best of a few trials each.
 
     Parameters
     ----------
@@ -86,7 +88,10 @@ class Roof:
     def __init__(self, problem: Problem, comm: MPI.Comm, work: HostWork | DeviceWork, fill: Fill):
         self._comm, self._work = comm, work
         shapes = problem.local_shapes()
-        self._memory = [work.empty(size, numpy_type(problem.type_of(name))) for name, size in zip("ABC", roof_sizes(problem))]
+        self._memory = [
+            work.empty(size, numpy_type(problem.type_of(name)))
+            for name, size in zip("ABC", roof_sizes(problem))
+        ]
         self.shape = shapes[0]
         rates = {}
         for shape in shapes:
@@ -101,7 +106,11 @@ class Roof:
     def _lay_out(self, shape, fill) -> None:
         self.shape = m, n, k = shape
         a, b, c = self._memory
-        self._a, self._b, self._c = a[:m * k].reshape(m, k), b[:k * n].reshape(k, n), c[:m * n].reshape(m, n)
+        self._a, self._b, self._c = (
+            a[: m * k].reshape(m, k),
+            b[: k * n].reshape(k, n),
+            c[: m * n].reshape(m, n),
+        )
         self._work.fill(self._a, fill, "A")
         self._work.fill(self._b, fill, "B")
 
@@ -115,4 +124,8 @@ class Roof:
 def roof_sizes(problem: Problem) -> tuple[int, int, int]:
     """Elements of the three local operands, enough for every local shape."""
     shapes = problem.local_shapes()
-    return (max(m * k for m, n, k in shapes), max(k * n for m, n, k in shapes), max(m * n for m, n, k in shapes))
+    return (
+        max(m * k for m, n, k in shapes),
+        max(k * n for m, n, k in shapes),
+        max(m * n for m, n, k in shapes),
+    )

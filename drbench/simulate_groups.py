@@ -1,4 +1,5 @@
-"""Group steps in virtual time: who has come, which links the data takes, and when it is where it belongs."""
+"""Group steps in virtual time: who has come, which links the data takes, and when it is where it
+belongs."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ __all__ = ["GroupSteps"]
 class GroupSteps:
     """The group steps under way in a simulation.
 
-    A member comes once its piece is packed. A collective begins when all have come, a shift between two neighbours when both have.
-    Where the core that computes does everything (``adds_on_core``), packing and the data of collectives take its time.
+    A member comes once its piece is packed. A collective begins when all have come, a shift between
+    two neighbours when both have. Where the core that computes does everything (``adds_on_core``),
+    packing and the data of collectives take its time.
 
     Parameters
     ----------
@@ -25,24 +27,36 @@ class GroupSteps:
 
     def __init__(self, run):
         self.run = run
-        self.met: dict = {}                                # (group, number) -> {rank: step} of the members that have come
-        self.number: dict = {}                             # (group, rank) -> group steps started
-        self.halves: dict = {}                             # (rank, step) of a shift -> transfers still to come
-        self.due: dict = {}                                # (rank, step) -> when the throttled ring is done with it
+        self.met: dict = {}  # (group, number) -> {rank: step} of the members that have come
+        self.number: dict = {}  # (group, rank) -> group steps started
+        self.halves: dict = {}  # (rank, step) of a shift -> transfers still to come
+        self.due: dict = {}  # (rank, step) -> when the throttled ring is done with it
 
     def start(self, rank: int, t: int, step, now: float) -> None:
         """A rank starts a group step."""
         run, group = self.run, step.group
         if group.name in run.folded:
-            run.counters["collective_bytes"] += run.itemsize * run.stands_for * moved_by_all(step) // len(group)
+            run.counters["collective_bytes"] += (
+                run.itemsize * run.stands_for * moved_by_all(step) // len(group)
+            )
         else:
-            run.counters["collective_bytes"] += run.itemsize * run.stands_for * sum(elements for _, elements in step.moved(rank))
-        before = packed_by_any(step) if group.name in run.folded else packed(step, run.machine.adds_on_core)[0]
+            run.counters["collective_bytes"] += (
+                run.itemsize * run.stands_for * sum(elements for _, elements in step.moved(rank))
+            )
+        before = (
+            packed_by_any(step)
+            if group.name in run.folded
+            else packed(step, run.machine.adds_on_core)[0]
+        )
         number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
         throttled = len(group) > 1 and self._throttled(group)
         if throttled:
             link, hops, elements = ring_way(step)
-            free = max(now, run.own_free.get((rank, link), 0.0)) + elements * run.itemsize / throttled.bandwidth_bytes_per_s + (hops - 1) * throttled.latency_s
+            free = (
+                max(now, run.own_free.get((rank, link), 0.0))
+                + elements * run.itemsize / throttled.bandwidth_bytes_per_s
+                + (hops - 1) * throttled.latency_s
+            )
             run.own_free[rank, link], self.due[rank, t] = free, free + throttled.latency_s
         if before:
             now = self._copied(rank, now, before)
@@ -89,10 +103,32 @@ class GroupSteps:
         """All members come now: the links that this one sends on stand for all of its ring."""
         run, members, me = self.run, group.members, group.position
         kept = run.machine.collectives.get(cost.operation)
-        ways = (step.by,) if cost.kind == "shift" else (1, -1) if kept is not None and kept.both_ways else (1,)
+        ways = (
+            (step.by,)
+            if cost.kind == "shift"
+            else (1, -1)
+            if kept is not None and kept.both_ways
+            else (1,)
+        )
         routes = [run._route(rank, members[(me + way) % len(members)]) for way in ways]
-        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), routes[0][0].bandwidth_bytes_per_s, group.name)
-        run.links.ask(Transfer(tuple(dict.fromkeys(resource for _, each in routes for resource in each)), seconds, 0.0, ((rank, t),), 2 * len(ways)), now)
+        seconds = group_seconds(
+            cost,
+            run.machine,
+            len(group),
+            run.itemsize * cost.shard(step),
+            routes[0][0].bandwidth_bytes_per_s,
+            group.name,
+        )
+        run.links.ask(
+            Transfer(
+                tuple(dict.fromkeys(resource for _, each in routes for resource in each)),
+                seconds,
+                0.0,
+                ((rank, t),),
+                2 * len(ways),
+            ),
+            now,
+        )
 
     def _collective(self, cost, group, steps, step, now: float) -> None:
         run, members = self.run, group.members
@@ -102,7 +138,9 @@ class GroupSteps:
             ends += [(b, a) for a, b in ends]
         routes = [run._route(a, b) for a, b in ends]
         rate = min(link.bandwidth_bytes_per_s for link, _ in routes)
-        seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(step), rate, group.name)
+        seconds = group_seconds(
+            cost, run.machine, len(group), run.itemsize * cost.shard(step), rate, group.name
+        )
         if run.machine.adds_on_core:
             for rank, t in steps:
                 run._at(self._on_core(rank, now, seconds), self._arrived, rank, t)
@@ -111,7 +149,8 @@ class GroupSteps:
         run.links.ask(Transfer(resources, seconds, 0.0, steps, 2 * len(ends) // len(members)), now)
 
     def _on_core(self, rank: int, now: float, seconds: float) -> float:
-        """The core of this rank moves the data, now or, if it computes, in between: the product then ends later."""
+        """The core of this rank moves the data, now or, if it computes, in between: the product
+        then ends later."""
         run = self.run
         if run.computing[rank] is not None:
             run.left[rank] += seconds
@@ -125,7 +164,10 @@ class GroupSteps:
         run, members = self.run, group.members
         self.halves[rank, here[rank]] = 2
         me = members.index(rank)
-        target, source = members[(me + step.by) % len(members)], members[(me - step.by) % len(members)]
+        target, source = (
+            members[(me + step.by) % len(members)],
+            members[(me - step.by) % len(members)],
+        )
         for a, b in ((rank, target), (source, rank)):
             if a not in here or b not in here:
                 continue
@@ -135,8 +177,14 @@ class GroupSteps:
                     self.part_done(now, each, t)
                 continue
             link, resources = run._route(a, b)
-            seconds = group_seconds(cost, run.machine, len(group), run.itemsize * cost.shard(run.traces[a].steps[here[a]]), link.bandwidth_bytes_per_s,
-                                    group.name)
+            seconds = group_seconds(
+                cost,
+                run.machine,
+                len(group),
+                run.itemsize * cost.shard(run.traces[a].steps[here[a]]),
+                link.bandwidth_bytes_per_s,
+                group.name,
+            )
             if run.machine.adds_on_core:
                 for each, t in steps:
                     run._at(self._on_core(each, now, seconds / 2), self.part_done, each, t)

@@ -1,46 +1,71 @@
 """The steps: what one rank's program is made of. No MPI, no arrays, no clocks.
 
-A program is a generator that yields steps in textbook order. ``yield`` hands the step itself back as the
-*token* of the value it makes (a fetched block, a local product); later steps take tokens as inputs.
-Tokens carry no data, so a program cannot branch on data and can be traced before it is run.
+A program is a generator that yields steps in textbook order. ``yield`` hands the step itself back
+as the *token* of the value it makes (a fetched block, a local product); later steps take tokens as
+inputs. Tokens carry no data, so a program cannot branch on data and can be traced before it is run.
 
-=================  ==============================================================  =====================
-step               meaning                                                         bytes counted as
-=================  ==============================================================  =====================
-``Get``            one-sided read of a block                                       ``get_bytes``
-``ReplicaGet``     the same from another replica of the result                     ``replica_bytes``
-``Put``            one-sided write of a token into a block                         ``put_bytes``
-``Accumulate``     one-sided element-wise add of a token into a block              ``accumulate_bytes``
-``Gemm``           local multiply; into a block of an own tile, onto a token,      --
+=================  ===========================================================  ====================
+step               meaning                                                      bytes counted as
+=================  ===========================================================  ====================
+``Get``            one-sided read of a block                                    ``get_bytes``
+``ReplicaGet``     the same from another replica of the result                  ``replica_bytes``
+``Put``            one-sided write of a token into a block                      ``put_bytes``
+``Accumulate``     one-sided element-wise add of a token into a block           ``accumulate_bytes``
+``Gemm``           local multiply; into a block of an own tile, onto a token,   --
                    or (``into=None``) a new token
-``Add``, ``Copy``  a token added to, or copied into, a block of an own tile        --
-``Zero``           a block of an own tile made zero                                --
-``Fence``          everyone's one-sided work complete and visible                  --
-``Shift``          a token sent along a ring, another one received                 ``collective_bytes``
-``Broadcast``      a piece of one member given to the whole group                  ``collective_bytes``
-``AllGather``      every member's piece given to the whole group                   ``collective_bytes``
-``Reduce``         the members' tokens summed into a piece of one of them          ``collective_bytes``
-``ReduceScatter``  the members' tokens summed, each member's part into its piece   ``collective_bytes``
-``Scratch``        memory that Gemms fill part by part                             --
-``Part``           a range of rows or columns of a token, without a copy           --
-``Join``           tokens side by side, without a copy                             --
-``Boundary``       end of an operation of a lowered program; not kept in the       --
+``Add``, ``Copy``  a token added to, or copied into, a block of an own tile     --
+``Zero``           a block of an own tile made zero                             --
+``Fence``          everyone's one-sided work complete and visible               --
+``Shift``          a token sent along a ring, another one received              ``collective_bytes``
+``Broadcast``      a piece of one member given to the whole group               ``collective_bytes``
+``AllGather``      every member's piece given to the whole group                ``collective_bytes``
+``Reduce``         the members' tokens summed into a piece of one of them       ``collective_bytes``
+``ReduceScatter``  the members' tokens summed, each member's part into its      ``collective_bytes``
+                   piece
+``Scratch``        memory that Gemms fill part by part                          --
+``Part``           a range of rows or columns of a token, without a copy        --
+``Join``           tokens side by side, without a copy                          --
+``Boundary``       end of an operation of a lowered program; not kept in the    --
                    trace, which numbers its steps by operation
-=================  ==============================================================  =====================
+=================  ===========================================================  ====================
 
-One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a group count the
-payload a rank receives; ``Reduce`` and ``ReduceScatter`` what it sends.
+One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a
+group count the payload a rank receives; ``Reduce`` and ``ReduceScatter`` what it sends.
 """
 
 from __future__ import annotations
 
 from .blocks import Block, Group, joined_shape
 
-__all__ = ["Block", "Step", "Get", "ReplicaGet", "Put", "Accumulate", "Gemm", "Add", "Copy", "Zero", "Fence", "Scratch", "Part", "Join",
-           "Boundary", "COUNTERS"]
+__all__ = [
+    "COUNTERS",
+    "Accumulate",
+    "Add",
+    "Block",
+    "Boundary",
+    "Copy",
+    "Fence",
+    "Gemm",
+    "Get",
+    "Join",
+    "Part",
+    "Put",
+    "ReplicaGet",
+    "Scratch",
+    "Step",
+    "Zero",
+]
 
-#: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in place.
-COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
+#: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in
+#: place.
+COUNTERS = (
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "collective_bytes",
+    "replica_bytes",
+)
 
 
 class Step:
@@ -57,15 +82,17 @@ class Step:
     computes = False
     #: Record counter the bytes of this step go to.
     counter: str | None = None
-    #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group; None for one-sided and local steps.
+    #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group;
+    #: None for one-sided and local steps.
     group: str | Group | None = None
     #: True if the value is memory of other steps, seen differently.
     alias = False
     shape: tuple[int, int] | None = None
     block: Block | None = None
-    inputs: tuple["Step", ...] = ()
-    #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a block.
-    onto: "Step | None" = None
+    inputs: tuple[Step, ...] = ()
+    #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
+    #: block.
+    onto: Step | None = None
 
     def moved(self, rank: int) -> list[tuple[int, int]]:
         """What counts as moved between this rank and others: (other rank, elements) pairs."""
@@ -74,12 +101,14 @@ class Step:
         return [(self.block.owner, self.block.size)]
 
     def writes(self) -> list[Block]:
-        """Blocks of own tiles that this step overwrites by itself (a Gemm's are planned by the trace)."""
+        """Blocks of own tiles that this step overwrites by itself (a Gemm's are planned by the
+        trace)."""
         return []
 
 
 class Get(Step):
-    """One-sided read of a block; the token is read-only, and a view of the owner's tile where that can be reached."""
+    """One-sided read of a block; the token is read-only, and a view of the owner's tile where that
+    can be reached."""
 
     __slots__ = ("block",)
     counter = "get_bytes"
@@ -130,9 +159,9 @@ class Accumulate(_Remote):
 class Gemm(Step):
     """Local multiply of two tokens: a (m×k) times b (k×n).
 
-    ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the first write:
-    ``beta``), a token that was computed or received (added onto it, in place), a Part or Join of Scratches (which become
-    the product), or None for a new token.
+    ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the
+    first write: ``beta``), a token that was computed or received (added onto it, in place), a Part
+    or Join of Scratches (which become the product), or None for a new token.
     """
 
     __slots__ = ("inputs", "block", "onto", "beta")
@@ -149,7 +178,9 @@ class Gemm(Step):
 
     @property
     def shape(self):
-        return None if self.block is not None else (self.inputs[0].shape[0], self.inputs[1].shape[1])
+        return (
+            None if self.block is not None else (self.inputs[0].shape[0], self.inputs[1].shape[1])
+        )
 
     @property
     def flops(self) -> int:
@@ -159,7 +190,13 @@ class Gemm(Step):
 
     def __repr__(self):
         a, b = self.inputs[:2]
-        into = f" -> {self.block!r}" if self.block is not None else f" -> %{self.onto.index}" if self.onto else ""
+        into = (
+            f" -> {self.block!r}"
+            if self.block is not None
+            else f" -> %{self.onto.index}"
+            if self.onto
+            else ""
+        )
         m, k = a.shape
         return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={self.beta:g})"
 
@@ -177,7 +214,8 @@ class _Own(Step):
 
 
 class Add(_Own):
-    """A token added to a block of an own tile, only where no one else can be adding (after a Fence), or onto another token."""
+    """A token added to a block of an own tile, only where no one else can be adding (after a
+    Fence), or onto another token."""
 
     __slots__ = ("onto",)
 
@@ -260,17 +298,23 @@ class Join(Step):
     alias = True
 
     def __init__(self, tokens: list, axis: int):
-        self.inputs, self.axis, self.shape = tuple(tokens), axis, joined_shape([token.shape for token in tokens], axis)
+        self.inputs, self.axis, self.shape = (
+            tuple(tokens),
+            axis,
+            joined_shape([token.shape for token in tokens], axis),
+        )
 
     def __repr__(self):
         return f"Join({', '.join(f'%{token.index}' for token in self.inputs)}, axis {self.axis})"
 
 
 class Boundary(Step):
-    """End of one operation of a lowered program: nothing after it starts before everything before it is finished, on this rank.
+    """End of one operation of a lowered program: nothing after it starts before everything before
+    it is finished, on this rank.
 
-    A program that yields one is *lowered*, and its operations take the place of the look-ahead (:mod:`drbench.schedule`). The
-    trace keeps no Boundary among its steps, but the number of each step's operation.
+    A program that yields one is *lowered*, and its operations take the place of the look-ahead
+    (:mod:`drbench.schedule`). The trace keeps no Boundary among its steps, but the number of each
+    step's operation.
     """
 
     __slots__ = ()

@@ -1,8 +1,9 @@
 """The choice of transport, and the throttle: transfers that complete by a timer.
 
-A throttled run reads and adds in place like the direct transport, but a transfer counts as complete only when the
-modelled link would have delivered it. Overlap and models can so be measured on a few cores: the link costs no core.
-Such rows are marked by their transport text and never stand in published comparisons.
+A throttled run reads and adds in place like the direct transport, but a transfer counts as complete
+only when the modelled link would have delivered it. Overlap and models can so be measured on a few
+cores: the link costs no core. Such rows are marked by their transport text and never stand in
+published comparisons.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class TransportChoice:
     Attributes
     ----------
     kind : str
-        ``"auto"`` (in place where a peer's memory can be reached, RMA elsewhere), ``"direct"`` (all in place, else
-        unsupported), ``"rma"`` (RMA even on the node) or ``"throttled"``.
+        ``"auto"`` (in place where a peer's memory can be reached, RMA elsewhere), ``"direct"`` (all
+        in place, else unsupported), ``"rma"`` (RMA even on the node) or ``"throttled"``.
     bandwidth_bytes_per_s, latency_s : float or None
         Of each rank's link, one direction; throttled only.
     """
@@ -55,20 +56,27 @@ def parse_transport(text: str) -> TransportChoice:
                 return TransportChoice(kind, bandwidth * 1e9, latency / 1e6)
         except ValueError:
             pass
-        raise UsageError(f"throttled needs a bandwidth in GB/s and a latency in us, got {text!r}. "
-                         "Use for example throttled:20,5.")
+        raise UsageError(
+            f"throttled needs a bandwidth in GB/s and a latency in us, got {text!r}. "
+            "Use for example throttled:20,5."
+        )
     raise UsageError(f"transport must be auto, direct, rma or throttled:GBps,us, got {text!r}.")
 
 
 class Throttle:
-    """One rank's link: each direction carries one transfer at a time, in the order they were started.
+    """One rank's link: each direction carries one transfer at a time, in the order they were
+    started.
 
     A transfer is complete ``latency_s`` after its last byte left the link.
 
     Examples
     --------
     >>> link = Throttle(bandwidth_bytes_per_s=1e9, latency_s=0.5)
-    >>> link.due("in", 10**9, now=0.0), link.due("in", 10**9, now=0.0), link.due("out", 10**9, now=0.0)
+    >>> (
+    ...     link.due("in", 10**9, now=0.0),
+    ...     link.due("in", 10**9, now=0.0),
+    ...     link.due("out", 10**9, now=0.0),
+    ... )
     (1.5, 2.5, 1.5)
     """
 
@@ -80,8 +88,9 @@ class Throttle:
     def due(self, link: str, nbytes: int, now: float, hops: int = 1) -> float:
         """When a transfer started now is complete, in seconds on the caller's clock.
 
-        ``link`` is ``"in"`` or ``"out"``, or a direction of the ring of a process row or column. ``hops`` messages follow
-        each other on it, ``nbytes`` together: a ring collective takes hops · latency + nbytes / bandwidth.
+        ``link`` is ``"in"`` or ``"out"``, or a direction of the ring of a process row or column.
+        ``hops`` messages follow each other on it, ``nbytes`` together: a ring collective takes hops
+        · latency + nbytes / bandwidth.
 
         Examples
         --------

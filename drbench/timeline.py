@@ -1,4 +1,5 @@
-"""When each step of each rank ran, as a trace that Chrome and Perfetto show (``chrome://tracing``, ``ui.perfetto.dev``).
+"""When each step of each rank ran, as a trace that Chrome and Perfetto show (``chrome://tracing``,
+``ui.perfetto.dev``).
 
 Standard library only: figures are drawn from such files.
 """
@@ -6,13 +7,15 @@ Standard library only: figures are drawn from such files.
 from __future__ import annotations
 
 import json
-from typing import Iterable, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 __all__ = ["Event", "chrome_trace", "read_chrome_trace"]
 
 
 class Event(NamedTuple):
-    """One step of one rank: on which track, its place in the program, and when, in seconds from the start of the repeat."""
+    """One step of one rank: on which track, its place in the program, and when, in seconds from the
+    start of the repeat."""
 
     rank: int
     track: str
@@ -25,7 +28,8 @@ class Event(NamedTuple):
 def chrome_trace(events: Iterable[Event], about: dict) -> str:
     """JSON text in Chrome's trace event format: a process a rank, a thread a track.
 
-    Steps of one track that overlap in time, such as several transfers under way, go to lanes of their own ("one-sided 2").
+    Steps of one track that overlap in time, such as several transfers under way, go to lanes of
+    their own ("one-sided 2").
 
     Parameters
     ----------
@@ -35,7 +39,10 @@ def chrome_trace(events: Iterable[Event], about: dict) -> str:
 
     Examples
     --------
-    >>> text = chrome_trace([Event(0, "compute", 2, "Gemm", 0.0, 0.5), Event(0, "row", 0, "Shift", 0.0, 0.25)], {"algorithm": "wang"})
+    >>> text = chrome_trace(
+    ...     [Event(0, "compute", 2, "Gemm", 0.0, 0.5), Event(0, "row", 0, "Shift", 0.0, 0.25)],
+    ...     {"algorithm": "wang"},
+    ... )
     >>> [(e.track, e.name, e.stop_s) for e in read_chrome_trace(text)[0]]
     [('compute', 'Gemm', 0.5), ('row', 'Shift', 0.25)]
     """
@@ -46,11 +53,29 @@ def chrome_trace(events: Iterable[Event], about: dict) -> str:
             lane += 1
         free[event.rank, event.track, lane] = event.stop_s
         name = event.track if lane == 1 else f"{event.track} {lane}"
-        thread = threads.setdefault((event.rank, name), len([1 for rank, _ in threads if rank == event.rank]))
-        out.append({"name": event.name, "cat": event.track, "ph": "X", "ts": 1e6 * event.start_s, "dur": 1e6 * (event.stop_s - event.start_s),
-                    "pid": event.rank, "tid": thread, "args": {"step": event.index}})
-    names = [{"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}} for rank in sorted({rank for rank, _ in threads})]
-    names += [{"name": "thread_name", "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}} for (rank, name), thread in threads.items()]
+        thread = threads.setdefault(
+            (event.rank, name), len([1 for rank, _ in threads if rank == event.rank])
+        )
+        out.append(
+            {
+                "name": event.name,
+                "cat": event.track,
+                "ph": "X",
+                "ts": 1e6 * event.start_s,
+                "dur": 1e6 * (event.stop_s - event.start_s),
+                "pid": event.rank,
+                "tid": thread,
+                "args": {"step": event.index},
+            }
+        )
+    names = [
+        {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}
+        for rank in sorted({rank for rank, _ in threads})
+    ]
+    names += [
+        {"name": "thread_name", "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}}
+        for (rank, name), thread in threads.items()
+    ]
     return json.dumps({"traceEvents": names + out, "displayTimeUnit": "ms", "metadata": about})
 
 
@@ -64,8 +89,20 @@ def read_chrome_trace(text: str) -> tuple[list[Event], dict]:
     """
     try:
         whole = json.loads(text)
-        events = [Event(e["pid"], e["cat"], e["args"]["step"], e["name"], e["ts"] / 1e6, (e["ts"] + e["dur"]) / 1e6)
-                  for e in whole["traceEvents"] if e["ph"] == "X"]
+        events = [
+            Event(
+                e["pid"],
+                e["cat"],
+                e["args"]["step"],
+                e["name"],
+                e["ts"] / 1e6,
+                (e["ts"] + e["dur"]) / 1e6,
+            )
+            for e in whole["traceEvents"]
+            if e["ph"] == "X"
+        ]
         return events, dict(whole["metadata"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"this is no trace of drbench run --trace ({type(error).__name__}: {error})") from None
+        raise ValueError(
+            f"this is no trace of drbench run --trace ({type(error).__name__}: {error})"
+        ) from None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["Clock", "PHASES"]
+__all__ = ["PHASES", "Clock"]
 
-#: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``collective_wait`` idle for shifts and
-#: collectives, ``accumulate`` adding (and idle for adds), ``fence`` idle at a Fence, ``pack`` copying pieces into and out of
-#: the buffers of collectives; what is left over is the executor's own cost.
+#: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``collective_wait`` idle
+#: for shifts and collectives, ``accumulate`` adding (and idle for adds), ``fence`` idle at a Fence,
+#: ``pack`` copying pieces into and out of the buffers of collectives; what is left over is the
+#: executor's own cost.
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
@@ -35,7 +36,7 @@ class Clock:
         for name in PHASES:
             self.seconds[name] = 0.0
 
-    def phase(self, name: str) -> "_Phase":
+    def phase(self, name: str) -> _Phase:
         """Context manager that adds the time inside to one phase. The same phase does not nest."""
         return self._phases[name]
 

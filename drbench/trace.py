@@ -1,16 +1,17 @@
-"""Run a program's generator to its end, before any clock runs: the list of steps one rank will execute.
+"""Run a program's generator to its end, before any clock runs: the list of steps one rank will
+execute.
 
-The generator cannot see data, so it needs none. The trace adds what executor, simulator and explainer need to
-know about the list as a whole: how often each value is used, which writes into C come first (``beta``), which
-tiles must be zeroed, and how far a communication step may run ahead.
+The generator cannot see data, so it needs none. The trace adds what executor, simulator and
+explainer need to know about the list as a whole: how often each value is used, which writes into C
+come first (``beta``), which tiles must be zeroed, and how far a communication step may run ahead.
 """
 
 from __future__ import annotations
 
 import gc
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable
 
 from .blocks import Block, Group
 from .problem import Problem
@@ -32,7 +33,8 @@ class Trace:
     written : str
         Name of the matrix that one-sided steps write; Fences order the steps that touch it.
     ops : list of int or None
-        Of a lowered program: the number of each step's operation, ascending. None if the program yields no Boundary.
+        Of a lowered program: the number of each step's operation, ascending. None if the program
+        yields no Boundary.
     """
 
     problem: Problem
@@ -54,7 +56,9 @@ class Trace:
     @property
     def groups(self) -> list[Group]:
         """The process rows and columns whose steps this program issues, by name."""
-        found = {step.group.name: step.group for step in self.steps if isinstance(step.group, Group)}
+        found = {
+            step.group.name: step.group for step in self.steps if isinstance(step.group, Group)
+        }
         return [found[name] for name in sorted(found)]
 
     def is_remote(self, step: Step) -> bool:
@@ -62,7 +66,14 @@ class Trace:
         return bool(step.moved(self.rank))
 
 
-def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh: bool = True, written: str = "C") -> Trace:
+def trace(
+    program: Iterable[Step],
+    problem: Problem | None,
+    rank: int,
+    *,
+    fresh: bool = True,
+    written: str = "C",
+) -> Trace:
     """Collect the steps of a program for one rank.
 
     Parameters
@@ -72,27 +83,30 @@ def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh:
     problem : Problem
     rank : int
     fresh : bool
-        True if the program makes C anew; False if it works on a matrix that holds values (then nothing is zeroed for
-        it, and no problem is needed).
+        True if the program makes C anew; False if it works on a matrix that holds values (then
+        nothing is zeroed for it, and no problem is needed).
     written : str
         Name of the matrix the program writes.
 
     Returns
     -------
     Trace
-        With ``index`` and ``uses`` of every step and ``beta`` of every Gemm set. If an own tile of C would stay
-        partly unwritten, or its writes overlap without being equal, a Zero of it comes first.
+        With ``index`` and ``uses`` of every step and ``beta`` of every Gemm set. If an own tile of
+        C would stay partly unwritten, or its writes overlap without being equal, a Zero of it comes
+        first.
 
     Notes
     -----
-    Time and memory are proportional to this rank's own steps. The cyclic garbage collector is held off: it would
-    walk all steps again and again and find nothing.
+    Time and memory are proportional to this rank's own steps. The cyclic garbage collector is held
+    off: it would walk all steps again and again and find nothing.
 
     Examples
     --------
     >>> from algorithms import get_algorithm
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
-    >>> for step in trace(get_algorithm("universal").program(problem, 0, stationary="C"), problem, 0).steps:
+    >>> for step in trace(
+    ...     get_algorithm("universal").program(problem, 0, stationary="C"), problem, 0
+    ... ).steps:
     ...     print(step.index, step)
     0 Get(A[0:8, 0:4]@0)
     1 Get(B[0:4, 0:4]@0)
@@ -118,7 +132,7 @@ def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh:
         if zeros:
             steps[:0] = zeros
             if ops is not None:
-                ops[:0] = [-1] * len(zeros)                # an operation of their own
+                ops[:0] = [-1] * len(zeros)  # an operation of their own
                 ops = [op + 1 for op in ops]
         for index, step in enumerate(steps):
             step.index = index
@@ -132,7 +146,8 @@ def trace(program: Iterable[Step], problem: Problem | None, rank: int, *, fresh:
 
 
 def _numbered(steps: list) -> list[int] | None:
-    """Take the Boundaries out of the steps; the number of each remaining step's operation, None if there were none.
+    """Take the Boundaries out of the steps; the number of each remaining step's operation, None if
+    there were none.
 
     Examples
     --------
@@ -155,14 +170,18 @@ def _numbered(steps: list) -> list[int] | None:
 def _plan_betas(steps, problem, rank) -> list[Zero]:
     """Set beta of the Gemms into C; return the Zeros that must come first.
 
-    Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose first writes do
-    not cover it exactly once (or that nothing writes) is zeroed before, and then every beta on it is 1.
+    Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose
+    first writes do not cover it exactly once (or that nothing writes) is zeroed before, and then
+    every beta on it is 1.
     """
-    seen: dict[tuple, set] = {}          # tile -> keys of the regions written so far
-    first: dict[tuple, list] = {}        # tile -> the Gemms that found their region unwritten
-    received: dict[tuple, list] = {}     # tile -> the blocks that are overwritten with values from elsewhere
-    zeroed: set = set()                  # tiles the program zeroes itself
-    fenced = False                       # after a Fence others may have added to the tile: it must have been made ready before
+    seen: dict[tuple, set] = {}  # tile -> keys of the regions written so far
+    first: dict[tuple, list] = {}  # tile -> the Gemms that found their region unwritten
+    received: dict[
+        tuple, list
+    ] = {}  # tile -> the blocks that are overwritten with values from elsewhere
+    zeroed: set = set()  # tiles the program zeroes itself
+    # after a Fence others may have added to the tile: it must have been made ready before
+    fenced = False
     for step in steps:
         kind = type(step)
         if kind is Gemm:
@@ -193,7 +212,10 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
         if tile.tile in zeroed:
             exact = False
         else:
-            exact = _covers(tile, [step.block for step in first.get(tile.tile, ())] + received.get(tile.tile, []))
+            exact = _covers(
+                tile,
+                [step.block for step in first.get(tile.tile, ())] + received.get(tile.tile, []),
+            )
             if not exact:
                 zeros.append(Zero(tile))
         if not exact:
@@ -203,21 +225,31 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
 
 
 def _covers(tile: Block, regions: list[Block]) -> bool:
-    """True if the regions are disjoint and fill the tile: a sweep down the rows over the regions' columns.
+    """True if the regions are disjoint and fill the tile: a sweep down the rows over the regions'
+    columns.
 
     Examples
     --------
     >>> make = lambda *bounds: Block("C", 0, 0, (0, 0), *bounds, 0, 4)
-    >>> tile, left, right, low = make(0, 4, 0, 4), make(0, 4, 0, 2), make(0, 4, 2, 4), make(2, 4, 0, 4)
+    >>> tile, left, right, low = (
+    ...     make(0, 4, 0, 4),
+    ...     make(0, 4, 0, 2),
+    ...     make(0, 4, 2, 4),
+    ...     make(2, 4, 0, 4),
+    ... )
     >>> _covers(tile, [right, left]), _covers(tile, [left, low]), _covers(tile, [left])
     (True, False, False)
     """
     regions = [region for region in regions if region.size]
     if sum(region.size for region in regions) != tile.size:
         return False
-    # of equal area: they fill the tile exactly if no two overlap. At one row, those that end leave before others enter.
-    events = sorted([(r.row0, 1, r.col0, r.col1) for r in regions] + [(r.row1, 0, r.col0, r.col1) for r in regions])
-    columns: list[tuple[int, int]] = []          # of the regions the sweep line crosses, from left to right
+    # of equal area: they fill the tile exactly if no two overlap. At one row, those that end leave
+    # before others enter.
+    events = sorted(
+        [(r.row0, 1, r.col0, r.col1) for r in regions]
+        + [(r.row1, 0, r.col0, r.col1) for r in regions]
+    )
+    columns: list[tuple[int, int]] = []  # of the regions the sweep line crosses, from left to right
     for _, enters, col0, col1 in events:
         at = bisect_left(columns, (col0, col1))
         if not enters:

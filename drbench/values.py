@@ -1,11 +1,13 @@
-"""Where the value of every step of a trace lies: in a tile, or in a buffer of the arena. Laid out before any clock runs.
+"""Where the value of every step of a trace lies: in a tile, or in a buffer of the arena. Laid out
+before any clock runs.
 
-The same for host and device: arrays may be :class:`~drbench.devices.address.DeviceArray`, which have addresses and no elements.
+The same for host and device: arrays may be :class:`~drbench.devices.address.DeviceArray`, which
+have addresses and no elements.
 """
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -50,26 +52,44 @@ class Values:
         In bytes.
     """
 
-    def __init__(self, windows: Windows, matrices: dict, get: str = "view", throttled: bool = False,
-                 allocate: Callable[[int], np.ndarray] = lambda nbytes: np.zeros(nbytes, np.uint8)):    # zeroed: its pages exist before the first repeat
+    def __init__(
+        self,
+        windows: Windows,
+        matrices: dict,
+        get: str = "view",
+        throttled: bool = False,
+        allocate: Callable[[int], np.ndarray] = lambda nbytes: np.zeros(nbytes, np.uint8),
+    ):  # zeroed: its pages exist before the first repeat
         trace = windows.trace
         self._matrices, self._rank, steps = matrices, trace.rank, trace.steps
         written = matrices[trace.written]
         self.types = element_types(trace, {name: matrix.dtype for name, matrix in matrices.items()})
         in_place = get == "view"
-        self.plan: ArenaPlan = plan_arena(windows, 1, lambda owner: in_place and written.window.peers[owner] is not None,
-                                          widths=[dtype.itemsize for dtype in self.types])
+        self.plan: ArenaPlan = plan_arena(
+            windows,
+            1,
+            lambda owner: in_place and written.window.peers[owner] is not None,
+            widths=[dtype.itemsize for dtype in self.types],
+        )
         self.arena = allocate(self.plan.size)
         groups = trace.groups
-        self._comms = {group: written.topology.group(group.name, group.members) for group in groups if len(group) > 1}
+        self._comms = {
+            group: written.topology.group(group.name, group.members)
+            for group in groups
+            if len(group) > 1
+        }
         self.arrays: list = [None] * len(steps)
         self.calls: dict[int, Call] = {}
         self.products: dict[int, list] = {}
-        self.buffers: dict[int, np.ndarray] = {}           # steps with memory of their own
+        self.buffers: dict[int, np.ndarray] = {}  # steps with memory of their own
         self.resolved: list[int] = []
         self.resolved_bytes = dict.fromkeys(COUNTERS, 0)
-        self.moved_bytes = {step.index: sum(elements for _, elements in step.moved(trace.rank)) * self.types[step.index].itemsize
-                            for step in steps if step.counter == "collective_bytes"}
+        self.moved_bytes = {
+            step.index: sum(elements for _, elements in step.moved(trace.rank))
+            * self.types[step.index].itemsize
+            for step in steps
+            if step.counter == "collective_bytes"
+        }
         self._views: dict[int, np.ndarray] = {}
         self._lay_out(steps, throttled)
 
@@ -80,7 +100,7 @@ class Values:
             return None
         elements = buffer_elements(step, self._rank) or step.shape[0] * step.shape[1]
         dtype = self.types[step.index]
-        return self.arena[offset:offset + elements * dtype.itemsize].view(dtype)
+        return self.arena[offset : offset + elements * dtype.itemsize].view(dtype)
 
     def _lay_out(self, steps, throttled: bool) -> None:
         rank, matrices, arrays = self._rank, self._matrices, self.arrays
@@ -92,7 +112,7 @@ class Values:
                 self.buffers[t] = flat
             if type(step) is Gemm:
                 self._lay_out_product(step, flat, layouts)
-            elif step.computes and block is None:           # an Add onto a token
+            elif step.computes and block is None:  # an Add onto a token
                 arrays[t] = arrays[step.onto.index]
             elif step.computes:
                 arrays[t] = matrices[block.matrix].view(block)
@@ -107,7 +127,9 @@ class Values:
                         counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
                         self.resolved_bytes[counter] += block.size * self.types[t].itemsize
             elif type(step) is Scratch:
-                arrays[t] = laid_out(flat if flat is not None else self._nothing(t), step.shape, layouts.get(t))
+                arrays[t] = laid_out(
+                    flat if flat is not None else self._nothing(t), step.shape, layouts.get(t)
+                )
                 self.resolved.append(t)
             elif type(step) is Part:
                 arrays[t] = part_of(arrays[step.inputs[0].index], step.axis, step.start, step.stop)
@@ -125,12 +147,25 @@ class Values:
 
     def _lay_out_group_step(self, step, flat: np.ndarray | None, memory: dict) -> None:
         t = step.index
-        if flat is None and buffer_elements(step, self._rank) == 0 and step.shape is not None and 0 in step.shape:
-            flat = self._nothing(t)                        # nothing to receive
+        if (
+            flat is None
+            and buffer_elements(step, self._rank) == 0
+            and step.shape is not None
+            and 0 in step.shape
+        ):
+            flat = self._nothing(t)  # nothing to receive
         self.arrays[t] = received_value(step, flat, self._own_view)
         source = step.inputs[0].index if step.inputs else None
-        self.calls[t] = prepare(step, self.arrays[source] if source is not None else None, memory.get(source), flat, self.arrays[t],
-                                self._own_view, self._comms.get, self.types[t].itemsize)
+        self.calls[t] = prepare(
+            step,
+            self.arrays[source] if source is not None else None,
+            memory.get(source),
+            flat,
+            self.arrays[t],
+            self._own_view,
+            self._comms.get,
+            self.types[t].itemsize,
+        )
 
     def _lay_out_product(self, step: Gemm, flat: np.ndarray | None, layouts: dict) -> None:
         """Give a Gemm its result, and its products if operands or result lie in pieces."""
@@ -140,7 +175,9 @@ class Values:
         elif step.onto is not None:
             arrays[t] = arrays[step.onto.index]
         else:
-            arrays[t] = laid_out(flat if flat is not None else self._nothing(t), step.shape, layouts.get(t))
+            arrays[t] = laid_out(
+                flat if flat is not None else self._nothing(t), step.shape, layouts.get(t)
+            )
         a, b = (arrays[value.index] for value in step.inputs[:2])
         if any(type(value) is Pieces for value in (a, b, arrays[t])):
             self.products[t] = products(a, b, arrays[t], step.beta)

@@ -1,1 +1,2 @@
-"""Everything that starts, repeats and reports runs: the case, the command line, environment capture."""
+"""Everything that starts, repeats and reports runs: the case, the command line, environment
+capture."""

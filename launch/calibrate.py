@@ -1,10 +1,11 @@
-"""``drbench calibrate`` on the ranks: what this machine's products, transfers and collectives take, all ranks at once."""
+"""``drbench calibrate`` on the ranks: what this machine's products, transfers and collectives take,
+all ranks at once."""
 
 from __future__ import annotations
 
 import os
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import numpy as np
 import threadpoolctl
@@ -24,9 +25,28 @@ from .fit import fit_collective, fit_gemm, fit_gets, fit_line
 __all__ = ["best_of", "calibrate_here", "check_ranks", "write_model"]
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
-_SHAPES = [(1024, 1024, 1024), (2048, 1024, 512), (64, 2048, 1024), (256, 2048, 1024), (512, 2048, 1024), (1024, 64, 2048), (1024, 256, 2048),
-           (1024, 512, 2048), (2048, 1024, 64), (2048, 1024, 256), (512, 512, 512), (256, 256, 256), (128, 128, 128), (256, 256, 4096), (16, 2048, 1024),
-           (1024, 16, 1024), (1024, 2048, 128), (512, 4096, 512), (32, 32, 32), (8, 8, 8)]
+_SHAPES = [
+    (1024, 1024, 1024),
+    (2048, 1024, 512),
+    (64, 2048, 1024),
+    (256, 2048, 1024),
+    (512, 2048, 1024),
+    (1024, 64, 2048),
+    (1024, 256, 2048),
+    (1024, 512, 2048),
+    (2048, 1024, 64),
+    (2048, 1024, 256),
+    (512, 512, 512),
+    (256, 256, 256),
+    (128, 128, 128),
+    (256, 256, 4096),
+    (16, 2048, 1024),
+    (1024, 16, 1024),
+    (1024, 2048, 128),
+    (512, 4096, 512),
+    (32, 32, 32),
+    (8, 8, 8),
+]
 #: Transfers, in bytes.
 _SIZES = [1 << s for s in range(14, 25, 2)]
 #: Widths of blocks of columns, in elements.
@@ -36,14 +56,18 @@ _SHARDS = [1 << s for s in range(13, 23, 3)]
 
 
 def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int:
-    """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the ``[model]`` section of the file."""
+    """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
+    ``[model]`` section of the file."""
     comm = MPI.COMM_WORLD
     with Topology(comm) as topology:
         check_ranks(topology)
         threads = threads or topology.cores_per_rank
         threadpoolctl.threadpool_limits(threads)
         found = {"gemm": fit_gemm(_products(comm, trials)), "memory": _memory(comm, trials)}
-        found["direct"], found["rma"] = _transfers(topology, "direct", trials), _transfers(topology, "rma", trials)
+        found["direct"], found["rma"] = (
+            _transfers(topology, "direct", trials),
+            _transfers(topology, "rma", trials),
+        )
         found["fence_s"] = _fence(comm, trials)
         found["step_s"] = _overhead(topology, found["gemm"][0], trials)
         found["collectives"] = _collectives(comm, trials)
@@ -59,22 +83,35 @@ def check_ranks(topology: Topology) -> None:
     if topology.comm.size < 2:
         raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
     if topology.nodes > 1:
-        raise UsageError(f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the links between nodes to the file by hand.")
+        raise UsageError(
+            f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the "
+            "links between nodes to the file by hand."
+        )
 
 
 def best_of(comm, function, trials: int, repeats: int = 1) -> float:
     """Seconds of one call, the slowest rank, the best trial (collective)."""
+
     def several():
         for _ in range(repeats):
             function()
+
     several()
     return min(timed(comm, several) for _ in range(trials)) / repeats
 
 
 def _products(comm, trials: int) -> list[tuple[int, int, int, float]]:
-    """All ranks multiply at once; trials of different shapes take turns, so that a drifting machine hurts all alike."""
+    """All ranks multiply at once; trials of different shapes take turns, so that a drifting machine
+    hurts all alike."""
     blas, rng = load_blas(), np.random.default_rng(0)
-    operands = {s: (rng.random((s[0], s[2]), "f4"), rng.random((s[2], s[1]), "f4"), np.zeros((s[0], s[1]), "f4")) for s in _SHAPES}
+    operands = {
+        s: (
+            rng.random((s[0], s[2]), "f4"),
+            rng.random((s[2], s[1]), "f4"),
+            np.zeros((s[0], s[1]), "f4"),
+        )
+        for s in _SHAPES
+    }
     best = dict.fromkeys(_SHAPES, float("inf"))
     for trial in range(trials + 1):
         for shape, (a, b, c) in operands.items():
@@ -84,6 +121,7 @@ def _products(comm, trials: int) -> list[tuple[int, int, int, float]]:
             def several():
                 for _ in range(repeats):
                     blas.gemm(a, b, c, 1.0)
+
             seconds = timed(comm, several) / repeats
             if trial:
                 best[shape] = min(best[shape], seconds)
@@ -97,12 +135,13 @@ def _memory(comm, trials: int) -> float:
 
 
 def _transfers(topology, kind: str, trials: int) -> dict:
-    """Gets (RMA only: in place they cost nothing) and accumulates, each rank to the next: (latency, bytes a second)."""
+    """Gets (RMA only: in place they cost nothing) and accumulates, each rank to the next: (latency,
+    bytes a second)."""
     comm = topology.comm
     cols = _SIZES[-1] // 4 // 64
     problem = Problem(64 * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
     locks = RangeLocks(topology.node)
-    ones = lambda shape: np.ones(shape, "f4")  # noqa: E731  (never-written pages are all the same page, and fast)
+    ones = lambda shape: np.ones(shape, "f4")
     matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind), locks)
     try:
         for _, tile in matrix.own_blocks():
@@ -115,18 +154,40 @@ def _transfers(topology, kind: str, trials: int) -> dict:
             value = ones(block.shape)
             repeats = max(1, (1 << 20) // nbytes)
             if kind == "rma":
-                gets.append((nbytes, 0, best_of(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats)))
+                gets.append(
+                    (
+                        nbytes,
+                        0,
+                        best_of(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats),
+                    )
+                )
 
                 def add():
                     matrix.raccumulate(value, block).Wait()
                     matrix.window.flush()
             else:
+
                 def add():
                     matrix.add(value, block)
+
             adds.append((nbytes, best_of(comm, add, trials, repeats)))
-        for width in _WIDTHS if kind == "rma" else ():     # rows that lie apart
-            block, value = problem.c.block((64 * peer, 64 * peer + 64), (0, width)), ones((64, width))
-            gets.append((value.nbytes, 64, best_of(comm, lambda: matrix.rget(value, block).Wait(), trials, max(1, (1 << 20) // value.nbytes))))
+        for width in _WIDTHS if kind == "rma" else ():  # rows that lie apart
+            block, value = (
+                problem.c.block((64 * peer, 64 * peer + 64), (0, width)),
+                ones((64, width)),
+            )
+            gets.append(
+                (
+                    value.nbytes,
+                    64,
+                    best_of(
+                        comm,
+                        lambda: matrix.rget(value, block).Wait(),
+                        trials,
+                        max(1, (1 << 20) // value.nbytes),
+                    ),
+                )
+            )
     finally:
         matrix.close()
         locks.close()
@@ -136,17 +197,22 @@ def _transfers(topology, kind: str, trials: int) -> dict:
 def _fence(comm, trials: int) -> float:
     def fence():
         comm.Ibarrier().Wait()
+
     return best_of(comm, fence, trials, 100)
 
 
 def _overhead(topology, gemm: dict, trials: int) -> float:
-    """The executor's own time a product: 4096 products of 8³ in place, less what the model says of such a product."""
+    """The executor's own time a product: 4096 products of 8³ in place, less what the model says of
+    such a product."""
     comm = topology.comm
     text = "tiles:8x8"
     problem = Problem(128, 128, 128, comm.size, text, text, text)
     trace = get_algorithm("universal").trace(problem, comm.rank, stationary="C")
     locks = RangeLocks(topology.node)
-    matrices = {op.name: DistributedMatrix(op, topology, "float32", parse_transport("direct"), locks) for op in problem.operands}
+    matrices = {
+        op.name: DistributedMatrix(op, topology, "float32", parse_transport("direct"), locks)
+        for op in problem.operands
+    }
     try:
         with Executor(trace, matrices) as executor:
             seconds = best_of(comm, executor.run, trials)
@@ -164,12 +230,27 @@ def _collectives(comm, trials: int) -> dict:
     found = {}
     pairs = comm.Split(comm.rank // 2 if comm.rank < comm.size // 2 * 2 else MPI.UNDEFINED)
     try:
-        for name, run in (("allgather", _allgather), ("reducescatter", _reducescatter), ("shift", _shift)):
+        for name, run in (
+            ("allgather", _allgather),
+            ("reducescatter", _reducescatter),
+            ("shift", _shift),
+        ):
             samples = []
             for group in (pairs, comm) if comm.size > 2 else (comm,):
                 for nbytes in _SHARDS:
                     if group != MPI.COMM_NULL:
-                        samples.append((group.size, nbytes, best_of(group, run(group, nbytes // 4), trials, max(1, (1 << 18) // nbytes))))
+                        samples.append(
+                            (
+                                group.size,
+                                nbytes,
+                                best_of(
+                                    group,
+                                    run(group, nbytes // 4),
+                                    trials,
+                                    max(1, (1 << 18) // nbytes),
+                                ),
+                            )
+                        )
                 comm.Barrier()
             found[name] = fit_collective(samples)
     finally:
@@ -190,28 +271,64 @@ def _reducescatter(comm, count):
 
 def _shift(comm, count):
     out, into = np.ones(count, "f4"), np.ones(count, "f4")
-    return lambda: comm.Sendrecv(out, (comm.rank + 1) % comm.size, 0, into, (comm.rank - 1) % comm.size, 0)
+    return lambda: comm.Sendrecv(
+        out, (comm.rank + 1) % comm.size, 0, into, (comm.rank - 1) % comm.size, 0
+    )
 
 
 def _text(found: dict, ranks: int, threads: int, name: str, trials: int) -> str:
     gemm, error = found["gemm"]
     get_s, get_rate, row_s = found["rma"]["get"]
-    number = lambda x: f"{x:.6g}"  # noqa: E731
-    how = f"measured by drbench calibrate -p {ranks}, {threads} threads a rank, {datetime.now(timezone.utc):%Y-%m-%d}, {os.uname().machine}"
+    number = lambda x: f"{x:.6g}"
+    how = (
+        f"measured by drbench calibrate -p {ranks}, {threads} threads a rank, "
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.uname().machine}"
+    )
     lines = [
-        "[model]", f"# {how}; best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.", f'name = "{name}"', "adds_on_core = true", "pieces_apart = true",
-        f"fence_s = {number(found['fence_s'])}    # Ibarrier", f"step_s = {number(found['step_s'])}     # executor, products of 8x8x8 in place, less the product",
-        "", "[model.compute]", f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local products; median error of the fit {100 * error:.1f} %",
-        "peak_measured = true", f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B and C)",
-        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]", f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit", f"memory_bytes_per_s = {number(found['memory'])}    # add of 16 MiB",
-        "", "[model.transports.direct]         # in place: a get is a view", 'shared = "initiator"', "reads_in_place = true", "bandwidth_bytes_per_s = inf",
-        f"core_add_bytes_per_s = {number(found['direct']['add'][1])}    # locked add into the next rank's tile, fit over {_SIZES[0]} to {_SIZES[-1]} bytes",
-        "", "[model.transports.rma]", 'shared = "initiator"', "bandwidth_bytes_per_s = inf    # on one node the core that gets makes the copy:",
-        f"core_bytes_per_s = {number(get_rate)}    # MPI_Rget, likewise", f"core_row_s = {number(row_s)}    # more, for each row of a block of columns; widths of {_WIDTHS[0]} to {_WIDTHS[-1]} elements", f"latency_s = {number(get_s)}",
-        f"core_add_bytes_per_s = {number(found['rma']['add'][1])}    # MPI_Raccumulate and flush, likewise"]
+        "[model]",
+        f"# {how}; best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.",
+        f'name = "{name}"',
+        "adds_on_core = true",
+        "pieces_apart = true",
+        f"fence_s = {number(found['fence_s'])}    # Ibarrier",
+        f"step_s = {number(found['step_s'])}     # executor, products of 8x8x8 in place, less "
+        "the product",
+        "",
+        "[model.compute]",
+        f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local "
+        f"products; median error of the fit {100 * error:.1f} %",
+        "peak_measured = true",
+        f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B "
+        "and C)",
+        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]",
+        f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit",
+        f"memory_bytes_per_s = {number(found['memory'])}    # add of 16 MiB",
+        "",
+        "[model.transports.direct]         # in place: a get is a view",
+        'shared = "initiator"',
+        "reads_in_place = true",
+        "bandwidth_bytes_per_s = inf",
+        f"core_add_bytes_per_s = {number(found['direct']['add'][1])}    # locked add into the "
+        f"next rank's tile, fit over {_SIZES[0]} to {_SIZES[-1]} bytes",
+        "",
+        "[model.transports.rma]",
+        'shared = "initiator"',
+        "bandwidth_bytes_per_s = inf    # on one node the core that gets makes the copy:",
+        f"core_bytes_per_s = {number(get_rate)}    # MPI_Rget, likewise",
+        f"core_row_s = {number(row_s)}    # more, for each row of a block of columns; widths of "
+        f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
+        f"latency_s = {number(get_s)}",
+        f"core_add_bytes_per_s = {number(found['rma']['add'][1])}    # MPI_Raccumulate and "
+        "flush, likewise",
+    ]
     for operation, each in found["collectives"].items():
-        lines += ["", f"[model.collectives.{operation}]    # fit over shards of {_SHARDS[0]} to {_SHARDS[-1]} bytes" + (
-            "; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""), *(f"{key} = {number(value)}" for key, value in each.items())]
+        lines += [
+            "",
+            f"[model.collectives.{operation}]    # fit over shards of {_SHARDS[0]} to "
+            f"{_SHARDS[-1]} bytes"
+            + ("; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""),
+            *(f"{key} = {number(value)}" for key, value in each.items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -219,8 +336,12 @@ def write_model(path: str, text: str) -> None:
     """Replace the ``[model]`` tables of the file; other tables stay."""
     try:
         old = open(path).read() if os.path.exists(path) else ""
-        kept = "".join(part for part in re.split(r"(?m)^(?=\[)", old) if not re.match(r"\[model[.\]]", part))
+        kept = "".join(
+            part for part in re.split(r"(?m)^(?=\[)", old) if not re.match(r"\[model[.\]]", part)
+        )
         with open(path, "w") as file:
             file.write(kept.rstrip("\n") + ("\n\n" if kept.strip() else "") + text)
     except OSError as error:
-        raise UsageError(f"--out {path}: {error.strerror}. Use a file that can be written.") from None
+        raise UsageError(
+            f"--out {path}: {error.strerror}. Use a file that can be written."
+        ) from None

@@ -1,4 +1,5 @@
-"""One benchmark case under MPI: lay out, fill, warm up, repeat, measure the roof between repeats, verify, record."""
+"""One benchmark case under MPI: lay out, fill, warm up, repeat, measure the roof between repeats,
+verify, record."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import gc
 import resource
 import statistics
 from contextlib import nullcontext
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import numpy as np
 from mpi4py import MPI
@@ -42,17 +43,23 @@ __all__ = ["Case", "run_case"]
 _PAIRS = 5
 
 
-def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD, topology: Topology | None = None, mem_limit: int | None = None) -> Record:
+def run_case(
+    case: Case,
+    comm: MPI.Comm = MPI.COMM_WORLD,
+    topology: Topology | None = None,
+    mem_limit: int | None = None,
+) -> Record:
     """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
 
-    ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in bytes, that the ranks of a
-    node may need together.
+    ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in
+    bytes, that the ranks of a node may need together.
 
     Raises
     ------
     UsageError
-        If the case makes no sense. Everything else a case can be refused or fail for is a Record with its status
-        and reason, except what strikes one rank alone (a crash), which ends all ranks.
+        If the case makes no sense. Everything else a case can be refused or fail for is a Record
+        with its status and reason, except what strikes one rank alone (a crash), which ends all
+        ranks.
     """
     keys = _keys(case, comm)
     try:
@@ -69,34 +76,61 @@ def run_case(case: Case, comm: MPI.Comm = MPI.COMM_WORLD, topology: Topology | N
 
 def _keys(case: Case, comm: MPI.Comm) -> dict:
     """The key fields of the record, as far as they are known before the run."""
-    return case_keys(case) | {"mode": "measured", "ranks": comm.size, "timestamp": _now(comm), "mpi": _mpi_version()}
+    return case_keys(case) | {
+        "mode": "measured",
+        "ranks": comm.size,
+        "timestamp": _now(comm),
+        "mpi": _mpi_version(),
+    }
 
 
-def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None) -> Record:
+def _run(
+    case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None
+) -> Record:
     for name, least in (("iters", 1), ("warmup", 0), ("prefetch", 0)):
         if getattr(case, name) < least:
             raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
     if case.progress not in PROGRESS or case.get not in ("view", "copy"):
-        raise UsageError(f"progress must be one of {', '.join(PROGRESS)} and get view or copy, got {case.progress!r}, {case.get!r}.")
+        raise UsageError(
+            f"progress must be one of {', '.join(PROGRESS)} and get view or copy, got "
+            f"{case.progress!r}, {case.get!r}."
+        )
     choice = parse_transport(case.transport)
     refuse_what_does_nothing(case, choice)
     algorithm = get_algorithm(case.algorithm)
     options = algorithm.pick(case.options)
-    problem = algorithm.problem(case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options)
+    problem = algorithm.problem(
+        case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options
+    )
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
-    with Topology(comm) if topology is None else nullcontext(topology) as topology, open_backend(case, choice, topology) as backend:
+    with (
+        Topology(comm) if topology is None else nullcontext(topology) as topology,
+        open_backend(case, choice, topology) as backend,
+    ):
         keys.update(backend.keys, nodes=topology.nodes)
-        settled = algorithm.settle(problem, choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1, **options)
+        settled = algorithm.settle(
+            problem,
+            choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1,
+            **options,
+        )
         keys.update(recorded(settled))
         settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
         start = plan_clock.now()
         trace = _trace(algorithm, problem, comm, settled)
         plan_s = plan_clock.now() - start
-        pool = _pool_bytes(trace, case.prefetch, problem, lambda owner: _on_node(topology, owner, case, choice))
+        pool = _pool_bytes(
+            trace, case.prefetch, problem, lambda owner: _on_node(topology, owner, case, choice)
+        )
         baseline = _baseline(case, problem, comm.rank)
-        need = Need.of(problem, comm.rank, pool, case.roof, pool + (_pool_bytes(baseline, 1, problem) if baseline else 0))
+        need = Need.of(
+            problem,
+            comm.rank,
+            pool,
+            case.roof,
+            pool + (_pool_bytes(baseline, 1, problem) if baseline else 0),
+        )
         check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
         with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
@@ -105,8 +139,14 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
                 for block, tile in matrices[name].own_blocks():
                     backend.fill(tile, fill, name, block.row0, block.col0)
             with backend.executor(trace, matrices, case.prefetch, clock) as executor:
-                with backend.executor(baseline, matrices, 1, None) if baseline else nullcontext() as other:
-                    measured = _measure(case, problem, comm, executor, clock, backend.work, fill, other)
+                with (
+                    backend.executor(baseline, matrices, 1, None)
+                    if baseline
+                    else nullcontext() as other
+                ):
+                    measured = _measure(
+                        case, problem, comm, executor, clock, backend.work, fill, other
+                    )
                 if case.trace:
                     _write_trace(case.trace, executor, comm, keys)
             verdict = None
@@ -114,9 +154,22 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
                 everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
                 verdict = verify(matrices["C"], problem, fill, everywhere)
         keys.update(backend.peak())
-    of_ranks = comm.allgather((plan_s, len(trace.steps), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, executor.arena_bytes))
+    of_ranks = comm.allgather(
+        (
+            plan_s,
+            len(trace.steps),
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            executor.arena_bytes,
+        )
+    )
     plans, steps, rss, pools = zip(*of_ranks)
-    keys.update(measured, plan_s=max(plans), steps=sum(steps), peak_rss_bytes=max(rss), pool_bytes=max(pools))
+    keys.update(
+        measured,
+        plan_s=max(plans),
+        steps=sum(steps),
+        peak_rss_bytes=max(rss),
+        pool_bytes=max(pools),
+    )
     if verdict is None:
         return Record(**keys, status="ok")
     if verdict.ok:
@@ -125,7 +178,8 @@ def _run(case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_
 
 
 def _trace(algorithm, problem, comm: MPI.Comm, settled: dict):
-    """The program of this rank. If one rank is refused (its part being too large to search), all are."""
+    """The program of this rank. If one rank is refused (its part being too large to search), all
+    are."""
     trace = reason = None
     try:
         trace = algorithm.trace(problem, comm.rank, **settled)
@@ -138,7 +192,8 @@ def _trace(algorithm, problem, comm: MPI.Comm, settled: dict):
 
 
 def _baseline(case: Case, problem, rank: int):
-    """The trace of ``collective`` on the same layout, which overlap efficiency is measured against; None without one."""
+    """The trace of ``collective`` on the same layout, which overlap efficiency is measured against;
+    None without one."""
     if not case.roof or case.algorithm == "collective":
         return None
     options = baseline_of(problem)
@@ -161,7 +216,8 @@ def _write_trace(path: str, executor, comm, keys: dict) -> None:
 
 
 def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict:
-    """Warm up, then repeat; the roof and the baseline are sampled after each repeat, so that a drifting machine hurts all alike."""
+    """Warm up, then repeat; the roof and the baseline are sampled after each repeat, so that a
+    drifting machine hurts all alike."""
     roof = Roof(problem, comm, work, fill) if case.roof else None
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
@@ -172,7 +228,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
     gc.disable()
     try:
         for pair in range(max(case.iters, _PAIRS) if roof else case.iters):
-            if baseline:                                   # before the repeat: C is the algorithm's own when it is verified
+            if baseline:  # before the repeat: C is the algorithm's own when it is verified
                 baseline.prepare()
                 collective_s.append(timed(comm, baseline.run))
             executor.prepare()
@@ -189,27 +245,48 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
     best = min(samples)
     phase = phases[samples.index(best)]
     measured = {
-        "samples_s": samples, "best_s": best, "median_s": statistics.median(samples), "gflops": problem.flops / best / 1e9,
+        "samples_s": samples,
+        "best_s": best,
+        "median_s": statistics.median(samples),
+        "gflops": problem.flops / best / 1e9,
     }
-    sums = np.array([*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)], dtype=float)
-    comm.Allreduce(MPI.IN_PLACE, sums)           # one message instead of one each: bytes are exact up to 2**53
+    sums = np.array(
+        [*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)],
+        dtype=float,
+    )
+    comm.Allreduce(
+        MPI.IN_PLACE, sums
+    )  # one message instead of one each: bytes are exact up to 2**53
     measured |= {name: int(total) for name, total in zip(COUNTERS, sums)}
-    if executor.clock is not None:                         # on a device nobody is idle where the host could see it
-        measured |= {f"phase_{name}_s": float(total) / comm.size for name, total in zip(PHASES, sums[len(COUNTERS):])}
+    if executor.clock is not None:  # on a device nobody is idle where the host could see it
+        measured |= {
+            f"phase_{name}_s": float(total) / comm.size
+            for name, total in zip(PHASES, sums[len(COUNTERS) :])
+        }
     if roof:
-        measured |= {"roof_gflops": max(roofs) / 1e9, "percent_of_roof": statistics.median(ratios),
-                     "percent_of_roof_min": min(ratios), "percent_of_roof_max": max(ratios)}
-        measured |= overlap(best, problem.flops / max(roofs), min(collective_s) if baseline else best if case.algorithm == "collective" else None)
+        measured |= {
+            "roof_gflops": max(roofs) / 1e9,
+            "percent_of_roof": statistics.median(ratios),
+            "percent_of_roof_min": min(ratios),
+            "percent_of_roof_max": max(ratios),
+        }
+        measured |= overlap(
+            best,
+            problem.flops / max(roofs),
+            min(collective_s) if baseline else best if case.algorithm == "collective" else None,
+        )
     return measured
 
 
 def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> dict:
-    """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2); negative values are what they are.
+    """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2);
+    negative values are what they are.
 
     Parameters
     ----------
     best_s, local_gemm_s, collective_s : float
-        Seconds of the case, of the same work in one local product a rank, and of ``collective`` on the same layout (None if it cannot run there).
+        Seconds of the case, of the same work in one local product a rank, and of ``collective`` on
+        the same layout (None if it cannot run there).
 
     Examples
     --------
@@ -226,11 +303,14 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
 
 def _pool_bytes(trace, prefetch: int, problem, views=lambda owner: False) -> int:
     """Receive and scratch memory that a program needs."""
-    return plan_arena(Windows(trace, prefetch), 1, views, element_types(trace, problem.itemsizes)).size
+    return plan_arena(
+        Windows(trace, prefetch), 1, views, element_types(trace, problem.itemsizes)
+    ).size
 
 
 def _on_node(topology, owner, case, choice) -> bool:
-    """Whether that rank's tiles will be read in place, as far as the plan can tell before windows exist."""
+    """Whether that rank's tiles will be read in place, as far as the plan can tell before windows
+    exist."""
     mine = topology.node_of[topology.comm.rank] == topology.node_of[owner]
     return case.get == "view" and choice.kind != "rma" and mine
 
@@ -243,10 +323,17 @@ def _found_transport(comm, matrix) -> str:
 
 
 def _now(comm: MPI.Comm) -> str:
-    return comm.bcast(datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    return comm.bcast(datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def _mpi_version() -> str:
     """Name and version of the MPI library, short."""
-    words = MPI.Get_library_version().replace("\t", " ").split("\n")[0].replace("Version:", "").replace(",", " ").split()
+    words = (
+        MPI.Get_library_version()
+        .replace("\t", " ")
+        .split("\n")[0]
+        .replace("Version:", "")
+        .replace(",", " ")
+        .split()
+    )
     return " ".join(words[:3])[:40]

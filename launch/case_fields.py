@@ -9,25 +9,46 @@ from drbench.record import HEADER
 __all__ = ["TOLD", "Case", "case_keys", "recorded"]
 
 #: Columns of the record that say in a trace what was run.
-TOLD = ("algorithm", "dataflow", "mesh", "slices", "stationary", "schedule", "m", "n", "k", "dtype", "ranks", "threads", "a", "b", "c", "transport", "prefetch", "progress",
-        "machine")
+TOLD = (
+    "algorithm",
+    "dataflow",
+    "mesh",
+    "slices",
+    "stationary",
+    "schedule",
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "ranks",
+    "threads",
+    "a",
+    "b",
+    "c",
+    "transport",
+    "prefetch",
+    "progress",
+    "machine",
+)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One benchmark case. Field names are those of the command line and of :class:`drbench.record.Record`.
+    """One benchmark case. Field names are those of the command line and of
+    :class:`drbench.record.Record`.
 
     Attributes
     ----------
     a, b, c : str or None
         Text forms of the partitions; None for the algorithm's own.
     options : dict
-        The algorithm's own options, such as ``stationary``, ``chunk`` or ``mesh``; those not named, or None, are the
-        algorithm's to decide.
+        The algorithm's own options, such as ``stationary``, ``chunk`` or ``mesh``; those not named,
+        or None, are the algorithm's to decide.
     threads : int or None
         BLAS threads a rank; None for cores of the node // ranks on it.
     backend : str
-        ``"numpy"``, ``"cupy"`` (GPUs) or ``"numpy-async"`` (the executor of GPUs on worker threads).
+        ``"numpy"``, ``"cupy"`` (GPUs) or ``"numpy-async"`` (the executor of GPUs on worker
+        threads).
     get : str or None
         ``"view"`` or ``"copy"``; None for view with numpy, copy on devices.
     compute : str or None
@@ -37,7 +58,8 @@ class Case:
     accumulate_blocks : int or None
         Most thread blocks of an accumulate kernel; None for no limit.
     collectives : str or None
-        ``"nccl"``, ``"gpu-aware"`` (MPI reads device memory) or ``"staged"``; also how nodes reach each other, where nccl means the best of the others.
+        ``"nccl"``, ``"gpu-aware"`` (MPI reads device memory) or ``"staged"``; also how nodes reach
+        each other, where nccl means the best of the others.
     trace : str or None
         File for a Chrome trace of one more repeat.
     pool : int or None
@@ -45,7 +67,8 @@ class Case:
     machine : str
         Name of the machine in the record.
     model : str or None
-        Machine model, name or file, whose times the schedules ``cost`` and ``exhaustive`` go by; None for 100 FLOPs to a byte.
+        Machine model, name or file, whose times the schedules ``cost`` and ``exhaustive`` go by;
+        None for 100 FLOPs to a byte.
     """
 
     m: int
@@ -93,7 +116,11 @@ def recorded(options: dict) -> dict:
     >>> recorded({"stationary": "B", "chunk": None, "of_no_interest": 1})
     {'stationary': 'B', 'chunk': None}
     """
-    return {name: None if value in ("auto", "none") else value for name, value in options.items() if name in HEADER}
+    return {
+        name: None if value in ("auto", "none") else value
+        for name, value in options.items()
+        if name in HEADER
+    }
 
 
 def case_keys(case: Case) -> dict:
@@ -105,4 +132,6 @@ def case_keys(case: Case) -> dict:
     >>> keys["m"], keys["algorithm"], keys["stationary"], keys["backend"]
     (64, 'universal', 'C', 'numpy')
     """
-    return {name: getattr(case, name) for name in Case.__dataclass_fields__ if name in HEADER} | recorded(case.options)
+    return {
+        name: getattr(case, name) for name in Case.__dataclass_fields__ if name in HEADER
+    } | recorded(case.options)

@@ -9,7 +9,8 @@ import click
 
 from drbench import __version__
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
-from partitions import LayoutError, preset as preset_texts
+from partitions import LayoutError
+from partitions import preset as preset_texts
 
 from .calibrate_command import calibrate
 from .claims_command import check_claims
@@ -28,20 +29,23 @@ from .sweep_command import sweep, unlock
 from .tune_command import tune_command
 from .tune_llm_command import tune_llm_command
 
-__all__ = ["main", "cli"]
+__all__ = ["cli", "main"]
 
 _INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; the exit code (0 ok, 1 wrong, 2 usage, 3 unsupported, 4 timeout, 5 failed, 6 out of memory).
+    """Run the command line; the exit code (0 ok, 1 wrong, 2 usage, 3 unsupported, 4 timeout, 5
+    failed, 6 out of memory).
 
-    Under a launcher every rank comes here. Errors that all ranks find alike are said once, by rank 0; an exception on
-    one rank alone ends all ranks.
+    Under a launcher every rank comes here. Errors that all ranks find alike are said once, by rank
+    0; an exception on one rank alone ends all ranks.
     """
     try:
         arguments = list(sys.argv[1:] if arguments is None else arguments)
-        code = cli.main(args=arguments, prog_name="drbench", standalone_mode=False, obj=tuple(arguments))
+        code = cli.main(
+            args=arguments, prog_name="drbench", standalone_mode=False, obj=tuple(arguments)
+        )
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -60,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stderr.flush()
             _abort(code)
         return _say(str(error), code)
-    except Exception as error:                   # a bug, or a rank that broke: show it, and take the other ranks along
+    except (
+        Exception
+    ) as error:  # a bug, or a rank that broke: show it, and take the other ranks along
         sys.stdout.flush()
         traceback.print_exc()
         sys.stderr.flush()
@@ -86,7 +92,8 @@ def _say(message: str, code: int) -> int:
 
 
 def _everyone_is_here() -> bool:
-    """True unless this is one of several running ranks and the others do not come to the same point."""
+    """True unless this is one of several running ranks and the others do not come to the same
+    point."""
     module = sys.modules.get("launch.together")
     return module is None or module.everyone_is_here()
 
@@ -98,11 +105,12 @@ def _abort(code: int) -> None:
         return
     try:
         import mpi4py
+
         mpi4py.rc.initialize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError):
-        return                                   # no MPI at all: nobody waits in it
-    if not MPI.Is_initialized():                 # the others may be in MPI_Init already, and would stay there
+        return  # no MPI at all: nobody waits in it
+    if not MPI.Is_initialized():  # the others may be in MPI_Init already, and would stay there
         MPI.Init()
     if not MPI.Is_finalized():
         MPI.COMM_WORLD.Abort(code)
@@ -123,82 +131,237 @@ def cli():
       .../cN                  N replicas, as in row/c2
       S(0), S(1), R, "S(0),S(1)"   DTensor placements
 
-    Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, 5 failed, 6 out of memory.
+    Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, 5 failed, 6 out
+    of memory.
     """
 
 
 def _problem_options(command):
     """The options that define C = A·B and the algorithm, shared by run and plan."""
-    command = peer_options(command)              # listed last
-    for option in reversed([
-        click.option("-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."),
-        click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
-        click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B."),
-        click.option("--a", "a", type=TEXT, default=None, metavar="PARTITION", help="Partition of A. [default: the algorithm's own; universal: block]"),
-        click.option("--b", "b", type=TEXT, default=None, metavar="PARTITION", help="Partition of B, likewise."),
-        click.option("--c", "c", type=TEXT, default=None, metavar="PARTITION", help="Partition of C, likewise."),
-        click.option("--preset", type=TEXT, default=None, metavar="NAME", help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it."),
-        click.option("--algorithm", default="universal", show_default=True, help="Algorithm, see drbench list."),
-        click.option("--stationary", type=click.Choice(["auto", "auto:model", "A", "B", "C"]), default=None,
-                     help="universal: the matrix whose tiles do not move; auto takes the largest (on a tie C, then B), auto:model the fastest on the model "
-                          "of --machine. [default: auto]"),
-        click.option("--chunk", type=CHUNK, default=None, metavar="SIZE|auto|none",
-                     help="universal: longest range of the free axis one product covers, in elements: short ranges overlap better, long ones multiply "
-                          "faster. auto: as long as tiles allow where tiles are read in place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut. [default: auto]"),
-        click.option("--replicate-result", is_flag=True, help="universal: give the finished C to all its replicas (timed), not only to replica 0."),
-        click.option("--schedule", type=click.Choice(["direct", "greedy", "cost", "exhaustive"]), default=None,
-                     help="universal: order of a rank's products and transfers. direct: as the slicing yields them, transfers ahead by --prefetch; the others lower "
-                          "the program to operations of bounded concurrent products and transfers: first come first served, by a cost model (simulate: the machine's), "
-                          "or the cheapest of all by that model (small programs only). [default: direct]"),
-        click.option("--ir-max-compute", type=click.IntRange(1), default=None, help="universal, lowered: most computes in one operation. [default: 1]"),
-        click.option("--ir-max-comm", type=click.IntRange(1), default=None, help="universal, lowered: most transfers in one operation. [default: 2]"),
-        click.option("--dataflow", type=click.Choice(["auto", "OS", "LS", "RS", "AG", "RdS"]), default=None,
-                     help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto, the default: the largest. "
-                          "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then ReduceScatter (RdS)."),
-        click.option("--mesh", type=TEXT, default=None, metavar="ROWSxCOLS", help="2-D algorithms and scalapack: process mesh, as 2x3. [default: near-square]"),
-        click.option("--slices", type=click.IntRange(1), default=None, help="meshslice: slice count S. [default: OS 8, LS and RS 2; fewer if the axis is short]"),
-        click.option("--block", type=SIZE, default=None, help="meshslice: block B of its slicing, in elements. [default: the longest that divides shards evenly] "
-                                                                   "scalapack: rows and columns of a block-cyclic tile. [default: 64]"),
-        click.option("--panel", type=SIZE, default=None, help="summa: panel width in elements. [default: as wide as tiles allow] "
-                                                                   "scalapack: width of the panels that p?gemm broadcasts. [default: as built]"),
-        click.option("--unroll", type=click.IntRange(1), default=None, help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]"),
-        click.option("--dtype", type=click.Choice(["float32", "float64", "bfloat16:float32"]), default="float32", show_default=True,
-                     help="Element type; bfloat16:float32, on devices, is that of A and B and that of C."),
-        click.option("--prefetch", type=click.IntRange(0), default=1, show_default=True,
-                     help="Look-ahead in products that need communication; 0 overlaps nothing. Lowered programs (--schedule) have their operations instead; 0 still overlaps nothing."),
-    ]):
+    command = peer_options(command)  # listed last
+    for option in reversed(
+        [
+            click.option(
+                "-m",
+                "m",
+                type=SIZE,
+                required=True,
+                help="Rows of A and C (whole number; 48Ki works too).",
+            ),
+            click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
+            click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B."),
+            click.option(
+                "--a",
+                "a",
+                type=TEXT,
+                default=None,
+                metavar="PARTITION",
+                help="Partition of A. [default: the algorithm's own; universal: block]",
+            ),
+            click.option(
+                "--b",
+                "b",
+                type=TEXT,
+                default=None,
+                metavar="PARTITION",
+                help="Partition of B, likewise.",
+            ),
+            click.option(
+                "--c",
+                "c",
+                type=TEXT,
+                default=None,
+                metavar="PARTITION",
+                help="Partition of C, likewise.",
+            ),
+            click.option(
+                "--preset",
+                type=TEXT,
+                default=None,
+                metavar="NAME",
+                help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override "
+                "it.",
+            ),
+            click.option(
+                "--algorithm",
+                default="universal",
+                show_default=True,
+                help="Algorithm, see drbench list.",
+            ),
+            click.option(
+                "--stationary",
+                type=click.Choice(["auto", "auto:model", "A", "B", "C"]),
+                default=None,
+                help="universal: the matrix whose tiles do not move; auto takes the largest (on a "
+                "tie C, then B), auto:model the fastest on the model "
+                "of --machine. [default: auto]",
+            ),
+            click.option(
+                "--chunk",
+                type=CHUNK,
+                default=None,
+                metavar="SIZE|auto|none",
+                help="universal: longest range of the free axis one product covers, in elements: "
+                "short ranges overlap better, long ones multiply "
+                "faster. auto: as long as tiles allow where tiles are read in place, elsewhere "
+                "1/16 of k or 1/4 of m or n; none: never cut. [default: auto]",
+            ),
+            click.option(
+                "--replicate-result",
+                is_flag=True,
+                help="universal: give the finished C to all its replicas (timed), not only to "
+                "replica 0.",
+            ),
+            click.option(
+                "--schedule",
+                type=click.Choice(["direct", "greedy", "cost", "exhaustive"]),
+                default=None,
+                help="universal: order of a rank's products and transfers. direct: as the slicing "
+                "yields them, transfers ahead by --prefetch; the others lower "
+                "the program to operations of bounded concurrent products and transfers: first "
+                "come first served, by a cost model (simulate: the machine's), "
+                "or the cheapest of all by that model (small programs only). [default: direct]",
+            ),
+            click.option(
+                "--ir-max-compute",
+                type=click.IntRange(1),
+                default=None,
+                help="universal, lowered: most computes in one operation. [default: 1]",
+            ),
+            click.option(
+                "--ir-max-comm",
+                type=click.IntRange(1),
+                default=None,
+                help="universal, lowered: most transfers in one operation. [default: 2]",
+            ),
+            click.option(
+                "--dataflow",
+                type=click.Choice(["auto", "OS", "LS", "RS", "AG", "RdS"]),
+                default=None,
+                help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the "
+                "right input B (RS); auto, the default: the largest. "
+                "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then "
+                "ReduceScatter (RdS).",
+            ),
+            click.option(
+                "--mesh",
+                type=TEXT,
+                default=None,
+                metavar="ROWSxCOLS",
+                help="2-D algorithms and scalapack: process mesh, as 2x3. [default: near-square]",
+            ),
+            click.option(
+                "--slices",
+                type=click.IntRange(1),
+                default=None,
+                help="meshslice: slice count S. [default: OS 8, LS and RS 2; fewer if the axis is "
+                "short]",
+            ),
+            click.option(
+                "--block",
+                type=SIZE,
+                default=None,
+                help="meshslice: block B of its slicing, in elements. [default: the longest that "
+                "divides shards evenly] "
+                "scalapack: rows and columns of a block-cyclic tile. [default: 64]",
+            ),
+            click.option(
+                "--panel",
+                type=SIZE,
+                default=None,
+                help="summa: panel width in elements. [default: as wide as tiles allow] "
+                "scalapack: width of the panels that p?gemm broadcasts. [default: as built]",
+            ),
+            click.option(
+                "--unroll",
+                type=click.IntRange(1),
+                default=None,
+                help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]",
+            ),
+            click.option(
+                "--dtype",
+                type=click.Choice(["float32", "float64", "bfloat16:float32"]),
+                default="float32",
+                show_default=True,
+                help="Element type; bfloat16:float32, on devices, is that of A and B and that of "
+                "C.",
+            ),
+            click.option(
+                "--prefetch",
+                type=click.IntRange(0),
+                default=1,
+                show_default=True,
+                help="Look-ahead in products that need communication; 0 overlaps nothing. Lowered "
+                "programs (--schedule) have their operations instead; 0 still overlaps "
+                "nothing.",
+            ),
+        ]
+    ):
         command = option(command)
     return command
 
 
 #: Options that belong to algorithms; each takes those it knows and refuses the others.
-_ALGORITHM_OPTIONS = ("stationary", "chunk", "replicate_result", "schedule", "ir_max_compute", "ir_max_comm", "dataflow", "mesh", "slices", "block", "panel", "unroll", *PEER_OPTIONS)
+_ALGORITHM_OPTIONS = (
+    "stationary",
+    "chunk",
+    "replicate_result",
+    "schedule",
+    "ir_max_compute",
+    "ir_max_comm",
+    "dataflow",
+    "mesh",
+    "slices",
+    "block",
+    "panel",
+    "unroll",
+    *PEER_OPTIONS,
+)
 
 
 def _partitions(values: dict, ranks: int) -> dict:
     """Text forms of A, B and C: the preset's where not given, None for the algorithm's own."""
-    named = dict(zip("abc", preset_texts(values["preset"], ranks))) if values["preset"] else dict.fromkeys("abc")
+    named = (
+        dict(zip("abc", preset_texts(values["preset"], ranks)))
+        if values["preset"]
+        else dict.fromkeys("abc")
+    )
     return {name: values[name] or named[name] for name in "abc"}
 
 
 def _take_options(values: dict) -> dict:
     """Take the algorithm's options that were given out of the values of a command."""
     taken = {name: values.pop(name) for name in _ALGORITHM_OPTIONS}
-    return {name: value for name, value in taken.items() if value is not None and value is not False}
+    return {
+        name: value for name, value in taken.items() if value is not None and value is not False
+    }
 
 
 def _problem(values: dict, options: dict, ranks: int):
-    """The problem that the values of a command describe; refuses what cannot be run on so many ranks."""
+    """The problem that the values of a command describe; refuses what cannot be run on so many
+    ranks."""
     from algorithms import get_algorithm
+
     algorithm = get_algorithm(values["algorithm"])
     options = algorithm.pick(options)
-    problem = algorithm.problem(values["m"], values["n"], values["k"], ranks, **_partitions(values, ranks), dtype=values["dtype"], **options)
+    problem = algorithm.problem(
+        values["m"],
+        values["n"],
+        values["k"],
+        ranks,
+        **_partitions(values, ranks),
+        dtype=values["dtype"],
+        **options,
+    )
     algorithm.settle(problem, **options)
     return problem
 
 
-def _machine_of(text: str | None, options: dict, transport: str = "auto") -> tuple[str, str, str | None]:
-    """(model that auto:model asks, name in the record, model that a schedule goes by) of ``--machine``.
+def _machine_of(
+    text: str | None, options: dict, transport: str = "auto"
+) -> tuple[str, str, str | None]:
+    """(model that auto:model asks, name in the record, model that a schedule goes by) of
+    ``--machine``.
 
     Raises
     ------
@@ -207,58 +370,155 @@ def _machine_of(text: str | None, options: dict, transport: str = "auto") -> tup
 
     Examples
     --------
-    >>> _machine_of("h100x8", {"schedule": "cost"}), _machine_of("mine/box.toml", {}), _machine_of(None, {"schedule": "cost"})
+    >>> (
+    ...     _machine_of("h100x8", {"schedule": "cost"}),
+    ...     _machine_of("mine/box.toml", {}),
+    ...     _machine_of(None, {"schedule": "cost"}),
+    ... )
     (('h100x8', 'h100x8', 'h100x8'), ('mine/box.toml', 'box', None), ('here', 'here', None))
     """
     if text is None:
         return "here", "here", None
     from .machine_models import of_schedule
+
     by_model = bool(of_schedule(text, options.get("schedule"), transport))
     return text, text.rpartition("/")[2].removesuffix(".toml"), text if by_model else None
 
 
-def _decide_stationary(values: dict, options: dict, ranks: int, machine, transport: str = "auto") -> dict:
-    """The options, with ``--stationary auto:model`` decided by the model of a machine, the same on every rank."""
+def _decide_stationary(
+    values: dict, options: dict, ranks: int, machine, transport: str = "auto"
+) -> dict:
+    """The options, with ``--stationary auto:model`` decided by the model of a machine, the same on
+    every rank."""
     if options.get("stationary") != "auto:model":
         return options
     from .case_fields import Case
     from .machine_models import find_machine
     from .tune import choose_stationary
+
     fields = {name: values[name] for name in ("m", "n", "k", "algorithm", "dtype", "prefetch")}
     case = Case(**fields, **_partitions(values, ranks), options=options, transport=transport)
-    return options | {"stationary": choose_stationary(case, machine if not isinstance(machine, str) else find_machine(machine), ranks)}
+    return options | {
+        "stationary": choose_stationary(
+            case, machine if not isinstance(machine, str) else find_machine(machine), ranks
+        )
+    }
 
 
 @cli.command()
 @_problem_options
-@click.option("-p", "--ranks", type=click.IntRange(1), default=None,
-              help="Start this many ranks with mpiexec; under mpirun, or without -p, the command runs as it is.")
-@click.option("--iters", type=click.IntRange(1), default=10, show_default=True, help="Timed repeats.")
-@click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Repeats before the clock starts.")
-@click.option("--fill", type=click.Choice(["integer", "uniform"]), default="integer", show_default=True,
-              help="integer: every sum is exact, C is checked without tolerance; uniform: checked against an elementwise bound.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the matrix elements.")
-@click.option("--get", type=click.Choice(["view", "copy"]), default=None,
-              help="view: read tiles of ranks on this node in place; copy: copy them first. [default: view; on devices copy]")
+@click.option(
+    "-p",
+    "--ranks",
+    type=click.IntRange(1),
+    default=None,
+    help="Start this many ranks with mpiexec; under mpirun, or without -p, the command runs as it "
+    "is.",
+)
+@click.option(
+    "--iters", type=click.IntRange(1), default=10, show_default=True, help="Timed repeats."
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Repeats before the clock starts.",
+)
+@click.option(
+    "--fill",
+    type=click.Choice(["integer", "uniform"]),
+    default="integer",
+    show_default=True,
+    help="integer: every sum is exact, C is checked without tolerance; uniform: checked against "
+    "an elementwise bound.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the matrix elements.",
+)
+@click.option(
+    "--get",
+    type=click.Choice(["view", "copy"]),
+    default=None,
+    help="view: read tiles of ranks on this node in place; copy: copy them first. [default: view; "
+    "on devices copy]",
+)
 @device_options
-@click.option("--transport", type=TRANSPORT, default="auto", show_default=True, metavar="auto|direct|rma|throttled:GBps,us",
-              help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: RMA even on a node; "
-                   "throttled:GBps,us: in place, each transfer completing by a timer (for experiments).")
-@click.option("--progress", type=click.Choice(["poll", "thread", "none"]), default="poll", show_default=True,
-              help="Who drives RMA while a rank computes: polls between pieces of a product, a thread, or nobody.")
-@click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores of the node // ranks on it]")
-@click.option("--pool", type=BYTES, default=None, metavar="BYTES", help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]")
-@click.option("--check/--no-check", default=True, show_default=True, help="Verify C after the repeats.")
-@click.option("--roof/--no-roof", default=True, show_default=True,
-              help="Measure between the repeats the same work without communication, for the ratio to it and the effective communication time, and on a "
-                   "layout of the 2-D algorithms collective, for the overlap efficiency.")
-@click.option("--trace", type=FILE, default=None, help="Write what each step of one more repeat did when, for chrome://tracing, ui.perfetto.dev or drbench plot timeline.")
+@click.option(
+    "--transport",
+    type=TRANSPORT,
+    default="auto",
+    show_default=True,
+    metavar="auto|direct|rma|throttled:GBps,us",
+    help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: RMA "
+    "even on a node; "
+    "throttled:GBps,us: in place, each transfer completing by a timer (for experiments).",
+)
+@click.option(
+    "--progress",
+    type=click.Choice(["poll", "thread", "none"]),
+    default="poll",
+    show_default=True,
+    help="Who drives RMA while a rank computes: polls between pieces of a product, a thread, or "
+    "nobody.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="BLAS threads a rank. [default: cores of the node // ranks on it]",
+)
+@click.option(
+    "--pool",
+    type=BYTES,
+    default=None,
+    metavar="BYTES",
+    help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]",
+)
+@click.option(
+    "--check/--no-check", default=True, show_default=True, help="Verify C after the repeats."
+)
+@click.option(
+    "--roof/--no-roof",
+    default=True,
+    show_default=True,
+    help="Measure between the repeats the same work without communication, for the ratio to it "
+    "and the effective communication time, and on a "
+    "layout of the 2-D algorithms collective, for the overlap efficiency.",
+)
+@click.option(
+    "--trace",
+    type=FILE,
+    default=None,
+    help="Write what each step of one more repeat did when, for chrome://tracing, ui.perfetto.dev "
+    "or drbench plot timeline.",
+)
 @click.option("--csv", "csv_path", type=FILE, default=None, help="Append the record to this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the record as one JSON object instead of a table.")
-@click.option("--machine", type=TEXT, default=None, metavar="NAME|FILE",
-              help="Name of the machine in the record [default: here]; with --stationary auto:model the machine model it asks [default: here], with --schedule "
-                   "cost or exhaustive the one they go by [default: 100 FLOPs to a byte].")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=None, help="With -p: kill the ranks after this many seconds (exit 4).")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the record as one JSON object instead of a table.",
+)
+@click.option(
+    "--machine",
+    type=TEXT,
+    default=None,
+    metavar="NAME|FILE",
+    help="Name of the machine in the record [default: here]; with --stationary auto:model the "
+    "machine model it asks [default: here], with --schedule "
+    "cost or exhaustive the one they go by [default: 100 FLOPs to a byte].",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    help="With -p: kill the ranks after this many seconds (exit 4).",
+)
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, **values):
     """Run one multiplication on MPI ranks, verify and time it.
@@ -268,81 +528,175 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
     values["options"] = _take_options(values)
-    model, values["machine"], values["model"] = _machine_of(values["machine"], values["options"], values["transport"])
+    model, values["machine"], values["model"] = _machine_of(
+        values["machine"], values["options"], values["transport"]
+    )
     from .peers import PEERS
+
     if values["algorithm"] in PEERS:
         from .peer_run import run_peer_command
+
         return run_peer_command(arguments, ranks, csv_path, as_json, timeout, values, _partitions)
     if ranks is not None and launched() is None and not started_by_us():
-        values["options"] = _decide_stationary(values, values["options"], ranks, model, values["transport"])
-        _problem(values, values["options"], ranks)         # refuse what does not fit before any rank is started
+        values["options"] = _decide_stationary(
+            values, values["options"], ranks, model, values["transport"]
+        )
+        _problem(
+            values, values["options"], ranks
+        )  # refuse what does not fit before any rank is started
         return run_ranks(ranks, list(arguments), timeout)
     here = launched()
-    values["options"] = _decide_stationary(values, values["options"], here.size if here else 1, model, values["transport"])
+    values["options"] = _decide_stationary(
+        values, values["options"], here.size if here else 1, model, values["transport"]
+    )
     from .run import run_here
+
     return run_here(values, _partitions, csv_path, as_json)
 
 
 @cli.command()
 @_problem_options
 @click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
-@click.option("--rank", "rank", type=RANK, default=0, show_default=True, metavar="RANK|all", help="Whose program to show; all: the sums over all ranks.")
-@click.option("--limit", type=click.IntRange(0), default=40, show_default=True, help="Steps of the program to list.")
-@click.option("--machine", type=TEXT, default=None, metavar="NAME|FILE",
-              help="Machine model that --stationary auto:model asks [default: here], and --schedule cost and exhaustive [default: 100 FLOPs to a byte].")
+@click.option(
+    "--rank",
+    "rank",
+    type=RANK,
+    default=0,
+    show_default=True,
+    metavar="RANK|all",
+    help="Whose program to show; all: the sums over all ranks.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=40,
+    show_default=True,
+    help="Steps of the program to list.",
+)
+@click.option(
+    "--machine",
+    type=TEXT,
+    default=None,
+    metavar="NAME|FILE",
+    help="Machine model that --stationary auto:model asks [default: here], and --schedule cost "
+    "and exhaustive [default: 100 FLOPs to a byte].",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
 def plan(ranks, rank, limit, machine, as_json, **values):
-    """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs, memory, a drawing.
+    """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
+    memory, a drawing.
 
     \b
-      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank 3
+      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank
+      3
     """
     from .peers import PEERS
     from .plan import show_plan
+
     if values["algorithm"] in PEERS:
-        raise UsageError(f"{values['algorithm']} is a peer and plans its own way: there is no program to show. Run it; drbench list --peers says more.")
+        raise UsageError(
+            f"{values['algorithm']} is a peer and plans its own way: there is no program to "
+            "show. Run it; drbench list --peers says more."
+        )
     options = _take_options(values)
     asked, _, model = _machine_of(machine, options)
     options = _decide_stationary(values, options, ranks, asked)
     problem = _problem(values, options, ranks)
-    show_plan(values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit, model)
+    show_plan(
+        values["algorithm"], problem, options, rank, values["prefetch"], as_json, limit, model
+    )
 
 
 @cli.command("list")
-@click.option("--peers", "peers_", is_flag=True, help="Which other libraries can be run on the same work here, and how to get the others.")
+@click.option(
+    "--peers",
+    "peers_",
+    is_flag=True,
+    help="Which other libraries can be run on the same work here, and how to get the others.",
+)
 def list_(peers_):
     """List algorithms, partitions, presets, transports and machines; with --peers, peers."""
     if peers_:
         from .peer_listing import show_peers
+
         return show_peers()
     from .listing import show_listing
+
     show_listing()
 
 
 @cli.command()
-@click.option("-p", "--ranks", type=click.IntRange(1), default=2, show_default=True, help="Ranks of the MPI self-test.")
+@click.option(
+    "-p",
+    "--ranks",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Ranks of the MPI self-test.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores, memory, GPUs) and what to change."""
     from .doctor import show_findings
+
     return show_findings(ranks, as_json)
 
 
 @cli.command()
-@click.option("-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks.")
-@click.option("--scale", type=click.IntRange(1, 12288), default=16, show_default=True, help="Divide the paper's hidden size 12288 and batch sizes by this.")
-@click.option("--layer", type=click.Choice(["both", "mlp1", "mlp2"]), default="both", show_default=True, help="Which layer.")
-@click.option("--iters", type=click.IntRange(1), default=5, show_default=True, help="Timed repeats of each case.")
-@click.option("--threads", type=click.IntRange(1), default=None, help="BLAS threads a rank. [default: cores // ranks]")
-@click.option("--out", type=click.Path(file_okay=False), default="results/measured/here", show_default=True, help="Folder of the CSV file and the figures.")
-@click.option("--machine", default="here", show_default=True, help="Name of the machine in the records and figures.")
+@click.option(
+    "-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks."
+)
+@click.option(
+    "--scale",
+    type=click.IntRange(1, 12288),
+    default=16,
+    show_default=True,
+    help="Divide the paper's hidden size 12288 and batch sizes by this.",
+)
+@click.option(
+    "--layer",
+    type=click.Choice(["both", "mlp1", "mlp2"]),
+    default="both",
+    show_default=True,
+    help="Which layer.",
+)
+@click.option(
+    "--iters",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Timed repeats of each case.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="BLAS threads a rank. [default: cores // ranks]",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default="results/measured/here",
+    show_default=True,
+    help="Folder of the CSV file and the figures.",
+)
+@click.option(
+    "--machine",
+    default="here",
+    show_default=True,
+    help="Name of the machine in the records and figures.",
+)
 @BACKEND
 def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
-    """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both figures."""
+    """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
+    figures."""
     here = launched()
     if here is not None and here.size > 1:
-        raise UsageError("drbench mlp starts its own ranks. Run it without mpirun, with -p for their number.")
+        raise UsageError(
+            "drbench mlp starts its own ranks. Run it without mpirun, with -p for their number."
+        )
     from .mlp import run_mlp
+
     return run_mlp(ranks, scale, layer, iters, threads, out, machine, backend)
 
 
@@ -350,6 +704,7 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
 def serve():
     """Run the cases that a supervisor sends, on the ranks this is started on."""
     from .worker import serve as serve_cases
+
     return serve_cases()
 
 

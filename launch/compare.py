@@ -1,14 +1,17 @@
-"""Two runs of the same cases: which became slower or faster beyond tolerance and noise. Pure; the command is in ``compare_command``.
+"""Two runs of the same cases: which became slower or faster beyond tolerance and noise. Pure; the
+command is in ``compare_command``.
 
 The rule for one case, with r = NEW time / OLD time:
 
-* *slower* if r of the best repeats and r of the medians are both above 1 + tolerance, and noise does not explain it;
+* *slower* if r of the best repeats and r of the medians are both above 1 + tolerance, and noise
+  does not explain it;
 * *faster* if both are below 1 / (1 + tolerance), and noise does not explain it;
 * *same* if neither; *noise* if both ratios leave the tolerance but noise explains it.
 
-Noise explains a ratio if the 99 % bootstrap interval of the ratio of medians, over the samples of both sides, holds 1, or if the ranges of the
-samples overlap by more than a quarter of their samples. A side with fewer than three samples has no noise to take into account: the two ratios decide
-alone, and the summary counts such cases.
+Noise explains a ratio if the 99 % bootstrap interval of the ratio of medians, over the samples of
+both sides, holds 1, or if the ranges of the samples overlap by more than a quarter of their
+samples. A side with fewer than three samples has no noise to take into account: the two ratios
+decide alone, and the summary counts such cases.
 """
 
 from __future__ import annotations
@@ -23,16 +26,29 @@ import numpy
 from drbench.errors import UsageError
 from drbench.record import HEADER, Record
 
-__all__ = ["Pair", "compare", "summary", "REGRESSIONS", "KEYS"]
+__all__ = ["KEYS", "REGRESSIONS", "Pair", "compare", "summary"]
 
-#: What tells a case from another: what was asked, but for who ran it, how often and where it was written down.
-KEYS = HEADER[HEADER.index("mode"):HEADER.index("status")]
+#: What tells a case from another: what was asked, but for who ran it, how often and where it was
+#: written down.
+KEYS = HEADER[HEADER.index("mode") : HEADER.index("status")]
 _NOT_KEYS = {"machine", "iters", "warmup", "case", "environment", "nodes"}
 KEYS = tuple(name for name in KEYS if name not in _NOT_KEYS)
 
-#: Outcomes in the order they are listed: no longer ok, slower, faster, ok again, not ok in another way, only in OLD, only in NEW, not ok as before,
-#: a difference that noise explains, no difference. The first two fail a comparison.
-OUTCOMES = ("broken", "slower", "faster", "fixed", "status", "missing", "new", "failing", "noise", "same")
+#: Outcomes in the order they are listed: no longer ok, slower, faster, ok again, not ok in another
+#: way, only in OLD, only in NEW, not ok as before, a difference that noise explains, no difference.
+#: The first two fail a comparison.
+OUTCOMES = (
+    "broken",
+    "slower",
+    "faster",
+    "fixed",
+    "status",
+    "missing",
+    "new",
+    "failing",
+    "noise",
+    "same",
+)
 REGRESSIONS = ("broken", "slower")
 
 _FEWEST_SAMPLES, _RESAMPLES, _INTERVAL = 3, 1000, (0.5, 99.5)
@@ -83,21 +99,27 @@ def compare(old: list[Record], new: list[Record], tolerance: float) -> tuple[lis
     Examples
     --------
     >>> def run(time, m):
-    ...     return Record(mode="measured", status="ok", m=m, best_s=time, median_s=time, samples_s=[time] * 5)
+    ...     return Record(
+    ...         mode="measured", status="ok", m=m, best_s=time, median_s=time, samples_s=[time] * 5
+    ...     )
     >>> pairs, _ = compare([run(1.0, 64), run(1.0, 128)], [run(1.2, 64), run(1.01, 128)], 0.05)
     >>> [(pair.new.m, pair.outcome, pair.best) for pair in pairs]
     [(64, 'slower', 1.2), (128, 'same', 1.01)]
     """
     for side, records in (("OLD", old), ("NEW", new)):
         if not records:
-            raise UsageError(f"{side} holds no records. Give it a result file or the folder of a sweep that ran.")
+            raise UsageError(
+                f"{side} holds no records. Give it a result file or the folder of a sweep that ran."
+            )
     notes, fields = [], []
     for name in KEYS:
         filled = [any(getattr(record, name) is not None for record in side) for side in (old, new)]
         if filled == [True, True]:
             fields.append(name)
         elif any(filled):
-            notes.append(f"not compared by {name}: {'NEW' if filled[0] else 'OLD'} does not record it")
+            notes.append(
+                f"not compared by {name}: {'NEW' if filled[0] else 'OLD'} does not record it"
+            )
     sides = []
     for side, records in (("OLD", old), ("NEW", new)):
         merged, repeated = _merged(records, fields)
@@ -106,17 +128,23 @@ def compare(old: list[Record], new: list[Record], tolerance: float) -> tuple[lis
         sides.append(merged)
     first, second = sides
     if not first.keys() & second.keys():
-        raise UsageError(f"no case of OLD ({len(first)}) is in NEW ({len(second)}): {_difference(first, second, fields)}. Compare runs of one sweep.")
+        raise UsageError(
+            f"no case of OLD ({len(first)}) is in NEW ({len(second)}): "
+            f"{_difference(first, second, fields)}. Compare runs of one sweep."
+        )
     machines = [sorted({record.machine or "unnamed" for record in side}) for side in (old, new)]
     if machines[0] != machines[1]:
         notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
     pairs = [_judge(key, first.get(key), second.get(key), tolerance) for key in {**first, **second}]
-    pairs.sort(key=lambda pair: (OUTCOMES.index(pair.outcome), -_size(pair)))  # stable: else in the order of the files
+    pairs.sort(
+        key=lambda pair: (OUTCOMES.index(pair.outcome), -_size(pair))
+    )  # stable: else in the order of the files
     return pairs, notes
 
 
 def summary(pairs: list[Pair]) -> dict:
-    """Counts of outcomes, the medians of all ratios, and the ratio of the roofs (a slower machine, not slower code).
+    """Counts of outcomes, the medians of all ratios, and the ratio of the roofs (a slower machine,
+    not slower code).
 
     Examples
     --------
@@ -127,7 +155,11 @@ def summary(pairs: list[Pair]) -> dict:
     (1, 1.0, 0.9, 1)
     """
     both = [pair for pair in pairs if pair.best is not None]
-    roofs = [pair.new.roof_gflops / pair.old.roof_gflops for pair in both if pair.new.roof_gflops and pair.old.roof_gflops]
+    roofs = [
+        pair.new.roof_gflops / pair.old.roof_gflops
+        for pair in both
+        if pair.new.roof_gflops and pair.old.roof_gflops
+    ]
     medians = [pair.median for pair in both if pair.median is not None]
     return {
         **{outcome: sum(pair.outcome == outcome for pair in pairs) for outcome in OUTCOMES},
@@ -163,14 +195,33 @@ def _judge(key: tuple, old: Record | None, new: Record | None, tolerance: float)
     if old is None or new is None:
         return Pair(key, old, new, "new" if old is None else "missing")
     if "ok" not in (old.status, new.status) or old.status != new.status:
-        outcome = "broken" if old.status == "ok" else "fixed" if new.status == "ok" else "status" if old.status != new.status else "failing"
+        outcome = (
+            "broken"
+            if old.status == "ok"
+            else "fixed"
+            if new.status == "ok"
+            else "status"
+            if old.status != new.status
+            else "failing"
+        )
         return Pair(key, old, new, outcome)
     best = new.best_s / old.best_s
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
     low, high, explains = _noise(key, old.samples_s, new.samples_s)
     ratios = [best] if middle is None else [best, middle]
-    slower, faster = all(ratio > 1 + tolerance for ratio in ratios), all(ratio < 1 / (1 + tolerance) for ratio in ratios)
-    outcome = "noise" if (slower or faster) and explains else "slower" if slower else "faster" if faster else "same"
+    slower, faster = (
+        all(ratio > 1 + tolerance for ratio in ratios),
+        all(ratio < 1 / (1 + tolerance) for ratio in ratios),
+    )
+    outcome = (
+        "noise"
+        if (slower or faster) and explains
+        else "slower"
+        if slower
+        else "faster"
+        if faster
+        else "same"
+    )
     return Pair(key, old, new, outcome, best, middle, low, high)
 
 
@@ -178,12 +229,19 @@ def _time(value: float | None) -> bool:
     return value is not None and isfinite(value) and value > 0
 
 
-def _noise(key: tuple, old: list[float], new: list[float]) -> tuple[float | None, float | None, bool]:
+def _noise(
+    key: tuple, old: list[float], new: list[float]
+) -> tuple[float | None, float | None, bool]:
     """(low, high) of the ratio of medians, and whether noise explains a difference."""
     if min(len(old), len(new)) < _FEWEST_SAMPLES or not all(map(_time, [*old, *new])):
         return None, None, False
-    draw = numpy.random.default_rng(crc32(repr(key).encode()))           # the same case gives the same interval
-    middles = [numpy.median(draw.choice(numpy.asarray(side), (_RESAMPLES, len(side))), axis=1) for side in (old, new)]
+    draw = numpy.random.default_rng(
+        crc32(repr(key).encode())
+    )  # the same case gives the same interval
+    middles = [
+        numpy.median(draw.choice(numpy.asarray(side), (_RESAMPLES, len(side))), axis=1)
+        for side in (old, new)
+    ]
     low, high = (float(value) for value in numpy.percentile(middles[1] / middles[0], _INTERVAL))
     return low, high, low <= 1 <= high or overlap(old, new) > 0.25
 
@@ -196,7 +254,9 @@ def overlap(old: list[float], new: list[float]) -> float:
     >>> overlap([1, 2, 3], [4, 5, 6]), overlap([1, 2, 3, 4], [4, 5, 6, 7]), overlap([1, 2], [1, 2])
     (0.0, 0.25, 1.0)
     """
-    inside = sum(min(new) <= time <= max(new) for time in old) + sum(min(old) <= time <= max(old) for time in new)
+    inside = sum(min(new) <= time <= max(new) for time in old) + sum(
+        min(old) <= time <= max(old) for time in new
+    )
     return inside / (len(old) + len(new))
 
 
@@ -209,5 +269,8 @@ def _difference(first: dict, second: dict, fields: list[str]) -> str:
     for place, name in enumerate(fields):
         values = [{str(key[place]) for key in side} for side in (first, second)]
         if not values[0] & values[1]:
-            return f"{name} is {', '.join(sorted(values[0])[:3])} there and {', '.join(sorted(values[1])[:3])} here"
+            return (
+                f"{name} is {', '.join(sorted(values[0])[:3])} there and "
+                f"{', '.join(sorted(values[1])[:3])} here"
+            )
     return "their fields never agree together"

@@ -1,4 +1,5 @@
-"""What the ranks of ``drbench doctor`` try: windows in reach, and one get, put and accumulate. Prints one line of JSON."""
+"""What the ranks of ``drbench doctor`` try: windows in reach, and one get, put and accumulate.
+Prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -31,17 +32,31 @@ def main() -> None:
         comm.Barrier()
         window.sync()
         works = works and bool((window.local[[0, 1, 2, 8, 9, 10]] == 1 + comm.size).all())
-        on_node = [rank for rank in range(comm.size) if topology.node_of[rank] == topology.node_of[comm.rank]]
+        on_node = [
+            rank
+            for rank in range(comm.size)
+            if topology.node_of[rank] == topology.node_of[comm.rank]
+        ]
         direct = all(window.peers[rank] is not None for rank in on_node)
         allocation = window.allocation
         window.close()
     found = comm.gather((works, direct))
     if comm.rank == 0:
-        print(json.dumps({
-            "size": comm.size, "library": " ".join(MPI.Get_library_version().split("\n")[0].replace("Version:", "").split()[:4]).strip(","),
-            "standard": ".".join(map(str, MPI.Get_version())), "rma": all(w for w, _ in found), "direct": all(d for _, d in found),
-            "allocation": allocation,
-        }), flush=True)
+        print(
+            json.dumps(
+                {
+                    "size": comm.size,
+                    "library": " ".join(
+                        MPI.Get_library_version().split("\n")[0].replace("Version:", "").split()[:4]
+                    ).strip(","),
+                    "standard": ".".join(map(str, MPI.Get_version())),
+                    "rma": all(w for w, _ in found),
+                    "direct": all(d for _, d in found),
+                    "allocation": allocation,
+                }
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["write_whole", "sync_folder", "free_name"]
+__all__ = ["free_name", "sync_folder", "write_whole"]
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file by ``text``: a reader sees the old file or the new one, and so does whoever comes after a crash."""
+    """Replace a file by ``text``: a reader sees the old file or the new one, and so does whoever
+    comes after a crash."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     with open(new, "w", encoding="utf-8") as file:
         file.write(text)
@@ -30,4 +31,8 @@ def sync_folder(folder: Path) -> None:
 
 def free_name(folder: Path, stem: str) -> Path:
     """The first of ``stem-1``, ``stem-2``, … that does not exist."""
-    return next(path for path in (folder / f"{stem}-{number}" for number in range(1, 1_000_000)) if not path.exists())
+    return next(
+        path
+        for path in (folder / f"{stem}-{number}" for number in range(1, 1_000_000))
+        if not path.exists()
+    )

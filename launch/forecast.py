@@ -1,4 +1,5 @@
-"""What a sweep will take, before it runs: cases, memory, time, and which partitionings move nothing."""
+"""What a sweep will take, before it runs: cases, memory, time, and which partitionings move
+nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Forecast:
     flops : int
         Of one repeat.
     rank_bytes, total_bytes : int
-        Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (as planned for ranks that read in place).
+        Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (as
+        planned for ranks that read in place).
     moves : bool
         Whether any rank reads, writes or adds to another rank's tiles.
     refused : str
@@ -52,7 +54,8 @@ class Forecast:
 
 
 def forecast(case: Case, ranks: int) -> Forecast:
-    """Plan a case without MPI: every rank's tiles and pool; traffic until the first rank that has any.
+    """Plan a case without MPI: every rank's tiles and pool; traffic until the first rank that has
+    any.
 
     Examples
     --------
@@ -70,7 +73,9 @@ def forecast(case: Case, ranks: int) -> Forecast:
     algorithm = known[case.algorithm]
     try:
         options = algorithm.pick(case.options)
-        problem = algorithm.problem(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options)
+        problem = algorithm.problem(
+            case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
+        )
         in_place = case.get == "view" and case.transport in ("auto", "direct")
         settled = algorithm.settle(problem, in_place, **options)
         settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
@@ -78,8 +83,13 @@ def forecast(case: Case, ranks: int) -> Forecast:
         for rank in range(ranks):
             program = algorithm.trace(problem, rank, **settled)
             moves = moves or any(traffic(program).counters.values())
-            pool = plan_arena(Windows(program, case.prefetch), problem.itemsize, views=lambda owner: in_place).size
-            sizes.append((sum(operand.partition.local_size(rank) for operand in problem.operands) + pool) * problem.itemsize)
+            pool = plan_arena(
+                Windows(program, case.prefetch), problem.itemsize, views=lambda owner: in_place
+            ).size
+            sizes.append(
+                (sum(operand.partition.local_size(rank) for operand in problem.operands) + pool)
+                * problem.itemsize
+            )
     except (DrbenchError, LayoutError) as error:
         return Forecast(refused=str(error))
     return Forecast(problem.flops, max(sizes), sum(sizes), moves)
@@ -90,14 +100,35 @@ def _of_peer(case: Case, ranks: int) -> Forecast:
     peer = get_peer(case.algorithm)
     try:
         present(peer)
-        problem = peer.problem(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **peer.pick(case.options))
+        problem = peer.problem(
+            case.m,
+            case.n,
+            case.k,
+            ranks,
+            case.a,
+            case.b,
+            case.c,
+            case.dtype,
+            **peer.pick(case.options),
+        )
     except (DrbenchError, LayoutError) as error:
         return Forecast(refused=str(error))
-    sizes = [sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize for rank in range(ranks)]
+    sizes = [
+        sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize
+        for rank in range(ranks)
+    ]
     return Forecast(problem.flops, max(sizes), sum(sizes))
 
 
-def show_forecast(cases: list[Case], ranks: int, nodes: int, threads: int, mem_limit: int | None, console: Console, limit: int) -> None:
+def show_forecast(
+    cases: list[Case],
+    ranks: int,
+    nodes: int,
+    threads: int,
+    mem_limit: int | None,
+    console: Console,
+    limit: int,
+) -> None:
     """Print the cases and their sum; ``limit`` lines at most, 0 for all."""
     total_flops = repeats_flops = 0
     most, still, refused, too_large = Forecast(), 0, 0, 0
@@ -108,7 +139,9 @@ def show_forecast(cases: list[Case], ranks: int, nodes: int, threads: int, mem_l
             refused += 1
             marks.append(f"refused: {each.refused}")
         else:
-            repeats_flops += each.flops * (case.warmup + case.iters * (2 if case.roof else 1) + (2 if case.roof else 0))
+            repeats_flops += each.flops * (
+                case.warmup + case.iters * (2 if case.roof else 1) + (2 if case.roof else 0)
+            )
             total_flops += each.flops
             most = max(most, each, key=lambda f: f.total_bytes)
             if not each.moves:
@@ -119,14 +152,26 @@ def show_forecast(cases: list[Case], ranks: int, nodes: int, threads: int, mem_l
                 marks.append("beyond --mem-limit")
         if not limit or number <= limit:
             memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
-            console.print(Text(f"{number:6}  {title(case):<48} {memory}  {'; '.join(marks)}".rstrip()))
+            console.print(
+                Text(f"{number:6}  {title(case):<48} {memory}  {'; '.join(marks)}".rstrip())
+            )
         elif number == limit + 1:
             console.print(f"        … {len(cases) - limit} more (--limit 0 lists all)")
     kernels = measure_kernels()
     estimate = repeats_flops / (kernels.flops_per_s * threads) + OVERHEAD_S * len(cases) + _START_S
-    console.print(f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: {still} (marked, figures leave them out); "
-                  f"refused: {refused}; beyond --mem-limit: {too_large}")
-    console.print(f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, {format_bytes(-(-most.total_bytes // nodes))} a node "
-                  "(tiles and buffers; the roof's operands and MPI come on top)")
-    console.print(f"estimated time: {seconds(estimate)} for {repeats_flops:.3g} FLOPs at the {kernels.flops_per_s * threads / 1e9:.4g} GFLOP/s of {threads} "
-                  f"core(s), measured just now on this machine with a 1024^3 product, and {OVERHEAD_S * 1e3:.0f} ms a case; communication not included")
+    console.print(
+        f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: {still} "
+        "(marked, figures leave them out); "
+        f"refused: {refused}; beyond --mem-limit: {too_large}"
+    )
+    console.print(
+        f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
+        f"{format_bytes(-(-most.total_bytes // nodes))} a node "
+        "(tiles and buffers; the roof's operands and MPI come on top)"
+    )
+    console.print(
+        f"estimated time: {seconds(estimate)} for {repeats_flops:.3g} FLOPs at the "
+        f"{kernels.flops_per_s * threads / 1e9:.4g} GFLOP/s of {threads} "
+        "core(s), measured just now on this machine with a 1024^3 product, and "
+        f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
+    )

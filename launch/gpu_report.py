@@ -1,4 +1,5 @@
-"""What ``drbench doctor`` wants to know of GPUs, as one line of JSON. A process of its own, which may crash."""
+"""What ``drbench doctor`` wants to know of GPUs, as one line of JSON. A process of its own, which
+may crash."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from drbench.errors import MissingError
 def main() -> int:
     from drbench.devices.cuda import cuda_device, describe
     from drbench.devices.nccl import nccl_version, why_no_nccl
+
     try:
         device = cuda_device(0, 1)
     except MissingError as error:
@@ -19,7 +21,10 @@ def main() -> int:
         return 0
     found = describe(device)
     reason = why_no_nccl(1)
-    found |= {"nccl": None if reason else f"NCCL {nccl_version()}, one rank a GPU", "no_nccl": reason}
+    found |= {
+        "nccl": None if reason else f"NCCL {nccl_version()}, one rank a GPU",
+        "no_nccl": reason,
+    }
     found |= dict(zip(("gpu_aware", "mpi"), _mpi()))
     print(json.dumps(found))
     return 0
@@ -29,6 +34,7 @@ def _mpi() -> tuple[bool, str]:
     """Whether MPI moves device memory, and what says so."""
     try:
         from .gpu_awareness import mpi_says, try_it
+
         says, how = mpi_says()
     except (ImportError, RuntimeError) as error:
         return False, f"no MPI can be loaded ({' '.join(str(error).split())[:120]})"

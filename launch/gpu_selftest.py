@@ -1,4 +1,5 @@
-"""Does MPI move device memory? One process sends to itself and reads through a window. Started by :mod:`launch.gpu_awareness`; it may crash."""
+"""Does MPI move device memory? One process sends to itself and reads through a window. Started by
+:mod:`launch.gpu_awareness`; it may crash."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import sys
 def main() -> int:
     import numpy as np
     from mpi4py import MPI
+
     from drbench.devices.address import at_address
     from drbench.devices.cuda import cuda_device
+
     device = cuda_device(0, 1)
     size, stream = 1 << 18, device.stream("self-test")
     memory = device.allocate(8 * size)

@@ -1,4 +1,5 @@
-"""Which BLAS kernels this environment gets, and which it could have. Measured in throwaway processes."""
+"""Which BLAS kernels this environment gets, and which it could have. Measured in throwaway
+processes."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-__all__ = ["PINS", "Kernels", "measure_kernels", "pinned", "without_pins", "weaker_pins"]
+__all__ = ["PINS", "Kernels", "measure_kernels", "pinned", "weaker_pins", "without_pins"]
 
-#: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older processor.
+#: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older
+#: processor.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
 _PROBE = """
@@ -19,7 +21,8 @@ pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
 a = numpy.ones((1024, 1024), "f4"); b = a.copy(); best = 1e9
 for _ in range(6):
     start = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - start)
-print(json.dumps({"kernel": pools[0].get("architecture") if pools else None, "flops_per_s": 2 * 1024**3 / best}))
+kernel = pools[0].get("architecture") if pools else None
+print(json.dumps({"kernel": kernel, "flops_per_s": 2 * 1024**3 / best}))
 """
 
 
@@ -43,15 +46,27 @@ def without_pins(environ=os.environ) -> dict[str, str]:
 
 def measure_kernels(environ=os.environ) -> Kernels:
     """Start a Python with this environment and see what its NumPy does on one thread."""
-    environ = {**environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", _PROBE], env=environ, capture_output=True, text=True, check=True)
+    environ = {
+        **environ,
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE], env=environ, capture_output=True, text=True, check=True
+    )
     found = json.loads(done.stdout)
     return Kernels(found["kernel"] or "unknown", found["flops_per_s"])
 
 
 def weaker_pins() -> tuple[Kernels, Kernels] | None:
-    """(with pins, without) if pins are set and the kernels without them differ and are faster; else None."""
+    """(with pins, without) if pins are set and the kernels without them differ and are faster; else
+    None."""
     if not pinned():
         return None
     held, free = measure_kernels(), measure_kernels(without_pins())
-    return (held, free) if held.name != free.name and free.flops_per_s > 1.05 * held.flops_per_s else None
+    return (
+        (held, free)
+        if held.name != free.name and free.flops_per_s > 1.05 * held.flops_per_s
+        else None
+    )

@@ -1,14 +1,17 @@
-"""Step T3 of the paper's artifact: ``python launch/launch_experiments_mlp2.py > mlp2.txt``; options as for ``drbench sweep``.
+"""Step T3 of the paper's artifact: ``python launch/launch_experiments_mlp2.py > mlp2.txt``; options
+as for ``drbench sweep``.
 
-Records go to standard output as CSV, progress to standard error. They are also kept in results/measured/here/mlp2 (or --out),
-so that a run that was killed goes on: the same command again writes all of them.
+Records go to standard output as CSV, progress to standard error. They are also kept in
+results/measured/here/mlp2 (or --out), so that a run that was killed goes on: the same command again
+writes all of them.
 """
 
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[1])     # the checkout, not launch/ itself
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # the checkout, not launch/ itself
     from launch.cli import main
     from launch.sweep_stream import arguments_of
+
     sys.exit(main(arguments_of("mlp2", sys.argv[1:])))

@@ -1,9 +1,10 @@
 """What ranks that were killed leave behind: processes, and files under /dev/shm. Only ever our own.
 
-Our processes carry a token in their environment, however far down and whoever adopted them. A shared-memory file is ours
-if one of them has it open or mapped when we end it. MPI names such files only until all ranks have opened them, so a rank that
-someone else kills leaves at most those of that moment; for these a file is taken for ours if it has the name, the owner and
-a time of birth while our ranks ran, and *no* process at all has it open or mapped.
+Our processes carry a token in their environment, however far down and whoever adopted them. A
+shared-memory file is ours if one of them has it open or mapped when we end it. MPI names such files
+only until all ranks have opened them, so a rank that someone else kills leaves at most those of
+that moment; for these a file is taken for ours if it has the name, the owner and a time of birth
+while our ranks ran, and *no* process at all has it open or mapped.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ import psutil
 
 from .memory_places import SHARED_MEMORY
 
-__all__ = ["TOKEN", "family", "end_family", "held_files", "remove_files", "remove_abandoned"]
+__all__ = ["TOKEN", "end_family", "family", "held_files", "remove_abandoned", "remove_files"]
 
 #: Environment variable that marks the processes of one start of ranks.
 TOKEN = "DRBENCH_RANKS_OF"
 #: What MPICH, UCX, Open MPI and our locks call their files until all ranks have opened them.
-_PREFIXES = ("mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_", "sm_segment.", "vader_segment.", "drbench-locks-")
+_PREFIXES = (
+    "mpich_shm_",
+    "mpich_shar_tmp",
+    "ucx_shm_posix_",
+    "sm_segment.",
+    "vader_segment.",
+    "drbench-locks-",
+)
 #: How long abandoned files are waited for: their last holder may be just ending.
 _PATIENCE_S = 1.0
 
@@ -38,21 +46,22 @@ def family(token: str) -> list[int]:
                 if ours and psutil.Process(int(entry.name)).status() != psutil.STATUS_ZOMBIE:
                     found.append(int(entry.name))
             except (OSError, psutil.Error):
-                continue                         # it has just ended, or is someone else's
+                continue  # it has just ended, or is someone else's
     return found
 
 
 def end_family(token: str, patience_s: float = 0.0) -> set[str]:
-    """Wait a little for the processes to end, then kill those left; the shared-memory files they held."""
+    """Wait a little for the processes to end, then kill those left; the shared-memory files they
+    held."""
     deadline, files = time.monotonic() + patience_s, set()
     while members := family(token):
         if time.monotonic() >= deadline:
             for pid in members:
-                _signal(pid, signal.SIGSTOP)     # so that what they hold is not gone before it is seen
+                _signal(pid, signal.SIGSTOP)  # so that what they hold is not gone before it is seen
             files |= held_files(members)
             for pid in members:
                 _signal(pid, signal.SIGKILL)
-            while any(map(_open, members)):      # an end takes a moment, and holds files until then
+            while any(map(_open, members)):  # an end takes a moment, and holds files until then
                 time.sleep(0.005)
         time.sleep(0.01)
     return files
@@ -70,7 +79,7 @@ def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass                                     # it ended by itself meanwhile
+        pass  # it ended by itself meanwhile
 
 
 def held_files(pids=None) -> set[str]:
@@ -78,16 +87,23 @@ def held_files(pids=None) -> set[str]:
     found, start = set(), f"{SHARED_MEMORY}/"
     for pid in psutil.pids() if pids is None else pids:
         try:
-            paths = [line.split(None, 5)[-1].strip() for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if start in line]
+            paths = [
+                line.split(None, 5)[-1].strip()
+                for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+                if start in line
+            ]
             paths += [os.readlink(handle) for handle in Path(f"/proc/{pid}/fd").iterdir()]
         except OSError:
-            continue                             # it has just ended, or is someone else's
-        found |= {path for path in paths if path.startswith(start) and not path.endswith("(deleted)")}
+            continue  # it has just ended, or is someone else's
+        found |= {
+            path for path in paths if path.startswith(start) and not path.endswith("(deleted)")
+        }
     return found
 
 
 def remove_files(paths) -> None:
-    """Remove files that were seen in the hands of our processes, once those have ended and nobody else holds them."""
+    """Remove files that were seen in the hands of our processes, once those have ended and nobody
+    else holds them."""
     ours = {path for path in paths if os.path.basename(path).startswith(_PREFIXES)}
     for path in ours - held_files() if ours else ():
         _unlink(path)
@@ -109,7 +125,7 @@ def remove_abandoned(since: float, until: float, patience_s: float = _PATIENCE_S
             _unlink(path)
         if not found & held or time.monotonic() >= deadline:
             return
-        time.sleep(0.03)                         # held by a rank that is just ending, or by someone else's run
+        time.sleep(0.03)  # held by a rank that is just ending, or by someone else's run
 
 
 def _born(since: float, until: float) -> set[str]:
@@ -130,4 +146,4 @@ def _unlink(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        pass                                     # gone already
+        pass  # gone already

@@ -12,12 +12,15 @@ from partitions import PRESETS
 
 from .show import console
 
-__all__ = ["show_listing", "machines"]
+__all__ = ["machines", "show_listing"]
 
 _PARTITIONS = [
     ("row", "row blocks, one tile a rank"),
     ("column", "column blocks, one tile a rank"),
-    ("block, block:3x2, block:3x2:col", "2-D blocks on a near-square or given process grid, ranks row- or column-major"),
+    (
+        "block, block:3x2, block:3x2:col",
+        "2-D blocks on a near-square or given process grid, ranks row- or column-major",
+    ),
     ("tiles:128x96@2x3, ...:col", "block-cyclic: tiles of 128x96 dealt to a 2x3 process grid"),
     ("traditional, traditional:3x4", "tiles of A, B and C that align on one process grid"),
     (".../cN", "N replicas; N divides the ranks"),
@@ -34,8 +37,17 @@ _TRANSPORTS = [
 def machines() -> list[tuple[str, str]]:
     """The machine `here`, and the machine files of this installation."""
     files = sorted((Path(__file__).parent / "machines").glob("*.toml"))
-    return [("here", "this machine, as measured by run and mlp; modelled by calibrate"),
-            *((file.stem, "machine model (as tpuv4-4x8)" if file.stem.startswith("tpuv4") else "machine file") for file in files if file.stem != "here")]
+    return [
+        ("here", "this machine, as measured by run and mlp; modelled by calibrate"),
+        *(
+            (
+                file.stem,
+                "machine model (as tpuv4-4x8)" if file.stem.startswith("tpuv4") else "machine file",
+            )
+            for file in files
+            if file.stem != "here"
+        ),
+    ]
 
 
 def show_listing() -> None:
@@ -44,11 +56,21 @@ def show_listing() -> None:
     for title, rows in (
         ("algorithms", [(name, entry.about) for name, entry in algorithms().items()]),
         ("partitions", _PARTITIONS),
-        ("presets", [(name, f"{preset.about} ({preset.source})") for name, preset in PRESETS.items()]),
+        (
+            "presets",
+            [(name, f"{preset.about} ({preset.source})") for name, preset in PRESETS.items()],
+        ),
         ("transports", _TRANSPORTS),
         ("machines", machines()),
     ):
-        table = Table(box=SIMPLE_HEAD, show_header=False, title=title, title_justify="left", title_style="bold", pad_edge=False)
+        table = Table(
+            box=SIMPLE_HEAD,
+            show_header=False,
+            title=title,
+            title_justify="left",
+            title_style="bold",
+            pad_edge=False,
+        )
         table.add_column(no_wrap=True)
         table.add_column()
         for name, about in rows:

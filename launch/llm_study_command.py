@@ -13,13 +13,37 @@ __all__ = ["llm_study_command"]
 
 @click.command("llm-study")
 @click.argument("studies", nargs=-1, metavar="[STUDY]...")
-@click.option("--model", "models", multiple=True, metavar="NAME", help="gpt3 or megatron-nlg, or HIDDENxHEADSxBLOCKS; may be repeated. [default: both]")
-@click.option("--machine", default="tpuv4", show_default=True, metavar="NAME", help="Machine model of a torus, without its shape.")
-@click.option("--out", default="results/simulated/tpuv4-llm", show_default=True, type=click.Path(file_okay=False), metavar="DIR",
-              help="Folder of the rows, a CSV file a study; those of the studies asked for are written anew.")
-@click.option("--claims/--no-claims", default=True, show_default=True, help="Say beside each number of the paper what the rows of the folder say.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="gpt3 or megatron-nlg, or HIDDENxHEADSxBLOCKS; may be repeated. [default: both]",
+)
+@click.option(
+    "--machine",
+    default="tpuv4",
+    show_default=True,
+    metavar="NAME",
+    help="Machine model of a torus, without its shape.",
+)
+@click.option(
+    "--out",
+    default="results/simulated/tpuv4-llm",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
+)
+@click.option(
+    "--claims/--no-claims",
+    default=True,
+    show_default=True,
+    help="Say beside each number of the paper what the rows of the folder say.",
+)
 def llm_study_command(studies, models, machine, out, claims):
-    """Simulate the studies of MeshSlice's evaluation and write their rows: weak, strong, meshes, slices, dataflows, slice4x4, sensitivity.
+    """Simulate the studies of MeshSlice's evaluation and write their rows: weak, strong, meshes,
+    slices, dataflows, slice4x4, sensitivity.
 
     \b
       drbench llm-study                                 # all of them, minutes
@@ -32,10 +56,17 @@ def llm_study_command(studies, models, machine, out, claims):
     from .llm_study import STUDIES, run_study
     from .machine_models import find_torus
     from .tune_llm_command import transformer
+
     for name in studies:
         if name not in STUDIES:
-            raise UsageError(f"no study {name!r}; there are {', '.join(STUDIES)}. Choose one, or name none for all.")
-    base, chosen = find_torus(machine), [transformer(text) for text in models or ("gpt3", "megatron-nlg")]
+            raise UsageError(
+                f"no study {name!r}; there are {', '.join(STUDIES)}. Choose one, or name none "
+                "for all."
+            )
+    base, chosen = (
+        find_torus(machine),
+        [transformer(text) for text in models or ("gpt3", "megatron-nlg")],
+    )
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """One sweep a folder: a lock file that says who holds it.
 
-The file is made under a name of its own and then linked to ``lock``: link(2) fails if the name exists, on NFS too, where
-neither flock nor O_EXCL of old clients can be trusted. Its time stamp is the holder's heartbeat.
+The file is made under a name of its own and then linked to ``lock``: link(2) fails if the name
+exists, on NFS too, where neither flock nor O_EXCL of old clients can be trusted. Its time stamp is
+the holder's heartbeat.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _BREAKING_S = 30.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock. ``born`` is when its process started (s since the epoch), so that a reused pid is not taken for it."""
+    """Who holds a lock. ``born`` is when its process started (s since the epoch), so that a reused
+    pid is not taken for it."""
 
     host: str
     pid: int
@@ -39,8 +41,14 @@ class Holder:
     token: str
 
     @classmethod
-    def me(cls) -> "Holder":
-        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time(), time.strftime("%Y-%m-%d %H:%M:%S"), uuid.uuid4().hex)
+    def me(cls) -> Holder:
+        return cls(
+            socket.gethostname(),
+            os.getpid(),
+            psutil.Process().create_time(),
+            time.strftime("%Y-%m-%d %H:%M:%S"),
+            uuid.uuid4().hex,
+        )
 
     def alive(self) -> bool | None:
         """Whether the process lives; None if it is on another host."""
@@ -61,7 +69,8 @@ class FolderLock:
     Raises
     ------
     UsageError
-        On entering, if a living sweep holds it, saying which; from :meth:`beat`, if someone has taken it away.
+        On entering, if a living sweep holds it, saying which; from :meth:`beat`, if someone has
+        taken it away.
     """
 
     def __init__(self, folder: Path):
@@ -69,8 +78,8 @@ class FolderLock:
         self.mine = Holder.me()
         self._beaten = 0.0
 
-    def __enter__(self) -> "FolderLock":
-        for _ in range(3):                       # whoever takes a stale lock away leaves a free one for a moment
+    def __enter__(self) -> FolderLock:
+        for _ in range(3):  # whoever takes a stale lock away leaves a free one for a moment
             if self._link(self.path):
                 return self
             holder, age_s = _read(self.path)
@@ -78,10 +87,16 @@ class FolderLock:
                 break
             self._break(holder)
         if holder is None:
-            raise UsageError(f"{self.folder.name}: someone is just locking or unlocking it. Run the same command again.")
+            raise UsageError(
+                f"{self.folder.name}: someone is just locking or unlocking it. Run the same "
+                "command again."
+            )
         heartbeat = "" if holder.alive() else f", last heard of {age_s:.0f} s ago"
-        raise UsageError(f"{self.folder.name} is in use by {holder}{heartbeat}. Wait for it or use another --out; "
-                         "if it is dead: drbench unlock DIR.")
+        raise UsageError(
+            f"{self.folder.name} is in use by {holder}{heartbeat}. Wait for it or use another "
+            "--out; "
+            "if it is dead: drbench unlock DIR."
+        )
 
     def __exit__(self, *exc) -> None:
         if self._is_mine():
@@ -93,7 +108,10 @@ class FolderLock:
         if now - self._beaten < HEARTBEAT_S:
             return
         if not self._is_mine():
-            raise UsageError(f"the lock of {self.folder.name} was taken away. Stopped, so that no two sweeps write there.")
+            raise UsageError(
+                f"the lock of {self.folder.name} was taken away. Stopped, so that no two sweeps "
+                "write there."
+            )
         os.utime(self.path)
         self._beaten = now
 
@@ -107,13 +125,15 @@ class FolderLock:
         try:
             own.write_text(json.dumps(asdict(self.mine)) + "\n")
         except OSError as error:
-            raise UsageError(f"{self.folder}: {error.strerror}. Use a --out that can be written to.") from None
+            raise UsageError(
+                f"{self.folder}: {error.strerror}. Use a --out that can be written to."
+            ) from None
         try:
             os.link(own, path)
             return True
         except FileExistsError:
-            return os.stat(own).st_nlink == 2    # NFS may lose the answer to a link that was made
-        except OSError:                          # a file system without links
+            return os.stat(own).st_nlink == 2  # NFS may lose the answer to a link that was made
+        except OSError:  # a file system without links
             return self._create(path)
         finally:
             own.unlink()
@@ -128,12 +148,13 @@ class FolderLock:
         return True
 
     def _break(self, stale: Holder | None) -> None:
-        """Take a stale lock away. Only one may at a time, and only the lock that was seen to be stale."""
+        """Take a stale lock away. Only one may at a time, and only the lock that was seen to be
+        stale."""
         breaking = self.folder / "lock.breaking"
         if not self._link(breaking):
             holder, age_s = _read(breaking)
             if age_s > _BREAKING_S or (holder is not None and holder.alive() is False):
-                breaking.unlink(missing_ok=True)           # its maker died within milliseconds
+                breaking.unlink(missing_ok=True)  # its maker died within milliseconds
             time.sleep(0.05)
             return
         try:
@@ -158,9 +179,16 @@ def unlock(folder: Path, force: bool = False) -> str:
     holder, age_s = _read(path)
     if not force and holder is not None and not _stale(holder, age_s):
         known = "is alive" if holder.alive() else f"was heard of {age_s:.0f} s ago, on another host"
-        raise UsageError(f"{holder} {known}. End it first; if it is certain that it is dead: drbench unlock --force.")
+        raise UsageError(
+            f"{holder} {known}. End it first; if it is certain that it is dead: drbench unlock "
+            "--force."
+        )
     path.unlink(missing_ok=True)
-    return f"removed the lock of {holder}" if holder else "removed a lock that says nothing of its holder"
+    return (
+        f"removed the lock of {holder}"
+        if holder
+        else "removed a lock that says nothing of its holder"
+    )
 
 
 def _read(path: Path) -> tuple[Holder | None, float]:
@@ -171,13 +199,19 @@ def _read(path: Path) -> tuple[Holder | None, float]:
         return None, 0.0
     try:
         fields = json.loads(text)
-        return Holder(str(fields["host"]), int(fields["pid"]), float(fields["born"]), str(fields["since"]), str(fields["token"])), age_s
+        return Holder(
+            str(fields["host"]),
+            int(fields["pid"]),
+            float(fields["born"]),
+            str(fields["since"]),
+            str(fields["token"]),
+        ), age_s
     except (ValueError, KeyError, TypeError):
         return None, age_s
 
 
 def _stale(holder: Holder | None, age_s: float) -> bool:
     if holder is None:
-        return age_s > _BREAKING_S               # a file that is being written by a system without links
+        return age_s > _BREAKING_S  # a file that is being written by a system without links
     alive = holder.alive()
     return age_s > STALE_S if alive is None else not alive

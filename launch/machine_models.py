@@ -24,7 +24,11 @@ def machine_names() -> list[str]:
     >>> {"pvc12", "h100x8", "h200x8", "tpuv4"} <= set(machine_names())
     True
     """
-    return sorted(path.stem for path in FOLDER.glob("*.toml") if re.search(r"^\[model", path.read_text(), re.M))
+    return sorted(
+        path.stem
+        for path in FOLDER.glob("*.toml")
+        if re.search(r"^\[model", path.read_text(), re.M)
+    )
 
 
 def find_torus(name: str) -> Machine:
@@ -41,7 +45,10 @@ def find_torus(name: str) -> Machine:
     (4, 4)
     """
     if "-" in name:
-        raise UsageError(f"--machine {name} has a shape already, and it is what is looked for. Use {name.split('-')[0]}.")
+        raise UsageError(
+            f"--machine {name} has a shape already, and it is what is looked for. Use "
+            f"{name.split('-')[0]}."
+        )
     machine = find_machine(f"{name}-4x4") if name in machine_names() else find_machine(name)
     with open(FOLDER / f"{name}.toml", "rb") as file:
         if "torus" not in tomllib.load(file)["model"]:
@@ -50,7 +57,8 @@ def find_torus(name: str) -> Machine:
 
 
 def find_machine(name: str) -> Machine:
-    """The model of a machine: by name, ``tpuv4-RxC`` for a torus of that shape, or from a TOML file.
+    """The model of a machine: by name, ``tpuv4-RxC`` for a torus of that shape, or from a TOML
+    file.
 
     Raises
     ------
@@ -68,18 +76,28 @@ def find_machine(name: str) -> Machine:
     torus = _TORUS.fullmatch(name)
     known = machine_names()
     if torus and torus["file"] in known:
-        return Machine.load(FOLDER / f"{torus['file']}.toml", name, torus=[int(torus["rows"]), int(torus["cols"])])
+        return Machine.load(
+            FOLDER / f"{torus['file']}.toml", name, torus=[int(torus["rows"]), int(torus["cols"])]
+        )
     if name not in known:
-        raise UsageError(f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or give a TOML file.{did_you_mean(name, known)}")
+        raise UsageError(
+            f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or "
+            f"give a TOML file.{did_you_mean(name, known)}"
+        )
     return Machine.load(FOLDER / f"{name}.toml")
 
 
 def of_schedule(model: str | None, schedule: str | None, transport: str = "auto") -> dict:
-    """The option ``machine`` of a lowered program: the model that ``cost`` and ``exhaustive`` go by, if one is named.
+    """The option ``machine`` of a lowered program: the model that ``cost`` and ``exhaustive`` go
+    by, if one is named.
 
     Examples
     --------
-    >>> of_schedule("pvc12", "cost")["machine"].name, of_schedule("pvc12", "greedy"), of_schedule(None, "cost")
+    >>> (
+    ...     of_schedule("pvc12", "cost")["machine"].name,
+    ...     of_schedule("pvc12", "greedy"),
+    ...     of_schedule(None, "cost"),
+    ... )
     ('pvc12', {}, {})
     """
     if model is None or schedule not in ("cost", "exhaustive"):

@@ -8,18 +8,20 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["SHARED_MEMORY", "shared_memory_free", "available_memory"]
+__all__ = ["SHARED_MEMORY", "available_memory", "shared_memory_free"]
 
 SHARED_MEMORY = "/dev/shm"
 
 
 def shared_memory_free() -> int | None:
-    """Bytes free under /dev/shm, where windows of one node live; None where there is no such place."""
+    """Bytes free under /dev/shm, where windows of one node live; None where there is no such
+    place."""
     return shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else None
 
 
 def available_memory() -> int:
-    """Bytes this node can still give: what the kernel says, or what is left of the control group's limit."""
+    """Bytes this node can still give: what the kernel says, or what is left of the control group's
+    limit."""
     available = psutil.virtual_memory().available
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     try:
@@ -27,5 +29,5 @@ def available_memory() -> int:
         if text != "max":
             available = min(available, int(text) - int(used.read_text()))
     except (OSError, ValueError):
-        pass                                     # no control group with a limit
+        pass  # no control group with a limit
     return available

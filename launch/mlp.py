@@ -1,4 +1,5 @@
-"""``drbench mlp``: the sweeps ``mlp1-small`` and ``mlp2-small`` (§5.2.1 of the paper), ``mlp1-dtensor`` and ``mlp2-dtensor`` where torch is, then their figure."""
+"""``drbench mlp``: the sweeps ``mlp1-small`` and ``mlp2-small`` (§5.2.1 of the paper),
+``mlp1-dtensor`` and ``mlp2-dtensor`` where torch is, then their figure."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ __all__ = ["run_mlp"]
 _HIDDEN = 12288
 
 
-def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None, out: str, machine: str, backend: str = "numpy") -> int:
+def run_mlp(
+    ranks: int,
+    scale: int,
+    layer: str,
+    iters: int,
+    threads: int | None,
+    out: str,
+    machine: str,
+    backend: str = "numpy",
+) -> int:
     """Run, verify, record and draw; the exit code of the sweeps.
 
     A run that was killed goes on; one that is complete is moved aside and measured anew.
@@ -35,7 +45,10 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
     sweeps = {name: f"{name}-small" for name in layers}
     dtensor = get_peer("dtensor").available()
     if backend != "numpy":
-        say.print("without DT - Row and DT - Column: DTensor here multiplies on cores; drbench peers --backend cupy compares on GPUs")
+        say.print(
+            "without DT - Row and DT - Column: DTensor here multiplies on cores; drbench peers "
+            "--backend cupy compares on GPUs"
+        )
     elif dtensor.ok:
         sweeps |= {f"{name}-dtensor": f"{name}-dtensor" for name in layers}
     else:
@@ -43,7 +56,17 @@ def run_mlp(ranks: int, scale: int, layer: str, iters: int, threads: int | None,
     environ, worst, files = _environment(say), 0, []
     for name, sweep in sweeps.items():
         place = folder / f"{name}-h{_HIDDEN // scale}-p{ranks}"
-        request = Request(sweep, ranks, os.fspath(place), f"1/{scale}", iters, threads, machine, environ=environ, backend=None if backend == "numpy" else backend)
+        request = Request(
+            sweep,
+            ranks,
+            os.fspath(place),
+            f"1/{scale}",
+            iters,
+            threads,
+            machine,
+            environ=environ,
+            backend=None if backend == "numpy" else backend,
+        )
         request = Request(**{**request.__dict__, "fresh": _complete(request, place)})
         code = run_sweep(request, say)
         if code == INTERRUPTED:
@@ -72,6 +95,7 @@ def _complete(request: Request, place: Path) -> bool:
 
 def _draw(say: Console, files: list[Path], stem: Path) -> None:
     from plots.mlp import draw
+
     drawn = draw(files, stem)
     for line in drawn.missing:
         say.print(f"not drawn: {line}", markup=False)
@@ -86,6 +110,9 @@ def _environment(say: Console) -> dict:
         return dict(os.environ)
     held, free = found
     names = " and ".join(f"{name}={value}" for name, value in pinned().items())
-    say.print(f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} GFLOP/s a thread); unset for this run: "
-              f"{free.name} kernels reach {free.flops_per_s / 1e9:.0f} GFLOP/s")
+    say.print(
+        f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} "
+        "GFLOP/s a thread); unset for this run: "
+        f"{free.name} kernels reach {free.flops_per_s / 1e9:.0f} GFLOP/s"
+    )
     return without_pins()

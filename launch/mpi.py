@@ -14,12 +14,24 @@ import psutil
 
 from drbench.errors import EXIT_CODES, CaseFailed, CaseTimeout, MissingError
 
-__all__ = ["Launched", "launched", "find_mpiexec", "mpiexec_command", "run_ranks", "started_by_us", "stop", "STRANGERS", "mismatch_message"]
+__all__ = [
+    "STRANGERS",
+    "Launched",
+    "find_mpiexec",
+    "launched",
+    "mismatch_message",
+    "mpiexec_command",
+    "run_ranks",
+    "started_by_us",
+    "stop",
+]
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
 _VARIABLES = [
-    ("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"), ("PALS_SIZE", "PALS_RANKID"),
+    ("PMI_SIZE", "PMI_RANK"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+    ("PALS_SIZE", "PALS_RANKID"),
 ]
 _GRACE_S = 5.0
 #: Tells ranks that drbench itself started them, and how many.
@@ -51,20 +63,23 @@ def launched(environ=os.environ) -> Launched | None:
         if environ.get(size, "").isdigit() and environ.get(rank, "").isdigit():
             return Launched(int(environ[size]), int(environ[rank]), size)
     step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
-    if step.isdigit() and int(step) < 0xFFFFFFF0 and "SLURM_PROCID" in environ:      # a step of srun, not the batch script
+    if (
+        step.isdigit() and int(step) < 0xFFFFFFF0 and "SLURM_PROCID" in environ
+    ):  # a step of srun, not the batch script
         size = environ.get("SLURM_STEP_NUM_TASKS", environ.get("SLURM_NTASKS", "1"))
         return Launched(int(size), int(environ["SLURM_PROCID"]), "SLURM_STEP_NUM_TASKS")
     return None
 
 
 def find_mpiexec() -> str:
-    """The mpiexec that belongs to this Python's MPI: the one installed beside it, else the one on PATH.
+    """The mpiexec that belongs to this Python's MPI: the one installed beside it, else the one on
+    PATH.
 
     Raises
     ------
     MissingError
     """
-    if not os.environ.get("MPI4PY_LIBMPI"):                # a chosen library has its launcher on PATH
+    if not os.environ.get("MPI4PY_LIBMPI"):  # a chosen library has its launcher on PATH
         beside = Path(sys.executable).parent / "mpiexec"
         if beside.exists():
             return str(beside)
@@ -72,8 +87,11 @@ def find_mpiexec() -> str:
         found = shutil.which(name)
         if found:
             return found
-    raise MissingError("no mpiexec beside this Python nor on PATH. Install one with: pip install 'drbench[mpich]', or load "
-                       "your system's MPI.")
+    raise MissingError(
+        "no mpiexec beside this Python nor on PATH. Install one with: pip install "
+        "'drbench[mpich]', or load "
+        "your system's MPI."
+    )
 
 
 def mpiexec_command(ranks: int, mpiexec: str | None = None) -> list[str]:
@@ -82,13 +100,17 @@ def mpiexec_command(ranks: int, mpiexec: str | None = None) -> list[str]:
     command = [mpiexec, "-n", str(ranks)]
     if _is_open_mpi(mpiexec):
         command += ["--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
-        if not os.path.isdir("/sys/class/infiniband"):     # without its devices the UCX windows fail over and print pages
+        if not os.path.isdir(
+            "/sys/class/infiniband"
+        ):  # without its devices the UCX windows fail over and print pages
             command += ["--mca", "osc", "^ucx"]
     return command
 
 
 def _is_open_mpi(mpiexec: str) -> bool:
-    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    version = subprocess.run(
+        [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    ).stdout
     return any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE"))
 
 
@@ -104,21 +126,33 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
     environ = dict(os.environ if environ is None else environ)
     environ[OURS] = str(ranks)
     if not sys.stdout.isatty():
-        environ["TERM"] = "dumb"                           # some launchers give their ranks a terminal: no colours into files
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True)
-    for number in (signal.SIGTERM, signal.SIGHUP):         # whoever ends this process means its ranks
+        environ["TERM"] = (
+            "dumb"  # some launchers give their ranks a terminal: no colours into files
+        )
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True
+    )
+    for number in (signal.SIGTERM, signal.SIGHUP):  # whoever ends this process means its ranks
         signal.signal(number, _interrupt)
     try:
         code = process.wait(timeout)
         if code == STRANGERS:
-            raise MissingError(mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py"))
+            raise MissingError(
+                mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py")
+            )
         if code not in EXIT_CODES.values():
-            raise CaseFailed(f"the launcher ended with {code}: a rank crashed or was killed. What it said is above.")
+            raise CaseFailed(
+                f"the launcher ended with {code}: a rank crashed or was killed. What it said is "
+                "above."
+            )
         return code
     except subprocess.TimeoutExpired:
         stop(process)
-        raise CaseTimeout(f"the {ranks} ranks did not end within {timeout:g} s and were killed. Use a larger --timeout, or a "
-                          "smaller problem.") from None
+        raise CaseTimeout(
+            f"the {ranks} ranks did not end within {timeout:g} s and were killed. Use a larger "
+            "--timeout, or a "
+            "smaller problem."
+        ) from None
     except BaseException:
         stop(process)
         raise
@@ -129,12 +163,14 @@ def _interrupt(number, frame):
 
 
 def started_by_us(environ=os.environ) -> int:
-    """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it nothing; 0 elsewhere."""
+    """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it
+    nothing; 0 elsewhere."""
     return int(environ.get(OURS, 0))
 
 
 def stop(process: subprocess.Popen) -> None:
-    """End a launcher and everything it started: asked first, then killed, ranks in process groups of their own too."""
+    """End a launcher and everything it started: asked first, then killed, ranks in process groups
+    of their own too."""
     try:
         family = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
@@ -149,17 +185,25 @@ def stop(process: subprocess.Popen) -> None:
         try:
             member.kill()
         except psutil.NoSuchProcess:
-            pass                                           # it ended meanwhile
+            pass  # it ended meanwhile
 
 
 def mismatch_message(found: Launched, library: str) -> str:
     """What to say when a launcher started several ranks and each of them sees only itself."""
     chosen, beside = os.environ.get("MPI4PY_LIBMPI"), Path(sys.executable).parent / "mpiexec"
     if chosen:
-        fitting = f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}, or point MPI4PY_LIBMPI at your launcher's libmpi."
+        fitting = (
+            f"Use the mpiexec that belongs to MPI4PY_LIBMPI={chosen}, or point MPI4PY_LIBMPI at "
+            "your launcher's libmpi."
+        )
     elif beside.exists():
         fitting = f"Start with {beside}, or point MPI4PY_LIBMPI at your launcher's libmpi."
     else:
-        fitting = "Use the mpiexec of that library, or point MPI4PY_LIBMPI at your launcher's libmpi."
-    return (f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI library here ({library}) would "
-            f"see only 1: launcher and library belong to different MPIs. {fitting}")
+        fitting = (
+            "Use the mpiexec of that library, or point MPI4PY_LIBMPI at your launcher's libmpi."
+        )
+    return (
+        f"the launcher started {found.size} ranks ({found.variable}={found.size}) but the MPI "
+        f"library here ({library}) would "
+        f"see only 1: launcher and library belong to different MPIs. {fitting}"
+    )

@@ -9,7 +9,7 @@ import click
 from drbench.errors import DrbenchError
 from drbench.throttle import parse_transport
 
-__all__ = ["SIZE", "BYTES", "TRANSPORT", "RANK", "CHUNK", "TEXT", "FILE"]
+__all__ = ["BYTES", "CHUNK", "FILE", "RANK", "SIZE", "TEXT", "TRANSPORT"]
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
@@ -22,7 +22,9 @@ def _scaled(text: str, suffix: str = "") -> int | None:
     >>> _scaled("4096"), _scaled("48Ki"), _scaled("1.5Ki"), _scaled("2GiB", "b"), _scaled("-1")
     (4096, 49152, 1536, 2147483648, None)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ki|mi|gi|ti)?" + (f"{suffix}?" if suffix else ""), text.strip().lower())
+    found = re.fullmatch(
+        r"(\d+(?:\.\d+)?)\s*(ki|mi|gi|ti)?" + (f"{suffix}?" if suffix else ""), text.strip().lower()
+    )
     if not found:
         return None
     value = float(found[1]) * _BINARY[found[2] or ""]
@@ -35,7 +37,12 @@ class _Size(click.ParamType):
     def convert(self, value, param, ctx):
         size = value if isinstance(value, int) else _scaled(value)
         if size is None or size < 1:
-            self.fail(f"{value!r} is not an extent. Use a whole number of at least 1, such as 4096 or 48Ki.", param, ctx)
+            self.fail(
+                f"{value!r} is not an extent. Use a whole number of at least 1, such as 4096 or "
+                "48Ki.",
+                param,
+                ctx,
+            )
         return size
 
 
@@ -83,7 +90,7 @@ class _Text(click.ParamType):
     name = "text"
 
     def convert(self, value, param, ctx):
-        if not value.strip():                    # "$A" of a shell where A is not set
+        if not value.strip():  # "$A" of a shell where A is not set
             self.fail("the text is empty. Leave the option out for its default.", param, ctx)
         return value
 

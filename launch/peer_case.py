@@ -1,4 +1,5 @@
-"""One case of a peer under MPI: the same fill, clock, repeats, roof, verification and record as a case of ours."""
+"""One case of a peer under MPI: the same fill, clock, repeats, roof, verification and record as a
+case of ours."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from mpi4py import MPI
 from drbench.errors import MissingError, UsageError
 from drbench.fill import Fill
 from drbench.record import HEADER, Record
+from drbench.roof import HostWork
 from drbench.timing import PHASES, Clock
 from drbench.transports import Topology
-from drbench.roof import HostWork
 from drbench.verify import verify
 
 from .case_fields import Case
@@ -24,16 +25,32 @@ from .peers import Parts, Peer, get_peer, present
 __all__ = ["run_peer"]
 
 #: What a peer does not tell us.
-_UNKNOWN = ("prefetch", "get", "progress", "pool_bytes", "steps", "plan_s", *(f"phase_{name}_s" for name in PHASES))
+_UNKNOWN = (
+    "prefetch",
+    "get",
+    "progress",
+    "pool_bytes",
+    "steps",
+    "plan_s",
+    *(f"phase_{name}_s" for name in PHASES),
+)
 
 
-def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure, topology: Topology | None = None, mem_limit: int | None = None) -> Record:
+def run_peer(
+    case: Case,
+    comm: MPI.Comm,
+    keys: dict,
+    measure,
+    topology: Topology | None = None,
+    mem_limit: int | None = None,
+) -> Record:
     """Run one case of a peer on all ranks of ``comm`` (collective).
 
     Parameters
     ----------
     measure : callable
-        ``measure(case, problem, comm, job, clock, work, fill, baseline)`` -> measured columns; what cases of ours are measured with.
+        ``measure(case, problem, comm, job, clock, work, fill, baseline)`` -> measured columns; what
+        cases of ours are measured with.
     topology, mem_limit
         As of :func:`launch.case.run_case`.
 
@@ -46,10 +63,19 @@ def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure, topology: Topology
     refuse_our_options(case)
     options = peer.pick(case.options)
     if peer.prepare is None:
-        raise UsageError(f"{peer.name} is a program of its own: start it with drbench run -p {comm.size}, not under mpirun.")
+        raise UsageError(
+            f"{peer.name} is a program of its own: start it with drbench run -p {comm.size}, not "
+            "under mpirun."
+        )
     _everyone_has(peer, comm)
-    problem = peer.problem(case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options)
-    keys.update(dict.fromkeys(_UNKNOWN), transport=None, **{name: problem.operand(name).partition.text for name in "abc"})
+    problem = peer.problem(
+        case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options
+    )
+    keys.update(
+        dict.fromkeys(_UNKNOWN),
+        transport=None,
+        **{name: problem.operand(name).partition.text for name in "abc"},
+    )
     fill, clock = Fill(case.fill, case.seed, case.k), Clock()
     with Topology(comm) if topology is None else nullcontext(topology) as topology:
         threads = case.threads or topology.cores_per_rank
@@ -58,8 +84,12 @@ def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure, topology: Topology
         check_memory(topology, Need.of(problem, comm.rank, 0, case.roof), None, mem_limit)
         job = peer.prepare(problem, topology, fill, threads, options)
         try:
-            threadpoolctl.threadpool_limits(threads)       # also what the peer has loaded meanwhile
-            keys.update({name: text for name, text in zip("abc", job.layouts)}, blas=job.blas.info.library, blas_kernel=job.blas.info.kernel)
+            threadpoolctl.threadpool_limits(threads)  # also what the peer has loaded meanwhile
+            keys.update(
+                dict(zip("abc", job.layouts)),
+                blas=job.blas.info.library,
+                blas_kernel=job.blas.info.kernel,
+            )
             keys.update({name: value for name, value in job.settled.items() if name in HEADER})
             measured = measure(case, problem, comm, job, clock, HostWork(job.blas), fill, None)
             verdict = None
@@ -72,7 +102,12 @@ def run_peer(case: Case, comm: MPI.Comm, keys: dict, measure, topology: Topology
     for name in list(measured):
         if name in _UNKNOWN or (name.endswith("_bytes") and name not in told[0]):
             measured[name] = None
-    keys.update(measured, peak_rss_bytes=comm.allreduce(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, MPI.MAX))
+    keys.update(
+        measured,
+        peak_rss_bytes=comm.allreduce(
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, MPI.MAX
+        ),
+    )
     if verdict is None:
         return Record(**keys, status="ok")
     if verdict.ok:

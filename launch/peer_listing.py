@@ -14,7 +14,13 @@ __all__ = ["show_peers"]
 
 def show_peers() -> None:
     """Print a table of the peers: here or not, what was found or is missing, how to get it."""
-    table = Table(box=SIMPLE_HEAD, title="peers, for drbench run --algorithm NAME and drbench peers", title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(
+        box=SIMPLE_HEAD,
+        title="peers, for drbench run --algorithm NAME and drbench peers",
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
     table.add_column("name", no_wrap=True)
     table.add_column("here", no_wrap=True)
     table.add_column("what")

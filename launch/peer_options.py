@@ -13,9 +13,22 @@ PEER_OPTIONS = ("variant", "device")
 
 def peer_options(command):
     """Add the options that only peers take to a command."""
-    for option in reversed([
-        click.option("--variant", type=TEXT, default=None, help="pylops: summa or block [default: summa]; cosma: forced splits, such as sm2,pk2 [default: its own choice]."),
-        click.option("--device", type=click.Choice(["cpu", "cuda"]), default=None, help="dtensor, heat: where the operands are. [default: cpu]"),
-    ]):
+    for option in reversed(
+        [
+            click.option(
+                "--variant",
+                type=TEXT,
+                default=None,
+                help="pylops: summa or block [default: summa]; cosma: forced splits, such as "
+                "sm2,pk2 [default: its own choice].",
+            ),
+            click.option(
+                "--device",
+                type=click.Choice(["cpu", "cuda"]),
+                default=None,
+                help="dtensor, heat: where the operands are. [default: cpu]",
+            ),
+        ]
+    ):
         command = option(command)
     return command

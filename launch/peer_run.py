@@ -1,4 +1,5 @@
-"""``drbench run --algorithm`` of a peer: refused before any rank is started, run as ranks or as a program of its own."""
+"""``drbench run --algorithm`` of a peer: refused before any rank is started, run as ranks or as a
+program of its own."""
 
 from __future__ import annotations
 
@@ -16,12 +17,21 @@ from .peers import get_peer, present
 
 __all__ = ["refuse_our_options", "run_peer_command"]
 
-#: Fields of a case that choose how our own executor moves data, with the values that leave them open.
-_OURS = {"transport": "auto", "get": "view", "progress": "poll", "prefetch": 1, "pool": None, "trace": None}
+#: Fields of a case that choose how our own executor moves data, with the values that leave them
+#: open.
+_OURS = {
+    "transport": "auto",
+    "get": "view",
+    "progress": "poll",
+    "prefetch": 1,
+    "pool": None,
+    "trace": None,
+}
 
 
 def refuse_our_options(case: Case) -> None:
-    """A peer moves its data itself: what only our executor obeys is a UsageError, not an option without effect.
+    """A peer moves its data itself: what only our executor obeys is a UsageError, not an option
+    without effect.
 
     Examples
     --------
@@ -31,10 +41,14 @@ def refuse_our_options(case: Case) -> None:
     """
     for name, value in _OURS.items():
         if getattr(case, name) != value:
-            raise UsageError(f"{case.algorithm} moves its data itself and takes no --{name}. Leave it out.")
+            raise UsageError(
+                f"{case.algorithm} moves its data itself and takes no --{name}. Leave it out."
+            )
 
 
-def run_peer_command(arguments, ranks, csv_path, as_json, timeout, values: dict, partitions_of) -> int:
+def run_peer_command(
+    arguments, ranks, csv_path, as_json, timeout, values: dict, partitions_of
+) -> int:
     """Run one case of a peer; the exit code.
 
     Raises
@@ -45,6 +59,7 @@ def run_peer_command(arguments, ranks, csv_path, as_json, timeout, values: dict,
     peer = get_peer(values["algorithm"])
     if ranks is None or launched() is not None or started_by_us():
         from .run import run_here
+
         return run_here(values, partitions_of, csv_path, as_json)
     present(peer)
     case = Case(**values | partitions_of(values, ranks))
@@ -54,15 +69,23 @@ def run_peer_command(arguments, ranks, csv_path, as_json, timeout, values: dict,
     if peer.launch is None:
         return run_ranks(ranks, list(arguments), timeout)
     if case.roof:
-        if click.get_current_context().get_parameter_source("roof") is not click.core.ParameterSource.DEFAULT:
-            raise UsageError(f"{peer.name} is a program of its own, and does not say which BLAS it calls: leave --roof out.")
+        if (
+            click.get_current_context().get_parameter_source("roof")
+            is not click.core.ParameterSource.DEFAULT
+        ):
+            raise UsageError(
+                f"{peer.name} is a program of its own, and does not say which BLAS it calls: "
+                "leave --roof out."
+            )
         case = replace(case, roof=False)
     try:
         record = peer.launch(case, ranks, timeout)
     except UsageError:
         raise
     except DrbenchError as error:
-        record = Record(mode="measured", ranks=ranks, status=error.status, reason=str(error), **case_keys(case))
+        record = Record(
+            mode="measured", ranks=ranks, status=error.status, reason=str(error), **case_keys(case)
+        )
     try:
         if csv_path:
             append_csv(csv_path, record)
@@ -72,5 +95,6 @@ def run_peer_command(arguments, ranks, csv_path, as_json, timeout, values: dict,
         print(json.dumps(record.to_json_dict()))
     else:
         from .show import show_record
+
         show_record(record)
     return EXIT_CODES[record.status]

@@ -1,12 +1,13 @@
-"""Where ``drbench peers`` keeps its rows: a folder like a sweep's, one user at a time, its cases named rather than hashed."""
+"""Where ``drbench peers`` keeps its rows: a folder like a sweep's, one user at a time, its cases
+named rather than hashed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterable, Iterator
 
 from rich.console import Console
 
@@ -49,7 +50,9 @@ def rows(folder: Path) -> list[Record]:
 
 
 @contextmanager
-def opened(folder: Path, name: str, ranks: int, wanted: Iterable[str], fresh: bool, say: Console) -> Iterator[tuple[Store, Callable[[], None]]]:
+def opened(
+    folder: Path, name: str, ranks: int, wanted: Iterable[str], fresh: bool, say: Console
+) -> Iterator[tuple[Store, Callable[[], None]]]:
     """The store of a folder, held against others, and what to call now and then meanwhile.
 
     Rows of cases that are not wanted this time (other shapes, more rounds) stay.
@@ -63,7 +66,9 @@ def opened(folder: Path, name: str, ranks: int, wanted: Iterable[str], fresh: bo
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {os.fspath(folder.parent)}: {error.strerror}. Use a folder that can be made.") from None
+        raise UsageError(
+            f"--out {os.fspath(folder.parent)}: {error.strerror}. Use a folder that can be made."
+        ) from None
     with FolderLock(folder) as lock:
         clear_up(folder)
         store = Store(folder)

@@ -1,4 +1,5 @@
-"""Every partitioning and replication of A, B and C: what DTensor does with it, and what drbench does."""
+"""Every partitioning and replication of A, B and C: what DTensor does with it, and what drbench
+does."""
 
 from __future__ import annotations
 
@@ -20,22 +21,50 @@ from .supervisor import Settings, run_cases
 
 __all__ = ["ACTIONS", "action", "run_triples", "triple_rows"]
 
-#: m, n, k: the grids of 2, 3, 4, 6, 8 and 12 ranks divide them, and no two operands have the same size.
+#: m, n, k: the grids of 2, 3, 4, 6, 8 and 12 ranks divide them, and no two operands have the same
+#: size.
 _EXTENTS = (48, 96, 72)
 #: What DTensor does with a triple, from best to worst.
-ACTIONS = ("multiplies", "reshards C", "reshards an operand", "reshards an operand and C", "refuses")
+ACTIONS = (
+    "multiplies",
+    "reshards C",
+    "reshards an operand",
+    "reshards an operand and C",
+    "refuses",
+)
 #: Collectives that complete a sum.
 _REDUCTIONS = ("reduce_scatter", "all_reduce")
 
 
-def run_triples(ranks: int, folder: Path, machine: str, timeout_s: float | None, fresh: bool) -> int:
-    """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if drbench refuses or fails one."""
+def run_triples(
+    ranks: int, folder: Path, machine: str, timeout_s: float | None, fresh: bool
+) -> int:
+    """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if
+    drbench refuses or fails one."""
     say = Console(highlight=False, soft_wrap=True, markup=False)
     present(get_peer("dtensor"))
     m, n, k = _EXTENTS
     triples, where = list(exhaustive(ranks)), load_machine(machine)
-    named = {algorithm: {" | ".join((algorithm, a, b, c)): Case(m, n, k, a, b, c, algorithm, _options(algorithm, c), threads=1, iters=1, warmup=0, machine=where.name)
-                         for a, b, c in triples} for algorithm in ("dtensor", "universal")}
+    named = {
+        algorithm: {
+            " | ".join((algorithm, a, b, c)): Case(
+                m,
+                n,
+                k,
+                a,
+                b,
+                c,
+                algorithm,
+                _options(algorithm, c),
+                threads=1,
+                iters=1,
+                warmup=0,
+                machine=where.name,
+            )
+            for a, b, c in triples
+        }
+        for algorithm in ("dtensor", "universal")
+    }
     wanted = [name for cases in named.values() for name in cases]
 
     def on_record(record: Record) -> None:
@@ -43,21 +72,40 @@ def run_triples(ranks: int, folder: Path, machine: str, timeout_s: float | None,
             say.print(f"{len(store.done)}/{len(wanted)}")
 
     with opened(folder, "triples", ranks, wanted, fresh, say) as (store, beat):
-        say.print(f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each with DTensor and with drbench; {store.records_path}")
+        say.print(
+            f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each "
+            f"with DTensor and with drbench; {store.records_path}"
+        )
         if store.done:
-            say.print(f"{len(store.done)} of {len(wanted)} cases are in the file already and are not run again")
+            say.print(
+                f"{len(store.done)} of {len(wanted)} cases are in the file already and are not "
+                "run again"
+            )
         for cases in named.values():
             left = [(name, case) for name, case in cases.items() if name not in store.done]
             if left:
-                run_cases(left, store, Settings(ranks, where, timeout_s, environ=dict(os.environ)), Lines(say, beat, on_record))
-        failed = [record for record in store.done.values() if record.status != "ok" and record.algorithm == "universal"]
+                run_cases(
+                    left,
+                    store,
+                    Settings(ranks, where, timeout_s, environ=dict(os.environ)),
+                    Lines(say, beat, on_record),
+                )
+        failed = [
+            record
+            for record in store.done.values()
+            if record.status != "ok" and record.algorithm == "universal"
+        ]
     for record in failed[:10]:
-        say.print(f"drbench: {record.a}, {record.b}, {record.c}: {record.status}: {record.reason}", style="red")
+        say.print(
+            f"drbench: {record.a}, {record.b}, {record.c}: {record.status}: {record.reason}",
+            style="red",
+        )
     return 1 if failed else 0
 
 
 def _options(algorithm: str, c: str) -> dict:
-    """DTensor's replicated C is on every rank that should have it; so is drbench's here, though its default leaves it on one replica."""
+    """DTensor's replicated C is on every rank that should have it; so is drbench's here, though its
+    default leaves it on one replica."""
     return {"replicate_result": True} if algorithm == "universal" and "/c" in c else {}
 
 
@@ -66,29 +114,50 @@ def action(record: Record) -> str:
 
     Examples
     --------
-    >>> def steps(text): return action(Record(mode="measured", status="ok", best_s=1.0, dataflow=text))
-    >>> steps("2x mm"), steps("mm, reduce_scatter"), steps("all_gather, mm, reduce_scatter"), steps("mm, all_gather")
+    >>> def steps(text):
+    ...     return action(Record(mode="measured", status="ok", best_s=1.0, dataflow=text))
+    >>> (
+    ...     steps("2x mm"),
+    ...     steps("mm, reduce_scatter"),
+    ...     steps("all_gather, mm, reduce_scatter"),
+    ...     steps("mm, all_gather"),
+    ... )
     ('multiplies', 'multiplies', 'reshards an operand', 'reshards C')
     """
     if record.status != "ok":
         return "refuses"
     steps = (record.dataflow or "").split(", ")
     at = next((place for place, step in enumerate(steps) if step.endswith("mm")), 0)
-    before, after = at > 0, any(step not in _REDUCTIONS for step in steps[at + 1:])
-    return "reshards an operand and C" if before and after else "reshards an operand" if before else "reshards C" if after else "multiplies"
+    before, after = at > 0, any(step not in _REDUCTIONS for step in steps[at + 1 :])
+    return (
+        "reshards an operand and C"
+        if before and after
+        else "reshards an operand"
+        if before
+        else "reshards C"
+        if after
+        else "multiplies"
+    )
 
 
 def _moved(record: Record) -> int | None:
-    counts = [getattr(record, f"{kind}_bytes") for kind in ("get", "direct", "put", "accumulate", "collective", "replica")]
-    return sum(count or 0 for count in counts) if any(count is not None for count in counts) else None
+    counts = [
+        getattr(record, f"{kind}_bytes")
+        for kind in ("get", "direct", "put", "accumulate", "collective", "replica")
+    ]
+    return (
+        sum(count or 0 for count in counts) if any(count is not None for count in counts) else None
+    )
 
 
 def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Rows triple by triple: without replication; and over all replication factors, how often DTensor does what.
+    """Rows triple by triple: without replication; and over all replication factors, how often
+    DTensor does what.
 
-    Each row of the first: A, B, C, what DTensor does, its steps, its bytes, drbench's status and bytes. Each of the second: A, B, C,
-    a count for each of :data:`ACTIONS`, how often ranks of DTensor repeat each other's products, how often drbench runs it, and, where
-    DTensor repeats nothing, how often drbench moves fewer bytes, as many, and more.
+    Each row of the first: A, B, C, what DTensor does, its steps, its bytes, drbench's status and
+    bytes. Each of the second: A, B, C, a count for each of :data:`ACTIONS`, how often ranks of
+    DTensor repeat each other's products, how often drbench runs it, and, where DTensor repeats
+    nothing, how often drbench moves fewer bytes, as many, and more.
 
     Raises
     ------
@@ -101,7 +170,10 @@ def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tupl
     single, groups = [], {}
     for texts, pair in pairs.items():
         if set(pair) != {"dtensor", "universal"}:
-            raise UsageError(f"the file has {', '.join(texts)} for {', '.join(pair)} alone. Run drbench peers --triples --fresh.")
+            raise UsageError(
+                f"the file has {', '.join(texts)} for {', '.join(pair)} alone. Run drbench peers "
+                "--triples --fresh."
+            )
         theirs, ours = pair["dtensor"], pair["universal"]
         kinds = tuple(text.partition("/")[0] for text in texts)
         group = groups.setdefault(kinds, (Counter(), Counter()))
@@ -110,10 +182,32 @@ def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tupl
         repeats = "x mm" in (theirs.dataflow or "")
         group[0]["repeats"] += repeats
         if theirs.status == "ok" and not repeats and None not in (_moved(theirs), _moved(ours)):
-            group[1]["fewer" if _moved(ours) < _moved(theirs) else "more" if _moved(ours) > _moved(theirs) else "as many"] += 1
+            group[1][
+                "fewer"
+                if _moved(ours) < _moved(theirs)
+                else "more"
+                if _moved(ours) > _moved(theirs)
+                else "as many"
+            ] += 1
         if kinds == texts:
             bytes_ = str(_moved(theirs)) if theirs.status == "ok" else ""
-            single.append((*texts, action(theirs), theirs.dataflow or theirs.reason or "", bytes_, ours.status, str(_moved(ours))))
-    counted = [(*kinds, *(str(does[name]) for name in (*ACTIONS, "repeats")), f"{ours['runs']} of {sum(does[name] for name in ACTIONS)}",
-                f"{ours['fewer']} / {ours['as many']} / {ours['more']}") for kinds, (does, ours) in groups.items()]
+            single.append(
+                (
+                    *texts,
+                    action(theirs),
+                    theirs.dataflow or theirs.reason or "",
+                    bytes_,
+                    ours.status,
+                    str(_moved(ours)),
+                )
+            )
+    counted = [
+        (
+            *kinds,
+            *(str(does[name]) for name in (*ACTIONS, "repeats")),
+            f"{ours['runs']} of {sum(does[name] for name in ACTIONS)}",
+            f"{ours['fewer']} / {ours['as many']} / {ours['more']}",
+        )
+        for kinds, (does, ours) in groups.items()
+    ]
     return single, counted

@@ -50,7 +50,8 @@ class Plan:
 
 
 def plan_rank(algorithm: str, problem: Problem, rank: int, options: dict, model: str | None = None):
-    """Trace one rank's program: (trace, seconds it took). ``model`` as in :class:`launch.case_fields.Case`."""
+    """Trace one rank's program: (trace, seconds it took). ``model`` as in
+    :class:`launch.case_fields.Case`."""
     chosen = get_algorithm(algorithm)
     settled = chosen.settle(problem, **options)
     settled |= of_schedule(model, settled.get("schedule"))
@@ -59,7 +60,16 @@ def plan_rank(algorithm: str, problem: Problem, rank: int, options: dict, model:
     return trace, Clock.now() - start
 
 
-def show_plan(algorithm: str, problem: Problem, options: dict, rank: int | str, prefetch: int, as_json: bool, limit: int, model: str | None = None) -> None:
+def show_plan(
+    algorithm: str,
+    problem: Problem,
+    options: dict,
+    rank: int | str,
+    prefetch: int,
+    as_json: bool,
+    limit: int,
+    model: str | None = None,
+) -> None:
     """Print the plan of one rank, or the sums over all ranks."""
     if rank != "all" and rank >= problem.nprocs:
         raise UsageError(f"--rank must be below the number of ranks, {problem.nprocs}, got {rank}.")
@@ -71,19 +81,46 @@ def show_plan(algorithm: str, problem: Problem, options: dict, rank: int | str, 
         memory.append(memory_bytes(trace, prefetch))
         peers[r] = traffic(trace)
     if as_json:
-        keys = {"algorithm": algorithm, "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.dtype, "ranks": problem.nprocs,
-                "rank": rank, **{name: problem.operand(name).partition.text for name in "abc"}, "stationary": settled.get("stationary")}
-        largest = {f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")}
+        keys = {
+            "algorithm": algorithm,
+            "m": problem.m,
+            "n": problem.n,
+            "k": problem.k,
+            "dtype": problem.dtype,
+            "ranks": problem.nprocs,
+            "rank": rank,
+            **{name: problem.operand(name).partition.text for name in "abc"},
+            "stationary": settled.get("stationary"),
+        }
+        largest = {
+            f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
+        }
         tiles = {"tile_bytes": max(each["A"] + each["B"] + each["C"] for each in memory)}
         print(json.dumps(keys | plan.to_json_dict() | tiles | largest))
         return
     out = console()
     out.print(drawing(problem))
     still = f", Stationary {settled['stationary']}" if settled.get("stationary") else ""
-    who = f"all {problem.nprocs} ranks together" if rank == "all" else f"rank {rank} of {problem.nprocs}"
-    out.print(f"\n[bold]{algorithm}{still}[/], {who}: {plan.steps} steps, {plan.flops:.4g} FLOPs, planned in {seconds(plan.plan_s)}")
+    who = (
+        f"all {problem.nprocs} ranks together"
+        if rank == "all"
+        else f"rank {rank} of {problem.nprocs}"
+    )
+    out.print(
+        f"\n[bold]{algorithm}{still}[/], {who}: {plan.steps} steps, {plan.flops:.4g} FLOPs, "
+        f"planned in {seconds(plan.plan_s)}"
+    )
     moved = {name: value for name, value in plan.counters.items() if value}
-    out.print("bytes moved: " + (", ".join(f"{name.removesuffix('_bytes')} {value} ({format_bytes(value)})" for name, value in moved.items()) or "none"))
+    out.print(
+        "bytes moved: "
+        + (
+            ", ".join(
+                f"{name.removesuffix('_bytes')} {value} ({format_bytes(value)})"
+                for name, value in moved.items()
+            )
+            or "none"
+        )
+    )
     _show_memory(out, memory, rank)
     if rank == "all":
         _show_ranks(out, peers, memory)
@@ -94,12 +131,15 @@ def show_plan(algorithm: str, problem: Problem, options: dict, rank: int | str, 
 
 
 def _show_memory(out, memory, rank) -> None:
-    total = lambda each: each["A"] + each["B"] + each["C"]  # noqa: E731
+    total = lambda each: each["A"] + each["B"] + each["C"]
     most = max(memory, key=lambda each: total(each) + each["pool"])
     tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
     whose = "the largest rank" if rank == "all" else "the rank"
-    out.print(f"memory of {whose}: tiles {tiles} = {format_bytes(total(most))}; pool at most {format_bytes(most['pool'])} "
-              f"({format_bytes(most['pool_direct'])} if every tile is read in place)")
+    out.print(
+        f"memory of {whose}: tiles {tiles} = {format_bytes(total(most))}; pool at most "
+        f"{format_bytes(most['pool'])} "
+        f"({format_bytes(most['pool_direct'])} if every tile is read in place)"
+    )
 
 
 def _show_peers(out, found) -> None:
@@ -120,6 +160,10 @@ def _show_ranks(out, peers, memory) -> None:
     for name in ("rank", *names, "tiles", "pool"):
         table.add_column(name, justify="right")
     for (rank, found), each in zip(sorted(peers.items()), memory):
-        table.add_row(str(rank), *(str(found.counters[name]) for name in names),
-                      format_bytes(each["A"] + each["B"] + each["C"]), format_bytes(each["pool"]))
+        table.add_row(
+            str(rank),
+            *(str(found.counters[name]) for name in names),
+            format_bytes(each["A"] + each["B"] + each["C"]),
+            format_bytes(each["pool"]),
+        )
     out.print(table)

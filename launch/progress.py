@@ -6,7 +6,14 @@ import time
 from collections import Counter
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from drbench.record import Record
@@ -28,14 +35,31 @@ def title(case: Case) -> str:
 
     Examples
     --------
-    >>> title(Case(64, 3072, 768, "row/c2", "row/c2", "row/c2", options={"stationary": "C"}, preset="row"))
+    >>> title(
+    ...     Case(
+    ...         64,
+    ...         3072,
+    ...         768,
+    ...         "row/c2",
+    ...         "row/c2",
+    ...         "row/c2",
+    ...         options={"stationary": "C"},
+    ...         preset="row",
+    ...     )
+    ... )
     '64x3072x768 row c2 S-C'
     """
     shape = f"{case.m}x{case.n}x{case.k}"
     texts = [text for text in (case.a, case.b, case.c) if text is not None]
     factors = [text.partition("/")[2] or "c1" for text in texts]
     if case.preset and texts:
-        how = case.preset + ("" if set(factors) <= {"c1"} else f" {factors[0]}" if len(set(factors)) == 1 else " " + ",".join(factors))
+        how = case.preset + (
+            ""
+            if set(factors) <= {"c1"}
+            else f" {factors[0]}"
+            if len(set(factors)) == 1
+            else " " + ",".join(factors)
+        )
     else:
         how = " ".join(texts)
     options = dict(case.options)
@@ -63,7 +87,13 @@ class SweepProgress:
     """
 
     def __init__(self, total: int, done, console: Console, beat=lambda: None, on_record=None):
-        self.counts, self.total, self.console, self._beat, self._on_record = Counter(), total, console, beat, on_record
+        self.counts, self.total, self.console, self._beat, self._on_record = (
+            Counter(),
+            total,
+            console,
+            beat,
+            on_record,
+        )
         self._best: tuple[float, str] | None = None
         self._current, self._lines = "", 0
         self._start = self._said = self._drawn = time.monotonic()
@@ -71,12 +101,22 @@ class SweepProgress:
             self._count(record)
         self._new = 0
         self._bar = Progress(
-            MofNCompleteColumn(), BarColumn(16), TextColumn("{task.fields[counts]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            TextColumn("{task.fields[best]}", markup=False), TextColumn("{task.description}", markup=False),
-            console=console, auto_refresh=False, disable=not console.is_terminal, transient=True)
+            MofNCompleteColumn(),
+            BarColumn(16),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[best]}", markup=False),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            auto_refresh=False,
+            disable=not console.is_terminal,
+            transient=True,
+        )
         self._task = self._bar.add_task("", total=total - self.done, counts="", best="")
 
-    def __enter__(self) -> "SweepProgress":
+    def __enter__(self) -> SweepProgress:
         self._bar.start()
         return self
 
@@ -88,7 +128,8 @@ class SweepProgress:
         """Cases that have a row."""
         return sum(self.counts.values())
 
-    # -- what run_cases tells -----------------------------------------------------------------------------------
+    # -- what run_cases tells
+    # -----------------------------------------------------------------------------------
 
     def tick(self) -> None:
         self._beat()
@@ -119,12 +160,17 @@ class SweepProgress:
     def note(self, text: str) -> None:
         self._say(text, "yellow")
 
-    # -- what it says -------------------------------------------------------------------------------------------
+    # -- what it says
+    # -------------------------------------------------------------------------------------------
 
     def line(self) -> str:
         """Where it stands, on one line."""
         seconds = time.monotonic() - self._start
-        left = f", {(self.total - self.done) * seconds / self._new:.0f} s left" if self._new and self.done < self.total else ""
+        left = (
+            f", {(self.total - self.done) * seconds / self._new:.0f} s left"
+            if self._new and self.done < self.total
+            else ""
+        )
         best = f"; best {self._best[0]:.4g} GFLOP/s ({self._best[1]})" if self._best else ""
         return f"{self.done}/{self.total} cases, {self.tally()}, {seconds:.0f} s{left}{best}"
 
@@ -135,8 +181,15 @@ class SweepProgress:
     def _count(self, record: Record) -> None:
         self.counts[record.status] += 1
         if record.gflops is not None and (self._best is None or record.gflops > self._best[0]):
-            name = record.preset or " ".join(text for text in (record.a, record.b, record.c) if text)
-            self._best = record.gflops, f"{name} S-{record.stationary}" if record.stationary else f"{record.algorithm} {name}"
+            name = record.preset or " ".join(
+                text for text in (record.a, record.b, record.c) if text
+            )
+            self._best = (
+                record.gflops,
+                f"{name} S-{record.stationary}"
+                if record.stationary
+                else f"{record.algorithm} {name}",
+            )
 
     def _draw(self, now: float) -> None:
         self._drawn = now

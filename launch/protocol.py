@@ -1,10 +1,11 @@
 """What the supervisor and its ranks say to each other. No MPI.
 
-====================================  ===========================================================
-to rank 0's standard input            ``{"index", "case", "mem_limit"}`` for each case; ``{"end"}``
-from rank 0's standard output         ``{"ready", "slurm"}``, then ``{"start"}`` and ``{"done", "record"}`` of each case
-from any rank's standard error        ``{"status", "reason"}`` when it raised and takes the others down
-====================================  ===========================================================
+==============================  ====================================================================
+to rank 0's standard input      ``{"index", "case", "mem_limit"}`` for each case; ``{"end"}``
+from rank 0's standard output   ``{"ready", "slurm"}``, then ``{"start"}`` and ``{"done",
+                                "record"}`` of each case
+from any rank's standard error  ``{"status", "reason"}`` when it raised and takes the others down
+==============================  ====================================================================
 """
 
 from __future__ import annotations

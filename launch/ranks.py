@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 from .leftovers import TOKEN, end_family, family, held_files, remove_abandoned, remove_files
 from .machine_launch import Machine
@@ -47,9 +47,17 @@ class RanksEnded(Exception):
         Of the launcher.
     """
 
-    def __init__(self, status: str, reason: str, code: int | None, sure: bool = False, crashed: bool = False):
+    def __init__(
+        self, status: str, reason: str, code: int | None, sure: bool = False, crashed: bool = False
+    ):
         super().__init__(reason)
-        self.status, self.reason, self.code, self.sure, self.crashed = status, reason, code, sure, crashed
+        self.status, self.reason, self.code, self.sure, self.crashed = (
+            status,
+            reason,
+            code,
+            sure,
+            crashed,
+        )
 
 
 class RanksLate(Exception):
@@ -73,9 +81,19 @@ class Ranks:
         Called with the token of the processes and the time, before there are any.
     """
 
-    def __init__(self, machine: Machine, count: int, environ, log, tick: Callable[[], None], announce: Callable[[str, float], None] = lambda *_: None):
+    def __init__(
+        self,
+        machine: Machine,
+        count: int,
+        environ,
+        log,
+        tick: Callable[[], None],
+        announce: Callable[[str, float], None] = lambda *_: None,
+    ):
         self.token, self.since = uuid.uuid4().hex, time.time()
-        announce(self.token, self.since)         # before anything is started: whoever comes after a crash must know of it
+        announce(
+            self.token, self.since
+        )  # before anything is started: whoever comes after a crash must know of it
         self.command = [*machine.command(count), sys.executable, "-m", "drbench", "serve"]
         self.environ = {**environ, **machine.environment}
         self.ready: list[dict] | None = None
@@ -85,8 +103,14 @@ class Ranks:
         self._tail, self._inbox = "", []
         parent = os.getpid()
         self.process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env={**self.environ, TOKEN: self.token, OURS: str(count), "TERM": "dumb"}, preexec_fn=lambda: _end_with(parent))
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={**self.environ, TOKEN: self.token, OURS: str(count), "TERM": "dumb"},
+            preexec_fn=lambda: _end_with(parent),
+        )
         self._selector = selectors.DefaultSelector()
         for name, pipe in (("out", self.process.stdout), ("err", self.process.stderr)):
             os.set_blocking(pipe.fileno(), False)
@@ -99,7 +123,9 @@ class Ranks:
         self.ready = message["ready"]
         return self.ready
 
-    def run(self, index: int, case: dict, mem_limit: int | None, seconds: float | None) -> list[str]:
+    def run(
+        self, index: int, case: dict, mem_limit: int | None, seconds: float | None
+    ) -> list[str]:
         """Run one case; the cells of its record.
 
         Raises
@@ -122,18 +148,32 @@ class Ranks:
             while self.process.poll() is None and time.monotonic() < deadline:
                 self._read(_TICK_S)
         except (RanksEnded, OSError):
-            pass                                 # they have ended already; stop() clears up
+            pass  # they have ended already; stop() clears up
         self.stop()
 
     def stop(self, grace_s: float = _GRACE_S) -> None:
-        """End all that was started, and remove what it leaves. Asks the launcher first, then kills."""
-        if self.process.poll() is None and "step" in self._slurm and Path(self.command[0]).name == "srun":
-            subprocess.run(["scancel", "--signal=KILL", f"{self._slurm['job']}.{self._slurm['step']}"], stdin=subprocess.DEVNULL, timeout=30, check=False)
+        """End all that was started, and remove what it leaves. Asks the launcher first, then
+        kills."""
+        if (
+            self.process.poll() is None
+            and "step" in self._slurm
+            and Path(self.command[0]).name == "srun"
+        ):
+            subprocess.run(
+                ["scancel", "--signal=KILL", f"{self._slurm['job']}.{self._slurm['step']}"],
+                stdin=subprocess.DEVNULL,
+                timeout=30,
+                check=False,
+            )
         orderly, killed_here = self.process.poll() == 0, False
         files = set() if orderly else held_files(family(self.token))
         if self.process.poll() is None and self._local():
             killed_here = True
-            files |= end_family(self.token)      # launcher and ranks, stopped before they are killed, so that nothing of theirs is overlooked
+            files |= end_family(
+                self.token
+                # launcher and ranks, stopped before they are killed, so that nothing of theirs is
+                # overlooked
+            )
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
             if self.process.poll() is None:
                 try:
@@ -149,13 +189,16 @@ class Ranks:
             try:
                 pipe.close()
             except OSError:
-                pass                             # unsent words to a launcher that is gone
+                pass  # unsent words to a launcher that is gone
 
     def _local(self) -> bool:
         """Whether it is certain that all ranks are on this host."""
-        return self.ready is not None and {facts["host"] for facts in self.ready} <= {socket.gethostname()}
+        return self.ready is not None and {facts["host"] for facts in self.ready} <= {
+            socket.gethostname()
+        }
 
-    # -- what they say ----------------------------------------------------------------------------------------
+    # -- what they say
+    # ----------------------------------------------------------------------------------------
 
     def _send(self, order: dict) -> None:
         try:
@@ -210,45 +253,71 @@ class Ranks:
     def _gone(self) -> None:
         """The launcher has ended, or a rank said that it ends all: hear the rest, then say why."""
         deadline = time.monotonic() + (2 if self._failure else 0.5)
-        while self._selector.get_map() and time.monotonic() < deadline and (self._read(0.05) or self.process.poll() is None):
+        while (
+            self._selector.get_map()
+            and time.monotonic() < deadline
+            and (self._read(0.05) or self.process.poll() is None)
+        ):
             pass
         code = self.process.poll()
         if self._failure:
             raise RanksEnded(self._failure["status"], self._failure["reason"], code, sure=True)
         how, crashed = _how(code, self._tail)
         if _kernel_kills() > self._oom:
-            raise RanksEnded("out_of_memory", f"the kernel killed a process for want of memory; {how}", code, sure=True)
+            raise RanksEnded(
+                "out_of_memory",
+                f"the kernel killed a process for want of memory; {how}",
+                code,
+                sure=True,
+            )
         raise RanksEnded("failed", f"{how}{_last_words(self._tail)}", code, crashed=crashed)
 
 
 def _end_with(parent: int) -> None:
-    """In the launcher, before it becomes one: end when the supervisor ends, however that comes (Linux)."""
+    """In the launcher, before it becomes one: end when the supervisor ends, however that comes
+    (Linux)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:               # it ended before that was said
+        if os.getppid() != parent:  # it ended before that was said
             os._exit(1)
 
 
 def _kernel_kills() -> int:
-    """Processes that the kernel has killed for want of memory so far: of this control group, else of this machine."""
+    """Processes that the kernel has killed for want of memory so far: of this control group, else
+    of this machine."""
     for path in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
         try:
             return int(re.search(r"^oom_kill (\d+)", Path(path).read_text(), re.MULTILINE)[1])
         except (OSError, TypeError):
-            continue                             # no such file, or no such line in it
+            continue  # no such file, or no such line in it
     return 0
 
 
 def _how(code: int | None, tail: str) -> tuple[str, bool]:
-    """How the ranks ended, in words; and whether one of them broke down rather than being killed."""
+    """How the ranks ended, in words; and whether one of them broke down rather than being
+    killed."""
     if code is not None and code < 0:
         return f"the launcher was killed by {_signal(-code)}", False
     named = re.search(r"\(signal (\d+)\)", tail)
-    number = signal.SIGSEGV if "Fatal Python error: Segmentation fault" in tail else int(named[1]) if named else None
+    number = (
+        signal.SIGSEGV
+        if "Fatal Python error: Segmentation fault" in tail
+        else int(named[1])
+        if named
+        else None
+    )
     if number is not None:
-        return f"a rank was killed by {_signal(number)}", number not in (signal.SIGKILL, signal.SIGTERM)
-    return f"the ranks ended, their launcher with {code}" if code is not None else "the ranks stopped answering", code != signal.SIGKILL
+        return f"a rank was killed by {_signal(number)}", number not in (
+            signal.SIGKILL,
+            signal.SIGTERM,
+        )
+    return (
+        f"the ranks ended, their launcher with {code}"
+        if code is not None
+        else "the ranks stopped answering",
+        code != signal.SIGKILL,
+    )
 
 
 def _signal(number: int) -> str:
@@ -260,6 +329,14 @@ def _signal(number: int) -> str:
 
 def _last_words(tail: str) -> str:
     """The line of standard error that says most."""
-    lines = [line.strip() for line in tail.splitlines() if line.strip() and not line.startswith(("=", "+", " ")) and not _BANNER.match(line)]
-    said = [line for line in lines if re.search(r"error|fatal|abort|killed|exception", line, re.IGNORECASE)] or lines
+    lines = [
+        line.strip()
+        for line in tail.splitlines()
+        if line.strip() and not line.startswith(("=", "+", " ")) and not _BANNER.match(line)
+    ]
+    said = [
+        line
+        for line in lines
+        if re.search(r"error|fatal|abort|killed|exception", line, re.IGNORECASE)
+    ] or lines
     return f": {said[-1][:300]}" if said else ""

@@ -15,12 +15,18 @@ __all__ = ["report"]
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True))
-@click.option("-o", "--out", type=click.Path(dir_okay=False), default=None, help="The page. [default: report.html in DIR]")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False),
+    default=None,
+    help="The page. [default: report.html in DIR]",
+)
 def report(folder, out):
     """Write one self-contained HTML page about DIR, the folder of a sweep (or one result file).
 
-    Interactive figures, a table that filters and sorts, where the numbers come from, and what failed and why. The page loads
-    nothing from the network.
+    Interactive figures, a table that filters and sorts, where the numbers come from, and what
+    failed and why. The page loads nothing from the network.
 
     \b
       drbench report results/measured/here -o report.html
@@ -29,8 +35,11 @@ def report(folder, out):
         import jinja2  # noqa: F401
         import plotly  # noqa: F401
     except ImportError as error:
-        raise MissingError(f"a report needs {error.name}, which is not installed. Run: pip install jinja2 plotly.") from None
+        raise MissingError(
+            f"a report needs {error.name}, which is not installed. Run: pip install jinja2 plotly."
+        ) from None
     from plots.report import build
+
     folder = Path(folder)
     out = Path(out) if out else (folder if folder.is_dir() else folder.parent) / "report.html"
     try:
@@ -41,8 +50,13 @@ def report(folder, out):
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        raise UsageError(f"{error.filename or out}: {error.strerror}. Use a path that can be read, and written with -o.") from None
+        raise UsageError(
+            f"{error.filename or out}: {error.strerror}. Use a path that can be read, and "
+            "written with -o."
+        ) from None
     for warning in caught:
         click.echo(str(warning.message), err=True)
-    click.echo(f"report: {out} ({out.stat().st_size / 2**20:.1f} MiB, nothing outside it is loaded)")
+    click.echo(
+        f"report: {out} ({out.stat().st_size / 2**20:.1f} MiB, nothing outside it is loaded)"
+    )
     return 0

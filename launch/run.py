@@ -9,15 +9,21 @@ import warnings
 
 import mpi4py
 
-mpi4py.rc.initialize, mpi4py.rc.finalize = False, True     # a library under another MPI's launcher aborts in MPI_Init: look first
+mpi4py.rc.initialize, mpi4py.rc.finalize = (
+    False,
+    True,
+)  # a library under another MPI's launcher aborts in MPI_Init: look first
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError  # noqa: E402
 
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:
-    raise MissingError(f"no MPI library can be loaded ({' '.join(str(error).split())}). Install one with: pip install 'drbench[mpich]', "
-                       "or point MPI4PY_LIBMPI at your system's libmpi.") from None
+    raise MissingError(
+        f"no MPI library can be loaded ({' '.join(str(error).split())}). Install one with: pip "
+        "install 'drbench[mpich]', "
+        "or point MPI4PY_LIBMPI at your system's libmpi."
+    ) from None
 
 from drbench.record import RecordError, append_csv, read_csv  # noqa: E402
 
@@ -35,6 +41,7 @@ def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -
     _agree(comm, lambda: csv_path and _check_csv(csv_path))
     if case.backend == "cupy":
         from drbench.devices.cuda import require_gpu
+
         require_gpu()
     record = run_case(case, comm)
     _agree(comm, lambda: csv_path and append_csv(csv_path, record))
@@ -43,6 +50,7 @@ def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -
             print(json.dumps(record.to_json_dict()), flush=True)
         else:
             from .show import show_record
+
             show_record(record)
     return EXIT_CODES[record.status]
 
@@ -50,17 +58,22 @@ def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -
 def world() -> MPI.Comm:
     """All ranks, unless launcher and library belong to different MPIs.
 
-    MPI is started with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the core, and a barrier of four ranks
-    on two cores takes 10 ms instead of 20 us.
+    MPI is started with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the core, and a
+    barrier of four ranks on two cores takes 10 ms instead of 20 us.
     """
-    library, here = " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split()), launched()
-    strangers = here is not None and here.variable.startswith("OMPI_") and library.startswith("MPICH")
+    library, here = (
+        " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split()),
+        launched(),
+    )
+    strangers = (
+        here is not None and here.variable.startswith("OMPI_") and library.startswith("MPICH")
+    )
     if not strangers and not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
         raise MissingError(mismatch_message(here, library))
     if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
-        sys.exit(STRANGERS)                      # nobody knows which of them is the first: who started them says it
+        sys.exit(STRANGERS)  # nobody knows which of them is the first: who started them says it
     return MPI.COMM_WORLD
 
 
@@ -75,7 +88,9 @@ def _agree(comm: MPI.Comm, action) -> None:
             for warning in warned:
                 sys.stderr.write(f"drbench: {warning.message}\n")
         except (OSError, RecordError) as error:
-            message = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
+            message = (
+                f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
+            )
     message = comm.bcast(message)
     if message is not None:
         raise UsageError(f"--csv: {message}")
@@ -90,5 +105,5 @@ def _check_csv(path: str) -> None:
         raise FileExistsError(f"{path} is not a file that can be appended to; use another name")
     if os.path.exists(path) and os.path.getsize(path):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")                # of a torn last line; said when it is cut off
+            warnings.simplefilter("ignore")  # of a torn last line; said when it is cut off
             read_csv(path)

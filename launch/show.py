@@ -1,4 +1,5 @@
-"""What the command line prints: tables, the drawing of partitions, bytes and seconds in readable units."""
+"""What the command line prints: tables, the drawing of partitions, bytes and seconds in readable
+units."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from drbench.steps import COUNTERS
 
 from .units import format_bytes, seconds
 
-__all__ = ["console", "show_record", "drawing"]
+__all__ = ["console", "drawing", "show_record"]
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -31,12 +32,24 @@ def lowered_words(record: Record) -> str:
 
     Examples
     --------
-    >>> lowered_words(Record(mode="measured", status="failed", reason="-", schedule="cost", ir_max_compute=1, ir_max_comm=2))
+    >>> lowered_words(
+    ...     Record(
+    ...         mode="measured",
+    ...         status="failed",
+    ...         reason="-",
+    ...         schedule="cost",
+    ...         ir_max_compute=1,
+    ...         ir_max_comm=2,
+    ...     )
+    ... )
     'lowered (cost, at most 1 computes and 2 transfers at a time)'
     """
     if record.schedule in (None, "direct"):
         return ""
-    return f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and {record.ir_max_comm} transfers at a time)"
+    return (
+        f"lowered ({record.schedule}, at most {record.ir_max_compute} computes and "
+        f"{record.ir_max_comm} transfers at a time)"
+    )
 
 
 def show_record(record: Record) -> None:
@@ -45,40 +58,109 @@ def show_record(record: Record) -> None:
     table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    add = lambda name, value: table.add_row(name, str(value))  # noqa: E731
-    add("problem", f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, {record.dtype}, {record.fill} fill")
+    add = lambda name, value: table.add_row(name, str(value))
+    add(
+        "problem",
+        f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, "
+        f"{record.dtype}, {record.fill} fill",
+    )
     add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
-    kind = [record.algorithm, record.stationary and f"Stationary {record.stationary}", record.dataflow, record.mesh and f"mesh {record.mesh}"]
-    kind += [f"{name} {getattr(record, name)}" for name in ("slices", "block", "panel", "unroll", "chunk", "prefetch") if getattr(record, name) is not None]
+    kind = [
+        record.algorithm,
+        record.stationary and f"Stationary {record.stationary}",
+        record.dataflow,
+        record.mesh and f"mesh {record.mesh}",
+    ]
+    kind += [
+        f"{name} {getattr(record, name)}"
+        for name in ("slices", "block", "panel", "unroll", "chunk", "prefetch")
+        if getattr(record, name) is not None
+    ]
     kind.append(lowered_words(record))
     add("algorithm", ", ".join(word for word in kind if word))
     threads = f" x {record.threads} threads" if record.threads else ""
     add("ranks", f"{record.ranks}{threads} on {record.nodes} node(s), transport {record.transport}")
     if record.ranks_per_device is not None:
-        add("device", f"{record.device}, {record.ranks_per_device} rank(s) each, {record.compute}, at most {record.max_gemms} products and {record.max_accumulates} "
-                      f"accumulates at a time, collectives {record.collectives}")
+        add(
+            "device",
+            f"{record.device}, {record.ranks_per_device} rank(s) each, {record.compute}, at most "
+            f"{record.max_gemms} products and {record.max_accumulates} "
+            f"accumulates at a time, collectives {record.collectives}",
+        )
     if record.best_s is not None:
-        add("time", f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of {record.iters}")
+        add(
+            "time",
+            f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of {record.iters}",
+        )
         add("rate", f"{record.gflops:.4g} GFLOP/s")
         if record.percent_of_roof is not None:
-            add("roof", f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without communication "
-                        f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)")
+            add(
+                "roof",
+                f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
+                "communication "
+                f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)",
+            )
         if record.effective_communication_s is not None:
-            efficiency = "" if record.overlap_efficiency is None else f", overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)"
-            add("overlap", f"effective communication {seconds(record.effective_communication_s)} beyond one local product{efficiency}")
+            efficiency = (
+                ""
+                if record.overlap_efficiency is None
+                else f", overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)"
+            )
+            add(
+                "overlap",
+                f"effective communication {seconds(record.effective_communication_s)} beyond one "
+                f"local product{efficiency}",
+            )
         counts = {name: getattr(record, name) for name in COUNTERS}
-        add("moved", ", ".join(f"{name.removesuffix('_bytes')} {format_bytes(count)}" for name, count in counts.items() if count)
-            or ("nothing" if any(count is not None for count in counts.values()) else "not told"))
+        add(
+            "moved",
+            ", ".join(
+                f"{name.removesuffix('_bytes')} {format_bytes(count)}"
+                for name, count in counts.items()
+                if count
+            )
+            or ("nothing" if any(count is not None for count in counts.values()) else "not told"),
+        )
         if record.phase_gemm_s is not None:
-            add("mean phases", ", ".join(f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}" for name in (
-                "get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack") if getattr(record, f"phase_{name}_s") or name == "gemm"))
+            add(
+                "mean phases",
+                ", ".join(
+                    f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}"
+                    for name in (
+                        "get_wait",
+                        "collective_wait",
+                        "gemm",
+                        "accumulate",
+                        "fence",
+                        "pack",
+                    )
+                    if getattr(record, f"phase_{name}_s") or name == "gemm"
+                ),
+            )
         pool = f"pool {format_bytes(record.pool_bytes)}, " if record.pool_bytes is not None else ""
         if record.peak_rss_bytes is not None:
-            on_device = f", on the device {format_bytes(record.peak_device_bytes)}" if record.peak_device_bytes is not None else ""
-            add("memory", f"{pool}resident {format_bytes(record.peak_rss_bytes)}{on_device} (largest rank)")
-        add("library", f"{record.blas} ({record.blas_kernel or 'unknown'} kernels), {record.mpi or 'MPI unknown'}")
-    result = {None: "not checked", 0.0: "exact"}.get(record.error, f"error {record.error:.3g}" if record.error else "")
-    verdict = Text(f"{record.status}: {record.reason}", "red") if record.reason else Text(f"ok, {result}", "green")
+            on_device = (
+                f", on the device {format_bytes(record.peak_device_bytes)}"
+                if record.peak_device_bytes is not None
+                else ""
+            )
+            add(
+                "memory",
+                f"{pool}resident {format_bytes(record.peak_rss_bytes)}{on_device} (largest rank)",
+            )
+        add(
+            "library",
+            f"{record.blas} ({record.blas_kernel or 'unknown'} kernels), "
+            f"{record.mpi or 'MPI unknown'}",
+        )
+    result = {None: "not checked", 0.0: "exact"}.get(
+        record.error, f"error {record.error:.3g}" if record.error else ""
+    )
+    verdict = (
+        Text(f"{record.status}: {record.reason}", "red")
+        if record.reason
+        else Text(f"ok, {result}", "green")
+    )
     table.add_row("result", verdict)
     out.print(table)
 
@@ -91,8 +173,13 @@ def drawing(problem: Problem) -> Table:
     for operand in (problem.a, problem.b, problem.c):
         p = operand.partition
         rows, cols = p.shape
-        replicas = f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
-        table.add_column(f"{operand.name} {rows}x{cols}\n{p.text}{replicas}\ntiles {p.tile_shape[0]}x{p.tile_shape[1]}, grid {p.grid}")
+        replicas = (
+            f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
+        )
+        table.add_column(
+            f"{operand.name} {rows}x{cols}\n{p.text}{replicas}\ntiles "
+            f"{p.tile_shape[0]}x{p.tile_shape[1]}, grid {p.grid}"
+        )
         height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
         cells.append(_raster(picture(p, height, width)))
     table.add_row(*cells)

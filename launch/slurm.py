@@ -1,4 +1,5 @@
-"""Job scripts from a template. Every value is quoted for the shell or refused; none is ever joined to a line unquoted."""
+"""Job scripts from a template. Every value is quoted for the shell or refused; none is ever joined
+to a line unquoted."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def quote(value) -> str:
     """
     text = str(value)
     if not text.isprintable():
-        raise UsageError(f"{text!r} cannot go into a job script: newlines and control characters are refused.")
+        raise UsageError(
+            f"{text!r} cannot go into a job script: newlines and control characters are refused."
+        )
     return shlex.quote(text)
 
 
@@ -34,11 +37,15 @@ def comment(value) -> str:
     """A text that cannot leave its comment."""
     text = str(value)
     if not text.isprintable():
-        raise UsageError(f"{text!r} cannot go into a job script: newlines and control characters are refused.")
+        raise UsageError(
+            f"{text!r} cannot go into a job script: newlines and control characters are refused."
+        )
     return text
 
 
-def sbatch_script(machine: Machine, ranks: int, command: list[str], folder: str, job: str, about: str, script: str) -> str:
+def sbatch_script(
+    machine: Machine, ranks: int, command: list[str], folder: str, job: str, about: str, script: str
+) -> str:
     """The text of a job script that runs ``command`` in ``folder``.
 
     Raises
@@ -51,15 +58,34 @@ def sbatch_script(machine: Machine, ranks: int, command: list[str], folder: str,
     try:
         import jinja2
     except ImportError:
-        raise MissingError("--jobs slurm needs jinja2. Install it with: pip install jinja2") from None
+        raise MissingError(
+            "--jobs slurm needs jinja2. Install it with: pip install jinja2"
+        ) from None
     if not re.fullmatch(r"[A-Za-z0-9_-]+", job, re.ASCII):
         raise UsageError(f"job name {job!r}: only letters, digits, - and _.")
-    place = jinja2.Environment(loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                               autoescape=False, keep_trailing_newline=True)
+    place = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+        keep_trailing_newline=True,
+    )
     place.filters.update(quote=quote, comment=comment)
     text = place.get_template("sweep.sbatch.j2").render(
-        about=about, script=script, job=job, nodes=machine.nodes(ranks), ranks=ranks, tasks_per_node=min(ranks, machine.ranks_per_node or 0),
-        sbatch=machine.sbatch, site=machine.site, modules=machine.modules, environment=machine.environment, folder=folder, command=command)
+        about=about,
+        script=script,
+        job=job,
+        nodes=machine.nodes(ranks),
+        ranks=ranks,
+        tasks_per_node=min(ranks, machine.ranks_per_node or 0),
+        sbatch=machine.sbatch,
+        site=machine.site,
+        modules=machine.modules,
+        environment=machine.environment,
+        folder=folder,
+        command=command,
+    )
     return re.sub(r"\n{3,}", "\n\n", text)
 
 

@@ -7,9 +7,9 @@ import random
 import shlex
 import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable
 
 from rich.console import Console
 
@@ -24,14 +24,15 @@ from .store import GOOD, Store, case_id, code_version
 from .supervisor import Settings, clear_up, run_cases
 from .sweep_file import Sweep, load_sweep
 
-__all__ = ["Request", "run_sweep", "plan_cases", "part_of"]
+__all__ = ["Request", "part_of", "plan_cases", "run_sweep"]
 
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a sweep was asked to be; names as on the command line. ``passing``: its folder is a temporary one, not worth naming."""
+    """What a sweep was asked to be; names as on the command line. ``passing``: its folder is a
+    temporary one, not worth naming."""
 
     sweep: str
     ranks: int
@@ -57,22 +58,45 @@ class Request:
         """The command line that asks for the same again."""
         sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
         words = ["drbench", "sweep", sweep, "-p", str(self.ranks), f"--out={self.out}"]
-        for name in ("scale", "iters", "threads", "machine", "launcher", "timeout", "mem_limit", "max_cases", "shuffle", "backend"):
+        for name in (
+            "scale",
+            "iters",
+            "threads",
+            "machine",
+            "launcher",
+            "timeout",
+            "mem_limit",
+            "max_cases",
+            "shuffle",
+            "backend",
+        ):
             value = getattr(self, name)
             if name == "timeout" and value is None:
-                value = 0.0                      # no limit
+                value = 0.0  # no limit
             if value is not None and value != Request.__dataclass_fields__[name].default:
-                words += [f"--{name.replace('_', '-')}={value:g}" if isinstance(value, float) else f"--{name.replace('_', '-')}={value}"]
+                words += [
+                    f"--{name.replace('_', '-')}={value:g}"
+                    if isinstance(value, float)
+                    else f"--{name.replace('_', '-')}={value}"
+                ]
         if self.part != (1, 1):
             words += ["--part={}/{}".format(*self.part)]
         return words + ["--rerun-on-new-code"] * self.rerun_on_new_code
 
 
 def plan_cases(request: Request) -> tuple[Sweep, Machine, list[tuple[str, Case]]]:
-    """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of it."""
+    """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of
+    it."""
     machine = load_machine(request.machine or "here").with_launcher(request.launcher)
-    sweep = load_sweep(request.sweep, request.ranks, request.scale, iters=request.iters, threads=request.threads, backend=request.backend,
-                       machine=machine.name if request.machine is not None else None)
+    sweep = load_sweep(
+        request.sweep,
+        request.ranks,
+        request.scale,
+        iters=request.iters,
+        threads=request.threads,
+        backend=request.backend,
+        machine=machine.name if request.machine is not None else None,
+    )
     code = code_version() if request.rerun_on_new_code else None
     pairs = [(case_id(case, request.ranks, code), case) for case in sweep.cases]
     if request.shuffle is not None:
@@ -88,13 +112,18 @@ def part_of(pairs: list, part: tuple[int, int]) -> list:
     >>> part_of(["a", "b", "c", "d", "e"], (2, 2))
     ['b', 'd']
     """
-    return pairs[part[0] - 1::part[1]]
+    return pairs[part[0] - 1 :: part[1]]
 
 
-def run_sweep(request: Request, console: Console, make_stream: Callable[[], Callable[[Record], None]] | None = None) -> int:
+def run_sweep(
+    request: Request,
+    console: Console,
+    make_stream: Callable[[], Callable[[Record], None]] | None = None,
+) -> int:
     """Run what has no row yet; the exit code.
 
-    ``make_stream()`` is called once the folder is ours, and what it gives with each record, those of earlier runs first.
+    ``make_stream()`` is called once the folder is ours, and what it gives with each record, those
+    of earlier runs first.
 
     Returns
     -------
@@ -106,15 +135,26 @@ def run_sweep(request: Request, console: Console, make_stream: Callable[[], Call
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {request.out}: {error.strerror}. Use a folder that can be made.") from None
+        raise UsageError(
+            f"--out {request.out}: {error.strerror}. Use a folder that can be made."
+        ) from None
     if sweep.repeated:
-        console.print(f"{sweep.repeated} cases of {sweep.name} are the same as an earlier one and run once")
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:                                         # whoever ends this process means its ranks
+        console.print(
+            f"{sweep.repeated} cases of {sweep.name} are the same as an earlier one and run once"
+        )
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:  # whoever ends this process means its ranks
         with FolderLock(folder) as lock:
             return _hold(request, sweep, machine, pairs, folder, lock, console, make_stream)
     except KeyboardInterrupt:
-        again = "" if request.passing else f"; nothing that was finished is lost. Resume: {shlex.join(request.arguments())}"
+        again = (
+            ""
+            if request.passing
+            else f"; nothing that was finished is lost. Resume: {shlex.join(request.arguments())}"
+        )
         console.print(f"interrupted{again}", soft_wrap=True, markup=False)
         return INTERRUPTED
     finally:
@@ -133,7 +173,9 @@ def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) ->
     elif request.retry:
         aside = store.set_aside(all_of_it=False)
         if aside is not None:
-            console.print(f"cases that were not ok run again; the earlier rows: {aside}", markup=False)
+            console.print(
+                f"cases that were not ok run again; the earlier rows: {aside}", markup=False
+            )
     store.open(sweep.name, request.ranks, [name for name, _ in pairs])
     for note in store.notes:
         console.print(note, markup=False)
@@ -142,7 +184,7 @@ def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) ->
     todo = [(name, case) for name, case in mine if name not in store.done]
     said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
     console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
-    run_now = todo[:request.max_cases]
+    run_now = todo[: request.max_cases]
     settings = Settings(request.ranks, machine, request.timeout, request.mem_limit, request.environ)
     on_record = None
     if make_stream is not None:
@@ -158,7 +200,11 @@ def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) ->
     if not request.passing:
         console.print(f"records: {store.records_path}", markup=False)
     if len(run_now) < len(todo):
-        console.print(f"{len(todo) - len(run_now)} cases are left (--max-cases). The same command goes on with them", markup=False)
+        console.print(
+            f"{len(todo) - len(run_now)} cases are left (--max-cases). The same command goes on "
+            "with them",
+            markup=False,
+        )
     return verdict(store.done.values())
 
 
@@ -167,11 +213,12 @@ def verdict(records) -> int:
 
     Examples
     --------
-    >>> rows = [Record(mode="measured", status=status, reason="why", best_s=1.0) for status in ("ok", "unsupported", "timeout", "wrong")]
+    >>> rows = [
+    ...     Record(mode="measured", status=status, reason="why", best_s=1.0)
+    ...     for status in ("ok", "unsupported", "timeout", "wrong")
+    ... ]
     >>> verdict(rows[:2]), verdict(rows)
     (0, 4)
     """
     counts = Counter(record.status for record in records)
     return max((EXIT_CODES[status] for status in counts if status not in GOOD), default=0)
-
-

@@ -22,7 +22,9 @@ def write_jobs(request: Request, parts: int, console: Console) -> int:
     if request.part != (1, 1):
         raise UsageError("--jobs makes the parts itself: use --parts N instead of --part.")
     if request.fresh:
-        raise UsageError("--jobs and --fresh: a job that is submitted again would begin anew. Use another --out.")
+        raise UsageError(
+            "--jobs and --fresh: a job that is submitted again would begin anew. Use another --out."
+        )
     sweep, machine, pairs = plan_cases(request)
     if request.launcher is None and not machine.launcher:
         machine = machine.with_launcher("srun")
@@ -30,9 +32,23 @@ def write_jobs(request: Request, parts: int, console: Console) -> int:
     folder, here = Path(request.out), os.getcwd()
     for number in range(1, parts + 1):
         stem = sweep.name if parts == 1 else f"{sweep.name}-{number}of{parts}"
-        part = request if parts == 1 else dataclasses.replace(request, part=(number, parts), out=os.path.join(request.out, f"part-{number}"))
+        part = (
+            request
+            if parts == 1
+            else dataclasses.replace(
+                request, part=(number, parts), out=os.path.join(request.out, f"part-{number}")
+            )
+        )
         command = [sys.executable, "-m", *part.arguments()]
-        path = write_sbatch(folder / f"{stem}.sbatch", machine, request.ranks, command, here, stem,
-                            about=f"{len(part_of(pairs, (number, parts)))} cases of {sweep.name} on {request.ranks} ranks")
+        path = write_sbatch(
+            folder / f"{stem}.sbatch",
+            machine,
+            request.ranks,
+            command,
+            here,
+            stem,
+            about=f"{len(part_of(pairs, (number, parts)))} cases of {sweep.name} on "
+            f"{request.ranks} ranks",
+        )
         console.print(f"sbatch {path}", markup=False)
     return 0

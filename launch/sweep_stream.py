@@ -22,7 +22,13 @@ def arguments_of(name: str, arguments: list[str]) -> list[str]:
     ['--out', 'results/measured/here/mlp1']
     """
     given = any(word == "--out" or word.startswith("--out=") for word in arguments)
-    return ["sweep", name, "--stream", *arguments, *([] if given else ["--out", os.path.join("results", "measured", "here", name)])]
+    return [
+        "sweep",
+        name,
+        "--stream",
+        *arguments,
+        *([] if given else ["--out", os.path.join("results", "measured", "here", name)]),
+    ]
 
 
 class Stream:
@@ -39,5 +45,7 @@ class Stream:
             write(csv.writer(sys.stdout, lineterminator="\n"))
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())     # what is left to flush goes nowhere
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # what is left to flush goes nowhere
             raise KeyboardInterrupt from None

@@ -12,7 +12,8 @@ _PATIENCE_S = 5.0
 
 
 def everyone_is_here(comm: MPI.Comm | None = None) -> bool:
-    """True if all ranks come here within a few seconds; False if this one is alone, and has to end the others."""
+    """True if all ranks come here within a few seconds; False if this one is alone, and has to end
+    the others."""
     if not MPI.Is_initialized() or MPI.Is_finalized():
         return True
     comm = comm or MPI.COMM_WORLD

@@ -34,9 +34,9 @@ from partitions.spec import PartitionSpec
 from partitions.text import parse, partition
 
 __all__ = [
+    "PRESETS",
     "Interval",
     "LayoutError",
-    "PRESETS",
     "Partition",
     "PartitionSpec",
     "PlacementSpec",

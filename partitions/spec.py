@@ -176,7 +176,7 @@ def _aligned_tile(shape: tuple[int, int], grid: ProcessGrid, role: str | None) -
     }
     if role not in parts:
         raise LayoutError(
-            f'traditional cuts A, B and C differently and got role {role!r};'
+            f"traditional cuts A, B and C differently and got role {role!r};"
             f' pass role="A", "B" or "C", or use block:{grid}'
         )
     rows, cols = parts[role]

@@ -21,9 +21,7 @@ from partitions.partition import Partition
 from partitions.spec import KINDS, PartitionSpec, unknown_kind
 
 
-def partition(
-    text: str, shape: tuple[int, int], nprocs: int, role: str | None = None
-) -> Partition:
+def partition(text: str, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:
     """Read a text form and bind it to a matrix and a number of ranks.
 
     Parameters

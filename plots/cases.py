@@ -1,6 +1,8 @@
-"""What every figure asks of its records: which cases count, where they come from, and what a line is called.
+"""What every figure asks of its records: which cases count, where they come from, and what a line
+is called.
 
-Pure: no matplotlib. Whatever is left out is returned as a text, for the figure's small print and for standard error.
+Pure: no matplotlib. Whatever is left out is returned as a text, for the figure's small print and
+for standard error.
 """
 
 import math
@@ -15,7 +17,10 @@ Item = TypeVar("Item")
 Shape = tuple[int, int, int]
 
 QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_roof"}
-AXIS = {"percent_of_peak": "percent of peak (%)", "percent_of_roof": "percent of the no-communication roof (%)"}
+AXIS = {
+    "percent_of_peak": "percent of peak (%)",
+    "percent_of_roof": "percent of the no-communication roof (%)",
+}
 #: Texts of more names than this end in "and 12 more".
 NAMED = 8
 
@@ -55,12 +60,16 @@ class Source(NamedTuple):
         ranks = None if self.ranks is None else f"{self.ranks} rank{'s' * (self.ranks != 1)}"
         nodes = f"{self.nodes} nodes" if (self.nodes or 1) > 1 else None
         threads = f"{self.threads} threads a rank" if (self.threads or 1) > 1 else None
-        return ", ".join(part for part in (ranks, nodes, threads, self.machine, self.dtype, self.mode) if part)
+        return ", ".join(
+            part for part in (ranks, nodes, threads, self.machine, self.dtype, self.mode) if part
+        )
 
 
 def source_of(record: Record) -> Source:
     """The source of one record."""
-    return Source(record.mode, record.machine, record.ranks, record.nodes, record.threads, record.dtype)
+    return Source(
+        record.mode, record.machine, record.ranks, record.nodes, record.threads, record.dtype
+    )
 
 
 def shape_of(record: Record) -> Shape:
@@ -109,7 +118,9 @@ def usable(records: Iterable[Record], options: Options) -> tuple[list[Record], l
         else:
             statuses[record.status] = statuses.get(record.status, 0) + 1
     if statuses:
-        told = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if status in statuses)
+        told = ", ".join(
+            f"{statuses[status]} {status}" for status in STATUSES if status in statuses
+        )
         notes.append(f"not drawn: {cases(sum(statuses.values()))} not ok ({told})")
     stages: list[tuple[str, Callable[[Record], bool]]] = [
         ("over a throttled transport", lambda record: "throttled" not in (record.transport or "")),
@@ -123,19 +134,31 @@ def usable(records: Iterable[Record], options: Options) -> tuple[list[Record], l
             notes.append(f"not drawn: {cases(len(left) - len(kept))} {what}")
         left = kept
     if not left:
-        raise SelectionError(f"nothing to draw in {len(records)} records{': ' * bool(notes)}{'; '.join(notes)}. Run more cases.")
+        raise SelectionError(
+            f"nothing to draw in {len(records)} records{': ' * bool(notes)}{'; '.join(notes)}. "
+            "Run more cases."
+        )
     return left, notes
 
 
 def _of_shape(records: list[Record], shape: Shape | None) -> list[Record]:
     chosen = [record for record in records if shape in (None, shape_of(record))]
     if records and not chosen:
-        shapes = names(["x".join(map(str, each)) for each in sorted({shape_of(record) for record in records}, key=rising)])
-        raise SelectionError(f"no case of shape {'x'.join(map(str, shape))}; there are {shapes}. Choose one.")
+        shapes = names(
+            [
+                "x".join(map(str, each))
+                for each in sorted({shape_of(record) for record in records}, key=rising)
+            ]
+        )
+        raise SelectionError(
+            f"no case of shape {'x'.join(map(str, shape))}; there are {shapes}. Choose one."
+        )
     return chosen
 
 
-def with_quantity(records: Sequence[Record], options: Options) -> tuple[list[Record], str, list[str]]:
+def with_quantity(
+    records: Sequence[Record], options: Options
+) -> tuple[list[Record], str, list[str]]:
     """Choose what is drawn, and keep the cases that have it: (cases, field, notes).
 
     Raises
@@ -144,13 +167,20 @@ def with_quantity(records: Sequence[Record], options: Options) -> tuple[list[Rec
         If no case has it.
     """
     if options.quantity == "auto":
-        field = "percent_of_peak" if all(finite(record.percent_of_peak) for record in records) else "percent_of_roof"
+        field = (
+            "percent_of_peak"
+            if all(finite(record.percent_of_peak) for record in records)
+            else "percent_of_roof"
+        )
     else:
         field = QUANTITIES[options.quantity]
     kept = [record for record in records if finite(getattr(record, field))]
     words = field.replace("_", " ")
     if not kept:
-        raise SelectionError(f"no case of {len(records)} has a {words}. Run with --roof, or choose another --quantity.")
+        raise SelectionError(
+            f"no case of {len(records)} has a {words}. Run with --roof, or choose another "
+            "--quantity."
+        )
     lost = len(records) - len(kept)
     return kept, field, [f"not drawn: {cases(lost)} without {words}"] if lost else []
 
@@ -172,23 +202,56 @@ def rising(value) -> tuple:
     """A sort key for mixed tuples: nothing first, then numbers, then texts."""
     if isinstance(value, tuple):
         return tuple(rising(part) for part in value)
-    return (0, 0, "") if value is None else (1, value, "") if isinstance(value, (int, float)) else (2, 0, str(value))
+    return (
+        (0, 0, "")
+        if value is None
+        else (1, value, "")
+        if isinstance(value, (int, float))
+        else (2, 0, str(value))
+    )
 
 
 def fastest(records: Iterable[Record]) -> Record:
-    """The case with the smallest best time; ties go to the first in the order of their definitions."""
+    """The case with the smallest best time; ties go to the first in the order of their
+    definitions."""
     return min(records, key=lambda record: (record.best_s, rising(definition(record))))
 
 
 def definition(record: Record) -> tuple:
     """What tells a case from another of its shape and source, for a stable order."""
-    return (record.algorithm, record.stationary, record.dataflow, record.mesh, record.slices, record.block, record.panel, record.unroll,
-            record.chunk, record.a, record.b, record.c, record.preset, record.schedule, record.backend, record.compute, record.collectives, record.max_gemms, record.max_accumulates, record.accumulate_blocks, record.transport, record.get, record.progress,
-            record.prefetch, record.median_s, record.timestamp)  # fmt: skip
+    return (
+        record.algorithm,
+        record.stationary,
+        record.dataflow,
+        record.mesh,
+        record.slices,
+        record.block,
+        record.panel,
+        record.unroll,
+        record.chunk,
+        record.a,
+        record.b,
+        record.c,
+        record.preset,
+        record.schedule,
+        record.backend,
+        record.compute,
+        record.collectives,
+        record.max_gemms,
+        record.max_accumulates,
+        record.accumulate_blocks,
+        record.transport,
+        record.get,
+        record.progress,
+        record.prefetch,
+        record.median_s,
+        record.timestamp,
+    )
 
 
 def partitioning(record: Record) -> str:
-    """Name the partitioning of a universal case as the paper's legend does, else by its preset; ``""`` without a name."""
+    """Name the partitioning of a universal case as the paper's legend does, else by its preset;
+    ``""`` without a name."""
     texts = tuple(split_factor(text or "")[0] for text in (record.a, record.b, record.c))
     known = next((entry.name for entry in LEGEND if entry.texts == texts), None)
     return known or (f"UA - {record.preset}" if record.preset else "")
@@ -201,7 +264,10 @@ def series(record: Record) -> str:
     --------
     >>> def case(**values):
     ...     return Record(mode="measured", status="ok", best_s=1.0, **values)
-    >>> series(case(algorithm="universal", a="row/c2", b="column", c="column")), series(case(algorithm="summa", mesh="2x2"))
+    >>> (
+    ...     series(case(algorithm="universal", a="row/c2", b="column", c="column")),
+    ...     series(case(algorithm="summa", mesh="2x2")),
+    ... )
     ('UA - Inner Prod.', 'summa')
     """
     if record.algorithm == UNIVERSAL:
@@ -222,11 +288,17 @@ def configuration(record: Record) -> str:
     --------
     >>> configuration(Record(mode="measured", status="ok", best_s=1.0, mesh="2x2", slices=8))
     '2x2, slices 8'
-    >>> configuration(Record(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2"))
+    >>> configuration(
+    ...     Record(mode="measured", status="ok", best_s=1.0, a="row", b="row", c="row/c2")
+    ... )
     'row | row | row/c2'
     """
     parts = [record.mesh] if record.mesh else []
-    parts += [f"{name} {getattr(record, name)}" for name in ("slices", "panel", "block", "unroll") if getattr(record, name)]
+    parts += [
+        f"{name} {getattr(record, name)}"
+        for name in ("slices", "panel", "block", "unroll")
+        if getattr(record, name)
+    ]
     if not parts and (record.a or record.b or record.c):
         texts = [record.a or "?", record.b or "?", record.c or "?"]
         parts = [texts[0] if len(set(texts)) == 1 else " | ".join(texts)]
@@ -258,8 +330,10 @@ def elided(text: str, most: int) -> str:
     >>> elided("abcdefgh", 5), elided("abc", 5)
     ('ab…gh', 'abc')
     """
-    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)  # no font has those
+    text = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )  # no font has those
     if len(text) <= most:
         return text
     head = (most - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (most - 1 - head):]}"
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"

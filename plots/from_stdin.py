@@ -16,14 +16,30 @@ from plots.sources import STDIN
 def main(layer: str, arguments: Sequence[str] | None = None) -> int:
     """Draw one layer from standard input; the exit code: 0, or 2 with a line on standard error."""
     parser = argparse.ArgumentParser(
-        prog=f"plot_{layer}.py", description=f"Draw the {layer} figure from the records that launch_experiments_{layer}.py wrote to standard output.",
-        epilog=f"python launch/launch_experiments_{layer}.py > {layer}.txt; python plots/plot_{layer}.py < {layer}.txt",
-    )  # fmt: skip
-    parser.add_argument("files", nargs="*", help="more result files or files of published numbers, such as results/published/h100.csv")
-    parser.add_argument("-o", "--out", default=layer, help="the figure: .pdf or .png, both without a suffix (default: %(default)s)")
+        prog=f"plot_{layer}.py",
+        description=f"Draw the {layer} figure from the records that "
+        f"launch_experiments_{layer}.py wrote to standard output.",
+        epilog=f"python launch/launch_experiments_{layer}.py > {layer}.txt; python "
+        f"plots/plot_{layer}.py < {layer}.txt",
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        help="more result files or files of published numbers, such as results/published/h100.csv",
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        default=layer,
+        help="the figure: .pdf or .png, both without a suffix (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     if sys.stdin is None or sys.stdin.isatty():
-        return _say(parser.prog, f"records are read from standard input, and this is a terminal. Use: python plots/plot_{layer}.py < {layer}.txt")
+        return _say(
+            parser.prog,
+            "records are read from standard input, and this is a terminal. Use: python "
+            f"plots/plot_{layer}.py < {layer}.txt",
+        )
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)

@@ -1,7 +1,8 @@
-"""Place small labels next to their points so that they keep clear of each other, of markers and lines.
+"""Place small labels next to their points so that they keep clear of each other, of markers and
+lines.
 
-Pure geometry in points (1/72 inch), x to the right, y up; deterministic: the same input gives the same
-places.
+Pure geometry in points (1/72 inch), x to the right, y up; deterministic: the same input gives the
+same places.
 """
 
 from collections.abc import Sequence
@@ -30,8 +31,9 @@ class Anchor(NamedTuple):
 
 
 _SWEEPS = 12
-# costs: of covering a label, leaving the frame and covering a marker (each a square point), of covering a
-# line, standing in the wrong order, the distance, and another point that is nearer (each a point)
+# costs: of covering a label, leaving the frame and covering a marker (each a square point), of
+# covering a line, standing in the wrong order, the distance, and another point that is nearer (each
+# a point)
 _ON_LABEL, _OUTSIDE, _ON_MARKER, _ON_LINE, _INVERTED = 1000.0, 1000.0, 200.0, 2.0, 6.0
 _DISTANCE, _CONFUSED = 2.0, 2.0
 _BESIDE, _BELOW = 3.0, 6.0  # of not being above, where the paper prints the factor
@@ -55,12 +57,18 @@ def length_inside(segment: Segment, box: Box) -> float:
 
     Examples
     --------
-    >>> length_inside((0, 0, 10, 0), Box(2, -1, 5, 1)), length_inside((0, 0, 10, 0), Box(2, 1, 5, 2))
+    >>> (
+    ...     length_inside((0, 0, 10, 0), Box(2, -1, 5, 1)),
+    ...     length_inside((0, 0, 10, 0), Box(2, 1, 5, 2)),
+    ... )
     (3.0, 0.0)
     """
     x0, y0, x1, y1 = segment
     enter, leave = 0.0, 1.0
-    for start, delta, low, high in ((x0, x1 - x0, box.left, box.right), (y0, y1 - y0, box.bottom, box.top)):
+    for start, delta, low, high in (
+        (x0, x1 - x0, box.left, box.right),
+        (y0, y1 - y0, box.bottom, box.top),
+    ):
         if delta == 0:
             if not low <= start <= high:
                 return 0.0
@@ -99,10 +107,10 @@ def place(
 
     Notes
     -----
-    Every label has a fixed list of candidate places around its point, with a cost for what they cover
-    and for their distance; labels of points in one column also pay for standing in another order than
-    their points. Labels take their cheapest place in turn until nobody moves (coordinate descent), from
-    three starting orders, of which the cheapest result stays.
+    Every label has a fixed list of candidate places around its point, with a cost for what they
+    cover and for their distance; labels of points in one column also pay for standing in another
+    order than their points. Labels take their cheapest place in turn until nobody moves (coordinate
+    descent), from three starting orders, of which the cheapest result stays.
 
     Examples
     --------
@@ -113,13 +121,17 @@ def place(
     (True, 0)
     """
     markers = [(anchor.x, anchor.y) for anchor in anchors] + list(obstacles)
-    candidates = [_candidates(anchor, bounds, marker_radius, markers, segments) for anchor in anchors]
+    candidates = [
+        _candidates(anchor, bounds, marker_radius, markers, segments) for anchor in anchors
+    ]
     numbers = range(len(anchors))
     rising = sorted(numbers, key=lambda number: anchors[number].y)
     reach = [_hull([box for _, box in options]) for options in candidates]
     # labels whose places never meet cost each other nothing
     near = [[j for j in numbers if j != i and overlap(reach[i], reach[j])] for i in numbers]
-    results = [_descend(anchors, candidates, near, order) for order in (numbers, rising, rising[::-1])]
+    results = [
+        _descend(anchors, candidates, near, order) for order in (numbers, rising, rising[::-1])
+    ]
     return min(results, key=lambda result: result[0])[1]
 
 
@@ -139,10 +151,14 @@ def _descend(
         before = dict(chosen)
         for number in order:
             anchor = anchors[number]
-            others = [(anchors[other], chosen[other][1]) for other in near[number] if other in chosen]
+            others = [
+                (anchors[other], chosen[other][1]) for other in near[number] if other in chosen
+            ]
             chosen[number] = min(
                 candidates[number],
-                key=lambda option: option[0] + sum(_between(anchor, option[1], *other) for other in others),
+                key=lambda option: (
+                    option[0] + sum(_between(anchor, option[1], *other) for other in others)
+                ),
             )
         if chosen == before:
             break
@@ -153,7 +169,8 @@ def _descend(
 
 
 def _between(anchor: Anchor, box: Box, other_anchor: Anchor, other: Box) -> float:
-    """Give the cost of two labels for each other: their overlap, and standing in the wrong order."""
+    """Give the cost of two labels for each other: their overlap, and standing in the wrong
+    order."""
     cost = _ON_LABEL * overlap(box, other)
     if abs(anchor.x - other_anchor.x) < anchor.width and anchor.y != other_anchor.y:
         rise = box.bottom - other.bottom if anchor.y > other_anchor.y else other.bottom - box.bottom
@@ -173,7 +190,9 @@ def _candidates(
     offsets = [(0.0, up + step * height / 2, 0.0) for step in range(9)]
     offsets += [(0.0, -up - step * height / 2, _BELOW) for step in range(9)]
     for x in (aside, -aside, aside + width + 1, -aside - width - 1):
-        offsets += [(x, step * height / 2, _BESIDE if step >= 0 else _BELOW) for step in range(-10, 11)]
+        offsets += [
+            (x, step * height / 2, _BESIDE if step >= 0 else _BELOW) for step in range(-10, 11)
+        ]
     options = []
     for x, y, preference in offsets:
         left, bottom = anchor.x + x - width / 2, anchor.y + y - height / 2
@@ -183,7 +202,8 @@ def _candidates(
         cost = preference + _DISTANCE * distance + _CONFUSED * (distance - nearest)
         cost += _OUTSIDE * (width * height - overlap(box, bounds))
         cost += sum(
-            _ON_MARKER * overlap(box, Box(mx - radius, my - radius, mx + radius, my + radius)) for mx, my in markers
+            _ON_MARKER * overlap(box, Box(mx - radius, my - radius, mx + radius, my + radius))
+            for mx, my in markers
         )
         cost += _ON_LINE * sum(length_inside(segment, box) for segment in segments)
         options.append((cost, box))

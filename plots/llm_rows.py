@@ -1,7 +1,8 @@
-"""Rows of the studies of a transformer's FC layers, which their figures are drawn from: one CSV file a study.
+"""Rows of the studies of a transformer's FC layers, which their figures are drawn from: one CSV
+file a study.
 
-A row is an algorithm on all twelve products of a block (``layer`` and ``product`` are ``all``) or on one of them; times are of one block, forward and
-backward. ``drbench llm-study`` writes them.
+A row is an algorithm on all twelve products of a block (``layer`` and ``product`` are ``all``) or
+on one of them; times are of one block, forward and backward. ``drbench llm-study`` writes them.
 """
 
 import csv
@@ -21,9 +22,11 @@ class LlmRow:
     Attributes
     ----------
     study : str
-        ``weak``, ``strong``, ``meshes``, ``slices``, ``dataflows``, ``slice4x4`` or ``sensitivity``.
+        ``weak``, ``strong``, ``meshes``, ``slices``, ``dataflows``, ``slice4x4`` or
+        ``sensitivity``.
     variant : str
-        What sets rows of a study apart that are otherwise alike: a changed constant, or which dataflows.
+        What sets rows of a study apart that are otherwise alike: a changed constant, or which
+        dataflows.
     slices : str
         MeshSlice's S by layer, as ``6-4-8-8``; of one product its own.
     seconds : float or None
@@ -64,7 +67,14 @@ class LlmRow:
 
 COLUMNS = tuple(field.name for field in fields(LlmRow))
 #: What a cell is; the numbers may be empty.
-_KINDS = {name: int if name in ("chips", "batch", "seq", "m", "n", "k") else float if name.endswith(("_s", "seconds", "percent")) else str for name in COLUMNS}
+_KINDS = {
+    name: int
+    if name in ("chips", "batch", "seq", "m", "n", "k")
+    else float
+    if name.endswith(("_s", "seconds", "percent"))
+    else str
+    for name in COLUMNS
+}
 
 
 def write_rows(path: str | os.PathLike, rows: Iterable[LlmRow]) -> None:
@@ -73,7 +83,10 @@ def write_rows(path: str | os.PathLike, rows: Iterable[LlmRow]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        writer.writerow("" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row))
+        writer.writerow(
+            "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+            for value in astuple(row)
+        )
     part = Path(f"{os.fspath(path)}.part")
     part.write_text(text.getvalue())
     part.replace(path)
@@ -91,7 +104,9 @@ def read_rows(paths: Sequence[str | os.PathLike]) -> list[LlmRow]:
     for path in map(Path, paths):
         files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
         if not files:
-            raise ValueError(f"{path} holds no CSV file. Write some with drbench llm-study --out {path}.")
+            raise ValueError(
+                f"{path} holds no CSV file. Write some with drbench llm-study --out {path}."
+            )
         for file in files:
             rows += _read(file)
     return rows
@@ -102,11 +117,26 @@ def _read(path: Path) -> list[LlmRow]:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
             got = ", ".join(reader.fieldnames or ()) or "none"
-            raise ValueError(f"{path} holds no rows of an LLM study: its columns are {got}. Write it with drbench llm-study.")
+            raise ValueError(
+                f"{path} holds no rows of an LLM study: its columns are {got}. Write it with "
+                "drbench llm-study."
+            )
         rows = []
         for cells in reader:
             try:
-                rows.append(LlmRow(**{name: None if cells[name] == "" and kind is not str else kind(cells[name]) for name, kind in _KINDS.items()}))
+                rows.append(
+                    LlmRow(
+                        **{
+                            name: None
+                            if cells[name] == "" and kind is not str
+                            else kind(cells[name])
+                            for name, kind in _KINDS.items()
+                        }
+                    )
+                )
             except (TypeError, ValueError) as error:
-                raise ValueError(f"{path}, line {reader.line_num}: {error}. Write the file anew with drbench llm-study.") from None
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {error}. Write the file anew with drbench "
+                    "llm-study."
+                ) from None
     return rows

@@ -1,7 +1,8 @@
 """Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
 
-One panel a layer and source, one line a partitioning, white-filled markers, and above each point the replication
-factor of the case it shows. Which cases those are is decided in :mod:`plots.selection`.
+One panel a layer and source, one line a partitioning, white-filled markers, and above each point
+the replication factor of the case it shows. Which cases those are is decided in
+:mod:`plots.selection`.
 """
 
 import os
@@ -63,8 +64,9 @@ def draw(
     Parameters
     ----------
     source : records, or paths of result files and of files of published numbers
-        Cases of different machines, numbers of ranks or modes (measured, simulated, published) get panels of their own.
-        Published numbers become the lines of the peers where they are of the same problem.
+        Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
+        panels of their own. Published numbers become the lines of the peers where they are of the
+        same problem.
     out : path
         A suffix ``.pdf`` or ``.png`` is replaced by each of the two.
     layers : sequence of str, optional
@@ -96,7 +98,9 @@ def said(panels: dict[str, list[Line]]) -> list[str]:
 
 
 def _with_points(panels: dict[str, list[Line]]) -> dict[str, list[Line]]:
-    return {name: lines for name, lines in panels.items() if any(line.points for line in lines)} or panels
+    return {
+        name: lines for name, lines in panels.items() if any(line.points for line in lines)
+    } or panels
 
 
 def figure(panels: dict[str, list[Line]]) -> Figure:
@@ -110,16 +114,26 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
     notes = {name: missing(lines) for name, lines in panels.items()}
     for name, lines in panels.items():
         if not any(line.points for line in lines):
-            raise SelectionError(f"nothing to draw for {name}: {'; '.join(notes[name])}. Run more cases.")
+            raise SelectionError(
+                f"nothing to draw for {name}: {'; '.join(notes[name])}. Run more cases."
+            )
     with matplotlib.rc_context(RC):
         names = list(panels)
         rows = [names[at : at + _COLUMNS] for at in range(0, len(names), _COLUMNS)]
         small = {name: _small_print(lines, notes[name]) for name, lines in panels.items()}
         legends_in, belows_in = [], []
         for row in rows:
-            lines = max(-(-sum(bool(line.points) for line in panels[name]) // _LEGEND_COLUMNS) for name in row)
+            lines = max(
+                -(-sum(bool(line.points) for line in panels[name]) // _LEGEND_COLUMNS)
+                for name in row
+            )
             legends_in.append(lines * _LEGEND_ROW_IN + 0.08)
-            belows_in.append(_XLABEL_IN + legends_in[-1] + max(len(small[name]) for name in row) * _NOTE_IN + _MARGIN_IN)
+            belows_in.append(
+                _XLABEL_IN
+                + legends_in[-1]
+                + max(len(small[name]) for name in row) * _NOTE_IN
+                + _MARGIN_IN
+            )
         column_in = _LEFT_IN + _PANEL_IN[0] + _RIGHT_IN
         width = column_in * min(len(names), _COLUMNS)
         height = sum(_TOP_IN + _PANEL_IN[1] + below_in for below_in in belows_in)
@@ -130,7 +144,12 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
             bottom -= _TOP_IN + _PANEL_IN[1] + below_in
             for index, name in enumerate(row):
                 left = index * column_in
-                box = ((left + _LEFT_IN) / width, (bottom + below_in) / height, _PANEL_IN[0] / width, _PANEL_IN[1] / height)
+                box = (
+                    (left + _LEFT_IN) / width,
+                    (bottom + below_in) / height,
+                    _PANEL_IN[0] / width,
+                    _PANEL_IN[1] / height,
+                )
                 _panel(picture.add_axes(box), panels[name])
                 left, top = (left + _MARGIN_IN) / width, bottom + below_in - _XLABEL_IN
                 _legend(picture, panels[name], left, top / height)
@@ -167,7 +186,8 @@ def _panel(axes: Axes, lines: Sequence[Line]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(batches, [str(batch) for batch in batches])
     axes.set_xlim(batches[0] / 1.3, batches[-1] * 1.3)
-    # measured noise and a low roof can pass 100; the room above holds the labels of the highest points
+    # measured noise and a low roof can pass 100; the room above holds the labels of the highest
+    # points
     highest = max(point.value for line in drawn for point in line.points)
     axes.set_ylim(0, max(100.0, highest + 6.0))
     axes.yaxis.set_major_locator(MultipleLocator(10 if highest < 140 else 20))
@@ -195,14 +215,26 @@ def _titles(axes: Axes, drawn: Sequence[Line]) -> None:
         facts.append(f"best of {record.iters}")
     axes.annotate(
         f"{name}:  n = {record.n}, k = {record.k}",
-        (0, 1), (0, 15), "axes fraction", "offset points", size=FONT_PT + 1, weight="bold",
-    )  # fmt: skip
+        (0, 1),
+        (0, 15),
+        "axes fraction",
+        "offset points",
+        size=FONT_PT + 1,
+        weight="bold",
+    )
     told = ", ".join(fact for fact in facts if fact)
-    size = FONT_PT * min(1.0, _TITLE_CHARACTERS / len(told))  # a long machine name stays on its panel
+    size = FONT_PT * min(
+        1.0, _TITLE_CHARACTERS / len(told)
+    )  # a long machine name stays on its panel
     axes.annotate(
         told,
-        (0, 1), (0, 6), "axes fraction", "offset points", size=size, color="#444444",
-    )  # fmt: skip
+        (0, 1),
+        (0, 6),
+        "axes fraction",
+        "offset points",
+        size=size,
+        color="#444444",
+    )
 
 
 def _devices(record: Record) -> str:
@@ -210,7 +242,8 @@ def _devices(record: Record) -> str:
 
 
 def _own(drawn: Sequence[Line]) -> Line:
-    """The line whose records name the machine: a partitioning of ours, or a peer if there is none."""
+    """The line whose records name the machine: a partitioning of ours, or a peer if there is
+    none."""
     return next((line for line in drawn if line.stationary), drawn[0])
 
 
@@ -227,7 +260,9 @@ def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
         segments += [(*start, *stop) for start, stop in zip(xy, xy[1:], strict=False)]
         for point, (x, y) in zip(line.points, xy, strict=True):
             if point.factor:
-                width, height, _ = renderer.get_text_width_height_descent(point.factor, _FONT, False)
+                width, height, _ = renderer.get_text_width_height_descent(
+                    point.factor, _FONT, False
+                )
                 anchors.append(Anchor(x, y, width * to_pt + 0.6, height * to_pt + 0.6))
                 labelled.append((line, point))
             else:
@@ -283,12 +318,15 @@ def _legend(picture: Figure, lines: Sequence[Line], left: float, top: float) -> 
 
 
 def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
-    """Say what the numbers mean, where lines of elsewhere come from, and what is not drawn; in rows."""
+    """Say what the numbers mean, where lines of elsewhere come from, and what is not drawn; in
+    rows."""
     drawn = [line for line in lines if line.points]
     texts = []
     if any(line.stationary for line in drawn):
         mixed = any("-" in point.factor for line in drawn for point in line.points)
-        texts.append("Numbers: replication factor" + (", or A,B factor-C factor." if mixed else "."))
+        texts.append(
+            "Numbers: replication factor" + (", or A,B factor-C factor." if mixed else ".")
+        )
         texts.append("S-C, S-B: Stationary C, Stationary B data movement.")
     own = _own(drawn).points[0].record
     elsewhere: dict[str, list[str]] = {}
@@ -308,7 +346,15 @@ def make(records: Sequence[Record], options: Options, layers: Sequence[str] | No
 
 
 FIGURES = (
-    Figure_("mlp", "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size", make),
-    Figure_("mlp1", "the left plot of Figures 2 and 3: MLP-1, n = 4k", partial(make, layers=("mlp1",))),
-    Figure_("mlp2", "the right plot of Figures 2 and 3: MLP-2, k = 4n", partial(make, layers=("mlp2",))),
+    Figure_(
+        "mlp",
+        "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
+        make,
+    ),
+    Figure_(
+        "mlp1", "the left plot of Figures 2 and 3: MLP-1, n = 4k", partial(make, layers=("mlp1",))
+    ),
+    Figure_(
+        "mlp2", "the right plot of Figures 2 and 3: MLP-2, k = 4n", partial(make, layers=("mlp2",))
+    ),
 )

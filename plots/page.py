@@ -1,4 +1,5 @@
-"""A page of panels with a legend and small print under them, laid out in inches at the size it is read at.
+"""A page of panels with a legend and small print under them, laid out in inches at the size it is
+read at.
 
 Seven inches wide, the width of a printed page of text. The same records give the same bytes.
 """
@@ -60,7 +61,11 @@ class Page:
     """
 
     def __init__(self, body_in: float, handles: Sequence[Artist] = (), notes: Sequence[str] = ()):
-        rows = [row for text in notes for row in wrap(_sentence(text), _NOTE_CHARACTERS, subsequent_indent="   ")]
+        rows = [
+            row
+            for text in notes
+            for row in wrap(_sentence(text), _NOTE_CHARACTERS, subsequent_indent="   ")
+        ]
         widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
         columns = max(1, int((PAGE_IN - 2 * MARGIN_IN) / (widest + 0.48)))
         columns = min(columns, 5, max(1, len(handles)))
@@ -70,9 +75,18 @@ class Page:
         FigureCanvasAgg(self.picture)  # a renderer, to measure text with
         if handles:
             self.picture.legend(
-                handles=list(handles), loc="upper left", bbox_to_anchor=self._at(MARGIN_IN, body_in), ncols=columns, frameon=False,
-                borderaxespad=0, borderpad=0, handlelength=2.6, columnspacing=1.0, labelspacing=0.4, fontsize=FONT_PT - 0.5,
-            )  # fmt: skip
+                handles=list(handles),
+                loc="upper left",
+                bbox_to_anchor=self._at(MARGIN_IN, body_in),
+                ncols=columns,
+                frameon=False,
+                borderaxespad=0,
+                borderpad=0,
+                handlelength=2.6,
+                columnspacing=1.0,
+                labelspacing=0.4,
+                fontsize=FONT_PT - 0.5,
+            )
         for number, row in enumerate(rows):
             self.text(MARGIN_IN, body_in + legend_in + number * _NOTE_IN, row, SMALL_PT)
 
@@ -90,11 +104,15 @@ class Page:
 
     def text(self, left_in: float, top_in: float, text: str, size: float, **look) -> None:
         """Text by the inches of its upper left corner."""
-        self.picture.text(*self._at(left_in, top_in), text, size=size, va="top", **{"color": GREY, **look})
+        self.picture.text(
+            *self._at(left_in, top_in), text, size=size, va="top", **{"color": GREY, **look}
+        )
 
     def title(self, left_in: float, top_in: float, wide_in: float, name: str, told: str) -> None:
         """The two lines above a panel; long ones shrink, then lose their middle."""
-        for number, (text, size, look) in enumerate(((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (told, FONT_PT, {}))):
+        for number, (text, size, look) in enumerate(
+            ((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (told, FONT_PT, {}))
+        ):
             bold = number == 0
             text, size = fitted(text, size, wide_in, bold)
             self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **look)
@@ -102,7 +120,9 @@ class Page:
 
 def _sentence(text: str) -> str:
     # what begins with a symbol, as in "m = 64 a rank", keeps it
-    return (text if "=" in text[:5] else text[:1].upper() + text[1:]) + ("" if text.endswith(".") else ".")
+    return (text if "=" in text[:5] else text[:1].upper() + text[1:]) + (
+        "" if text.endswith(".") else "."
+    )
 
 
 @cache
@@ -117,7 +137,8 @@ def width_in(text: str, size: float, bold: bool = False) -> float:
 
 
 def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[str, float]:
-    """Make a text fit a width: smaller, and at the smallest readable size shorter; gives text and size."""
+    """Make a text fit a width: smaller, and at the smallest readable size shorter; gives text and
+    size."""
     text = elided(text, 400)
     wide = width_in(text, size, bold)
     if wide <= wide_in:
@@ -136,7 +157,9 @@ def line_handle(name: str, style: LineStyle) -> Line2D:
 
 def patch_handle(name: str, color: str, hatch: str = "") -> Patch:
     """What the legend shows of a bar."""
-    return Patch(facecolor=color, edgecolor=bar_edge(color), hatch=hatch, linewidth=0.5, label=label(name))
+    return Patch(
+        facecolor=color, edgecolor=bar_edge(color), hatch=hatch, linewidth=0.5, label=label(name)
+    )
 
 
 def bar_edge(color: str) -> str:
@@ -147,9 +170,15 @@ def bar_edge(color: str) -> str:
 def line_look(style: LineStyle) -> dict:
     """How matplotlib draws a line of this style: white-filled markers."""
     return {
-        "color": style.color, "linestyle": style.dashes, "linewidth": 1.1, "marker": style.marker, "markersize": MARKER_PT,
-        "markerfacecolor": "white", "markeredgecolor": style.color, "markeredgewidth": 1.0,
-    }  # fmt: skip
+        "color": style.color,
+        "linestyle": style.dashes,
+        "linewidth": 1.1,
+        "marker": style.marker,
+        "markersize": MARKER_PT,
+        "markerfacecolor": "white",
+        "markeredgecolor": style.color,
+        "markeredgewidth": 1.0,
+    }
 
 
 def label(name: str, most: int = 60) -> str:
@@ -163,18 +192,34 @@ def round_ticks(low: float, high: float, most: int = 7) -> list[float]:
 
     Examples
     --------
-    >>> round_ticks(0.9, 30), round_ticks(1, 2e6)
-    ([1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0], [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0, 1000000.0])
+    >>> round_ticks(0.9, 30)
+    [1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0]
+    >>> round_ticks(1, 2e6)
+    [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0, 1000000.0]
     """
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
-        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+    for steps in (
+        (1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9),
+        (1, 1.5, 2, 3, 5, 7),
+        (1, 2, 3, 5),
+        (1, 2, 5),
+        (1, 3),
+        (1,),
+    ):
+        found = [
+            step * 10.0**decade
+            for decade in decades
+            for step in steps
+            if low <= step * 10.0**decade <= high
+        ]
         if len(found) <= most:
             return found
     return found[:: ceil(len(found) / most)]
 
 
-def log_axis(axis, low: float, high: float, text, most: int = 7, ticks: Sequence[float] | None = None) -> None:
+def log_axis(
+    axis, low: float, high: float, text, most: int = 7, ticks: Sequence[float] | None = None
+) -> None:
     """Make a log axis of a range with plain-text ticks."""
     places = round_ticks(low, high, most) if ticks is None else list(ticks)
     axis.set_major_locator(FixedLocator(places))
@@ -205,7 +250,9 @@ def number(value: float) -> str:
         return "0"
     digits = 2 - floor(log10(abs(value)))
     rounded = round(value, digits)
-    return f"{rounded:.{max(0, digits)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{rounded:.0f}"
+    return (
+        f"{rounded:.{max(0, digits)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{rounded:.0f}"
+    )
 
 
 def bytes_text(count: float) -> str:

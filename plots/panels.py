@@ -1,4 +1,5 @@
-"""Which cases share a panel of the MLP figures: those of one layer and source, with the peers of the same problem."""
+"""Which cases share a panel of the MLP figures: those of one layer and source, with the peers of
+the same problem."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,12 +8,15 @@ from plots.cases import groups, rising, source_of
 from plots.selection import LAYERS, UNIVERSAL, Line, SelectionError, layer_of, peer_name, select
 
 
-def select_panels(records: Iterable[Record], layers: Sequence[str] | None = None) -> dict[str, list[Line]]:
+def select_panels(
+    records: Iterable[Record], layers: Sequence[str] | None = None
+) -> dict[str, list[Line]]:
     """Select the lines of every panel: measured, simulated and published ones side by side.
 
-    Universal cases of one mode, machine, number of ranks, dtype and problem make a panel. The peers' lines in it are those of
-    the same source, or if there are none, those of another source for the same problem (the published ones before others).
-    Peers that found no panel have one of their own.
+    Universal cases of one mode, machine, number of ranks, dtype and problem make a panel. The
+    peers' lines in it are those of the same source, or if there are none, those of another source
+    for the same problem (the published ones before others). Peers that found no panel have one of
+    their own.
 
     Parameters
     ----------
@@ -33,18 +37,31 @@ def select_panels(records: Iterable[Record], layers: Sequence[str] | None = None
     records = list(records)
     for layer in layers or ():
         if layer not in LAYERS:
-            raise SelectionError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one.")
+            raise SelectionError(
+                f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one."
+            )
     found = {layer_of(record) for record in records}
     wanted = [layer for layer in layers or LAYERS if layer in found]
     if not wanted:
         asked = "MLP layer" if layers is None or len(layers) > 1 else f"case of {layers[0]}"
-        shape = {"mlp1": "n = 4k", "mlp2": "k = 4n"}.get(layers[0]) if layers and len(layers) == 1 else "n = 4k or k = 4n"
-        raise SelectionError(f"no {asked} in {len(records)} records: none has {shape}. Give it the records of an MLP sweep.")
-    panels = [(layer, *panel) for layer in wanted for panel in _of_layer([r for r in records if layer_of(r) == layer], layer)]
+        shape = (
+            {"mlp1": "n = 4k", "mlp2": "k = 4n"}.get(layers[0])
+            if layers and len(layers) == 1
+            else "n = 4k or k = 4n"
+        )
+        raise SelectionError(
+            f"no {asked} in {len(records)} records: none has {shape}. Give it the records of an "
+            "MLP sweep."
+        )
+    panels = [
+        (layer, *panel)
+        for layer in wanted
+        for panel in _of_layer([r for r in records if layer_of(r) == layer], layer)
+    ]
     panels.sort(key=lambda panel: (panel[1], wanted.index(panel[0])))
     several = {layer: sum(panel[0] == layer for panel in panels) > 1 for layer in wanted}
     named: dict[str, list[Line]] = {}
-    for layer, key, inside in panels:
+    for layer, _key, inside in panels:
         problem = f", h = {min(inside[0].n, inside[0].k)}"
         name = f"{layer} ({source_of(inside[0]).text}{problem})" if several[layer] else layer
         named[name] = select(inside, layer)
@@ -64,7 +81,9 @@ def _of_layer(records: list[Record], layer: str) -> list[tuple[tuple, list[Recor
         elsewhere.sort(key=lambda other: (other[0] != "published", rising(other)))
         chosen = here[:1] or elsewhere[:1]
         used.update(chosen)
-        panels.append((_order(key), inside + [record for other in chosen for record in peers[other]]))
+        panels.append(
+            (_order(key), inside + [record for other in chosen for record in peers[other]])
+        )
     panels += [(_order(key), inside) for key, inside in peers.items() if key not in used]
     # no line at all is a panel too: it says why
     return panels or [((0,), records)]

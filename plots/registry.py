@@ -1,7 +1,8 @@
-"""The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other list.
+"""The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other
+list.
 
->>> [name for name in sorted(figures()) if not name.startswith('llm-')]
-['algorithms', 'best', 'lowering', 'mlp', 'mlp1', 'mlp2', 'peers', 'strong', 'timeline', 'volume', 'weak']
+>>> print(*(name for name in sorted(figures()) if not name.startswith("llm-")))
+algorithms best lowering mlp mlp1 mlp2 peers strong timeline volume weak
 """
 
 import os
@@ -28,7 +29,8 @@ class Made(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One kind of figure: its name, a line about it, what makes it, the options it takes, and what reads its files."""
+    """One kind of figure: its name, a line about it, what makes it, the options it takes, and what
+    reads its files."""
 
     name: str
     summary: str
@@ -68,7 +70,12 @@ def find(name: str) -> Figure:
     return known[name]
 
 
-def draw(name: str, source: Iterable[Record] | Iterable[str | os.PathLike], out: str | os.PathLike, **options) -> Drawn:
+def draw(
+    name: str,
+    source: Iterable[Record] | Iterable[str | os.PathLike],
+    out: str | os.PathLike,
+    **options,
+) -> Drawn:
     """Draw a figure from records or files into files.
 
     Parameters
@@ -90,13 +97,23 @@ def draw(name: str, source: Iterable[Record] | Iterable[str | os.PathLike], out:
     figure = find(name)
     default = Options()
     for field in fields(Options):
-        asked = options.get(field.name, getattr(default, field.name)) != getattr(default, field.name)
+        asked = options.get(field.name, getattr(default, field.name)) != getattr(
+            default, field.name
+        )
         if asked and field.name not in figure.takes:
-            takes = ", ".join(f"--{each.replace('_', '-')}" for each in figure.takes) or "no options"
-            raise SelectionError(f"figure {name} has no use for --{field.name.replace('_', '-')}. It takes {takes}.")
+            takes = (
+                ", ".join(f"--{each.replace('_', '-')}" for each in figure.takes) or "no options"
+            )
+            raise SelectionError(
+                f"figure {name} has no use for --{field.name.replace('_', '-')}. It takes {takes}."
+            )
     formats = suffixes(out)
     source = list(source)
-    records = source if source and all(isinstance(item, Record) for item in source) else figure.read(source)
+    records = (
+        source
+        if source and all(isinstance(item, Record) for item in source)
+        else figure.read(source)
+    )
     made = figure.make(records, Options(**options))
     from plots.page import save
 
@@ -113,5 +130,8 @@ def suffixes(out: str | os.PathLike) -> tuple[str, ...]:
     """
     suffix = Path(out).suffix
     if suffix not in ("", ".pdf", ".png"):
-        raise SelectionError(f"a figure is written as .pdf or .png; got {suffix!r} in {os.fspath(out)!r}. Leave the suffix out for both.")
+        raise SelectionError(
+            f"a figure is written as .pdf or .png; got {suffix!r} in {os.fspath(out)!r}. Leave "
+            "the suffix out for both."
+        )
     return (suffix,) if suffix else (".pdf", ".png")

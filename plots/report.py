@@ -1,7 +1,9 @@
-"""One self-contained page about a folder of results: figures, table, provenance, failures. It loads nothing from anywhere.
+"""One self-contained page about a folder of results: figures, table, provenance, failures. It loads
+nothing from anywhere.
 
-Nothing in the records or the environment can run: text goes through the template's escaping, data through JSON in which no ``<``
-is left, the page's script writes text only as text, and a content security policy admits the page's own scripts by their hash.
+Nothing in the records or the environment can run: text goes through the template's escaping, data
+through JSON in which no ``<`` is left, the page's script writes text only as text, and a content
+security policy admits the page's own scripts by their hash.
 """
 
 import json
@@ -40,21 +42,44 @@ def build(path: str | os.PathLike) -> str:
 
 
 def environments(folder: Path) -> list[dict[str, Any]]:
-    """Read ``environment.json`` and ``environments/*.json``: ``[{"name", "rows": [(key, value)], "trouble"}]``.
+    """Read ``environment.json`` and ``environments/*.json``: ``[{"name", "rows": [(key, value)],
+    "trouble"}]``.
 
     A file that does not read is not passed over: its ``trouble`` says why.
     """
     found = []
     for file in [folder / "environment.json", *sorted((folder / "environments").glob("*.json"))]:
         if not file.is_file():
-            found.append({"name": file.name, "rows": [], "trouble": f"there is no {file.name} beside the records"})
+            found.append(
+                {
+                    "name": file.name,
+                    "rows": [],
+                    "trouble": f"there is no {file.name} beside the records",
+                }
+            )
             continue
         try:
             rows = _flat("", json.loads(file.read_text(encoding="utf-8")))
-            trouble = "" if len(rows) <= _MOST_PROVENANCE else f"{len(rows) - _MOST_PROVENANCE} more rows are in the file"
-            found.append({"name": file.relative_to(folder).as_posix(), "rows": rows[:_MOST_PROVENANCE], "trouble": trouble})
+            trouble = (
+                ""
+                if len(rows) <= _MOST_PROVENANCE
+                else f"{len(rows) - _MOST_PROVENANCE} more rows are in the file"
+            )
+            found.append(
+                {
+                    "name": file.relative_to(folder).as_posix(),
+                    "rows": rows[:_MOST_PROVENANCE],
+                    "trouble": trouble,
+                }
+            )
         except (ValueError, OSError, RecursionError) as error:
-            found.append({"name": file.relative_to(folder).as_posix(), "rows": [], "trouble": f"does not read: {error}"})
+            found.append(
+                {
+                    "name": file.relative_to(folder).as_posix(),
+                    "rows": [],
+                    "trouble": f"does not read: {error}",
+                }
+            )
     return found
 
 
@@ -63,7 +88,11 @@ def page(records: list[Record], provenance: list[dict[str, Any]], name: str) -> 
 
     Examples
     --------
-    >>> text = page([Record(mode="measured", status="failed", reason="</script><script>alert(1)</script>")], [], "<b>")
+    >>> text = page(
+    ...     [Record(mode="measured", status="failed", reason="</script><script>alert(1)</script>")],
+    ...     [],
+    ...     "<b>",
+    ... )
     >>> "alert(1)</script>" in text, "<title>&lt;b&gt;" in text
     (False, True)
     """
@@ -71,14 +100,31 @@ def page(records: list[Record], provenance: list[dict[str, Any]], name: str) -> 
 
     figures, lacking = specs(records)
     used = [field for field in HEADER if any(_filled(getattr(record, field)) for record in records)]
-    rows = [[_plain(getattr(record, field)) for field in used] + [communicated_bytes(record)] for record in records]
-    scripts = [(files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"), (_HERE / "report.js").read_text(encoding="utf-8")]
-    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
-    template = Environment(autoescape=True, loader=FileSystemLoader(_HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    rows = [
+        [_plain(getattr(record, field)) for field in used] + [communicated_bytes(record)]
+        for record in records
+    ]
+    scripts = [
+        (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
+        (_HERE / "report.js").read_text(encoding="utf-8"),
+    ]
+    hashes = " ".join(
+        f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    template = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(_HERE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return template.get_template("report.html").render(
         name=name,
-        policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'",
-        counts=[(status, sum(record.status == status for record in records)) for status in STATUSES],
+        policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
+        "blob:; base-uri 'none'; form-action 'none'",
+        counts=[
+            (status, sum(record.status == status for record in records)) for status in STATUSES
+        ],
         total=len(records),
         figures=figures,
         lacking=lacking,
@@ -86,7 +132,13 @@ def page(records: list[Record], provenance: list[dict[str, Any]], name: str) -> 
         provenance=provenance,
         plotly=scripts[0],
         script=scripts[1],
-        data=embedded({"fields": [*used, "moved_bytes"], "rows": rows, "figures": [{key: figure[key] for key in ("data", "layout")} for figure in figures]}),
+        data=embedded(
+            {
+                "fields": [*used, "moved_bytes"],
+                "rows": rows,
+                "figures": [{key: figure[key] for key in ("data", "layout")} for figure in figures],
+            }
+        ),
     )
 
 
@@ -128,8 +180,18 @@ def _flat(key: str, value: Any) -> list[tuple[str, str]]:
     [('mpi.version', '4'), ('hosts', 'a, b'), ('ranks.0.host', 'a')]
     """
     if isinstance(value, dict):
-        return [row for name, item in value.items() for row in _flat(f"{key}.{name}" if key else str(name), item)]
+        return [
+            row
+            for name, item in value.items()
+            for row in _flat(f"{key}.{name}" if key else str(name), item)
+        ]
     if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
         return [row for number, item in enumerate(value) for row in _flat(f"{key}.{number}", item)]
-    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    text = (
+        ", ".join(map(str, value))
+        if isinstance(value, list)
+        else ""
+        if value is None
+        else str(value)
+    )
     return [(key, text)]

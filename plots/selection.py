@@ -1,8 +1,8 @@
 """Choose the cases that become the lines of the MLP figures: a pure function of records.
 
-The rules are those of Figures 2 and 3 of the paper, in this order: a case that moves no bytes at all
-is left out; only Stationary C and Stationary B compete; for each partitioning and data movement the
-best replication factor at each batch size; then the data movement whose best is higher at the
+The rules are those of Figures 2 and 3 of the paper, in this order: a case that moves no bytes at
+all is left out; only Stationary C and Stationary B compete; for each partitioning and data movement
+the best replication factor at each batch size; then the data movement whose best is higher at the
 largest batch size, named (S-C) or (S-B). A line without a case is returned empty, with its reason.
 """
 
@@ -31,7 +31,9 @@ LEGEND = (
     Entry("UA - Inner Prod.", ("row", "column", "column")),
     Entry("UA - Outer Prod.", ("column", "row", "row")),
     Entry("UA - Traditional", ("traditional", "traditional", "traditional")),
-    Entry("DT - Row", None),  # records of the algorithm of this name, or measured ones of dtensor by rows
+    Entry(
+        "DT - Row", None
+    ),  # records of the algorithm of this name, or measured ones of dtensor by rows
     Entry("DT - Column", None),
     Entry("COSMA-NCCL", None),
 )
@@ -54,9 +56,9 @@ class Point:
 class Line:
     """One line of the figure, points by rising batch size; without points ``why`` says why not.
 
-    ``quantity`` is the field of the records that is drawn, in percent; ``stationary`` the matrix that
-    does not move, ``"B"`` or ``"C"``, empty for a peer; ``absent`` the batch sizes at which other lines
-    have a point and this one has none.
+    ``quantity`` is the field of the records that is drawn, in percent; ``stationary`` the matrix
+    that does not move, ``"B"`` or ``"C"``, empty for a peer; ``absent`` the batch sizes at which
+    other lines have a point and this one has none.
     """
 
     name: str
@@ -92,7 +94,8 @@ def layer_of(record: Record) -> str | None:
 
 
 def peer_name(record: Record) -> str | None:
-    """Give the legend's name of a peer's case: its algorithm, or for a measured DTensor its sharding.
+    """Give the legend's name of a peer's case: its algorithm, or for a measured DTensor its
+    sharding.
 
     Examples
     --------
@@ -100,13 +103,18 @@ def peer_name(record: Record) -> str | None:
     ...     return Record(mode="measured", status="ok", best_s=1.0, **values)
     >>> peer_name(case(algorithm="COSMA-NCCL")), peer_name(case(algorithm="dtensor", preset="row"))
     ('COSMA-NCCL', 'DT - Row')
-    >>> peer_name(case(algorithm="dtensor", a="column", b="column", c="column")), peer_name(case(algorithm="summa"))
+    >>> (
+    ...     peer_name(case(algorithm="dtensor", a="column", b="column", c="column")),
+    ...     peer_name(case(algorithm="summa")),
+    ... )
     ('DT - Column', None)
     """
     name = record.algorithm
     if name == "dtensor":
         forms = {record.preset} if record.preset else {record.a, record.b, record.c}
-        name = {frozenset({"row"}): "DT - Row", frozenset({"column"}): "DT - Column"}.get(frozenset(forms))
+        name = {frozenset({"row"}): "DT - Row", frozenset({"column"}): "DT - Column"}.get(
+            frozenset(forms)
+        )
     return name if any(entry.name == name and entry.texts is None for entry in LEGEND) else None
 
 
@@ -159,8 +167,8 @@ def select(records: Iterable[Record], layer: str) -> list[Line]:
     """Choose the lines of one layer's figure: one per row of :data:`LEGEND`, in that order.
 
     What is drawn is ``percent_of_peak`` if every case that may be drawn has it, else
-    ``percent_of_roof``; the best case is the highest in what is drawn. Ties go to Stationary C and to
-    the smallest replication factors.
+    ``percent_of_roof``; the best case is the highest in what is drawn. Ties go to Stationary C and
+    to the smallest replication factors.
 
     Parameters
     ----------
@@ -178,16 +186,38 @@ def select(records: Iterable[Record], layer: str) -> list[Line]:
     Examples
     --------
     >>> def case(m, best_s, c="column", stationary="C", moved=8):
-    ...     return Record(mode="simulated", status="ok", algorithm="universal", a=c, b=c, c=c, m=m, n=256,
-    ...                   k=64, stationary=stationary, best_s=best_s, percent_of_peak=50 / best_s, get_bytes=moved)
-    >>> lines = select([case(32, 2.0), case(32, 1.0, "column/c2"), case(64, 1.0), case(64, 0.5, moved=0)], "mlp1")
-    >>> [(line.legend, [(p.batch, p.value, p.factor) for p in line.points]) for line in lines if line.points]
+    ...     return Record(
+    ...         mode="simulated",
+    ...         status="ok",
+    ...         algorithm="universal",
+    ...         a=c,
+    ...         b=c,
+    ...         c=c,
+    ...         m=m,
+    ...         n=256,
+    ...         k=64,
+    ...         stationary=stationary,
+    ...         best_s=best_s,
+    ...         percent_of_peak=50 / best_s,
+    ...         get_bytes=moved,
+    ...     )
+    >>> lines = select(
+    ...     [case(32, 2.0), case(32, 1.0, "column/c2"), case(64, 1.0), case(64, 0.5, moved=0)],
+    ...     "mlp1",
+    ... )
+    >>> [
+    ...     (line.legend, [(p.batch, p.value, p.factor) for p in line.points])
+    ...     for line in lines
+    ...     if line.points
+    ... ]
     [('UA - Column (S-C)', [(32, 50.0, '2'), (64, 50.0, '1')])]
     >>> lines[0].legend, lines[0].why
     ('UA - Row', 'no record')
     """
     if layer not in LAYERS:
-        raise SelectionError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one.")
+        raise SelectionError(
+            f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one."
+        )
     records = [record for record in records if layer_of(record) == layer]
     chosen = []
     for entry in LEGEND:
@@ -219,7 +249,9 @@ def missing(lines: Sequence[Line]) -> list[str]:
 
     Examples
     --------
-    >>> missing([Line(name, "percent_of_peak", why="no record") for name in ("UA - Row", "DT - Row")])
+    >>> missing(
+    ...     [Line(name, "percent_of_peak", why="no record") for name in ("UA - Row", "DT - Row")]
+    ... )
     ['not drawn: UA - Row, DT - Row (no record)']
     """
     reasons: dict[str, list[str]] = {}
@@ -237,7 +269,10 @@ def _belongs(record: Record, entry: Entry) -> bool:
     if entry.texts is None:
         return peer_name(record) == entry.name
     texts = (record.a, record.b, record.c)
-    return record.algorithm == UNIVERSAL and tuple(split_factor(text or "")[0] for text in texts) == entry.texts
+    return (
+        record.algorithm == UNIVERSAL
+        and tuple(split_factor(text or "")[0] for text in texts) == entry.texts
+    )
 
 
 def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[Record], bool]]]:
@@ -249,10 +284,16 @@ def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[Record], bool
     if entry.texts is None:
         return stages
     return stages + [
-        ("only lowered programs, and the paper's figures are of direct execution", lambda record: record.schedule in (None, "direct")),
+        (
+            "only lowered programs, and the paper's figures are of direct execution",
+            lambda record: record.schedule in (None, "direct"),
+        ),
         ("bytes not recorded", lambda record: moved_bytes(record) is not None),
         ("moves no bytes", lambda record: moved_bytes(record) > 0),
-        ("no Stationary B or C case", lambda record: (record.stationary or "").upper() in ("B", "C")),
+        (
+            "no Stationary B or C case",
+            lambda record: (record.stationary or "").upper() in ("B", "C"),
+        ),
         ("no case with an admitted replication factor", lambda record: _admitted(record, layer)),
     ]
 
@@ -267,11 +308,16 @@ def _statuses(records: Sequence[Record]) -> str:
     for record in records:
         counts[record.status] = counts.get(record.status, 0) + 1
     counts.pop("ok", None)
-    return ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
+    return (
+        ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
+    )
 
 
-def _same_problem(entry: Entry, records: list[Record], why: str, own: Record) -> tuple[Entry, list[Record], str]:
-    """Leave out a peer's cases of another problem; other machines stay, and the legend says which."""
+def _same_problem(
+    entry: Entry, records: list[Record], why: str, own: Record
+) -> tuple[Entry, list[Record], str]:
+    """Leave out a peer's cases of another problem; other machines stay, and the legend says
+    which."""
     if entry.texts:
         return entry, records, why
     left = [record for record in records if (record.k, record.dtype) == (own.k, own.dtype)]
@@ -283,23 +329,30 @@ def _check_comparable(records: Sequence[Record], names: Sequence[str]) -> None:
         values = sorted({str(getattr(record, name)) for record in records})
         if len(values) > 1:
             raise SelectionError(
-                f"one figure compares cases of one {name}; got {', '.join(values)}. Give it the records of one of them."
+                f"one figure compares cases of one {name}; got {', '.join(values)}. Give it the "
+                "records of one of them."
             )
 
 
 def _line(entry: Entry, records: Sequence[Record], why: str, quantity: str) -> Line:
     drawable = [record for record in records if getattr(record, quantity) is not None]
     if not drawable:
-        return Line(entry.name, quantity, why=why or f"no {quantity.replace('_', ' ')} in its records")
+        return Line(
+            entry.name, quantity, why=why or f"no {quantity.replace('_', ' ')} in its records"
+        )
     by_movement = {
-        stationary: _best_by_batch([r for r in drawable if (r.stationary or "").upper() == stationary], quantity)
+        stationary: _best_by_batch(
+            [r for r in drawable if (r.stationary or "").upper() == stationary], quantity
+        )
         for stationary in ("C", "B")
     }
     if entry.texts is None:
         return Line(entry.name, quantity, points=_best_by_batch(drawable, quantity))
     largest = max(record.m for record in drawable)
     # the largest batch size decides even if one movement has no case there; max keeps C on a tie
-    at_largest = {s: [p.value for p in points if p.batch == largest] for s, points in by_movement.items()}
+    at_largest = {
+        s: [p.value for p in points if p.batch == largest] for s, points in by_movement.items()
+    }
     stationary = max(at_largest, key=lambda s: max(at_largest[s], default=float("-inf")))
     return Line(entry.name, quantity, stationary, by_movement[stationary])
 
@@ -309,7 +362,12 @@ def _best_by_batch(records: Sequence[Record], quantity: str) -> tuple[Point, ...
     for record in sorted(records, key=lambda r: (r.m, -getattr(r, quantity), factors(r))):
         best.setdefault(record.m, record)
     return tuple(
-        Point(m, getattr(record, quantity), factor_text(record) if record.algorithm == UNIVERSAL else "", record)
+        Point(
+            m,
+            getattr(record, quantity),
+            factor_text(record) if record.algorithm == UNIVERSAL else "",
+            record,
+        )
         for m, record in best.items()
     )
 

@@ -1,7 +1,8 @@
-"""Records for figures: from result files, from folders of a sweep, from standard input, and from files of published numbers.
+"""Records for figures: from result files, from folders of a sweep, from standard input, and from
+files of published numbers.
 
-A file of published numbers has the columns ``figure, system, devices, peak_tflops_per_device, dtype,
-layer, series, m, n, k, gflops, source``, one row a point.
+A file of published numbers has the columns ``figure, system, devices, peak_tflops_per_device,
+dtype, layer, series, m, n, k, gflops, source``, one row a point.
 """
 
 import csv
@@ -13,7 +14,20 @@ from pathlib import Path
 
 from drbench.record import Record, parse_csv
 
-PUBLISHED_COLUMNS = "figure system devices peak_tflops_per_device dtype layer series m n k gflops source".split()
+PUBLISHED_COLUMNS = [
+    "figure",
+    "system",
+    "devices",
+    "peak_tflops_per_device",
+    "dtype",
+    "layer",
+    "series",
+    "m",
+    "n",
+    "k",
+    "gflops",
+    "source",
+]
 STDIN = "-"
 _RECORDS = "records.csv"  # of a sweep's folder
 
@@ -21,8 +35,8 @@ _RECORDS = "records.csv"  # of a sweep's folder
 def read_published(path: str | os.PathLike) -> list[Record]:
     """Read published numbers as records of mode ``published``.
 
-    The series is the ``algorithm``, the system and its devices are the ``machine`` (``h100x8``), the
-    source is kept as the ``reason``; ``percent_of_peak`` is of all devices together.
+    The series is the ``algorithm``, the system and its devices are the ``machine`` (``h100x8``),
+    the source is kept as the ``reason``; ``percent_of_peak`` is of all devices together.
 
     Raises
     ------
@@ -35,12 +49,14 @@ def read_published(path: str | os.PathLike) -> list[Record]:
 def load(paths: Iterable[str | os.PathLike]) -> list[Record]:
     """Read result files and files of published numbers, told apart by their headers, in order.
 
-    A folder stands for its ``records.csv``, or without one for all its CSV files; ``-`` is standard input.
+    A folder stands for its ``records.csv``, or without one for all its CSV files; ``-`` is standard
+    input.
 
     Raises
     ------
     ValueError
-        If a file is neither (:class:`drbench.record.RecordError` is one), or a folder holds no CSV file.
+        If a file is neither (:class:`drbench.record.RecordError` is one), or a folder holds no CSV
+        file.
     """
     records: list[Record] = []
     for path in paths:
@@ -59,13 +75,24 @@ def csv_files(path: str | os.PathLike) -> list[Path]:
         return [path]
     found = [path / _RECORDS] if (path / _RECORDS).is_file() else sorted(path.glob("*.csv"))
     if not found:
-        raise ValueError(f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file.")
+        raise ValueError(
+            f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file."
+        )
     return found
 
 
 def _parse(data: bytes, path: str | os.PathLike) -> list[Record]:
-    header = data.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].rstrip(b"\r").decode("utf-8", "replace")
-    return _parse_published(data, path) if header.split(",") == PUBLISHED_COLUMNS else parse_csv(data, path)
+    header = (
+        data.removeprefix(b"\xef\xbb\xbf")
+        .split(b"\n", 1)[0]
+        .rstrip(b"\r")
+        .decode("utf-8", "replace")
+    )
+    return (
+        _parse_published(data, path)
+        if header.split(",") == PUBLISHED_COLUMNS
+        else parse_csv(data, path)
+    )
 
 
 def _parse_published(data: bytes, path: str | os.PathLike) -> list[Record]:

@@ -13,4 +13,11 @@ def make(records: Sequence[Record], options: Options) -> Made:
     return draw_panels(*strong_panels(records, options), weak=False)
 
 
-FIGURES = (Figure("strong", "strong scaling: time of one problem against ranks, with the ideal", make, ("moving_only", "shape")),)
+FIGURES = (
+    Figure(
+        "strong",
+        "strong scaling: time of one problem against ranks, with the ideal",
+        make,
+        ("moving_only", "shape"),
+    ),
+)

@@ -1,7 +1,7 @@
 """The look of the figures: a line has the same colour and marker in every figure.
 
-The hues are those of Okabe and Ito (2008), told apart with every common colour blindness; markers and
-dashes tell the lines apart in grey print too. Peers are grey and dashed.
+The hues are those of Okabe and Ito (2008), told apart with every common colour blindness; markers
+and dashes tell the lines apart in grey print too. Peers are grey and dashed.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,8 @@ STYLES = {
     "COSMA-NCCL": LineStyle("#8C8C8C", "#6E6E6E", "h", (0, (4, 1.4, 1.2, 1.4))),
 }
 
-#: Algorithms and peers by their names in records; universal is told apart by partitioning where a figure can.
+#: Algorithms and peers by their names in records; universal is told apart by partitioning where a
+#: figure can.
 ALGORITHMS = {
     "universal": LineStyle("#0072B2", "#00609A", "o", "-"),
     "cannon": LineStyle("#E69F00", "#9A6A00", "s", (0, (6, 1.2))),
@@ -51,7 +52,8 @@ STATIONARY = {
     "C": LineStyle("#0072B2", "#00609A", "o", "-"),
 }
 
-#: Where the time of a case goes: field of the record -> (name, colour, hatch), in the order bars are stacked.
+#: Where the time of a case goes: field of the record -> (name, colour, hatch), in the order bars
+#: are stacked.
 PHASES = {
     "phase_gemm_s": ("gemm", "#0072B2", ""),
     "phase_get_wait_s": ("get wait", "#E69F00", "////"),
@@ -63,12 +65,25 @@ PHASES = {
 OTHER = ("other", "#BBBBBB", "")
 UNKNOWN = ("not broken down", "#FFFFFF", "\\\\\\\\")
 
-_HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B3A8C", "#8B5A2B", "#333333", "#7F7F00", "#8C8C8C")
+_HUES = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#5B3A8C",
+    "#8B5A2B",
+    "#333333",
+    "#7F7F00",
+    "#8C8C8C",
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d", "*")
 
 
 def style_of(name: str) -> LineStyle:
-    """The look of a line by its name, the same in every figure and every run, for names nobody listed too.
+    """The look of a line by its name, the same in every figure and every run, for names nobody
+    listed too.
 
     Examples
     --------
@@ -87,8 +102,8 @@ FONT_PT = 7.5
 SMALL_PT = 6.0
 FACTOR_PT = 6.0
 
-# Type 42 keeps the text of the PDF text (searchable, editable), and every setting here is also fixed so
-# that a user's matplotlibrc changes no figure
+# Type 42 keeps the text of the PDF text (searchable, editable), and every setting here is also
+# fixed so that a user's matplotlibrc changes no figure
 RC = {
     "font.family": "DejaVu Sans",
     "font.size": FONT_PT,

@@ -13,4 +13,11 @@ def make(records: Sequence[Record], options: Options) -> Made:
     return draw_panels(*weak_panels(records, options), weak=True)
 
 
-FIGURES = (Figure("weak", "weak scaling: rate a rank keeps as problem and ranks grow together, with the ideal", make, ("moving_only",)),)
+FIGURES = (
+    Figure(
+        "weak",
+        "weak scaling: rate a rank keeps as problem and ranks grow together, with the ideal",
+        make,
+        ("moving_only",),
+    ),
+)

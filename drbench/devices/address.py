@@ -1,8 +1,10 @@
-"""Matrices in a device's memory, seen from the host: NumPy arrays whose data pointer is a device address.
+"""Matrices in a device's memory, seen from the host: NumPy arrays whose data pointer is a device
+address.
 
-NumPy does all index arithmetic (slices, strides, leading dimensions, reshaping) on such an array as on any other, because none of
-that reads what the array points to. So the layout of values, pieces and collectives is one code for host and device.
-Whatever would read or write the elements raises instead of crashing.
+NumPy does all index arithmetic (slices, strides, leading dimensions, reshaping) on such an array as
+on any other, because none of that reads what the array points to. So the layout of values, pieces
+and collectives is one code for host and device. Whatever would read or write the elements raises
+instead of crashing.
 """
 
 from __future__ import annotations
@@ -31,20 +33,31 @@ class DeviceArray(np.ndarray):
     """
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        raise TypeError(f"elements on a device cannot be used by the host: {ufunc.__name__}. Give them to a Device.")
+        raise TypeError(
+            f"elements on a device cannot be used by the host: {ufunc.__name__}. Give them to a "
+            "Device."
+        )
 
     def __array_function__(self, function, types, args, kwargs):
-        raise TypeError(f"elements on a device cannot be used by the host: {function.__name__}. Give them to a Device.")
+        raise TypeError(
+            f"elements on a device cannot be used by the host: {function.__name__}. Give them to "
+            "a Device."
+        )
 
     def __repr__(self) -> str:
-        return f"DeviceArray({'x'.join(map(str, self.shape))}, {self.dtype}, at {self.ctypes.data:#x}, strides {self.strides})"
+        return (
+            f"DeviceArray({'x'.join(map(str, self.shape))}, {self.dtype}, at "
+            f"{self.ctypes.data:#x}, strides {self.strides})"
+        )
 
     __str__ = __repr__
 
     def _refuse(self, *args, **kwargs):
         raise TypeError("elements on a device cannot be used by the host. Give them to a Device.")
 
-    fill = item = tolist = tobytes = copy = astype = __setitem__ = __iter__ = __float__ = __int__ = __bool__ = __array__ = _refuse
+    fill = item = tolist = tobytes = copy = astype = __setitem__ = __iter__ = __float__ = (
+        __int__
+    ) = __bool__ = __array__ = _refuse
 
 
 def at_address(address: int, size: int, dtype) -> DeviceArray:

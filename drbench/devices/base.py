@@ -9,7 +9,7 @@ import numpy as np
 
 from .address import DeviceArray
 
-__all__ = ["Device", "Stream", "Event", "DeviceInfo", "Memory"]
+__all__ = ["Device", "DeviceInfo", "Event", "Memory", "Stream"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class DeviceInfo:
     name : str
         As "NVIDIA H200".
     library, kernel : str
-        What multiplies, with its version, and for which architecture or in which arithmetic, as "cuBLAS 12.8" and "sm_90".
+        What multiplies, with its version, and for which architecture or in which arithmetic, as
+        "cuBLAS 12.8" and "sm_90".
     index, count : int
         Which of the node's devices this rank uses, and how many there are.
     """
@@ -38,14 +39,15 @@ class Event(ABC):
 
     @abstractmethod
     def query(self) -> bool:
-        """True if everything before the point is complete (also if it was never recorded). Raises what the stream met."""
+        """True if everything before the point is complete (also if it was never recorded). Raises
+        what the stream met."""
 
     @abstractmethod
     def synchronise(self) -> None:
         """Block the host until the point is reached."""
 
     @abstractmethod
-    def seconds_since(self, earlier: "Event") -> float:
+    def seconds_since(self, earlier: Event) -> float:
         """Time between two reached points; both events must have been made with ``timed=True``."""
 
 
@@ -58,7 +60,8 @@ class Stream(ABC):
 
     @abstractmethod
     def wait(self, event: Event) -> None:
-        """Nothing given to the stream from now on starts before ``event``'s latest point; the host does not wait."""
+        """Nothing given to the stream from now on starts before ``event``'s latest point; the host
+        does not wait."""
 
     @abstractmethod
     def synchronise(self) -> None:
@@ -82,20 +85,23 @@ class Memory(ABC):
 
 
 class Device(ABC):
-    """One rank's device. All arrays are :class:`~drbench.devices.address.DeviceArray` unless a method says otherwise.
+    """One rank's device. All arrays are :class:`~drbench.devices.address.DeviceArray` unless a
+    method says otherwise.
 
-    Operations are asynchronous: they are put into the stream and return. Arrays given to them must stay as they are
-    until the stream has passed them.
+    Operations are asynchronous: they are put into the stream and return. Arrays given to them must
+    stay as they are until the stream has passed them.
     """
 
     info: DeviceInfo
-    #: Most bytes that were allocated on it at one time by this process; None where its memory is the host's.
+    #: Most bytes that were allocated on it at one time by this process; None where its memory is
+    #: the host's.
     peak_bytes: int | None = None
     #: True if :meth:`poison` makes buffers NaN that are given away (a device for tests).
     poisons = False
 
     def spare_event(self) -> Event:
-        """An event given back by :meth:`give_back`, or a new one: after the first repeat none is made while the clock runs."""
+        """An event given back by :meth:`give_back`, or a new one: after the first repeat none is
+        made while the clock runs."""
         spares = self.__dict__.setdefault("_spares", [])
         return spares.pop() if spares else self.event()
 
@@ -103,14 +109,16 @@ class Device(ABC):
         """Nobody asks about the event's last point any more."""
         self.__dict__.setdefault("_spares", []).append(event)
 
-    def poison(self, target, stream: Stream) -> None:
-        """target[...] = NaN (flat): what was there must not be read again. Only where ``poisons``."""
+    def poison(self, target, stream: Stream) -> None:  # noqa: B027  (most devices cannot)
+        """target[...] = NaN (flat): what was there must not be read again. Only where
+        ``poisons``."""
 
     # -- memory
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
-        """Device memory, at an address that is a multiple of 512. Raises OutOfMemory with what is free."""
+        """Device memory, at an address that is a multiple of 512. Raises OutOfMemory with what is
+        free."""
 
     @abstractmethod
     def allocate_host(self, nbytes: int) -> np.ndarray:
@@ -118,7 +126,8 @@ class Device(ABC):
 
     @abstractmethod
     def pin(self, memory: np.ndarray) -> DeviceArray:
-        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the device sees it; until :meth:`unpin`.
+        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the
+        device sees it; until :meth:`unpin`.
 
         Raises UnsupportedError if the driver cannot.
         """
@@ -129,13 +138,15 @@ class Device(ABC):
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """What this rank may still allocate: the device's free memory, divided by the ranks that share it."""
+        """What this rank may still allocate: the device's free memory, divided by the ranks that
+        share it."""
 
     # -- streams
 
     @abstractmethod
     def stream(self, name: str, multiplies: bool = False) -> Stream:
-        """A new stream that does not wait for any other; ``multiplies`` makes ready now what its first product would have to make."""
+        """A new stream that does not wait for any other; ``multiplies`` makes ready now what its
+        first product would have to make."""
 
     @abstractmethod
     def event(self, timed: bool = False) -> Event:
@@ -153,18 +164,21 @@ class Device(ABC):
 
     @abstractmethod
     def gemm(self, a, b, c, beta: float, stream: Stream) -> None:
-        """c = beta·c + a·b in place, as :meth:`drbench.blas.Blas.gemm` (views contiguous along one axis, beta 0 or 1)."""
+        """c = beta·c + a·b in place, as :meth:`drbench.blas.Blas.gemm` (views contiguous along one
+        axis, beta 0 or 1)."""
 
     @abstractmethod
     def copy(self, target, source, stream: Stream) -> None:
-        """target[...] = source for arrays of one shape and dtype with 2 or 4 axes, or flat; a stride of the last axis is one element.
+        """target[...] = source for arrays of one shape and dtype with 2 or 4 axes, or flat; a
+        stride of the last axis is one element.
 
         Either may be pinned host memory (a plain ndarray, then both are contiguous or 2-D).
         """
 
     @abstractmethod
     def accumulate(self, target, value, stream: Stream, guard=None) -> None:
-        """target += value (2-D, row-major, any leading dimensions), atomic element by element against every process that can reach the memory.
+        """target += value (2-D, row-major, any leading dimensions), atomic element by element
+        against every process that can reach the memory.
 
         ``guard`` is a context manager around the adding, for devices without atomics.
         """
@@ -185,10 +199,13 @@ class Device(ABC):
 
     @abstractmethod
     def times(self, tile, x: np.ndarray) -> np.ndarray:
-        """tile · x in float64: tile rows×columns on the device, x columns×v and the result rows×v on the host."""
+        """tile · x in float64: tile rows×columns on the device, x columns×v and the result rows×v
+        on the host."""
 
     @abstractmethod
-    def hashed_times(self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray) -> np.ndarray:
+    def hashed_times(
+        self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
+    ) -> np.ndarray:
         """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
 
     @abstractmethod

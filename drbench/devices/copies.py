@@ -1,18 +1,20 @@
-"""Which way a strided copy takes: as one run of bytes, as rows at a pitch, or element by element in a kernel."""
+"""Which way a strided copy takes: as one run of bytes, as rows at a pitch, or element by element in
+a kernel."""
 
 from __future__ import annotations
 
 from math import gcd
 from typing import NamedTuple
 
-__all__ = ["Axis", "merged_axes", "pitched", "in_words"]
+__all__ = ["Axis", "in_words", "merged_axes", "pitched"]
 
 #: A pitch of cudaMemcpy2D has 31 bits.
 _LARGEST_PITCH = (1 << 31) - 1
 
 
 class Axis(NamedTuple):
-    """One axis of a copy: its extent, and how far its neighbours are apart in the target and in the source."""
+    """One axis of a copy: its extent, and how far its neighbours are apart in the target and in the
+    source."""
 
     extent: int
     target: int
@@ -20,7 +22,8 @@ class Axis(NamedTuple):
 
 
 def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
-    """The axes of a copy, outermost first, without those of extent 1 and with neighbours made one where both sides allow it.
+    """The axes of a copy, outermost first, without those of extent 1 and with neighbours made one
+    where both sides allow it.
 
     Examples
     --------
@@ -35,7 +38,11 @@ def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
     for inner in map(Axis, shape, target_strides, source_strides):
         if inner.extent == 1:
             continue
-        if axes and axes[-1].target == inner.extent * inner.target and axes[-1].source == inner.extent * inner.source:
+        if (
+            axes
+            and axes[-1].target == inner.extent * inner.target
+            and axes[-1].source == inner.extent * inner.source
+        ):
             axes[-1] = inner._replace(extent=axes[-1].extent * inner.extent)
         else:
             axes.append(inner)
@@ -43,13 +50,14 @@ def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
 
 
 def pitched(axes: list[Axis], itemsize: int) -> tuple[int, int, int, int] | None:
-    """(rows, bytes of a row, target pitch, source pitch) if a copy is rows at a pitch, one row being a run of bytes; else None.
+    """(rows, bytes of a row, target pitch, source pitch) if a copy is rows at a pitch, one row
+    being a run of bytes; else None.
 
     Examples
     --------
     >>> pitched(merged_axes((3, 16), (64, 4), (256, 4)), 4)
     (3, 64, 64, 256)
-    >>> pitched(merged_axes((3, 16), (64, 4), (4, 12)), 4) is None              # the source by columns
+    >>> pitched(merged_axes((3, 16), (64, 4), (4, 12)), 4) is None  # the source by columns
     True
     """
     outer, width = list(axes), itemsize
@@ -91,7 +99,13 @@ def in_words(axes: list[Axis], itemsize: int, target: int, source: int) -> tuple
     word, axes = itemsize, list(axes)
     if axes and axes[-1].target == axes[-1].source == itemsize:
         last = axes.pop()
-        word = gcd(16, target, source, last.extent * itemsize, *(stride for axis in axes for stride in axis[1:]))
+        word = gcd(
+            16,
+            target,
+            source,
+            last.extent * itemsize,
+            *(stride for axis in axes for stride in axis[1:]),
+        )
         axes.append(Axis(last.extent * itemsize // word, word, word))
     axes = [Axis(1, 0, 0)] * (4 - len(axes)) + axes
     return word, [Axis(extent, to // word, of // word) for extent, to, of in axes]

@@ -1,4 +1,5 @@
-"""GPUs through CuPy: CUDA's runtime, cuBLAS and the kernels of ``kernels.cu`` behind :class:`~drbench.devices.base.Device`.
+"""GPUs through CuPy: CUDA's runtime, cuBLAS and the kernels of ``kernels.cu`` behind
+:class:`~drbench.devices.base.Device`.
 
 CuPy is imported by :func:`cuda_device` only, so that everything else works without it.
 """
@@ -21,10 +22,13 @@ from .kernels import NAMES, Kernels
 
 __all__ = ["CudaDevice", "cuda_device", "describe", "require_gpu"]
 
-_MEMCPY_DEFAULT = 4                                        # the addresses say which side is host and which is device
+_MEMCPY_DEFAULT = 4  # the addresses say which side is host and which is device
 _ERROR_OUT_OF_MEMORY = 2
 _PORTABLE_AND_MAPPED = 1 | 2
-_INSTALL = "Install CuPy with pip install 'drbench[cuda12]' or 'drbench[cuda13]', as the driver has it, or choose another --backend."
+_INSTALL = (
+    "Install CuPy with pip install 'drbench[cuda12]' or 'drbench[cuda13]', as the driver has it, "
+    "or choose another --backend."
+)
 
 
 class CudaDevice(Device, Peers):
@@ -47,11 +51,24 @@ class CudaDevice(Device, Peers):
     bus_id : str
         The device's PCI address, which two ranks of a node share exactly if they share the device.
     sharers : int
-        May be set where ranks see different devices (CUDA_VISIBLE_DEVICES), once their ``bus_id`` have been compared.
+        May be set where ranks see different devices (CUDA_VISIBLE_DEVICES), once their ``bus_id``
+        have been compared.
     """
 
-    def __init__(self, modules: Modules, index: int, sharers: int = 1, tf32: bool = False, accumulate_blocks: int | None = None):
-        self._modules, self._runtime, self._index, self.sharers = modules, modules.runtime, index, sharers
+    def __init__(
+        self,
+        modules: Modules,
+        index: int,
+        sharers: int = 1,
+        tf32: bool = False,
+        accumulate_blocks: int | None = None,
+    ):
+        self._modules, self._runtime, self._index, self.sharers = (
+            modules,
+            modules.runtime,
+            index,
+            sharers,
+        )
         self._streams: list[CudaStream] = []
         self._living: dict[int, CudaMemory] = {}
         self.peak_bytes = 0
@@ -60,14 +77,24 @@ class CudaDevice(Device, Peers):
         Peers.__init__(self, self._runtime, index, self.bus_id)
         properties = self._runtime.getDeviceProperties(index)
         self._gemm = CublasGemm(modules.cublas, tf32)
-        self._module = modules.raw_module(code=resources.files(__package__).joinpath("kernels.cu").read_text(), options=("-std=c++17",))
-        self._functions = {name: self._module.get_function(name) for name in NAMES}        # compiled now, not while the clock runs
+        self._module = modules.raw_module(
+            code=resources.files(__package__).joinpath("kernels.cu").read_text(),
+            options=("-std=c++17",),
+        )
+        self._functions = {
+            name: self._module.get_function(name) for name in NAMES
+        }  # compiled now, not while the clock runs
         self._kernels = Kernels(self._launch, properties["major"] >= 9, accumulate_blocks)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
         architecture = f"sm_{properties['major']}{properties['minor']}"
-        self.info = DeviceInfo(properties["name"].decode(), f"cuBLAS {version // 10000}.{version // 100 % 100}.{version % 100}",
-                               f"{architecture} tf32" if tf32 else architecture, index, self._runtime.getDeviceCount())
+        self.info = DeviceInfo(
+            properties["name"].decode(),
+            f"cuBLAS {version // 10000}.{version // 100 % 100}.{version % 100}",
+            f"{architecture} tf32" if tf32 else architecture,
+            index,
+            self._runtime.getDeviceCount(),
+        )
 
     def use(self) -> None:
         """Make this the device of the calling thread (a thread starts on device 0)."""
@@ -94,8 +121,11 @@ class CudaDevice(Device, Peers):
             try:
                 self._runtime.hostRegister(address, memory.nbytes, _PORTABLE_AND_MAPPED)
             except self._runtime.CUDARuntimeError as error:
-                raise UnsupportedError(f"CUDA cannot pin {memory.nbytes} bytes of MPI's window ({error}), which ranks out of reach need; use ranks that reach "
-                                       "each other's devices, or an MPI whose windows lie in /dev/shm.") from error
+                raise UnsupportedError(
+                    f"CUDA cannot pin {memory.nbytes} bytes of MPI's window ({error}), which "
+                    "ranks out of reach need; use ranks that reach "
+                    "each other's devices, or an MPI whose windows lie in /dev/shm."
+                ) from error
             address = self._runtime.pointerGetAttributes(address).devicePointer
         return at_address(address, memory.size, memory.dtype)
 
@@ -116,7 +146,10 @@ class CudaDevice(Device, Peers):
             if error.status != _ERROR_OUT_OF_MEMORY:
                 raise
             free, total = self._runtime.memGetInfo()
-            raise OutOfMemory(f"cannot allocate {what}: {free} of its {total} bytes are free; use more devices or smaller matrices.") from error
+            raise OutOfMemory(
+                f"cannot allocate {what}: {free} of its {total} bytes are free; use more devices "
+                "or smaller matrices."
+            ) from error
 
     # -- streams
 
@@ -124,7 +157,7 @@ class CudaDevice(Device, Peers):
         self.use()
         stream = CudaStream(self._modules, name)
         if multiplies:
-            stream.handle
+            stream.handle  # noqa: B018  (made here, before the clock)
         self._streams.append(stream)
         return stream
 
@@ -140,7 +173,9 @@ class CudaDevice(Device, Peers):
         for stream in [*self._streams, self._checks]:
             stream.close()
         self._streams = []
-        for memory in list(self._living.values()):         # of a case that was refused half-way; a sweep goes on in this process
+        for memory in list(
+            self._living.values()
+        ):  # of a case that was refused half-way; a sweep goes on in this process
             memory.free()
 
     # -- operations on a stream
@@ -151,12 +186,15 @@ class CudaDevice(Device, Peers):
                 self.zero(c, stream)
         elif c.size:
             self.use()
-            with stream.cupy:                              # gemmEx computes on CuPy's current stream, whatever the handle's was
+            with stream.cupy:  # gemmEx computes on CuPy's current stream, whatever the handle's was
                 self._gemm(stream.handle, a, b, c, beta)
 
     def copy(self, target, source, stream: CudaStream) -> None:
         if target.shape != source.shape or target.dtype != source.dtype:
-            raise UsageError(f"a copy needs one shape and dtype, got {target.shape} {target.dtype} = {source.shape} {source.dtype}.")
+            raise UsageError(
+                f"a copy needs one shape and dtype, got {target.shape} {target.dtype} = "
+                f"{source.shape} {source.dtype}."
+            )
         if not target.size:
             return
         to, of = target.ctypes.data, source.ctypes.data
@@ -164,13 +202,18 @@ class CudaDevice(Device, Peers):
         rows = pitched(axes, target.itemsize)
         if rows is None:
             if not (isinstance(target, DeviceArray) and isinstance(source, DeviceArray)):
-                raise UnsupportedError("our copies between host and device take rows at a pitch; pack on the device first.")
+                raise UnsupportedError(
+                    "our copies between host and device take rows at a pitch; pack on the device "
+                    "first."
+                )
             self._kernels.copy(axes, target.itemsize, to, of, stream)
         elif rows[0] == 1:
             self._runtime.memcpyAsync(to, of, rows[1], _MEMCPY_DEFAULT, stream.cupy.ptr)
         else:
             count, width, to_pitch, of_pitch = rows
-            self._runtime.memcpy2DAsync(to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT, stream.cupy.ptr)
+            self._runtime.memcpy2DAsync(
+                to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT, stream.cupy.ptr
+            )
 
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
         self._kernels.accumulate(target, value, stream)
@@ -191,7 +234,8 @@ class CudaDevice(Device, Peers):
         with stream.cupy:
             self._functions[name](grid, block, tuple(arguments))
 
-    # -- outside the clock: everything the device was given is complete before, and what is done here after
+    # -- outside the clock: everything the device was given is complete before, and what is done
+    # here after
 
     @contextmanager
     def _alone(self):
@@ -208,19 +252,32 @@ class CudaDevice(Device, Peers):
     def times(self, tile, x: np.ndarray) -> np.ndarray:
         return self._product(tile.shape[0], x, lambda *where: self._kernels.times(tile, *where))
 
-    def hashed_times(self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray) -> np.ndarray:
-        return self._product(row1 - row0, x, lambda *where: self._kernels.hashed_times(fill, matrix, row0, row1, columns, *where))
+    def hashed_times(
+        self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
+    ) -> np.ndarray:
+        return self._product(
+            row1 - row0,
+            x,
+            lambda *where: self._kernels.hashed_times(fill, matrix, row0, row1, columns, *where),
+        )
 
     def _product(self, rows: int, x: np.ndarray, start) -> np.ndarray:
-        """Give x and the result a place on the device; ``start(address of x, vectors, address of the result, stream)``."""
+        """Give x and the result a place on the device; ``start(address of x, vectors, address of
+        the result, stream)``."""
         x, out = np.ascontiguousarray(x, float), np.empty((rows, x.shape[1]))
         memory = self.allocate(x.nbytes + out.nbytes)
         result = memory.address + x.nbytes
         try:
-            with self._alone() as stream:                  # copies in the same stream: a cudaMemcpy could return before it has arrived
-                self._runtime.memcpyAsync(memory.address, x.ctypes.data, x.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr)
+            with (
+                self._alone() as stream
+            ):  # copies in the same stream: a cudaMemcpy could return before it has arrived
+                self._runtime.memcpyAsync(
+                    memory.address, x.ctypes.data, x.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
+                )
                 start(memory.address, x.shape[1], result, stream)
-                self._runtime.memcpyAsync(out.ctypes.data, result, out.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr)
+                self._runtime.memcpyAsync(
+                    out.ctypes.data, result, out.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
+                )
         finally:
             memory.free()
         return out
@@ -232,7 +289,13 @@ class CudaDevice(Device, Peers):
             with self._alone() as stream:
                 self._runtime.memsetAsync(memory.address, 0, found.nbytes, stream.cupy.ptr)
                 self._kernels.not_finite(tile, memory.address, stream)
-                self._runtime.memcpyAsync(found.ctypes.data, memory.address, found.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr)
+                self._runtime.memcpyAsync(
+                    found.ctypes.data,
+                    memory.address,
+                    found.nbytes,
+                    _MEMCPY_DEFAULT,
+                    stream.cupy.ptr,
+                )
         finally:
             memory.free()
         return not found[0]
@@ -240,13 +303,19 @@ class CudaDevice(Device, Peers):
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), tile.shape[1]), tile.dtype)
         with self._alone() as stream:
-            for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
+            for run in (
+                np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
+                if len(rows)
+                else ()
+            ):
                 low, row = int(run[0]), int(rows[run[0]])
-                self.copy(out[low:low + len(run)], tile[row:row + len(run)], stream)
+                self.copy(out[low : low + len(run)], tile[row : row + len(run)], stream)
         return out
 
 
-def cuda_device(local_rank: int, ranks_on_node: int, compute: str = "auto", accumulate_blocks: int | None = None) -> CudaDevice:
+def cuda_device(
+    local_rank: int, ranks_on_node: int, compute: str = "auto", accumulate_blocks: int | None = None
+) -> CudaDevice:
     """The GPU of one rank: ranks of a node take its devices in turn.
 
     Parameters
@@ -270,10 +339,24 @@ def cuda_device(local_rank: int, ranks_on_node: int, compute: str = "auto", accu
     modules, count = require_gpu()
     index = local_rank % count
     try:
-        return CudaDevice(modules, index, len(range(index, ranks_on_node, count)), compute == "tf32", accumulate_blocks)
-    except (ImportError, OSError, RuntimeError) as error:  # CuPy looks for cuBLAS and NVRTC when they are first used; the device may be another's
+        return CudaDevice(
+            modules,
+            index,
+            len(range(index, ranks_on_node, count)),
+            compute == "tf32",
+            accumulate_blocks,
+        )
+    except (
+        ImportError,
+        OSError,
+        RuntimeError,
+        # CuPy looks for cuBLAS and NVRTC when they are first used; the device may be another's
+    ) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise MissingError(f"--backend cupy cannot set up GPU {index} ({reason}). Check nvidia-smi, and CuPy with python -c 'import cupy; cupy.show_config()'.") from error
+        raise MissingError(
+            f"--backend cupy cannot set up GPU {index} ({reason}). Check nvidia-smi, and CuPy "
+            "with python -c 'import cupy; cupy.show_config()'."
+        ) from error
 
 
 def require_gpu() -> tuple[Modules, int]:
@@ -288,22 +371,42 @@ def require_gpu() -> tuple[Modules, int]:
     try:
         count = modules.runtime.getDeviceCount()
     except modules.runtime.CUDARuntimeError as error:
-        raise MissingError(f"--backend cupy needs a GPU, and CUDA finds none: {error}. Check nvidia-smi and CUDA_VISIBLE_DEVICES.") from error
+        raise MissingError(
+            f"--backend cupy needs a GPU, and CUDA finds none: {error}. Check nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES."
+        ) from error
     if not count:
-        raise MissingError("--backend cupy needs a GPU, and CUDA finds none. Check nvidia-smi and CUDA_VISIBLE_DEVICES.")
+        raise MissingError(
+            "--backend cupy needs a GPU, and CUDA finds none. Check nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES."
+        )
     return modules, count
 
 
 def describe(device: CudaDevice) -> dict:
-    """The GPUs of this process and what they can do, in plain values: devices, versions, pairs without peer access, whether memory can be shared."""
+    """The GPUs of this process and what they can do, in plain values: devices, versions, pairs
+    without peer access, whether memory can be shared."""
     import cupy
+
     runtime, count = device._runtime, device.info.count
     devices = []
     for index in range(count):
         properties = runtime.getDeviceProperties(index)
-        devices.append({"index": index, "name": properties["name"].decode(), "bytes": int(properties["totalGlobalMem"]),
-                        "architecture": f"sm_{properties['major']}{properties['minor']}", "multiprocessors": properties["multiProcessorCount"]})
-    apart = [(a, b) for a in range(count) for b in range(count) if a != b and not runtime.deviceCanAccessPeer(a, b)]
+        devices.append(
+            {
+                "index": index,
+                "name": properties["name"].decode(),
+                "bytes": int(properties["totalGlobalMem"]),
+                "architecture": f"sm_{properties['major']}{properties['minor']}",
+                "multiprocessors": properties["multiProcessorCount"],
+            }
+        )
+    apart = [
+        (a, b)
+        for a in range(count)
+        for b in range(count)
+        if a != b and not runtime.deviceCanAccessPeer(a, b)
+    ]
     memory = device.allocate(1)
     try:
         device.ipc_handle(memory)
@@ -311,15 +414,22 @@ def describe(device: CudaDevice) -> dict:
     except UnsupportedError:
         shared = False
     memory.free()
-    return {"devices": devices, "cupy": cupy.__version__, "cublas": device.info.library, "runtime": runtime.runtimeGetVersion(),
-            "driver": runtime.driverGetVersion(), "no_peer_access": apart, "ipc": shared}
+    return {
+        "devices": devices,
+        "cupy": cupy.__version__,
+        "cublas": device.info.library,
+        "runtime": runtime.runtimeGetVersion(),
+        "driver": runtime.driverGetVersion(),
+        "no_peer_access": apart,
+        "ipc": shared,
+    }
 
 
 def _import_cupy() -> Modules:
     try:
         import cupy
         from cupy_backends.cuda.libs import cublas
-    except ImportError as error:                           # CuPy loads libraries of CUDA when it is imported
+    except ImportError as error:  # CuPy loads libraries of CUDA when it is imported
         reason = " ".join(str(error).split())
         raise MissingError(f"--backend cupy cannot load CuPy: {reason}. {_INSTALL}") from error
     return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..errors import CaseFailed, UsageError
 from .base import Event, Memory, Stream
 
-__all__ = ["Modules", "CudaStream", "CudaEvent", "CudaMemory"]
+__all__ = ["CudaEvent", "CudaMemory", "CudaStream", "Modules"]
 
 _ERROR_NOT_READY = 600
 _ALIGNMENT = 512
@@ -17,10 +17,10 @@ _PAGE = 2 << 20
 class Modules(NamedTuple):
     """What is used of CuPy."""
 
-    cuda: object                                           # cupy.cuda
-    runtime: object                                        # cupy.cuda.runtime
-    cublas: object                                         # cupy_backends.cuda.libs.cublas
-    raw_module: type                                       # cupy.RawModule
+    cuda: object  # cupy.cuda
+    runtime: object  # cupy.cuda.runtime
+    cublas: object  # cupy_backends.cuda.libs.cublas
+    raw_module: type  # cupy.RawModule
 
 
 class CudaEvent(Event):
@@ -39,16 +39,18 @@ class CudaEvent(Event):
     def synchronise(self) -> None:
         self.cupy.synchronize()
 
-    def seconds_since(self, earlier: "CudaEvent") -> float:
+    def seconds_since(self, earlier: CudaEvent) -> float:
         if not (self.timed and earlier.timed):
             raise UsageError("the time between two events needs both made with timed=True.")
         return self._runtime.eventElapsedTime(earlier.cupy.ptr, self.cupy.ptr) / 1e3
 
 
 class CudaStream(Stream):
-    """A stream that does not wait for the default stream, with a cuBLAS handle of its own once it multiplies.
+    """A stream that does not wait for the default stream, with a cuBLAS handle of its own once it
+    multiplies.
 
-    A handle has one workspace of megabytes, so two streams that multiply at once must not share it, and streams that only copy have none.
+    A handle has one workspace of megabytes, so two streams that multiply at once must not share it,
+    and streams that only copy have none.
     """
 
     def __init__(self, modules: Modules, name: str):
@@ -81,7 +83,8 @@ class CudaStream(Stream):
 
 
 class CudaMemory(Memory):
-    """One cudaMalloc, whose address names it for other processes (memory of a pool could not be shared).
+    """One cudaMalloc, whose address names it for other processes (memory of a pool could not be
+    shared).
 
     It has whole pages, because sharing it shares the pages it lies in.
     """
@@ -90,8 +93,11 @@ class CudaMemory(Memory):
         self._runtime, self.nbytes, self._living = runtime, nbytes, living
         self.address = runtime.malloc(max(-(-nbytes // _PAGE), 1) * _PAGE)
         if self.address % _ALIGNMENT:
-            raise CaseFailed(f"cudaMalloc returned {self.address:#x}, which is no multiple of {_ALIGNMENT}; please report the driver.")
-        living[self.address] = self                        # by address, until it is freed
+            raise CaseFailed(
+                f"cudaMalloc returned {self.address:#x}, which is no multiple of {_ALIGNMENT}; "
+                "please report the driver."
+            )
+        living[self.address] = self  # by address, until it is freed
 
     def free(self) -> None:
         address, self.address = self.address, 0

@@ -1,7 +1,9 @@
-"""A device made of NumPy and threads (``--backend numpy-async``): the asynchronous executor without a GPU.
+"""A device made of NumPy and threads (``--backend numpy-async``): the asynchronous executor without
+a GPU.
 
-Streams are threads that start each operation after a random delay, so that whatever two operations are not ordered by an event runs in
-either order sooner or later. It proves correctness; its times mean nothing.
+Streams are threads that start each operation after a random delay, so that whatever two operations
+are not ordered by an event runs in either order sooner or later. It proves correctness; its times
+mean nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class _Mark:
 
     __slots__ = ("reached", "at_s", "stream")
 
-    def __init__(self, stream: "HostStream"):
+    def __init__(self, stream: HostStream):
         self.reached, self.at_s, self.stream = threading.Event(), 0.0, stream
 
     def reach(self) -> None:
@@ -57,12 +59,13 @@ class HostEvent(Event):
             self.mark.reached.wait()
             self.mark.stream.check()
 
-    def seconds_since(self, earlier: "HostEvent") -> float:
+    def seconds_since(self, earlier: HostEvent) -> float:
         return self.mark.at_s - earlier.mark.at_s
 
 
 class HostStream(Stream):
-    """A thread that works off a queue; after a failure it lets the rest pass undone and keeps the error."""
+    """A thread that works off a queue; after a failure it lets the rest pass undone and keeps the
+    error."""
 
     def __init__(self, name: str, seed: int, delay_s: float):
         self._queue: queue.SimpleQueue = queue.SimpleQueue()
@@ -79,9 +82,9 @@ class HostStream(Stream):
                 continue
             try:
                 call()
-            except BaseException as error:                 # the host's, at its next question
+            except BaseException as error:  # the host's, at its next question
                 self._failure = error
-            del operation, call                            # what it holds may be memory
+            del operation, call  # what it holds may be memory
 
     def put(self, call) -> None:
         """Do ``call()`` after everything given to the stream so far."""
@@ -89,7 +92,9 @@ class HostStream(Stream):
 
     def check(self) -> None:
         if self._failure is not None:
-            raise RuntimeError(f"an operation on a stream failed: {self._failure}") from self._failure
+            raise RuntimeError(
+                f"an operation on a stream failed: {self._failure}"
+            ) from self._failure
 
     def record(self, event: HostEvent) -> None:
         event.mark = mark = _Mark(self)
@@ -144,7 +149,10 @@ class HostDevice(Device):
 
     def allocate(self, nbytes: int) -> HostMemory:
         if nbytes > psutil.virtual_memory().available:
-            raise OutOfMemory(f"{nbytes} bytes were asked for, {psutil.virtual_memory().available} are available. Use smaller matrices.")
+            raise OutOfMemory(
+                f"{nbytes} bytes were asked for, {psutil.virtual_memory().available} are "
+                "available. Use smaller matrices."
+            )
         return HostMemory(nbytes)
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
@@ -154,7 +162,7 @@ class HostDevice(Device):
         return at_address(memory.ctypes.data, memory.size, memory.dtype)
 
     def unpin(self, memory: np.ndarray) -> None:
-        pass                                               # nothing was done
+        pass  # nothing was done
 
     def free_bytes(self) -> int:
         return psutil.virtual_memory().available
@@ -183,15 +191,21 @@ class HostDevice(Device):
 
     def gemm(self, a, b, c, beta, stream) -> None:
         a, b, c = map(_elements, (a, b, c))
-        if a.dtype != c.dtype:                             # bfloat16 operands: every one is a float32
-            stream.put(lambda: self._blas.gemm(np.ascontiguousarray(a, c.dtype), np.ascontiguousarray(b, c.dtype), c, beta))
+        if a.dtype != c.dtype:  # bfloat16 operands: every one is a float32
+            stream.put(
+                lambda: self._blas.gemm(
+                    np.ascontiguousarray(a, c.dtype), np.ascontiguousarray(b, c.dtype), c, beta
+                )
+            )
         else:
             stream.put(lambda: self._blas.gemm(a, b, c, beta))
 
     def copy(self, target, source, stream) -> None:
         target, source = _elements(target), _elements(source)
         if target.shape != source.shape or target.dtype != source.dtype:
-            raise ValueError(f"cannot copy {source.shape} {source.dtype} to {target.shape} {target.dtype}")
+            raise ValueError(
+                f"cannot copy {source.shape} {source.dtype} to {target.shape} {target.dtype}"
+            )
         stream.put(lambda: np.copyto(target, source))
 
     def accumulate(self, target, value, stream, guard=None) -> None:
@@ -200,6 +214,7 @@ class HostDevice(Device):
         def work():
             with guard or nullcontext():
                 np.add(target, value, out=target)
+
         stream.put(work)
 
     def add(self, target, value, stream) -> None:
@@ -222,7 +237,9 @@ class HostDevice(Device):
     def times(self, tile, x: np.ndarray) -> np.ndarray:
         return _elements(tile).astype(float) @ x
 
-    def hashed_times(self, fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray) -> np.ndarray:
+    def hashed_times(
+        self, fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
+    ) -> np.ndarray:
         return fill.rows(matrix, row0, row1, columns) @ x
 
     def all_finite(self, tile) -> bool:

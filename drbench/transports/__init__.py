@@ -1,4 +1,5 @@
-"""How bytes move between ranks: windows of shared memory, RMA, locks, and a throttle for experiments."""
+"""How bytes move between ranks: windows of shared memory, RMA, locks, and a throttle for
+experiments."""
 
 from ..throttle import Throttle, TransportChoice, parse_transport
 from .locks import RangeLocks

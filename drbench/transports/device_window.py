@@ -1,8 +1,8 @@
-"""Storage of a matrix on devices: every rank's tiles, seen by the ranks of its node as device addresses."""
+"""Storage of a matrix on devices: every rank's tiles, seen by the ranks of its node as device
+addresses."""
 
 from __future__ import annotations
 
-import numpy as np
 from mpi4py import MPI
 
 from ..devices.address import DeviceArray, at_address
@@ -44,15 +44,18 @@ class _DeviceWindow:
 
 
 class DeviceArena:
-    """One allocation on each rank's device, opened by the other ranks of the node (collective to make and to close).
+    """One allocation on each rank's device, opened by the other ranks of the node (collective to
+    make and to close).
 
-    Peers are reached through CUDA's IPC handles where the devices can reach each other; where they cannot, they count as out of reach.
+    Peers are reached through CUDA's IPC handles where the devices can reach each other; where they
+    cannot, they count as out of reach.
 
     Parameters
     ----------
     topology : Topology
     device : Device
-        With ``ipc_handle``, ``open_handle``, ``adds_into`` and ``close_handle`` (:class:`drbench.devices.ipc.Peers`).
+        With ``ipc_handle``, ``open_handle``, ``adds_into`` and ``close_handle``
+        (:class:`drbench.devices.ipc.Peers`).
     nbytes : int
         On this rank.
 
@@ -79,7 +82,7 @@ class DeviceArena:
                 try:
                     self.addresses[rank] = device.open_handle(handle)
                 except UnsupportedError:
-                    continue                               # no peer access: out of reach
+                    continue  # no peer access: out of reach
                 self._opened.append(self.addresses[rank])
                 self.adds[rank] = device.adds_into(handle)
 
@@ -109,11 +112,14 @@ def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
         Elements on this rank, and their type.
     """
     comm = topology.comm
-    if not hasattr(device, "ipc_handle"):                  # host memory: MPI shares it
+    if not hasattr(device, "ipc_handle"):  # host memory: MPI shares it
         windows = {}
         for name, (size, dtype) in sizes.items():
             under = Window(topology, size, dtype)
-            peers = [None if peer is None else at_address(peer.ctypes.data, peer.size, peer.dtype) for peer in under.peers]
+            peers = [
+                None if peer is None else at_address(peer.ctypes.data, peer.size, peer.dtype)
+                for peer in under.peers
+            ]
             windows[name] = _DeviceWindow(peers, under.close)
         return windows
     offsets, at = {}, 0
@@ -129,17 +135,26 @@ def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
             left.discard(name)
             if not left:
                 arena.close()
+
         return close
 
-    def peers(name, dtype):                                # C of a rank where additions are not atomic is out of reach
-        reached = [base if adds or name != "C" else None for base, adds in zip(arena.addresses, arena.adds)]
-        return [None if base is None else at_address(base + offset, size, dtype) for base, (offset, size) in zip(reached, (each[name] for each in of_ranks))]
+    def peers(name, dtype):  # C of a rank where additions are not atomic is out of reach
+        reached = [
+            base if adds or name != "C" else None for base, adds in zip(arena.addresses, arena.adds)
+        ]
+        return [
+            None if base is None else at_address(base + offset, size, dtype)
+            for base, (offset, size) in zip(reached, (each[name] for each in of_ranks))
+        ]
 
-    return {name: _DeviceWindow(peers(name, dtype), closer(name)) for name, (_, dtype) in sizes.items()}
+    return {
+        name: _DeviceWindow(peers(name, dtype), closer(name)) for name, (_, dtype) in sizes.items()
+    }
 
 
 class Mirror(Window):
-    """Pinned host memory as large as a rank's storage on its device, which other nodes reach by RMA in its place.
+    """Pinned host memory as large as a rank's storage on its device, which other nodes reach by RMA
+    in its place.
 
     Attributes
     ----------
@@ -171,8 +186,15 @@ class Exposed(Window):
 
     def __init__(self, topology: Topology, storage: DeviceArray):
         self.dtype, self._comm = storage.dtype, topology.comm
-        self._mpi_type, self._derived, self._shared, self._again = mpi_type(storage.dtype), {}, None, []
+        self._mpi_type, self._derived, self._shared, self._again = (
+            mpi_type(storage.dtype),
+            {},
+            None,
+            [],
+        )
         self.allocation = "MPI_Win_create on device memory"
         self.peers, self.local = [], storage
-        self.win = MPI.Win.Create(storage if storage.size else None, storage.dtype.itemsize, comm=topology.comm)
+        self.win = MPI.Win.Create(
+            storage if storage.size else None, storage.dtype.itemsize, comm=topology.comm
+        )
         self.win.Lock_all(MPI.MODE_NOCHECK)

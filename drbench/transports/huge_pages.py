@@ -1,8 +1,11 @@
-"""Shared memory in huge pages, where Linux gives them: products read tiles from 2 MiB pages several percent faster than from 4 KiB ones.
+"""Shared memory in huge pages, where Linux gives them: products read tiles from 2 MiB pages several
+percent faster than from 4 KiB ones.
 
-MPI maps the memory of a window wherever it likes, and a huge page needs an address that agrees with the place in the file. So the
-memory is mapped a second time at such an address, and Linux is asked to gather its pages (``MADV_COLLAPSE``, Linux 6.1 and later, which works
-whatever the system's default for shared memory is). Loads and stores go through the second mapping, RMA through MPI's; the pages are the same.
+MPI maps the memory of a window wherever it likes, and a huge page needs an address that agrees with
+the place in the file. So the memory is mapped a second time at such an address, and Linux is asked
+to gather its pages (``MADV_COLLAPSE``, Linux 6.1 and later, which works whatever the system's
+default for shared memory is). Loads and stores go through the second mapping, RMA through MPI's;
+the pages are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["HugeMapping", "map_again", "HUGE_BYTES", "LEAST_BYTES"]
+__all__ = ["HUGE_BYTES", "LEAST_BYTES", "HugeMapping", "map_again"]
 
 HUGE_BYTES = 2 << 20
 #: Smaller windows stay as they are: mapping them again costs more than it brings.
@@ -24,7 +27,8 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class _Area(NamedTuple):
-    """One mapping of this process: addresses [start, stop), and the place in its file where it begins."""
+    """One mapping of this process: addresses [start, stop), and the place in its file where it
+    begins."""
 
     start: int
     stop: int
@@ -54,7 +58,8 @@ class HugeMapping:
         return np.frombuffer((ctypes.c_char * memory.nbytes).from_address(start), memory.dtype)
 
     def collapse(self, memory: np.ndarray) -> None:
-        """Gather this rank's part, as :meth:`seen`, into huge pages as far as they fit inside it; what cannot be gathered stays as it is.
+        """Gather this rank's part, as :meth:`seen`, into huge pages as far as they fit inside it;
+        what cannot be gathered stays as it is.
 
         The memory is set to zero before: pages that no one has touched cannot be gathered.
         """
@@ -62,7 +67,9 @@ class HugeMapping:
         start = memory.__array_interface__["data"][0]
         first = -(-start // HUGE_BYTES) * HUGE_BYTES
         length = (start + memory.nbytes - first) // HUGE_BYTES * HUGE_BYTES
-        if length > 0 and not _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE):
+        if length > 0 and not _libc().madvise(
+            ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_COLLAPSE
+        ):
             self.collapsed_bytes = length
 
     def close(self) -> None:
@@ -73,20 +80,26 @@ class HugeMapping:
 
 
 def map_again(memory: np.ndarray) -> HugeMapping | None:
-    """Map the shared memory that holds ``memory`` a second time, at an address that suits huge pages; None where that cannot be done."""
+    """Map the shared memory that holds ``memory`` a second time, at an address that suits huge
+    pages; None where that cannot be done."""
     if not sys.platform.startswith("linux"):
         return None
     area = _area_of(memory.__array_interface__["data"][0])
     if area is None or (area.start - area.offset) % mmap.PAGESIZE:
         return None
     libc, length = _libc(), area.stop - area.start + HUGE_BYTES
-    reserved = libc.mmap(None, length, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
+    reserved = libc.mmap(
+        None, length, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0
+    )
     if reserved == _FAILED:
         return None
     wanted = area.offset % HUGE_BYTES
     address = reserved + (wanted - reserved) % HUGE_BYTES
     # an old size of 0 makes a second mapping of the same shared pages (mremap(2))
-    if libc.mremap(area.start, 0, area.stop - area.start, _MREMAP_MAYMOVE | _MREMAP_FIXED, address) != address:
+    if (
+        libc.mremap(area.start, 0, area.stop - area.start, _MREMAP_MAYMOVE | _MREMAP_FIXED, address)
+        != address
+    ):
         libc.munmap(ctypes.c_void_p(reserved), ctypes.c_size_t(length))
         return None
     return HugeMapping(area, reserved, length, address)
@@ -106,6 +119,19 @@ def _area_of(address: int) -> _Area | None:
 def _libc():
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
+    libc.mremap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_void_p,
+    ]
     return libc

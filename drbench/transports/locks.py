@@ -1,8 +1,8 @@
 """Locks on ranges of a rank's storage, shared by the ranks of one node.
 
-fcntl byte-range locks on one unlinked file under /dev/shm: taking one needs no help from the rank that owns the
-memory, costs about two microseconds, and the kernel releases it if its holder dies. (``MPI.Win.Lock`` would wait for
-the target to enter MPI, which a computing rank does not.)
+fcntl byte-range locks on one unlinked file under /dev/shm: taking one needs no help from the rank
+that owns the memory, costs about two microseconds, and the kernel releases it if its holder dies.
+(``MPI.Win.Lock`` would wait for the target to enter MPI, which a computing rank does not.)
 """
 
 from __future__ import annotations
@@ -38,18 +38,21 @@ class RangeLocks:
         path = node.bcast(path)
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         node.Barrier()
-        if node.rank == 0:                       # every rank has it open: nothing is left behind whatever happens
+        if node.rank == 0:  # every rank has it open: nothing is left behind whatever happens
             os.unlink(path)
-        self._thread = threading.Lock()          # fcntl locks belong to the process, not to the thread
+        self._thread = threading.Lock()  # fcntl locks belong to the process, not to the thread
 
     def try_acquire(self, owner: int, start: int, length: int) -> bool:
-        """Lock elements [start, start + length) of ``owner``'s storage unless someone holds part of them."""
+        """Lock elements [start, start + length) of ``owner``'s storage unless someone holds part of
+        them."""
         if not self._thread.acquire(blocking=False):
             return False
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, owner * _OWNER_SPAN + start)
+            fcntl.lockf(
+                self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, owner * _OWNER_SPAN + start
+            )
             return True
-        except OSError:                          # EAGAIN or EACCES: another rank holds part of the range
+        except OSError:  # EAGAIN or EACCES: another rank holds part of the range
             self._thread.release()
             return False
 

@@ -38,7 +38,9 @@ class Topology:
         for lowest, affinity in found:
             cores.setdefault(lowest, set()).update(affinity)
         self.cores = len(cores[self.node_of[comm.rank]])
-        self.cores_per_rank = min(max(1, len(cores[lowest]) // ranks) for lowest, ranks in Counter(self.node_of).items())
+        self.cores_per_rank = min(
+            max(1, len(cores[lowest]) // ranks) for lowest, ranks in Counter(self.node_of).items()
+        )
         self._groups: dict[tuple, MPI.Comm] = {}
 
     @property
@@ -49,7 +51,8 @@ class Topology:
     def group(self, name: str, members: tuple[int, ...]) -> MPI.Comm:
         """The communicator of some ranks, in this order; made once (collective over them).
 
-        ``name`` keeps apart the communicators of a process row and a process column with the same members.
+        ``name`` keeps apart the communicators of a process row and a process column with the same
+        members.
         """
         comm = self._groups.get((name, members))
         if comm is None:
@@ -65,9 +68,11 @@ class Topology:
         self._groups.clear()
         self.node.Free()
 
-    def __enter__(self) -> "Topology":
+    def __enter__(self) -> Topology:
         return self
 
     def __exit__(self, *exc) -> None:
-        if exc[0] is None or issubclass(exc[0], DrbenchError):     # else one rank alone broke: freeing would wait for the others
+        if exc[0] is None or issubclass(
+            exc[0], DrbenchError
+        ):  # else one rank alone broke: freeing would wait for the others
             self.close()

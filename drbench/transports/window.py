@@ -1,4 +1,5 @@
-"""One MPI window: every rank's storage of one matrix, reached in place on the node and by RMA elsewhere."""
+"""One MPI window: every rank's storage of one matrix, reached in place on the node and by RMA
+elsewhere."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ class Window:
 
     Notes
     -----
-    One passive-target epoch (``Lock_all``) lasts as long as the window. Loads and stores mix with RMA only in the
-    unified memory model; where MPI does not promise it, no peer counts as reachable.
+    One passive-target epoch (``Lock_all``) lasts as long as the window. Loads and stores mix with
+    RMA only in the unified memory model; where MPI does not promise it, no peer counts as
+    reachable.
     """
 
     def __init__(self, topology: Topology, size: int, dtype):
@@ -51,17 +53,21 @@ class Window:
         itemsize = self.dtype.itemsize
         nbytes = max(size * itemsize, _MINIMUM_BYTES)
         info = MPI.Info.Create()
-        info.Set("accumulate_ordering", "none")           # sums may be applied in any order
+        info.Set("accumulate_ordering", "none")  # sums may be applied in any order
         info.Set("same_disp_unit", "true")
         self.win = MPI.Win.Allocate(nbytes, itemsize, info, comm)
         self.allocation = "MPI_Win_allocate"
         segments = self._query(self.win, range(comm.size))
-        if segments is None:                              # Open MPI does not share allocated windows
+        if segments is None:  # Open MPI does not share allocated windows
             self.win.Free()
             self.allocation = "MPI_Win_allocate_shared under MPI_Win_create"
             self._shared = MPI.Win.Allocate_shared(nbytes, itemsize, comm=topology.node)
-            on_node = [r for r in range(comm.size) if topology.node_of[r] == topology.node_of[comm.rank]]
-            segments = dict(zip(on_node, self._query(self._shared, range(topology.node.size)).values()))
+            on_node = [
+                r for r in range(comm.size) if topology.node_of[r] == topology.node_of[comm.rank]
+            ]
+            segments = dict(
+                zip(on_node, self._query(self._shared, range(topology.node.size)).values())
+            )
             memory = segments[comm.rank]
             self.win = MPI.Win.Create(memory, itemsize, info, comm)
         info.Free()
@@ -70,16 +76,17 @@ class Window:
         self.peers: list[np.ndarray | None] = [None] * comm.size
         for rank, memory in segments.items():
             if len(memory) >= _MINIMUM_BYTES and (unified or rank == comm.rank):
-                self.peers[rank] = np.frombuffer(memory, self.dtype)[:sizes[rank]]
+                self.peers[rank] = np.frombuffer(memory, self.dtype)[: sizes[rank]]
         self._again: list[HugeMapping] = []
         if max(sizes) * itemsize >= LEAST_BYTES:
             self._again = self._in_huge_pages(comm.rank)
-            comm.Barrier()                                # nobody writes before all storage is ready
+            comm.Barrier()  # nobody writes before all storage is ready
         self.local = self.peers[comm.rank]
         self.win.Lock_all(MPI.MODE_NOCHECK)
 
     def _in_huge_pages(self, rank: int) -> list[HugeMapping]:
-        """See large storage through mappings whose pages can be huge, and make this rank's own so."""
+        """See large storage through mappings whose pages can be huge, and make this rank's own
+        so."""
         mappings: list[HugeMapping] = []
         for peer, memory in enumerate(self.peers):
             if memory is None or memory.nbytes < LEAST_BYTES:
@@ -88,7 +95,7 @@ class Window:
             if mapping is None:
                 mapping = map_again(memory)
                 if mapping is None:
-                    continue                     # loads and stores work all the same, from small pages
+                    continue  # loads and stores work all the same, from small pages
                 mappings.append(mapping)
             self.peers[peer] = mapping.seen(memory)
             if peer == rank:
@@ -101,7 +108,8 @@ class Window:
         return sum(mapping.collapsed_bytes for mapping in self._again)
 
     def _query(self, win: MPI.Win, ranks):
-        """Memory of each rank as seen from here (empty if it is on another node); None if MPI refuses."""
+        """Memory of each rank as seen from here (empty if it is on another node); None if MPI
+        refuses."""
         handler = win.Get_errhandler()
         win.Set_errhandler(MPI.ERRORS_RETURN)
         try:
@@ -113,7 +121,8 @@ class Window:
         return found
 
     def _target(self, offset: int, rows: int, cols: int, ld: int):
-        """(displacement, count, datatype) of a rows×cols block at ``offset`` with leading dimension ``ld``."""
+        """(displacement, count, datatype) of a rows×cols block at ``offset`` with leading dimension
+        ``ld``."""
         if cols == ld or rows == 1:
             return offset, rows * cols, self._mpi_type
         key = (rows, cols, ld)
@@ -124,16 +133,26 @@ class Window:
 
     def rget(self, out: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
         """Start reading a block into ``out`` (rows×cols, contiguous)."""
-        return self.win.Rget([out, out.size, self._mpi_type], owner, self._target(offset, *out.shape, ld))
+        return self.win.Rget(
+            [out, out.size, self._mpi_type], owner, self._target(offset, *out.shape, ld)
+        )
 
     def rput(self, value: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
-        """Start writing ``value`` (rows×cols, contiguous); complete at the owner after :meth:`flush`."""
-        return self.win.Rput([value, value.size, self._mpi_type], owner, self._target(offset, *value.shape, ld))
+        """Start writing ``value`` (rows×cols, contiguous); complete at the owner after
+        :meth:`flush`."""
+        return self.win.Rput(
+            [value, value.size, self._mpi_type], owner, self._target(offset, *value.shape, ld)
+        )
 
     def raccumulate(self, value: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
-        """Start adding ``value`` (rows×cols, contiguous), element by element atomic against other accumulates."""
-        return self.win.Raccumulate([value, value.size, self._mpi_type], owner,
-                                    self._target(offset, *value.shape, ld), MPI.SUM)
+        """Start adding ``value`` (rows×cols, contiguous), element by element atomic against other
+        accumulates."""
+        return self.win.Raccumulate(
+            [value, value.size, self._mpi_type],
+            owner,
+            self._target(offset, *value.shape, ld),
+            MPI.SUM,
+        )
 
     def flush(self) -> None:
         """Complete this rank's RMA at its targets."""
@@ -144,7 +163,8 @@ class Window:
         self.win.Sync()
 
     def close(self) -> None:
-        """End the epoch and free the window (collective). Arrays over its memory must not be used afterwards."""
+        """End the epoch and free the window (collective). Arrays over its memory must not be used
+        afterwards."""
         self.win.Unlock_all()
         for kind in self._derived.values():
             kind.Free()

@@ -1,4 +1,5 @@
-"""Peers: other people's distributed GEMMs, one adapter a file, by the name that ``--algorithm`` takes."""
+"""Peers: other people's distributed GEMMs, one adapter a file, by the name that ``--algorithm``
+takes."""
 
 from __future__ import annotations
 
@@ -8,10 +9,27 @@ from drbench.errors import MissingError
 
 from .base import Availability, Job, Parts, Peer, Setting, own_words
 
-__all__ = ["Availability", "Job", "Parts", "Peer", "PEERS", "Setting", "get_peer", "own_words", "peers", "present"]
+__all__ = [
+    "PEERS",
+    "Availability",
+    "Job",
+    "Parts",
+    "Peer",
+    "Setting",
+    "get_peer",
+    "own_words",
+    "peers",
+    "present",
+]
 
 #: Name and module of each.
-PEERS = {"dtensor": "dtensor", "scalapack": "scalapack", "cosma": "cosma", "pylops": "pylops", "heat": "heat"}
+PEERS = {
+    "dtensor": "dtensor",
+    "scalapack": "scalapack",
+    "cosma": "cosma",
+    "pylops": "pylops",
+    "heat": "heat",
+}
 
 
 def get_peer(name: str) -> Peer:

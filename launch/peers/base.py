@@ -1,14 +1,16 @@
 """What a peer is: someone else's distributed GEMM, run on the same work by the same rules.
 
-A peer is no program of steps. Its adapter fills the peer's own arrays from the same hash, multiplies with the peer's own
-call under the same mpiexec, and hands its local parts of C over for the same verification. No module of this package
-imports mpi4py or the peer when it is imported: ``drbench list --peers`` runs in a process that is no rank.
+A peer is no program of steps. Its adapter fills the peer's own arrays from the same hash,
+multiplies with the peer's own call under the same mpiexec, and hands its local parts of C over for
+the same verification. No module of this package imports mpi4py or the peer when it is imported:
+``drbench list --peers`` runs in a process that is no rank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +26,8 @@ _LONGEST = 300
 
 
 class Availability(NamedTuple):
-    """Whether a peer can run here. ``what`` is its version, or what is missing; ``get`` how to get it."""
+    """Whether a peer can run here. ``what`` is its version, or what is missing; ``get`` how to get
+    it."""
 
     ok: bool
     what: str
@@ -32,7 +35,8 @@ class Availability(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One way to run a peer: a label for tables, and the fields of a :class:`~launch.case_fields.Case` that choose it."""
+    """One way to run a peer: a label for tables, and the fields of a
+    :class:`~launch.case_fields.Case` that choose it."""
 
     label: str
     fields: dict
@@ -72,17 +76,19 @@ class Parts(NamedTuple):
 class Job:
     """One prepared multiplication of a peer on one rank: operands in place, ready to be repeated.
 
-    Subclasses fill their operands when they are made. The attributes below are what the rest of the suite reads; the
-    measuring code sees the same interface as :class:`drbench.executor.Executor`.
+    Subclasses fill their operands when they are made. The attributes below are what the rest of the
+    suite reads; the measuring code sees the same interface as :class:`drbench.executor.Executor`.
 
     Attributes
     ----------
     blas : Blas-like
-        ``gemm(a, b, c, beta)`` and ``info`` of the library the peer multiplies with, for its own roof.
+        ``gemm(a, b, c, beta)`` and ``info`` of the library the peer multiplies with, for its own
+        roof.
     layouts : tuple of str
         Text forms of the placements of A, B and C as they are when run.
     settled : dict
-        Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``, ``backend``.
+        Further columns of the record: ``mesh``, ``block``, ``panel``, ``dataflow``, ``transport``,
+        ``backend``.
     moved : dict
         Bytes by counter, this rank's; empty if the peer does not tell.
     replicas : int
@@ -103,7 +109,9 @@ class Job:
 
     @property
     def bytes(self) -> dict[str, int]:
-        return dict.fromkeys(COUNTERS, 0) | {name: count for name, count in self.moved.items() if name in COUNTERS}
+        return dict.fromkeys(COUNTERS, 0) | {
+            name: count for name, count in self.moved.items() if name in COUNTERS
+        }
 
     def prepare(self) -> None:
         """Before each repeat, untimed."""
@@ -133,9 +141,11 @@ class Peer:
     available : callable
         ``available()`` -> :class:`Availability`; cheap, and never starts MPI in this process.
     layout : callable
-        ``layout(a, b, c, nprocs)`` -> text forms of A, B and C to bind a problem to, where the user leaves them open.
+        ``layout(a, b, c, nprocs)`` -> text forms of A, B and C to bind a problem to, where the user
+        leaves them open.
     prepare : callable or None
-        ``prepare(problem, topology, fill, threads, options)`` -> :class:`Job` (collective). None for a program of its own.
+        ``prepare(problem, topology, fill, threads, options)`` -> :class:`Job` (collective). None
+        for a program of its own.
     launch : callable or None
         ``launch(case, ranks, timeout)`` -> Record, for a program that is started beside drbench.
     settings : callable
@@ -158,7 +168,9 @@ class Peer:
 
         Examples
         --------
-        >>> peer = Peer("p", "", lambda: None, lambda nprocs: [], lambda *given: given, options=("block",))
+        >>> peer = Peer(
+        ...     "p", "", lambda: None, lambda nprocs: [], lambda *given: given, options=("block",)
+        ... )
         >>> peer.pick({"block": 64, "panel": None})
         {'block': 64}
         >>> peer.pick({"slices": 2})
@@ -167,7 +179,9 @@ class Peer:
         """
         return pick_options(self.name, self.options, options)
 
-    def problem(self, m, n, k, nprocs, a=None, b=None, c=None, dtype="float32", **options) -> Problem:
+    def problem(
+        self, m, n, k, nprocs, a=None, b=None, c=None, dtype="float32", **options
+    ) -> Problem:
         """The problem on the peer's own layout where a partition is None."""
         return Problem(m, n, k, nprocs, *self.layout(a, b, c, nprocs), dtype)
 
@@ -185,4 +199,4 @@ def own_words(error: BaseException) -> str:
     'RuntimeError: Sharding propagation failed for mm'
     """
     words = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return words if len(words) <= _LONGEST else words[:_LONGEST - 3] + "..."
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."

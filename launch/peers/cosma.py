@@ -1,7 +1,8 @@
-"""COSMA: its own benchmark program ``cosma_miniapp``, started on as many ranks; the times it prints become a Record.
+"""COSMA: its own benchmark program ``cosma_miniapp``, started on as many ranks; the times it prints
+become a Record.
 
-It fills its own matrices and prints whole milliseconds, sorted; C is not handed out, so nothing is verified here, and
-the record says so in ``fill`` and leaves ``error`` empty.
+It fills its own matrices and prints whole milliseconds, sorted; C is not handed out, so nothing is
+verified here, and the record says so in ``fill`` and leaves ``error`` empty.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import shutil
 import statistics
 import subprocess
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from drbench.errors import CaseFailed, CaseTimeout, MissingError, UnsupportedError, UsageError
 from drbench.record import Record
@@ -21,8 +22,11 @@ from .base import Availability, Peer, Setting
 __all__ = ["PEER", "read_times"]
 
 _PROGRAM = "cosma_miniapp"
-_GET = ("Build https://github.com/eth-cscs/COSMA (cmake -DCOSMA_BLAS=OPENBLAS -DCOSMA_SCALAPACK=OFF) with the MPI of drbench's mpiexec, "
-        "and put cosma_miniapp on PATH.")
+_GET = (
+    "Build https://github.com/eth-cscs/COSMA (cmake -DCOSMA_BLAS=OPENBLAS -DCOSMA_SCALAPACK=OFF) "
+    "with the MPI of drbench's mpiexec, "
+    "and put cosma_miniapp on PATH."
+)
 
 
 def _available() -> Availability:
@@ -35,13 +39,22 @@ def _available() -> Availability:
 def _layout(a, b, c, nprocs):
     given = [text for text in (a, b, c) if text]
     if given:
-        raise UsageError(f"cosma chooses its own partitions; got {given[0]!r}. Force its splits with --variant, such as sm2,pk2.")
+        raise UsageError(
+            f"cosma chooses its own partitions; got {given[0]!r}. Force its splits with "
+            "--variant, such as sm2,pk2."
+        )
     return "block", "block", "block"
 
 
 def _settings(nprocs: int) -> list[Setting]:
     """Its own choice; then one parallel split of each dimension."""
-    return [Setting("its own choice", {}), *(Setting(f"p{axis}{nprocs}", {"options": {"variant": f"p{axis}{nprocs}"}}) for axis in "mnk")]
+    return [
+        Setting("its own choice", {}),
+        *(
+            Setting(f"p{axis}{nprocs}", {"options": {"variant": f"p{axis}{nprocs}"}})
+            for axis in "mnk"
+        ),
+    ]
 
 
 def read_times(text: str) -> list[float]:
@@ -54,7 +67,9 @@ def read_times(text: str) -> list[float]:
 
     Examples
     --------
-    >>> read_times("Strategy = Matrix dimensions (m, n, k) = (64, 64, 64)\\nCOSMA TIMES [ms] = 12 13 \\n")
+    >>> read_times(
+    ...     "Strategy = Matrix dimensions (m, n, k) = (64, 64, 64)\\nCOSMA TIMES [ms] = 12 13 \\n"
+    ... )
     [0.012, 0.013]
     """
     found = re.search(r"COSMA TIMES \[ms\] =((?:\s+\d+(?:\.\d+)?)+)", text)
@@ -68,38 +83,100 @@ def _launch(case, ranks: int, timeout: float | None = None) -> Record:
     """Run cosma_miniapp on that many ranks; the Record of what it printed."""
     from ..case_fields import case_keys
     from ..mpi import mpiexec_command, stop
+
     variant = PEER.pick(case.options).get("variant")
     if not _available().ok:
         raise MissingError(f"cosma is not available: {_available().what}. {_GET}")
     _layout(case.a, case.b, case.c, ranks)
     if variant and not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", variant):
-        raise UsageError(f"--variant {variant!r} is no list of splits. Use s (sequential) or p (parallel), m, n or k, and a divisor: sm2,pk2.")
-    command = [*mpiexec_command(ranks), _PROGRAM, "-m", case.m, "-n", case.n, "-k", case.k, "-r", case.iters + case.warmup,
-               "-t", {"float32": "float", "float64": "double"}[case.dtype], *(["-s", variant] if variant else [])]
+        raise UsageError(
+            f"--variant {variant!r} is no list of splits. Use s (sequential) or p (parallel), m, "
+            "n or k, and a divisor: sm2,pk2."
+        )
+    command = [
+        *mpiexec_command(ranks),
+        _PROGRAM,
+        "-m",
+        case.m,
+        "-n",
+        case.n,
+        "-k",
+        case.k,
+        "-r",
+        case.iters + case.warmup,
+        "-t",
+        {"float32": "float", "float64": "double"}[case.dtype],
+        *(["-s", variant] if variant else []),
+    ]
     threads = case.threads or max(1, len(os.sched_getaffinity(0)) // ranks)
-    environ = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    process = subprocess.Popen([str(word) for word in command], env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    environ = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+    }
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
         text, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         stop(process)
         process.communicate()
-        raise CaseTimeout(f"{_PROGRAM} did not end within {timeout:g} s and was killed. Use a larger --timeout, or a smaller problem.") from None
+        raise CaseTimeout(
+            f"{_PROGRAM} did not end within {timeout:g} s and was killed. Use a larger "
+            "--timeout, or a smaller problem."
+        ) from None
     except BaseException:
         stop(process)
         raise
-    samples = read_times(text)[:case.iters]                # sorted: the slowest ones count as warm-up
+    samples = read_times(text)[: case.iters]  # sorted: the slowest ones count as warm-up
     if not min(samples):
-        raise UnsupportedError(f"cosma_miniapp rounds to whole milliseconds and printed 0 for {case.m}x{case.n}x{case.k}. Use a larger problem.")
+        raise UnsupportedError(
+            "cosma_miniapp rounds to whole milliseconds and printed 0 for "
+            f"{case.m}x{case.n}x{case.k}. Use a larger problem."
+        )
     keys = case_keys(case) | {
-        "mode": "measured", "ranks": ranks, "threads": threads, "fill": "its own", "dataflow": variant or "its own choice", "transport": "mpi",
-        "prefetch": None, "get": None, "progress": None, "seed": None, "backend": "cosma", "blas": "of cosma's build", "a": None, "b": None, "c": None,
-        "timestamp": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+        "mode": "measured",
+        "ranks": ranks,
+        "threads": threads,
+        "fill": "its own",
+        "dataflow": variant or "its own choice",
+        "transport": "mpi",
+        "prefetch": None,
+        "get": None,
+        "progress": None,
+        "seed": None,
+        "backend": "cosma",
+        "blas": "of cosma's build",
+        "a": None,
+        "b": None,
+        "c": None,
+        "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     best = min(samples)
-    return Record(**keys, status="ok", samples_s=samples, best_s=best, median_s=statistics.median(samples),
-                  gflops=2 * case.m * case.n * case.k / best / 1e9)
+    return Record(
+        **keys,
+        status="ok",
+        samples_s=samples,
+        best_s=best,
+        median_s=statistics.median(samples),
+        gflops=2 * case.m * case.n * case.k / best / 1e9,
+    )
 
 
-PEER = Peer("cosma", "COSMA's own benchmark program, on its own choice of partitions", _available, _settings, _layout, launch=_launch,
-            options=("variant",))
+PEER = Peer(
+    "cosma",
+    "COSMA's own benchmark program, on its own choice of partitions",
+    _available,
+    _settings,
+    _layout,
+    launch=_launch,
+    options=("variant",),
+)

@@ -1,4 +1,5 @@
-"""PyTorch DTensor: ``torch.matmul`` of two DTensors, then ``redistribute()`` of what it left partial (§5.2 of the paper)."""
+"""PyTorch DTensor: ``torch.matmul`` of two DTensors, then ``redistribute()`` of what it left
+partial (§5.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import socket
 from drbench.errors import UnsupportedError
 
 from .base import Availability, Job, Peer, Setting, own_words
-from .meshes import named, on_one_mesh, placed
+from .meshes import on_one_mesh, placed
 from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
 
 __all__ = ["PEER"]
@@ -26,7 +27,11 @@ def _available() -> Availability:
     if version is None:
         return Availability(False, "torch is not installed", GET_TORCH)
     if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 5):
-        return Availability(False, f"torch {version} has no torch.distributed.tensor", "It needs 2.5 or newer: pip install -U 'drbench[torch]'.")
+        return Availability(
+            False,
+            f"torch {version} has no torch.distributed.tensor",
+            "It needs 2.5 or newer: pip install -U 'drbench[torch]'.",
+        )
     return Availability(True, f"torch {version}", GET_TORCH)
 
 
@@ -35,11 +40,15 @@ def _layout(a, b, c, nprocs):
 
 
 def _settings(nprocs: int) -> list[Setting]:
-    """Row is the default: with Column what the paper ran. The others are what DTensor also takes."""
+    """Row is the default: with Column what the paper ran. The others are what DTensor also
+    takes."""
     texts = {
-        "row": ("row", "row", "row"), "column": ("column", "column", "column"),
-        "inner": ("row", "column", "column"), "outer": ("column", "row", "row"),
-        "megatron": (f"row/c{nprocs}", "column", "column"), "sequence": ("row", f"row/c{nprocs}", "row"),
+        "row": ("row", "row", "row"),
+        "column": ("column", "column", "column"),
+        "inner": ("row", "column", "column"),
+        "outer": ("column", "row", "row"),
+        "megatron": (f"row/c{nprocs}", "column", "column"),
+        "sequence": ("row", f"row/c{nprocs}", "row"),
     }
     if nprocs > 3:
         texts["block"] = ("block", "block", "block")
@@ -56,7 +65,12 @@ class _Multiplication(Job):
         import torch
         from torch.distributed.tensor import DTensor, Replicate, Shard
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-        self._torch, self._problem, self._where = torch, problem, compute_local_shape_and_global_offset
+
+        self._torch, self._problem, self._where = (
+            torch,
+            problem,
+            compute_local_shape_and_global_offset,
+        )
         torch.set_num_threads(threads)
         device = device_of(options, topology)
         _start_process_group(topology, device)
@@ -64,11 +78,16 @@ class _Multiplication(Job):
         every = [placed(operand.partition) for operand in problem.operands]
         if len({extents for _, extents in on_one_mesh(every)}) == 1:
             every = on_one_mesh(every)
-        else:                                              # C alone may be the one that fits no mesh of A and B
+        else:  # C alone may be the one that fits no mesh of A and B
             every = on_one_mesh(every[:2]) + every[2:]
         self._meshes = {extents: _mesh(device.type, extents) for _, extents in every}
-        self._placed = {name: (self._meshes[extents], tuple(Replicate() if d is None else Shard(d) for d in placements))
-                        for name, (placements, extents) in zip("ABC", every)}
+        self._placed = {
+            name: (
+                self._meshes[extents],
+                tuple(Replicate() if d is None else Shard(d) for d in placements),
+            )
+            for name, (placements, extents) in zip("ABC", every)
+        }
         self._operands = []
         for name in "AB":
             mesh, placements = self._placed[name]
@@ -77,29 +96,53 @@ class _Multiplication(Job):
             tensor = torch.empty(local, dtype=self._dtype)
             if tensor.numel():
                 fill.into(tensor.numpy(), name, row, col)
-            self._operands.append(DTensor.from_local(tensor.to(device), mesh, placements, run_check=False, shape=shape, stride=(shape[1], 1)))
+            self._operands.append(
+                DTensor.from_local(
+                    tensor.to(device),
+                    mesh,
+                    placements,
+                    run_check=False,
+                    shape=shape,
+                    stride=(shape[1], 1),
+                )
+            )
         self._device, self.out = device, None
         self.blas = TorchBlas(device)
         self.layouts = tuple(operand.partition.text for operand in problem.operands)
-        self.settled = {"mesh": "x".join(map(str, every[0][1])), "transport": "nccl" if device.type == "cuda" else "gloo",
-                        "backend": f"torch-{device.type}"}
+        self.settled = {
+            "mesh": "x".join(map(str, every[0][1])),
+            "transport": "nccl" if device.type == "cuda" else "gloo",
+            "backend": f"torch-{device.type}",
+        }
         self._look(topology.comm)
 
     def _look(self, comm) -> None:
-        """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it moves."""
+        """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it
+        moves."""
         words = None
         try:
             self.run()
             with _watch() as seen:
                 self.run()
-        except (RuntimeError, NotImplementedError, ValueError, AssertionError, IndexError, TypeError) as error:
+        except (
+            RuntimeError,
+            NotImplementedError,
+            ValueError,
+            AssertionError,
+            IndexError,
+            TypeError,
+        ) as error:
             words = own_words(error)
         said = [text for text in comm.allgather(words) if text]
         if said:
             raise UnsupportedError(f"DTensor refuses: {said[0]}")
         work = comm.allreduce(seen.multiplied) / (self._problem.flops // 2)
-        product = "mm" if work < 1.001 else f"{work:.3g}x mm"        # ranks that do what others do as well
-        self.settled["dataflow"] = ", ".join(product if step == "mm" else step for step in seen.steps)
+        product = (
+            "mm" if work < 1.001 else f"{work:.3g}x mm"
+        )  # ranks that do what others do as well
+        self.settled["dataflow"] = ", ".join(
+            product if step == "mm" else step for step in seen.steps
+        )
         if seen.known:
             self.moved = {"collective_bytes": seen.nbytes}
         placements = self.out.placements
@@ -117,7 +160,7 @@ class _Multiplication(Job):
         if out.placements != placements or out.device_mesh != mesh:
             out = out.redistribute(mesh, placements)
         local = out.to_local()
-        if hasattr(local, "wait"):                         # a collective that may still be under way
+        if hasattr(local, "wait"):  # a collective that may still be under way
             local.wait()
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
@@ -126,7 +169,9 @@ class _Multiplication(Job):
     def parts(self):
         out, replica = self.out, 0
         local, (row, col) = self._where(out.shape, out.device_mesh, out.placements)
-        for dim, placement in enumerate(out.placements):   # which copy: the coordinate along the replicating mesh dimensions
+        for dim, placement in enumerate(
+            out.placements
+        ):  # which copy: the coordinate along the replicating mesh dimensions
             if placement.is_replicate():
                 replica = replica * out.device_mesh.size(dim) + out.device_mesh.get_local_rank(dim)
         elements = out.to_local()
@@ -139,21 +184,36 @@ class _Multiplication(Job):
 
 
 def _start_process_group(topology, device) -> None:
-    """torch's process group on the MPI ranks, once a process: rank 0 opens a store, and tells its port over MPI."""
+    """torch's process group on the MPI ranks, once a process: rank 0 opens a store, and tells its
+    port over MPI."""
     import torch.distributed as dist
+
     if dist.is_initialized():
         return
     comm = topology.comm
     alone = topology.nodes == 1
     if alone and device.type == "cpu" and any(name == "lo" for _, name in socket.if_nameindex()):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo asks the name service, which may know nothing of this host
-    logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)      # how data moves is in the record, not on stderr
+        os.environ.setdefault(
+            "GLOO_SOCKET_IFNAME", "lo"
+        )  # else gloo asks the name service, which may know nothing of this host
+    logging.getLogger("torch.distributed.tensor").setLevel(
+        logging.ERROR
+    )  # how data moves is in the record, not on stderr
     host = comm.bcast("127.0.0.1" if alone else socket.gethostname())
-    store = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    store = (
+        dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False)
+        if comm.rank == 0
+        else None
+    )
     port = comm.bcast(store.port if store else None)
     if store is None:
         store = dist.TCPStore(host, port, comm.size, is_master=False)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=comm.rank, world_size=comm.size)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=comm.rank,
+        world_size=comm.size,
+    )
     atexit.register(_end_process_group)
 
 
@@ -161,17 +221,20 @@ def _start_process_group(topology, device) -> None:
 def _mesh(device: str, extents: tuple):
     """A device mesh over all ranks, made once a process: each has process groups of its own."""
     from torch.distributed.tensor import init_device_mesh
+
     return init_device_mesh(device, extents)
 
 
 def _end_process_group() -> None:
     import torch.distributed as dist
+
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def _watch():
-    """A dispatch mode that notes the collectives of DTensor and its local products, with this rank's bytes."""
+    """A dispatch mode that notes the collectives of DTensor and its local products, with this
+    rank's bytes."""
     from torch.distributed.distributed_c10d import _resolve_process_group
     from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -182,23 +245,34 @@ def _watch():
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             if any(issubclass(kind, DTensor) for kind in types):
-                return NotImplemented                      # let DTensor make its local operations, and see those
+                return NotImplemented  # let DTensor make its local operations, and see those
             namespace, _, name = func._schema.name.partition("::")
             if namespace in ("_c10d_functional", "c10d", "_dtensor") and name not in _SILENT:
-                ranks = _resolve_process_group(args[-1]).size() if isinstance(args[-1], str) else None
-                count = moved_bytes(name, args[0].numel() * args[0].element_size(), ranks) if ranks else None
+                ranks = (
+                    _resolve_process_group(args[-1]).size() if isinstance(args[-1], str) else None
+                )
+                count = (
+                    moved_bytes(name, args[0].numel() * args[0].element_size(), ranks)
+                    if ranks
+                    else None
+                )
                 self.known = self.known and count is not None
                 self.nbytes += count or 0
-                self.steps = [*self.steps, name.removesuffix("_tensor").removesuffix("_into").removesuffix("_single")]
+                self.steps = [
+                    *self.steps,
+                    name.removesuffix("_tensor").removesuffix("_into").removesuffix("_single"),
+                ]
             elif name == "mm":
                 self.steps = [*self.steps, "mm"]
                 self.multiplied += args[0].shape[0] * args[0].shape[1] * args[1].shape[1]
             return func(*args, **(kwargs or {}))
+
     return Watch()
 
 
 def moved_bytes(collective: str, nbytes: int, ranks: int) -> int | None:
-    """Payload of one rank in one collective: received of a gather or all-to-all, sent of a reduction.
+    """Payload of one rank in one collective: received of a gather or all-to-all, sent of a
+    reduction.
 
     Parameters
     ----------
@@ -211,15 +285,32 @@ def moved_bytes(collective: str, nbytes: int, ranks: int) -> int | None:
 
     Examples
     --------
-    >>> moved_bytes("all_gather_into_tensor", 100, 4), moved_bytes("reduce_scatter_tensor", 100, 4), moved_bytes("all_reduce", 100, 4)
+    >>> (
+    ...     moved_bytes("all_gather_into_tensor", 100, 4),
+    ...     moved_bytes("reduce_scatter_tensor", 100, 4),
+    ...     moved_bytes("all_reduce", 100, 4),
+    ... )
     (300, 75, 150)
     >>> moved_bytes("something_new", 100, 4) is None
     True
     """
     share = nbytes * (ranks - 1) // ranks
-    return {"all_gather_into_tensor": nbytes * (ranks - 1), "reduce_scatter_tensor": share, "all_reduce": 2 * share,
-            "all_to_all_single": share, "shard_dim_alltoall": share, "broadcast": share}.get(collective)
+    return {
+        "all_gather_into_tensor": nbytes * (ranks - 1),
+        "reduce_scatter_tensor": share,
+        "all_reduce": 2 * share,
+        "all_to_all_single": share,
+        "shard_dim_alltoall": share,
+        "broadcast": share,
+    }.get(collective)
 
 
-PEER = Peer("dtensor", "PyTorch DTensor: torch.matmul on placements, gloo or NCCL", _available, _settings, _layout, _prepare,
-            options=("device",))
+PEER = Peer(
+    "dtensor",
+    "PyTorch DTensor: torch.matmul on placements, gloo or NCCL",
+    _available,
+    _settings,
+    _layout,
+    _prepare,
+    options=("device",),
+)

@@ -1,4 +1,5 @@
-"""HeAT: ``ht.matmul`` of two DNDarrays split by rows, by columns or not at all; torch multiplies locally."""
+"""HeAT: ``ht.matmul`` of two DNDarrays split by rows, by columns or not at all; torch multiplies
+locally."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
 
 __all__ = ["PEER"]
 
-_GET = "It pins an older torch and pulls gigabytes of CUDA; beside any torch: pip install --no-deps heat."
+_GET = (
+    "It pins an older torch and pulls gigabytes of CUDA; beside any torch: pip install --no-deps "
+    "heat."
+)
 #: Partition -> split axis of HeAT.
 _SPLITS = {"row": 0, "column": 1}
 
@@ -27,7 +31,9 @@ def _available() -> Availability:
         return Availability(False, "heat is not installed", _GET)
     if torch_version() is None:
         return Availability(False, "heat is installed, but torch is not", GET_TORCH)
-    return Availability(True, f"heat {importlib.metadata.version('heat')} on torch {torch_version()}", _GET)
+    return Availability(
+        True, f"heat {importlib.metadata.version('heat')} on torch {torch_version()}", _GET
+    )
 
 
 def _layout(a, b, c, nprocs):
@@ -56,13 +62,23 @@ def split_of(partition) -> int | None:
         for name, split in _SPLITS.items():
             if partition == named(name, partition.shape, partition.nprocs):
                 return split
-    raise UnsupportedError(f"heat splits a matrix along one dimension or gives it to every rank; {partition.text} does neither. "
-                           f"Use row, column or row/c{partition.nprocs}.")
+    raise UnsupportedError(
+        f"heat splits a matrix along one dimension or gives it to every rank; {partition.text} "
+        "does neither. "
+        f"Use row, column or row/c{partition.nprocs}."
+    )
 
 
 def _settings(nprocs: int) -> list[Setting]:
     everywhere = f"row/c{nprocs}"
-    pairs = [("row", "row"), ("row", "column"), ("column", "row"), ("column", "column"), ("row", everywhere), (everywhere, "column")]
+    pairs = [
+        ("row", "row"),
+        ("row", "column"),
+        ("column", "row"),
+        ("column", "column"),
+        ("row", everywhere),
+        (everywhere, "column"),
+    ]
     return [Setting(f"{a} · {b}".replace(everywhere, "all"), {"a": a, "b": b}) for a, b in pairs]
 
 
@@ -71,14 +87,23 @@ def _prepare(problem, topology, fill, threads, options) -> Job:
 
 
 def _import_heat():
-    """Import HeAT. It imports torchvision for its data sets alone; where there is none, an empty module stands in for it."""
+    """Import HeAT. It imports torchvision for its data sets alone; where there is none, an empty
+    module stands in for it."""
     if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is None:
-        vision, transforms = types.ModuleType("torchvision"), types.ModuleType("torchvision.transforms")
+        vision, transforms = (
+            types.ModuleType("torchvision"),
+            types.ModuleType("torchvision.transforms"),
+        )
         datasets = types.ModuleType("torchvision.datasets")
         transforms.Compose = transforms.transforms = datasets.MNIST = object
         vision.transforms, vision.datasets = transforms, datasets
-        sys.modules |= {"torchvision": vision, "torchvision.transforms": transforms, "torchvision.datasets": datasets}
+        sys.modules |= {
+            "torchvision": vision,
+            "torchvision.transforms": transforms,
+            "torchvision.datasets": datasets,
+        }
     import heat
+
     return heat
 
 
@@ -86,10 +111,11 @@ class _Multiplication(Job):
     def __init__(self, problem, topology, fill, threads, options):
         super().__init__()
         import torch
+
         splits = {name: split_of(problem.operand(name).partition) for name in "AB"}
         try:
             heat = _import_heat()
-        except (ImportError, AttributeError) as error:     # torch's and HeAT's versions do not fit
+        except (ImportError, AttributeError) as error:  # torch's and HeAT's versions do not fit
             raise UnsupportedError(f"heat cannot be imported: {own_words(error)}") from None
         torch.set_num_threads(threads)
         device = device_of(options, topology)
@@ -97,12 +123,22 @@ class _Multiplication(Job):
         self._operands = []
         for name, shape in (("A", (problem.m, problem.k)), ("B", (problem.k, problem.n))):
             split = splits[name]
-            local, corner = (shape, (0, 0)) if split is None else (comm.chunk(shape, split)[1], _corner(comm, shape, split))
+            local, corner = (
+                (shape, (0, 0))
+                if split is None
+                else (comm.chunk(shape, split)[1], _corner(comm, shape, split))
+            )
             elements = np.empty(local, problem.dtype)
             if elements.size:
                 fill.into(elements, name, *corner)
-            self._operands.append(heat.array(torch.from_numpy(elements), is_split=split, comm=comm,
-                                             device=heat.gpu if device.type == "cuda" else heat.cpu))
+            self._operands.append(
+                heat.array(
+                    torch.from_numpy(elements),
+                    is_split=split,
+                    comm=comm,
+                    device=heat.gpu if device.type == "cuda" else heat.cpu,
+                )
+            )
         self._shape, self._comm, self.out = (problem.m, problem.n), comm, None
         self.blas = TorchBlas(device)
         try:
@@ -118,10 +154,16 @@ class _Multiplication(Job):
         texts = {0: "row", 1: "column", None: everywhere}
         self.layouts = (texts[splits["A"]], texts[splits["B"]], texts[split])
         if (splits["A"], splits["B"]) in ((0, None), (None, 1), (None, None)):
-            self.moved = {"collective_bytes": 0}           # its local product is C's part; of the others it does not tell
+            self.moved = {
+                "collective_bytes": 0
+            }  # its local product is C's part; of the others it does not tell
         self.replicas = topology.comm.size if split is None else 1
         self._replica = topology.comm.rank if split is None else 0
-        self.settled = {"dataflow": f"split {splits['A']}, {splits['B']} -> {split}", "transport": "mpi", "backend": f"torch-{device.type}"}
+        self.settled = {
+            "dataflow": f"split {splits['A']}, {splits['B']} -> {split}",
+            "transport": "mpi",
+            "backend": f"torch-{device.type}",
+        }
 
     def prepare(self) -> None:
         self.out = None
@@ -132,7 +174,9 @@ class _Multiplication(Job):
     def parts(self):
         out = self.out
         if out.split is not None and not out.is_balanced(force_check=True):
-            raise UnsupportedError("HeAT left C out of balance: which rank holds which rows is not known here.")
+            raise UnsupportedError(
+                "HeAT left C out of balance: which rank holds which rows is not known here."
+            )
         row, col = (0, 0) if out.split is None else _corner(self._comm, self._shape, out.split)
         return self._replica, [(row, col, out.larray.detach().cpu().numpy())]
 
@@ -146,5 +190,12 @@ def _corner(comm, shape, split: int) -> tuple[int, int]:
     return (offset, 0) if split == 0 else (0, offset)
 
 
-PEER = Peer("heat", "HeAT: ht.matmul on arrays split by rows, by columns or not at all", _available, _settings, _layout, _prepare,
-            options=("device",))
+PEER = Peer(
+    "heat",
+    "HeAT: ht.matmul on arrays split by rows, by columns or not at all",
+    _available,
+    _settings,
+    _layout,
+    _prepare,
+    options=("device",),
+)

@@ -1,4 +1,5 @@
-"""What a loaded shared library is really bound to: its call slots, read from the file and from memory (x86-64 and AArch64 ELF)."""
+"""What a loaded shared library is really bound to: its call slots, read from the file and from
+memory (x86-64 and AArch64 ELF)."""
 
 from __future__ import annotations
 
@@ -18,18 +19,19 @@ def _sections(data: bytes) -> list[tuple]:
     """Section headers: (type, offset, size, link, entry size)."""
     if data[:5] != b"\x7fELF\x02":
         raise ValueError("no 64-bit ELF file")
-    start, = struct.unpack_from("<Q", data, 40)
+    (start,) = struct.unpack_from("<Q", data, 40)
     entry, count = struct.unpack_from("<HH", data, 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * entry) for i in range(count)]
     return [(h[1], h[4], h[5], h[6], h[9]) for h in headers]
 
 
 def _text(data: bytes, at: int) -> str:
-    return data[at:data.index(b"\0", at)].decode()
+    return data[at : data.index(b"\0", at)].decode()
 
 
 def call_slots(path: str) -> dict[str, int]:
-    """Address offsets of the slots through which a library calls other functions, by the function's name."""
+    """Address offsets of the slots through which a library calls other functions, by the function's
+    name."""
     with open(path, "rb") as file:
         data = file.read()
     sections, machine = _sections(data), struct.unpack_from("<H", data, 18)[0]
@@ -41,7 +43,7 @@ def call_slots(path: str) -> dict[str, int]:
         for at in range(offset, offset + size, 24):
             where, info, _ = struct.unpack_from("<QQq", data, at)
             if info & 0xFFFFFFFF in kinds:
-                name, = struct.unpack_from("<I", data, symbols[1] + 24 * (info >> 32))
+                (name,) = struct.unpack_from("<I", data, symbols[1] + 24 * (info >> 32))
                 slots[_text(data, names[1] + name)] = where
     return slots
 
@@ -92,5 +94,6 @@ def library_at(address: int) -> str | None:
 
 
 def slot_target(base: int, offset: int) -> ctypes.c_void_p:
-    """The slot at an offset of a library loaded at ``base``: its ``value`` is where calls go, and can be set."""
+    """The slot at an offset of a library loaded at ``base``: its ``value`` is where calls go, and
+    can be set."""
     return ctypes.c_void_p.from_address(base + offset)

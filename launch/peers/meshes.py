@@ -1,4 +1,5 @@
-"""DTensor's side of a partition: placements of several matrices on one device mesh. Integers only."""
+"""DTensor's side of a partition: placements of several matrices on one device mesh. Integers
+only."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ def placed(bound: Partition) -> Placed:
 def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     """The same placements on a mesh that all operands share, where there is one; else as they are.
 
-    A mesh dimension of 4 is split into 2 x 2 where another operand has its boundary there: ranks fill meshes
-    row-major, so chunks of chunks are the chunks of one flat cut (of extents that divide evenly).
+    A mesh dimension of 4 is split into 2 x 2 where another operand has its boundary there: ranks
+    fill meshes row-major, so chunks of chunks are the chunks of one flat cut (of extents that
+    divide evenly).
 
     Examples
     --------
@@ -56,11 +58,15 @@ def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     if any(high % low for low, high in zip(boundaries, boundaries[1:])):
         return operands
     extents = tuple(high // low for low, high in zip(boundaries, boundaries[1:])) or (1,)
-    return [(tuple(_placement_at(operand, low) for low in boundaries[:-1]) or operand[0][:1], extents) for operand in operands]
+    return [
+        (tuple(_placement_at(operand, low) for low in boundaries[:-1]) or operand[0][:1], extents)
+        for operand in operands
+    ]
 
 
 def _placement_at(operand: Placed, boundary: int):
-    """The placement of the mesh dimension that begins at or before a boundary (a product of leading extents)."""
+    """The placement of the mesh dimension that begins at or before a boundary (a product of leading
+    extents)."""
     placements, mesh = operand
     end = next(end for end in range(1, len(mesh) + 1) if prod(mesh[:end]) > boundary)
     return placements[end - 1]
@@ -71,7 +77,11 @@ def named(placements: tuple, mesh: tuple, shape: tuple[int, int]) -> str:
 
     Examples
     --------
-    >>> named((0, 0), (2, 2), (8, 8)), named((None,), (2,), (8, 8)), named((0, None), (2, 2), (8, 8))
+    >>> (
+    ...     named((0, 0), (2, 2), (8, 8)),
+    ...     named((None,), (2,), (8, 8)),
+    ...     named((0, None), (2, 2), (8, 8)),
+    ... )
     ('row', 'row/c2', 'S(0),R@2x2')
     """
     nprocs = prod(mesh)
@@ -79,7 +89,7 @@ def named(placements: tuple, mesh: tuple, shape: tuple[int, int]) -> str:
     text += "@" + "x".join(map(str, mesh)) if len(mesh) > 1 else ""
     try:
         bound = partition(text, shape, nprocs)
-    except LayoutError:                          # strided replicas, or uneven chunks of chunks
+    except LayoutError:  # strided replicas, or uneven chunks of chunks
         return text
     for name in ("row", "column", "block", f"row/c{nprocs}"):
         if partition(name, shape, nprocs) == bound:

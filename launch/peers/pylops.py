@@ -1,4 +1,5 @@
-"""pylops-mpi's ``MPIMatrixMult``: SUMMA on 2-D blocks, or its 1-D block algorithm; NumPy multiplies locally."""
+"""pylops-mpi's ``MPIMatrixMult``: SUMMA on 2-D blocks, or its 1-D block algorithm; NumPy multiplies
+locally."""
 
 from __future__ import annotations
 
@@ -27,12 +28,18 @@ def _available() -> Availability:
 def _layout(a, b, c, nprocs):
     given = [text for text in (a, b, c) if text]
     if given:
-        raise UsageError(f"pylops has two layouts of its own; got the partition {given[0]!r}. Choose with --variant summa or block.")
+        raise UsageError(
+            f"pylops has two layouts of its own; got the partition {given[0]!r}. Choose with "
+            "--variant summa or block."
+        )
     return "block", "block", "block"
 
 
 def _settings(nprocs: int) -> list[Setting]:
-    return [Setting("summa", {"options": {"variant": "summa"}}), Setting("block", {"options": {"variant": "block"}})]
+    return [
+        Setting("summa", {"options": {"variant": "summa"}}),
+        Setting("block", {"options": {"variant": "block"}}),
+    ]
 
 
 def ranges(extent: int, parts: int) -> list[tuple[int, int]]:
@@ -58,20 +65,37 @@ class _Multiplication(Job):
         if variant not in ("summa", "block"):
             raise UsageError(f"--variant of pylops must be summa or block, got {variant!r}.")
         side = math.isqrt(comm.size)
-        if side * side != comm.size:                       # said before its constructor: half of the ranks may be waiting there
-            raise UnsupportedError(f"pylops refuses: Number of processes must be a square number, provided {comm.size} instead...")
-        short = [axis for axis in "mnk" if any(low == high for low, high in ranges(problem.extent(axis), side))]
+        if (
+            side * side != comm.size
+        ):  # said before its constructor: half of the ranks may be waiting there
+            raise UnsupportedError(
+                "pylops refuses: Number of processes must be a square number, provided "
+                f"{comm.size} instead..."
+            )
+        short = [
+            axis
+            for axis in "mnk"
+            if any(low == high for low, high in ranges(problem.extent(axis), side))
+        ]
         if short:
-            raise UnsupportedError(f"pylops: {short[0]} = {problem.extent(short[0])} leaves ranks of a {side}x{side} grid without elements. Use a larger problem.")
+            raise UnsupportedError(
+                f"pylops: {short[0]} = {problem.extent(short[0])} leaves ranks of a "
+                f"{side}x{side} grid without elements. Use a larger problem."
+            )
         from pylops_mpi import DistributedArray, Partition
         from pylops_mpi.basicoperators import MPIMatrixMult
+
         i, j = divmod(comm.rank, side)
         m, n, k = (ranges(problem.extent(axis), side) for axis in "mnk")
-        if variant == "summa":                             # A, B and C in blocks of a square grid
+        if variant == "summa":  # A, B and C in blocks of a square grid
             at_a, at_b, self._at_c = (m[i], k[j]), (k[i], n[j]), (m[i], n[j])
             self.layouts, self.settled["mesh"] = ("block", "block", "block"), f"{side}x{side}"
-        else:                                              # A by rows in each process row, B and C by columns, one copy a process column
-            at_a, at_b, self._at_c = (m[j], (0, problem.k)), ((0, problem.k), n[i]), ((0, problem.m), n[i])
+        else:  # A by rows in each process row, B and C by columns, one copy a process column
+            at_a, at_b, self._at_c = (
+                (m[j], (0, problem.k)),
+                ((0, problem.k), n[i]),
+                ((0, problem.m), n[i]),
+            )
             self.layouts = (f"row/c{side}", f"S(1),R@{side}x{side}", f"S(1),R@{side}x{side}")
             self.replicas = side
         self._replica = j if variant == "block" else 0
@@ -79,19 +103,32 @@ class _Multiplication(Job):
         for name, ((row0, row1), (col0, col1)) in (("A", at_a), ("B", at_b)):
             own[name] = np.empty((row1 - row0, col1 - col0), problem.dtype)
             fill.into(own[name], name, row0, col0)
-        self._operator = MPIMatrixMult(own["A"], problem.n, base_comm=comm, kind=variant, dtype=problem.dtype)
+        self._operator = MPIMatrixMult(
+            own["A"], problem.n, base_comm=comm, kind=variant, dtype=problem.dtype
+        )
         sizes = comm.allgather(own["B"].size)
-        self._b = DistributedArray(global_shape=sum(sizes), local_shapes=sizes, base_comm=comm, partition=Partition.SCATTER, dtype=problem.dtype)
+        self._b = DistributedArray(
+            global_shape=sum(sizes),
+            local_shapes=sizes,
+            base_comm=comm,
+            partition=Partition.SCATTER,
+            dtype=problem.dtype,
+        )
         self._b.local_array[:] = own["B"].ravel()
         self.blas = load_blas()
         self._c = None
         self.settled |= {"dataflow": variant, "transport": "mpi", "backend": "pylops-mpi"}
-        received = self._a_bytes(own, i, j, side, comm) if variant == "summa" else self._gathered_bytes(m, n, i, j, problem.itemsize)
+        received = (
+            self._a_bytes(own, i, j, side, comm)
+            if variant == "summa"
+            else self._gathered_bytes(m, n, i, j, problem.itemsize)
+        )
         self.moved = {"collective_bytes": received}
 
     @staticmethod
     def _a_bytes(own, i, j, side, comm) -> int:
-        """Received in SUMMA's broadcasts: the blocks of A and B, padded to the largest, of all other process columns and rows."""
+        """Received in SUMMA's broadcasts: the blocks of A and B, padded to the largest, of all
+        other process columns and rows."""
         largest = {name: comm.allreduce(block.nbytes, _max()) for name, block in own.items()}
         return (side - 1) * (largest["A"] + largest["B"])
 
@@ -119,8 +156,16 @@ class _Multiplication(Job):
 
 def _max():
     from mpi4py import MPI
+
     return MPI.MAX
 
 
-PEER = Peer("pylops", "pylops-mpi MPIMatrixMult: SUMMA on blocks, or 1-D blocks with a gather of C", _available, _settings, _layout, _prepare,
-            options=("variant",))
+PEER = Peer(
+    "pylops",
+    "pylops-mpi MPIMatrixMult: SUMMA on blocks, or 1-D blocks with a gather of C",
+    _available,
+    _settings,
+    _layout,
+    _prepare,
+    options=("variant",),
+)

@@ -1,7 +1,9 @@
-"""ScaLAPACK's ``p?gemm`` through ctypes, from a library built against an MPI of MPICH's ABI, such as Debian's.
+"""ScaLAPACK's ``p?gemm`` through ctypes, from a library built against an MPI of MPICH's ABI, such
+as Debian's.
 
-The library calls MPI itself, so its MPI has to be the one that mpi4py has started. MPICH's is made global before the
-library is loaded, so that its calls are bound to it; where they really went is read back before any of them is made.
+The library calls MPI itself, so its MPI has to be the one that mpi4py has started. MPICH's is made
+global before the library is loaded, so that its calls are bound to it; where they really went is
+read back before any of them is made.
 """
 
 from __future__ import annotations
@@ -26,13 +28,23 @@ from .loaded import call_slots, library_at, loaded_file, needed, slot_target
 
 __all__ = ["PEER"]
 
-_GET = "On Debian: apt-get install libscalapack-mpich2.2 libopenblas0-pthread (or set DRBENCH_SCALAPACK to a library built for MPICH's ABI)."
+_GET = (
+    "On Debian: apt-get install libscalapack-mpich2.2 libopenblas0-pthread (or set "
+    "DRBENCH_SCALAPACK to a library built for MPICH's ABI)."
+)
 _PATTERNS = ("libscalapack-mpich.so.2*", "libscalapack-mpich.so*", "libscalapack.so*")
-_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64/mpich/lib", "/usr/lib", "/usr/local/lib")
+_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64/mpich/lib",
+    "/usr/lib",
+    "/usr/local/lib",
+)
 #: File names of MPI libraries with MPICH's ABI.
 _ABI = ("libmpich.so.12", "libmpi.so.12")
 _BLOCK = 64
-#: Tries the smallest product in a process of its own: whatever is wrong there costs a line, not the run.
+#: Tries the smallest product in a process of its own: whatever is wrong there costs a line, not the
+#: run.
 _PROBE = """
 import mpi4py
 mpi4py.rc.thread_level = "multiple"
@@ -59,14 +71,26 @@ def find_library() -> str | None:
 def _available() -> Availability:
     chosen, path = os.environ.get("DRBENCH_SCALAPACK"), find_library()
     if path is None:
-        return Availability(False, f"no ScaLAPACK at DRBENCH_SCALAPACK={chosen}" if chosen else "no ScaLAPACK library for MPICH found", _GET)
+        return Availability(
+            False,
+            f"no ScaLAPACK at DRBENCH_SCALAPACK={chosen}"
+            if chosen
+            else "no ScaLAPACK library for MPICH found",
+            _GET,
+        )
     try:
         wants = [name for name in needed(path) if name.startswith(("libmpi", "libmsmpi"))]
     except (OSError, ValueError, IndexError) as error:
         return Availability(False, f"{path} is no shared library ({error})", _GET)
     if not all(name.startswith(_ABI) for name in wants) or not wants:
-        return Availability(False, f"{path} calls {', '.join(wants) or 'no MPI library'}, which is not of MPICH's ABI", _GET)
-    return Availability(True, f"{os.path.basename(os.path.realpath(path))} built for {wants[0]}", _GET)
+        return Availability(
+            False,
+            f"{path} calls {', '.join(wants) or 'no MPI library'}, which is not of MPICH's ABI",
+            _GET,
+        )
+    return Availability(
+        True, f"{os.path.basename(os.path.realpath(path))} built for {wants[0]}", _GET
+    )
 
 
 def load(comm):
@@ -75,17 +99,26 @@ def load(comm):
     Raises
     ------
     MissingError
-        If the MPI of this process is not of MPICH's ABI, or some MPI call of the library would go to another MPI.
+        If the MPI of this process is not of MPICH's ABI, or some MPI call of the library would go
+        to another MPI.
     """
     ours = loaded_file("libmpi.so.12") or loaded_file("libmpich.so.12")
     if ours is None:
         from mpi4py import MPI
+
         library = " ".join(MPI.Get_library_version().split()[:3])
-        raise MissingError(f"this ScaLAPACK is built for MPICH's ABI, but mpi4py runs on {library}. Use drbench[mpich], or set DRBENCH_SCALAPACK.")
+        raise MissingError(
+            f"this ScaLAPACK is built for MPICH's ABI, but mpi4py runs on {library}. Use "
+            "drbench[mpich], or set DRBENCH_SCALAPACK."
+        )
     path = find_library()
-    ctypes.CDLL(ours[0], ctypes.RTLD_GLOBAL)               # before the library's own choice in the search for symbols
+    ctypes.CDLL(
+        ours[0], ctypes.RTLD_GLOBAL
+    )  # before the library's own choice in the search for symbols
     try:
-        library = ctypes.CDLL(path, os.RTLD_NOW)         # its BLAS stays its own: a global one would catch torch's calls
+        library = ctypes.CDLL(
+            path, os.RTLD_NOW
+        )  # its BLAS stays its own: a global one would catch torch's calls
     except OSError as error:
         raise MissingError(f"{path} cannot be loaded: {error}. {_GET}") from None
     file, base = loaded_file(os.path.basename(os.path.realpath(path)))
@@ -94,8 +127,13 @@ def load(comm):
         if name.startswith("MPI_"):
             target = library_at(slot_target(base, offset).value)
             if target is None or not os.path.samefile(target, ours[0]):
-                raise MissingError(f"{name} of {path} is bound to {target}, but MPI runs on {ours[0]}. Set LD_PRELOAD={ours[0]}.")
-    return library, {name: slot_target(base, offset) for name, offset in slots.items() if name == "pilaenv_"}
+                raise MissingError(
+                    f"{name} of {path} is bound to {target}, but MPI runs on {ours[0]}. Set "
+                    f"LD_PRELOAD={ours[0]}."
+                )
+    return library, {
+        name: slot_target(base, offset) for name, offset in slots.items() if name == "pilaenv_"
+    }
 
 
 def probe(comm) -> None:
@@ -121,7 +159,9 @@ class _Grid:
         self.context = context.value
 
     def descriptor(self, rows: int, cols: int, block: int, local_rows: int):
-        return (ctypes.c_int * 9)(1, self.context, rows, cols, block, block, 0, 0, max(1, local_rows))
+        return (ctypes.c_int * 9)(
+            1, self.context, rows, cols, block, block, 0, 0, max(1, local_rows)
+        )
 
     def close(self) -> None:
         self._library.Cblacs_gridexit(self.context)
@@ -130,7 +170,10 @@ class _Grid:
 
 def _pgemm(library, dtype, extents, arrays, descriptors) -> None:
     """C = A·B on block-cyclic column-major local arrays."""
-    routine, real = {"float32": (library.psgemm_, ctypes.c_float), "float64": (library.pdgemm_, ctypes.c_double)}[dtype]
+    routine, real = {
+        "float32": (library.psgemm_, ctypes.c_float),
+        "float64": (library.pdgemm_, ctypes.c_double),
+    }[dtype]
     m, n, k = (ctypes.byref(ctypes.c_int(extent)) for extent in extents)
     one, plus, zero = ctypes.byref(ctypes.c_int(1)), ctypes.byref(real(1)), ctypes.byref(real(0))
     a, b, c = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
@@ -141,15 +184,23 @@ def _pgemm(library, dtype, extents, arrays, descriptors) -> None:
 def _layout(a, b, c, nprocs):
     given = [text for text in (a, b, c) if text]
     if given:
-        raise UsageError(f"scalapack deals square blocks to one process grid; got the partition {given[0]!r}. Use --block and --mesh.")
+        raise UsageError(
+            f"scalapack deals square blocks to one process grid; got the partition {given[0]!r}. "
+            "Use --block and --mesh."
+        )
     return "block", "block", "block"
 
 
 def _settings(nprocs: int) -> list[Setting]:
     """As it comes; then wider blocks, wider panels and other grids."""
     grids = [f"{rows}x{nprocs // rows}" for rows in range(1, nprocs + 1) if nprocs % rows == 0]
-    tuned = [Setting(f"{grid} b{block} p{panel}", {"options": {"mesh": grid, "block": block, "panel": panel}})
-             for grid in grids for block, panel in ((128, 128), (256, 256), (512, 512))]
+    tuned = [
+        Setting(
+            f"{grid} b{block} p{panel}", {"options": {"mesh": grid, "block": block, "panel": panel}}
+        )
+        for grid in grids
+        for block, panel in ((128, 128), (256, 256), (512, 512))
+    ]
     return [Setting("as shipped", {}), *tuned]
 
 
@@ -170,7 +221,9 @@ def grid_of(text: str | None, nprocs: int) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text.strip().lower())
     if not found or int(found[1]) * int(found[2]) != nprocs:
         rows, cols = near_square(nprocs)
-        raise UsageError(f"--mesh {text!r} is no process grid of {nprocs} ranks. Use for example {rows}x{cols}.")
+        raise UsageError(
+            f"--mesh {text!r} is no process grid of {nprocs} ranks. Use for example {rows}x{cols}."
+        )
     return int(found[1]), int(found[2])
 
 
@@ -188,19 +241,28 @@ class _Multiplication(Job):
         self._dtype, self._extents = problem.dtype, (problem.m, problem.n, problem.k)
         self._arrays, self._descriptors = [], []
         for rows, cols in ((problem.m, problem.k), (problem.k, problem.n), (problem.m, problem.n)):
-            local = (sum(stop - start for start, stop in dealt(rows, block, self._row, self._rows)),
-                     sum(stop - start for start, stop in dealt(cols, block, self._col, self._cols)))
+            local = (
+                sum(stop - start for start, stop in dealt(rows, block, self._row, self._rows)),
+                sum(stop - start for start, stop in dealt(cols, block, self._col, self._cols)),
+            )
             self._arrays.append(np.zeros(local, problem.dtype, order="F"))
             self._descriptors.append(self._grid.descriptor(rows, cols, block, local[0]))
-        for name, array, shape in zip("AB", self._arrays, ((problem.m, problem.k), (problem.k, problem.n))):
+        for name, array, shape in zip(
+            "AB", self._arrays, ((problem.m, problem.k), (problem.k, problem.n))
+        ):
             for row, col, tile in self._tiles(array, shape):
                 fill.into(tile, name, row, col)
         self._shape = problem.m, problem.n
         self.blas = _SystemBlas(threads)
         text = f"tiles:{block}x{block}@{self._rows}x{self._cols}"
         self.layouts = (text, text, text)
-        self.settled = {"block": block, "mesh": f"{self._rows}x{self._cols}", "transport": "mpi", "backend": "scalapack",
-                        "panel": options.get("panel")}
+        self.settled = {
+            "block": block,
+            "mesh": f"{self._rows}x{self._cols}",
+            "transport": "mpi",
+            "backend": "scalapack",
+            "panel": options.get("panel"),
+        }
 
     def _tiles(self, array, shape):
         """(global row, global column, view) of each block-cyclic tile of a local array."""
@@ -208,12 +270,12 @@ class _Multiplication(Job):
         for row0, row1 in dealt(shape[0], self._block, self._row, self._rows):
             left = 0
             for col0, col1 in dealt(shape[1], self._block, self._col, self._cols):
-                yield row0, col0, array[top:top + row1 - row0, left:left + col1 - col0]
+                yield row0, col0, array[top : top + row1 - row0, left : left + col1 - col0]
                 left += col1 - col0
             top += row1 - row0
 
     def prepare(self) -> None:
-        self._arrays[2].fill(np.nan)                       # beta is 0: what was there must not matter
+        self._arrays[2].fill(np.nan)  # beta is 0: what was there must not matter
 
     def run(self) -> None:
         _pgemm(self._library, self._dtype, self._extents, self._arrays, self._descriptors)
@@ -235,20 +297,29 @@ def dealt(extent: int, block: int, position: int, nprocs: int) -> list[tuple[int
     >>> dealt(10, 3, 0, 2), dealt(10, 3, 1, 2)
     ([(0, 3), (6, 9)], [(3, 6), (9, 10)])
     """
-    return [(start, min(start + block, extent)) for start in range(position * block, extent, nprocs * block)]
+    return [
+        (start, min(start + block, extent))
+        for start in range(position * block, extent, nprocs * block)
+    ]
 
 
 class _Panel:
-    """The panel width of p?gemm. ScaLAPACK asks its own ``pilaenv_`` for it, 32 as built; here another function answers."""
+    """The panel width of p?gemm. ScaLAPACK asks its own ``pilaenv_`` for it, 32 as built; here
+    another function answers."""
 
     def __init__(self, slots: dict, width: int | None):
         self._slot, self._before = slots.get("pilaenv_"), None
         if width is None:
             return
         if self._slot is None:
-            raise UnsupportedError("scalapack: this library asks nobody for its panel width (no call of pilaenv_). Leave --panel out.")
+            raise UnsupportedError(
+                "scalapack: this library asks nobody for its panel width (no call of pilaenv_). "
+                "Leave --panel out."
+            )
         answer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        self._answer = answer(lambda context, precision: width)      # kept: C calls it as long as the slot points there
+        self._answer = answer(
+            lambda context, precision: width
+        )  # kept: C calls it as long as the slot points there
         self._before = self._slot.value
         self._slot.value = ctypes.cast(self._answer, ctypes.c_void_p).value
 
@@ -262,34 +333,82 @@ class _SystemBlas:
 
     def __init__(self, threads: int):
         library = ctypes.CDLL("libblas.so.3")
-        self._routines = {"f": (library.sgemm_, ctypes.c_float), "d": (library.dgemm_, ctypes.c_double)}
-        pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas" and "numpy" not in pool["filepath"]
-                 and "scipy" not in pool["filepath"] and "torch" not in pool["filepath"]]
+        self._routines = {
+            "f": (library.sgemm_, ctypes.c_float),
+            "d": (library.dgemm_, ctypes.c_double),
+        }
+        pools = [
+            pool
+            for pool in threadpoolctl.threadpool_info()
+            if pool["user_api"] == "blas"
+            and "numpy" not in pool["filepath"]
+            and "scipy" not in pool["filepath"]
+            and "torch" not in pool["filepath"]
+        ]
         if pools:
             found = pools[0]
-            self.info = BlasInfo(f"{found['internal_api']} {found['version'] or ''}".strip(), found.get("architecture") or "unknown", "system", True)
+            self.info = BlasInfo(
+                f"{found['internal_api']} {found['version'] or ''}".strip(),
+                found.get("architecture") or "unknown",
+                "system",
+                True,
+            )
         else:
             address = ctypes.cast(library.sgemm_, ctypes.c_void_p).value
-            self.info = BlasInfo(f"{os.path.basename(library_at(address) or 'libblas.so.3')} (one thread)", "reference", "none", True)
+            self.info = BlasInfo(
+                f"{os.path.basename(library_at(address) or 'libblas.so.3')} (one thread)",
+                "reference",
+                "none",
+                True,
+            )
 
     def gemm(self, a, b, c, beta: float) -> None:
-        """c = beta·c + a·b; row-major operands are the transposed problem of a column-major BLAS."""
+        """c = beta·c + a·b; row-major operands are the transposed problem of a column-major
+        BLAS."""
         routine, real = self._routines[c.dtype.char]
         (m, n), k = c.shape, a.shape[1]
-        i, data = lambda x: ctypes.byref(ctypes.c_int(x)), lambda x: ctypes.c_void_p(x.ctypes.data)  # noqa: E731
-        routine(b"N", b"N", i(n), i(m), i(k), ctypes.byref(real(1)), data(b), i(n), data(a), i(k), ctypes.byref(real(beta)), data(c), i(n))
+        i, data = lambda x: ctypes.byref(ctypes.c_int(x)), lambda x: ctypes.c_void_p(x.ctypes.data)
+        routine(
+            b"N",
+            b"N",
+            i(n),
+            i(m),
+            i(k),
+            ctypes.byref(real(1)),
+            data(b),
+            i(n),
+            data(a),
+            i(k),
+            ctypes.byref(real(beta)),
+            data(c),
+            i(n),
+        )
 
 
 def _ask_first(comm) -> None:
-    """Let rank 0 try the smallest product in a process of its own; raise on every rank if that fails (collective)."""
+    """Let rank 0 try the smallest product in a process of its own; raise on every rank if that
+    fails (collective)."""
     said = None
     if comm.rank == 0 and not loaded_file(os.path.basename(os.path.realpath(find_library()))):
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "HYDRA", "MPI_", "SLURM"))}
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PMI", "HYDRA", "MPI_", "SLURM"))
+        }
         environ["PYTHONPATH"] = os.pathsep.join(sys.path)
         try:
-            done = subprocess.run([sys.executable, "-c", _PROBE], env=environ, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                [sys.executable, "-c", _PROBE],
+                env=environ,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                stdin=subprocess.DEVNULL,
+            )
             if "works" not in done.stdout:
-                last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+                last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[
+                    -1
+                ]
                 said = f"a product of 1x1 matrices fails: {last}"
         except subprocess.TimeoutExpired:
             said = "a product of 1x1 matrices does not end"
@@ -298,5 +417,12 @@ def _ask_first(comm) -> None:
         raise MissingError(f"scalapack does not work here: {said}. {_GET}")
 
 
-PEER = Peer("scalapack", "ScaLAPACK p?gemm on block-cyclic tiles, through ctypes", _available, _settings, _layout, _prepare,
-            options=("block", "mesh", "panel"))
+PEER = Peer(
+    "scalapack",
+    "ScaLAPACK p?gemm on block-cyclic tiles, through ctypes",
+    _available,
+    _settings,
+    _layout,
+    _prepare,
+    options=("block", "mesh", "panel"),
+)

@@ -1,4 +1,5 @@
-"""What DTensor and HeAT share: torch itself, its threads, and its local GEMM. torch is imported when it is used."""
+"""What DTensor and HeAT share: torch itself, its threads, and its local GEMM. torch is imported
+when it is used."""
 
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ import re
 from drbench.blas import BlasInfo
 from drbench.errors import MissingError, UsageError
 
-__all__ = ["TorchBlas", "torch_version", "GET_TORCH", "device_of"]
+__all__ = ["GET_TORCH", "TorchBlas", "device_of", "torch_version"]
 
-GET_TORCH = "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url https://download.pytorch.org/whl/cpu)."
+GET_TORCH = (
+    "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url "
+    "https://download.pytorch.org/whl/cpu)."
+)
 
 
 def torch_version() -> str | None:
@@ -30,6 +34,7 @@ def device_of(options: dict, topology):
         If a GPU is asked for and some rank has none.
     """
     import torch
+
     wanted = options.get("device") or "cpu"
     if wanted == "cpu":
         return torch.device("cpu")
@@ -38,8 +43,11 @@ def device_of(options: dict, topology):
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     fewest = min(topology.comm.allgather(count - topology.node.rank))
     if fewest < 1:
-        raise MissingError(f"--device cuda needs a GPU a rank; a node has {count} for {topology.node.size} ranks. Use fewer ranks a node, "
-                           "or --device cpu.")
+        raise MissingError(
+            f"--device cuda needs a GPU a rank; a node has {count} for {topology.node.size} "
+            "ranks. Use fewer ranks a node, "
+            "or --device cpu."
+        )
     torch.cuda.set_device(topology.node.rank)
     return torch.device("cuda", topology.node.rank)
 
@@ -50,11 +58,13 @@ class TorchBlas:
     Parameters
     ----------
     device : torch.device
-        On a GPU the operands are copied there the first time they are seen, which the roof does not time.
+        On a GPU the operands are copied there the first time they are seen, which the roof does not
+        time.
     """
 
     def __init__(self, device):
         import torch
+
         self._torch, self._device, self._seen = torch, device, {}
         self.info = BlasInfo(*_library(torch, device), "openmp", True)
 
@@ -77,7 +87,13 @@ class TorchBlas:
 def _library(torch, device) -> tuple[str, str]:
     """Name with version, and kernels, of what multiplies."""
     if device.type != "cpu":
-        return f"torch {torch.__version__} cublas {torch.version.cuda}", torch.cuda.get_device_name(device)
+        return f"torch {torch.__version__} cublas {torch.version.cuda}", torch.cuda.get_device_name(
+            device
+        )
     found = re.search(r"Math Kernel Library Version ([\d.]+)", torch.__config__.show())
-    library = f"mkl {found[1]}" if found else ("openblas" if "BLAS_INFO=open" in torch.__config__.show() else "its own BLAS")
+    library = (
+        f"mkl {found[1]}"
+        if found
+        else ("openblas" if "BLAS_INFO=open" in torch.__config__.show() else "its own BLAS")
+    )
     return f"torch {torch.__version__} {library}", torch.backends.cpu.get_cpu_capability()

@@ -1,4 +1,5 @@
-"""Start the command line the three ways a user does: in one process, under mpiexec, and (fast) by a call to ``main``."""
+"""Start the command line the three ways a user does: in one process, under mpiexec, and (fast) by a
+call to ``main``."""
 
 import json
 import os
@@ -22,7 +23,19 @@ ROOT = Path(__file__).parents[2]
 #: Marks every process that a test started, however far down, so that none is overlooked.
 _MARK = "DRBENCH_TEST_RUN"
 #: What an earlier launcher, or a user's experiments, may have left in the environment.
-_STRANGE = ("PMI_", "PMIX_", "OMPI_COMM_", "MV2_COMM_", "PALS_", "SLURM_", "MPIR_CVAR_", "UCX_", "OPENBLAS_", "OMP_", "DRBENCH_")
+_STRANGE = (
+    "PMI_",
+    "PMIX_",
+    "OMPI_COMM_",
+    "MV2_COMM_",
+    "PALS_",
+    "SLURM_",
+    "MPIR_CVAR_",
+    "UCX_",
+    "OPENBLAS_",
+    "OMP_",
+    "DRBENCH_",
+)
 #: Lets Open MPI start more ranks than cores, and as root in a container; nothing to others.
 _OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -31,12 +44,16 @@ _OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 #: Runs a command and leaves its exit code in a file named after the rank.
-_NOTE_CODE = '"$@"; code=$?; echo $code > "$DRBENCH_TEST_CODES/${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"; exit $code'
+_NOTE_CODE = (
+    '"$@"; code=$?; echo $code > "$DRBENCH_TEST_CODES/${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"; exit '
+    "$code"
+)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. ``left`` are the processes that outlived it (killed since), ``codes`` the ranks' exit codes."""
+    """How a command ended. ``left`` are the processes that outlived it (killed since), ``codes``
+    the ranks' exit codes."""
 
     returncode: int
     stdout: str
@@ -46,32 +63,50 @@ class Ended:
     codes: tuple = ()
 
     def json(self):
-        """What it printed as JSON, once it is sure that all went well and nothing was said on stderr."""
-        assert (self.returncode, self.stderr) == (0, ""), f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
+        """What it printed as JSON, once it is sure that all went well and nothing was said on
+        stderr."""
+        assert (self.returncode, self.stderr) == (0, ""), (
+            f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
+        )
         return json.loads(self.stdout)
 
     def refusal(self, code=2):
-        """The one line on stderr with which it refused, once it is sure that this is all it said."""
+        """The one line on stderr with which it refused, once it is sure that this is all it
+        said."""
         assert self.returncode == code, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
         assert self.stdout == ""
-        assert self.stderr.startswith("drbench: ") and self.stderr.count("\n") == 1 and self.stderr.endswith("\n"), self.stderr
+        assert (
+            self.stderr.startswith("drbench: ")
+            and self.stderr.count("\n") == 1
+            and self.stderr.endswith("\n")
+        ), self.stderr
         assert len(self.stderr) < 400, "a line that nobody reads"
         return self.stderr
 
 
 def clean_environ(**more) -> dict:
-    """This environment without traces of launchers and of experiments; the checkout under test comes first."""
+    """This environment without traces of launchers and of experiments; the checkout under test
+    comes first."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_STRANGE)}
     return environ | _OPEN_MPI | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"} | more
 
 
 def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
-    """Run a command to its end; ``during(process)`` is called meanwhile. Nothing of it is alive when this returns."""
+    """Run a command to its end; ``during(process)`` is called meanwhile. Nothing of it is alive
+    when this returns."""
     mark = uuid.uuid4().hex
     environ = clean_environ(**(env or {}), **{_MARK: mark})
     start = time.monotonic()
-    process = subprocess.Popen(command, env=environ, cwd=folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    process = subprocess.Popen(
+        command,
+        env=environ,
+        cwd=folder,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     try:
         if during is not None:
             during(process)
@@ -81,7 +116,11 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
         stdout, stderr = process.communicate()
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
-        pytest.fail(f"no end in {timeout} s; killed: {' '.join(map(str, command))}\n{stdout[-2000:]}\n{stderr[-4000:]}", pytrace=False)
+        pytest.fail(
+            f"no end in {timeout} s; killed: {' '.join(map(str, command))}\n{stdout[-2000:]}\n"
+            f"{stderr[-4000:]}",
+            pytrace=False,
+        )
     seconds = time.monotonic() - start
     left = _still_alive(mark)
     _kill(left)
@@ -93,10 +132,13 @@ def marked(mark: str) -> list[int]:
     found, want = [], f"{_MARK}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if want in (path / "environ").read_bytes() and (path / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            if (
+                want in (path / "environ").read_bytes()
+                and (path / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            ):
                 found.append(int(path.name))
         except OSError:
-            continue                             # ended meanwhile, or not ours
+            continue  # ended meanwhile, or not ours
     return found
 
 
@@ -114,7 +156,7 @@ def _kill(pids) -> None:
         try:
             psutil.Process(pid).kill()
         except psutil.NoSuchProcess:
-            pass                                 # it ended by itself meanwhile
+            pass  # it ended by itself meanwhile
 
 
 @pytest.fixture(scope="session")
@@ -123,61 +165,98 @@ def mpiexec() -> str:
     beside = Path(sys.executable).with_name("mpiexec")
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:
-        pytest.skip(f"no mpiexec, neither beside {sys.executable} nor on PATH: install drbench[mpich], or load an MPI")
+        pytest.skip(
+            f"no mpiexec, neither beside {sys.executable} nor on PATH: install drbench[mpich], "
+            "or load an MPI"
+        )
     return found
 
 
 @pytest.fixture(scope="session")
 def library() -> tuple[str, str]:
     """(version text, path) of the MPI library that mpi4py loads."""
-    ask = ("import mpi4py; mpi4py.rc.initialize = False\nfrom mpi4py import MPI\nprint(MPI.Get_library_version().split('\\n')[0])\n"
-           "print(next(line.split()[-1] for line in open('/proc/self/maps') if '/libmpi' in line))")
-    done = subprocess.run([sys.executable, "-c", ask], text=True, capture_output=True, check=True, timeout=30, env=clean_environ())
+    ask = (
+        "import mpi4py; mpi4py.rc.initialize = False\nfrom mpi4py import MPI\n"
+        "print(MPI.Get_library_version().split('\\n')[0])\n"
+        "print(next(line.split()[-1] for line in open('/proc/self/maps') if '/libmpi' in line))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", ask],
+        text=True,
+        capture_output=True,
+        check=True,
+        timeout=30,
+        env=clean_environ(),
+    )
     version, path = done.stdout.splitlines()
     return version, path
 
 
 @pytest.fixture
 def mpich(library):
-    """Skips the test where the library is not MPICH: others add words of their own to stderr, and have other switches."""
+    """Skips the test where the library is not MPICH: others add words of their own to stderr, and
+    have other switches."""
     if not library[0].startswith("MPICH"):
         pytest.skip(f"needs MPICH; this is {library[0]}")
 
 
 @pytest.fixture(scope="session")
 def environ():
-    """``environ(NAME=value, ...)``: this environment without traces of launchers and of experiments."""
+    """``environ(NAME=value, ...)``: this environment without traces of launchers and of
+    experiments."""
     return clean_environ
 
 
 @pytest.fixture
 def process(tmp_path):
     """``process(*command, env=, timeout=, during=)``: any command, in an empty folder."""
-    return lambda *command, **keywords: run_process([str(word) for word in command], tmp_path, **keywords)
+    return lambda *command, **keywords: run_process(
+        [str(word) for word in command], tmp_path, **keywords
+    )
 
 
 @pytest.fixture
 def drbench(process):
-    """``drbench(*arguments, env=, timeout=, during=)``: the command line as a process of its own."""
-    return lambda *arguments, **keywords: process(sys.executable, "-m", "drbench", *arguments, **keywords)
+    """``drbench(*arguments, env=, timeout=, during=)``: the command line as a process of its
+    own."""
+    return lambda *arguments, **keywords: process(
+        sys.executable, "-m", "drbench", *arguments, **keywords
+    )
 
 
 @pytest.fixture
 def under_mpiexec(process, tmp_path, mpiexec):
-    """``under_mpiexec(n, *arguments, env=, ...)``: the command on n ranks, with each rank's exit code."""
+    """``under_mpiexec(n, *arguments, env=, ...)``: the command on n ranks, with each rank's exit
+    code."""
+
     def start(n, *arguments, env=None, **keywords) -> Ended:
         codes = tmp_path / f"codes-{uuid.uuid4().hex}"
         codes.mkdir()
-        ended = process(mpiexec, "-n", n, "sh", "-c", _NOTE_CODE, "sh", sys.executable, "-m", "drbench", *arguments,
-                        env={"DRBENCH_TEST_CODES": str(codes), **(env or {})}, **keywords)
+        ended = process(
+            mpiexec,
+            "-n",
+            n,
+            "sh",
+            "-c",
+            _NOTE_CODE,
+            "sh",
+            sys.executable,
+            "-m",
+            "drbench",
+            *arguments,
+            env={"DRBENCH_TEST_CODES": str(codes), **(env or {})},
+            **keywords,
+        )
         found = {int(path.name): int(path.read_text()) for path in codes.iterdir()}
         return replace(ended, codes=tuple(found.get(rank) for rank in range(n)))
+
     return start
 
 
 @pytest.fixture
 def say(capsys, monkeypatch):
-    """``say(*arguments)``: the command line called in this process. Only for what does not start MPI here."""
+    """``say(*arguments)``: the command line called in this process. Only for what does not start
+    MPI here."""
     for name in list(os.environ):
         if name.startswith(_STRANGE):
             monkeypatch.delenv(name)
@@ -189,6 +268,7 @@ def say(capsys, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["drbench", *arguments])
         code = main(arguments)
         return Ended(code, *capsys.readouterr())
+
     return call
 
 

@@ -1,4 +1,5 @@
-"""What can go wrong on a rank. Copied as ``sitecustomize.py`` to where the ranks find it, so that plain ``drbench`` runs it.
+"""What can go wrong on a rank. Copied as ``sitecustomize.py`` to where the ranks find it, so that
+plain ``drbench`` runs it.
 
 ``DRBENCH_TEST_FAULT`` names the fault. Outside a launcher nothing happens.
 """
@@ -15,28 +16,33 @@ from launch.mpi import launched
 def every_gemm(function):
     """Call ``function(a, b, c)`` after each product."""
     from drbench.blas import Blas
+
     true = Blas.gemm
 
     def gemm(self, a, b, c, beta):
         true(self, a, b, c, beta)
         function(a, b, c)
+
     Blas.gemm = gemm
 
 
 def every_trace(function):
     """Call ``function()`` before each program is traced."""
     from algorithms.registry import Algorithm
+
     true = Algorithm.trace
 
     def trace(self, *args, **keywords):
         function()
         return true(self, *args, **keywords)
+
     Algorithm.trace = trace
 
 
 def strike(error):
     def strikes(*_):
         raise error
+
     return strikes
 
 
@@ -62,31 +68,36 @@ def not_a_number(a, b, c):
 
 
 def by_k(struck_by, rank):
-    """A product whose inner extent is a key of ``struck_by`` is struck: on one rank, or (None) on every rank."""
+    """A product whose inner extent is a key of ``struck_by`` is struck: on one rank, or (None) on
+    every rank."""
+
     def strikes(a, b, c):
         function, where = struck_by.get(b.shape[0], (None, None))
         if function is not None and where in (None, rank):
             function(a, b, c)
+
     return lambda: every_gemm(strikes)
 
 
 def hang(*_):
-    open("hanging", "w").close()                 # for who waits for it
+    open("hanging", "w").close()  # for who waits for it
     time.sleep(3600)
 
 
 def layout_error():
     from partitions import LayoutError
+
     raise LayoutError("struck by the test")
 
 
 def unsupported_error():
     from drbench.errors import UnsupportedError
+
     raise UnsupportedError("struck by the test")
 
 
 def no_threadpoolctl():
-    sys.modules["threadpoolctl"] = None          # its import then fails, as in a broken installation
+    sys.modules["threadpoolctl"] = None  # its import then fails, as in a broken installation
 
 
 EVERY_RANK = {
@@ -106,7 +117,11 @@ RANK_1 = {
 
 #: One fault a case, by its k, for sweeps that go on with the others.
 ZOO = {
-    21: (strike(RuntimeError("struck by the test")), 1), 22: (hang, 1), 23: (segfault, 1), 24: (not_a_number, None), 25: (spoil, None),
+    21: (strike(RuntimeError("struck by the test")), 1),
+    22: (hang, 1),
+    23: (segfault, 1),
+    24: (not_a_number, None),
+    25: (spoil, None),
     26: (strike(MemoryError("struck by the test")), 1),
 }
 

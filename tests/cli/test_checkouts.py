@@ -14,7 +14,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def two(tmp_path):
     """Environment in which ``plots`` comes from elsewhere."""
-    shutil.copytree(ROOT / "plots", tmp_path / "elsewhere" / "plots", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "plots",
+        tmp_path / "elsewhere" / "plots",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     return {"PYTHONPATH": f"{tmp_path / 'elsewhere'}{os.pathsep}{ROOT}"}
 
 

@@ -53,7 +53,11 @@ def test_an_empty_file_gets_the_header(drbench, tmp_path):
     assert tuple(rows(path)[0]) == HEADER and len(rows(path)) == 1
 
 
-@pytest.mark.parametrize("content", ["m,n,k\n1,2,3\n", "notes of mine", "\n", "schema_version\n"], ids=["columns", "text", "blank", "prefix"])
+@pytest.mark.parametrize(
+    "content",
+    ["m,n,k\n1,2,3\n", "notes of mine", "\n", "schema_version\n"],
+    ids=["columns", "text", "blank", "prefix"],
+)
 def test_a_file_with_another_header_is_left_alone(under_mpiexec, mpich, tmp_path, content):
     """In one line: Python's own way to warn of a torn last line does not come before it."""
     path = tmp_path / "mine.csv"
@@ -76,12 +80,15 @@ def test_a_later_schema_is_refused(drbench, mpich, tmp_path):
 def test_a_pipe_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
     """what cannot be appended to is found only after the run, and the result is lost."""
     os.mkfifo(tmp_path / "pipe")
-    line = drbench(*RUN, "--csv", "pipe", env=fault("exception"), timeout=10).refusal()     # the fault shows that a product was computed
+    line = drbench(
+        *RUN, "--csv", "pipe", env=fault("exception"), timeout=10
+    ).refusal()  # the fault shows that a product was computed
     assert "--csv" in line and "pipe" in line
 
 
 def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path):
-    """the warning of ``drbench.record`` comes as Python prints it, several lines with source code, and twice."""
+    """the warning of ``drbench.record`` comes as Python prints it, several lines with source code,
+    and twice."""
     path = tmp_path / "torn.csv"
     append_csv(path, Record(mode="measured", status="failed", reason="first"))
     with open(path, "a") as file:
@@ -94,6 +101,11 @@ def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path)
 
 def test_runs_at_the_same_time_share_a_file(process, tmp_path):
     run = " ".join(map(str, RUN))
-    ended = process("sh", "-c", "for i in 1 2 3; do $0 -m drbench " + run + " --csv both.csv --json & done; wait", sys.executable)
+    ended = process(
+        "sh",
+        "-c",
+        "for i in 1 2 3; do $0 -m drbench " + run + " --csv both.csv --json & done; wait",
+        sys.executable,
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert [record.status for record in read_csv(tmp_path / "both.csv")] == ["ok"] * 3

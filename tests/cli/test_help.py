@@ -12,8 +12,32 @@ COMMANDS = sorted(cli.commands)
 
 #: What the issue asks for.
 ISSUE = {
-    "run": ["-m", "-n", "-k", "-p", "--a", "--b", "--c", "--stationary", "--iters", "--warmup", "--preset", "--dtype", "--fill", "--get",
-            "--transport", "--prefetch", "--csv", "--json", "--check", "--no-check", "--roof", "--seed", "--threads", "--replicate-result"],
+    "run": [
+        "-m",
+        "-n",
+        "-k",
+        "-p",
+        "--a",
+        "--b",
+        "--c",
+        "--stationary",
+        "--iters",
+        "--warmup",
+        "--preset",
+        "--dtype",
+        "--fill",
+        "--get",
+        "--transport",
+        "--prefetch",
+        "--csv",
+        "--json",
+        "--check",
+        "--no-check",
+        "--roof",
+        "--seed",
+        "--threads",
+        "--replicate-result",
+    ],
     "plan": ["-m", "-n", "-k", "-p", "--a", "--b", "--c", "--stationary", "--rank", "--json"],
     "list": [],
     "doctor": [],
@@ -21,10 +45,17 @@ ISSUE = {
 
 
 def options(command):
-    return [parameter for parameter in cli.commands[command].params if isinstance(parameter, click.Option)]
+    return [
+        parameter
+        for parameter in cli.commands[command].params
+        if isinstance(parameter, click.Option)
+    ]
 
 
-@pytest.mark.parametrize("command, name", [(command, name) for command, names in ISSUE.items() for name in ["--help", *names]])
+@pytest.mark.parametrize(
+    "command, name",
+    [(command, name) for command, names in ISSUE.items() for name in ["--help", *names]],
+)
 def test_every_option_of_the_issue_is_in_the_help(say, command, name):
     ended = say(command, "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -49,7 +80,15 @@ def test_the_help_lists_every_command_and_the_exit_codes(say):
     printed = say("--help").stdout
     for command in ISSUE | {"mlp": []}:
         assert re.search(rf"^  {command} ", printed, re.MULTILINE)
-    for code in ("0 ok", "1 wrong", "2 usage", "3 unsupported", "4 timeout", "5 failed", "6 out of memory"):
+    for code in (
+        "0 ok",
+        "1 wrong",
+        "2 usage",
+        "3 unsupported",
+        "4 timeout",
+        "5 failed",
+        "6 out of memory",
+    ):
         assert code in " ".join(printed.split())
 
 
@@ -58,16 +97,47 @@ def test_short_and_long_help_are_the_same(say):
 
 
 def test_the_defaults_are_those_of_the_issue():
-    defaults = {option.name: option.default for option in options("run")} | {"get": Case(8, 8, 8).get}
+    defaults = {option.name: option.default for option in options("run")} | {
+        "get": Case(8, 8, 8).get
+    }
     assert Case(8, 8, 8, backend="cupy").get == "copy"
-    assert {name: defaults[name] for name in ("iters", "warmup", "dtype", "fill", "get", "transport", "prefetch", "check", "seed")} == {
-        "iters": 10, "warmup": 1, "dtype": "float32", "fill": "integer", "get": "view", "transport": "auto", "prefetch": 1, "check": True,
-        "seed": 0}
+    assert {
+        name: defaults[name]
+        for name in (
+            "iters",
+            "warmup",
+            "dtype",
+            "fill",
+            "get",
+            "transport",
+            "prefetch",
+            "check",
+            "seed",
+        )
+    } == {
+        "iters": 10,
+        "warmup": 1,
+        "dtype": "float32",
+        "fill": "integer",
+        "get": "view",
+        "transport": "auto",
+        "prefetch": 1,
+        "check": True,
+        "seed": 0,
+    }
 
 
-@pytest.mark.parametrize("option, words", [("chunk", ["auto", "none"]), ("transport", ["auto", "direct", "rma", "throttled:GBps,us"]), ("rank", ["all"])])
+@pytest.mark.parametrize(
+    "option, words",
+    [
+        ("chunk", ["auto", "none"]),
+        ("transport", ["auto", "direct", "rma", "throttled:GBps,us"]),
+        ("rank", ["all"]),
+    ],
+)
 def test_the_help_spells_words_as_they_must_be_typed(say, option, words):
-    """click puts a type's name in capitals, so the help offers ``--chunk SIZE|AUTO|NONE`` and ``--chunk AUTO`` is refused."""
+    """click puts a type's name in capitals, so the help offers ``--chunk SIZE|AUTO|NONE`` and
+    ``--chunk AUTO`` is refused."""
     command = "plan" if option == "rank" else "run"
     metavar = re.search(rf"^ +--{option} (\S+)", say(command, "--help").stdout, re.MULTILINE)[1]
     assert set(words) <= set(metavar.split("|")), metavar
@@ -82,4 +152,5 @@ def test_without_a_command_the_help_comes_as_it_is(say):
 
 def test_the_version_is_said(say):
     from drbench import __version__
+
     assert say("--version").stdout == f"drbench, version {__version__}\n"

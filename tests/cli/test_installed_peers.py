@@ -1,4 +1,5 @@
-"""The peers that are installed here, run for real and verified; those that are not are skipped with the reason."""
+"""The peers that are installed here, run for real and verified; those that are not are skipped with
+the reason."""
 
 import json
 
@@ -15,16 +16,29 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def ran(environ, tmp_path):
-    """``ran(ranks, case fields, ...)``: the records of cases of one installed peer, in one mpiexec."""
+    """``ran(ranks, case fields, ...)``: the records of cases of one installed peer, in one
+    mpiexec."""
+
     def run(ranks, *cases):
         found = get_peer(cases[0]["algorithm"]).available()
         if not found.ok:
             pytest.skip(f"{found.what}. {found.get}")
-        todo = [(str(number), Case(**{"m": 24, "n": 32, "k": 40, "iters": 1, "threads": 1} | case)) for number, case in enumerate(cases)]
+        todo = [
+            (str(number), Case(**{"m": 24, "n": 32, "k": 40, "iters": 1, "threads": 1} | case))
+            for number, case in enumerate(cases)
+        ]
         console, seen = Console(), []
-        with opened(tmp_path / "runs", "installed", ranks, [name for name, _ in todo], False, console) as (store, beat):
-            run_cases(todo, store, Settings(ranks, timeout_s=90, environ=environ()), Lines(console, beat, seen.append))
+        with opened(
+            tmp_path / "runs", "installed", ranks, [name for name, _ in todo], False, console
+        ) as (store, beat):
+            run_cases(
+                todo,
+                store,
+                Settings(ranks, timeout_s=90, environ=environ()),
+                Lines(console, beat, seen.append),
+            )
         return seen
+
     return run
 
 
@@ -41,32 +55,57 @@ def test_every_setting_is_exact_or_refused_with_a_reason(ran, name):
 
 def test_dtensor_is_exact_on_ragged_extents_and_other_dtypes(ran):
     ragged = {"m": 23, "n": 31, "k": 41}
-    records = ran(3, dtensor("row", "row", "row", **ragged), dtensor("column", "row", "column", **ragged), dtensor("row", "column", "row/c3", **ragged),
-                  dtensor("row/c3", "column", "column", dtype="float64", **ragged))
-    assert [(record.status, record.error) for record in records] == [("ok", 0.0)] * 4, [record.reason for record in records]
+    records = ran(
+        3,
+        dtensor("row", "row", "row", **ragged),
+        dtensor("column", "row", "column", **ragged),
+        dtensor("row", "column", "row/c3", **ragged),
+        dtensor("row/c3", "column", "column", dtype="float64", **ragged),
+    )
+    assert [(record.status, record.error) for record in records] == [("ok", 0.0)] * 4, [
+        record.reason for record in records
+    ]
 
 
 def test_dtensor_moves_what_its_collectives_move(ran):
-    outer, megatron, inner = ran(4, dtensor("column", "row", "row"), dtensor("row/c4", "column", "column"), dtensor("row", "row", "row"))
-    assert (outer.dataflow, outer.collective_bytes) == ("mm, reduce_scatter", 4 * 3 * 24 * 32 // 4 * 4)
+    outer, megatron, inner = ran(
+        4,
+        dtensor("column", "row", "row"),
+        dtensor("row/c4", "column", "column"),
+        dtensor("row", "row", "row"),
+    )
+    assert (outer.dataflow, outer.collective_bytes) == (
+        "mm, reduce_scatter",
+        4 * 3 * 24 * 32 // 4 * 4,
+    )
     assert (megatron.dataflow, megatron.collective_bytes) == ("mm", 0)
-    assert inner.dataflow.startswith("all_gather") and inner.transport == "gloo" and inner.mesh == "4"
+    assert (
+        inner.dataflow.startswith("all_gather") and inner.transport == "gloo" and inner.mesh == "4"
+    )
 
 
 def test_what_dtensor_cannot_say_is_refused(ran):
-    record, = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
+    (record,) = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
     assert record.status == "unsupported" and "tiles" in record.reason
 
 
-@pytest.mark.parametrize("options", [{"block": 7}, {"mesh": "4x1", "block": 16}, {"panel": 8, "block": 8}, {"mesh": "1x4", "panel": 5}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"block": 7},
+        {"mesh": "4x1", "block": 16},
+        {"panel": 8, "block": 8},
+        {"mesh": "1x4", "panel": 5},
+    ],
+)
 def test_scalapack_is_exact_with_any_block_grid_and_panel(ran, options):
-    record, = ran(4, {"algorithm": "scalapack", "options": options, "m": 45, "n": 50, "k": 61})
+    (record,) = ran(4, {"algorithm": "scalapack", "options": options, "m": 45, "n": 50, "k": 61})
     assert (record.status, record.error) == ("ok", 0.0), record.reason
     assert all(getattr(record, name) == value for name, value in options.items())
 
 
 def test_pylops_refuses_ranks_that_make_no_square(ran):
-    record, = ran(2, {"algorithm": "pylops"})
+    (record,) = ran(2, {"algorithm": "pylops"})
     assert record.status == "unsupported" and "must be a square number" in record.reason
 
 
@@ -74,5 +113,24 @@ def test_a_run_of_dtensor_ends_in_order(drbench):
     found = get_peer("dtensor").available()
     if not found.ok:
         pytest.skip(f"{found.what}. {found.get}")
-    ended = drbench("run", "-p", 2, "-m", 24, "-n", 32, "-k", 40, "--algorithm", "dtensor", "--iters", 1, "--roof", "--json", timeout=90)
-    assert (ended.returncode, ended.left) == (0, ()) and json.loads(ended.stdout)["percent_of_roof"] > 0
+    ended = drbench(
+        "run",
+        "-p",
+        2,
+        "-m",
+        24,
+        "-n",
+        32,
+        "-k",
+        40,
+        "--algorithm",
+        "dtensor",
+        "--iters",
+        1,
+        "--roof",
+        "--json",
+        timeout=90,
+    )
+    assert (ended.returncode, ended.left) == (0, ()) and json.loads(ended.stdout)[
+        "percent_of_roof"
+    ] > 0

@@ -1,4 +1,5 @@
-"""The 2-D algorithms from the command line: run, plan, --trace, plot timeline, compare-algorithms."""
+"""The 2-D algorithms from the command line: run, plan, --trace, plot timeline,
+compare-algorithms."""
 
 import json
 
@@ -12,47 +13,107 @@ SIZES = ["-m", 30, "-n", 40, "-k", 50]
 
 
 def test_the_commands_of_the_readme_run_on_six_ranks(drbench):
-    for words in (["meshslice", "--dataflow", "LS", "--mesh", "2x3", "--slices", 4, "--block", 2], ["summa", "--dataflow", "OS", "--mesh", "3x2", "--panel", 16]):
-        record = drbench("run", "-p", 6, *SIZES, "--algorithm", *words, "--iters", 1, "--json").json()
-        assert (record["status"], record["error"], record["algorithm"], record["mesh"]) == ("ok", 0, words[0], words[4])
-        assert record["effective_communication_s"] == pytest.approx(record["best_s"] - record["local_gemm_s"])
+    for words in (
+        ["meshslice", "--dataflow", "LS", "--mesh", "2x3", "--slices", 4, "--block", 2],
+        ["summa", "--dataflow", "OS", "--mesh", "3x2", "--panel", 16],
+    ):
+        record = drbench(
+            "run", "-p", 6, *SIZES, "--algorithm", *words, "--iters", 1, "--json"
+        ).json()
+        assert (record["status"], record["error"], record["algorithm"], record["mesh"]) == (
+            "ok",
+            0,
+            words[0],
+            words[4],
+        )
+        assert record["effective_communication_s"] == pytest.approx(
+            record["best_s"] - record["local_gemm_s"]
+        )
         assert record["overlap_efficiency"] is not None and record["collective_bytes"] > 0
 
 
-def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_2d_layout_only(drbench):
-    record = drbench("run", "-p", 2, *SIZES, "--algorithm", "collective", "--iters", 1, "--json").json()
+def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_2d_layout_only(
+    drbench,
+):
+    record = drbench(
+        "run", "-p", 2, *SIZES, "--algorithm", "collective", "--iters", 1, "--json"
+    ).json()
     assert record["overlap_efficiency"] == 0
     on_blocks = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--json").json()
     elsewhere = drbench("run", "-p", 2, *SIZES, "--a", "tiles:7x9", "--iters", 1, "--json").json()
     without = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--no-roof", "--json").json()
     assert on_blocks["overlap_efficiency"] is not None and elsewhere["overlap_efficiency"] is None
-    assert elsewhere["effective_communication_s"] is not None and without["effective_communication_s"] is None
+    assert (
+        elsewhere["effective_communication_s"] is not None
+        and without["effective_communication_s"] is None
+    )
 
 
-@pytest.mark.parametrize("words, code, said", [
-    (["--algorithm", "cannon", "--mesh", "1x2"], 3, ["square", "1x2", "summa"]),
-    (["--algorithm", "meshslice", "--slices", 60, "--block", 5], 3, ["60 slices", "at most"]),
-    (["--algorithm", "collective", "--dataflow", "OS", "--mesh", "1x2", "--a", "row"], 3, ["A as block:1x2", "got row"]),
-    (["--algorithm", "summa", "--slices", 2], 2, ["summa takes no --slices", "--panel"]),
-    (["--algorithm", "summa", "--mesh", "2x2"], 2, ["mesh 2x2 needs 4 ranks", "1x2"]),
-    (["--algorithm", "fsdp", "--dataflow", "OS"], 2, ["fsdp takes no --dataflow"]),
-    (["--algorithm", "tensor_parallel_1d", "--dataflow", "LS"], 2, ["AG", "RdS"]),
-    (["--algorithm", "wang", "--dataflow", "AG"], 2, ["dataflow must be OS, LS, RS"])])
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        (["--algorithm", "cannon", "--mesh", "1x2"], 3, ["square", "1x2", "summa"]),
+        (["--algorithm", "meshslice", "--slices", 60, "--block", 5], 3, ["60 slices", "at most"]),
+        (
+            ["--algorithm", "collective", "--dataflow", "OS", "--mesh", "1x2", "--a", "row"],
+            3,
+            ["A as block:1x2", "got row"],
+        ),
+        (["--algorithm", "summa", "--slices", 2], 2, ["summa takes no --slices", "--panel"]),
+        (["--algorithm", "summa", "--mesh", "2x2"], 2, ["mesh 2x2 needs 4 ranks", "1x2"]),
+        (["--algorithm", "fsdp", "--dataflow", "OS"], 2, ["fsdp takes no --dataflow"]),
+        (["--algorithm", "tensor_parallel_1d", "--dataflow", "LS"], 2, ["AG", "RdS"]),
+        (["--algorithm", "wang", "--dataflow", "AG"], 2, ["dataflow must be OS, LS, RS"]),
+    ],
+)
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_what_does_not_fit_is_said_in_one_line_before_any_rank_starts(say, command, words, code, said):
+def test_what_does_not_fit_is_said_in_one_line_before_any_rank_starts(
+    say, command, words, code, said
+):
     line = say(command, "-p", 2, *SIZES, *words).refusal(code)
     assert all(word in line for word in said), line
 
 
 def test_plan_counts_what_run_moves(drbench, say):
-    words = ["-p", 4, *SIZES, "--algorithm", "meshslice", "--dataflow", "RS", "--mesh", "4x1", "--slices", 3]
-    assert say("plan", *words, "--rank", "all", "--json").json()["collective_bytes"] == drbench("run", *words, "--iters", 1, "--json").json()["collective_bytes"]
-    assert "AllGather(A[" in say("plan", "-p", 4, *SIZES, "--algorithm", "collective", "--dataflow", "OS").stdout
+    words = [
+        "-p",
+        4,
+        *SIZES,
+        "--algorithm",
+        "meshslice",
+        "--dataflow",
+        "RS",
+        "--mesh",
+        "4x1",
+        "--slices",
+        3,
+    ]
+    assert (
+        say("plan", *words, "--rank", "all", "--json").json()["collective_bytes"]
+        == drbench("run", *words, "--iters", 1, "--json").json()["collective_bytes"]
+    )
+    assert (
+        "AllGather(A["
+        in say("plan", "-p", 4, *SIZES, "--algorithm", "collective", "--dataflow", "OS").stdout
+    )
 
 
 def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, say, tmp_path):
     path = tmp_path / "out.json"
-    drbench("run", "-p", 4, *SIZES, "--algorithm", "wang", "--mesh", "2x2", "--iters", 1, "--trace", path)
+    drbench(
+        "run",
+        "-p",
+        4,
+        *SIZES,
+        "--algorithm",
+        "wang",
+        "--mesh",
+        "2x2",
+        "--iters",
+        1,
+        "--trace",
+        path,
+    )
     events, about = read_chrome_trace(path.read_text())
     assert {e.rank for e in events} == {0, 1, 2, 3} and about["algorithm"] == "wang"
     assert {e.track for e in events} == {"compute", "row", "column"}
@@ -60,16 +121,34 @@ def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, say,
     drawn = say("plot", "timeline", path, "-o", tmp_path / "timeline.pdf")
     assert (tmp_path / "timeline.pdf").stat().st_size > 1000 and "timeline.pdf" in drawn.stdout
     (tmp_path / "no.json").write_text(json.dumps({"traceEvents": 3}))
-    assert "no trace" in say("plot", "timeline", tmp_path / "no.json", "-o", tmp_path / "x.pdf").refusal()
+    assert (
+        "no trace"
+        in say("plot", "timeline", tmp_path / "no.json", "-o", tmp_path / "x.pdf").refusal()
+    )
 
 
 def test_compare_algorithms_runs_each_beside_universal_and_resumes(drbench, tmp_path):
-    words = ["compare-algorithms", "-p", 2, *SIZES, "--iters", 1, "--mesh", "2x1", "--dataflow", "OS", "--out", tmp_path / "out"]
+    words = [
+        "compare-algorithms",
+        "-p",
+        2,
+        *SIZES,
+        "--iters",
+        1,
+        "--mesh",
+        "2x1",
+        "--dataflow",
+        "OS",
+        "--out",
+        tmp_path / "out",
+    ]
     said = drbench(*words).stdout
     records = read_csv(tmp_path / "out" / "records.csv")
     assert {record.status for record in records} == {"ok"}
     first = [record.algorithm for record in records if record.a == "block:2x1"]
-    assert first == ["collective", "meshslice", "summa", "wang", "universal"] and "OS on 2x1" in said
+    assert (
+        first == ["collective", "meshslice", "summa", "wang", "universal"] and "OS on 2x1" in said
+    )
     assert {"fsdp", "tensor_parallel_1d"} < {record.algorithm for record in records}
     drbench(*words)
     assert len(read_csv(tmp_path / "out" / "records.csv")) == len(records)

@@ -18,39 +18,91 @@ from plots.selection import peer_name
 @pytest.mark.mpi
 @pytest.mark.timeout(60)
 def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
-    ended = drbench("mlp", "-p", 2, "--scale", 192, "--iters", 1, "--layer", "mlp1", "--out", "out/deeper", "--machine", "tiny", timeout=50)
+    ended = drbench(
+        "mlp",
+        "-p",
+        2,
+        "--scale",
+        192,
+        "--iters",
+        1,
+        "--layer",
+        "mlp1",
+        "--out",
+        "out/deeper",
+        "--machine",
+        "tiny",
+        timeout=50,
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
     folder = tmp_path / "out" / "deeper"
-    names = sorted(path.name for path in folder.iterdir() if "dtensor" not in path.name)         # which is there where torch is
+    names = sorted(
+        path.name for path in folder.iterdir() if "dtensor" not in path.name
+    )  # which is there where torch is
     assert names == ["mlp1-h64-p2", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"]
-    assert (folder / "mlp1-h64-p2.png").read_bytes()[:4] == b"\x89PNG" and (folder / "mlp1-h64-p2.pdf").read_bytes()[:4] == b"%PDF"
+    assert (folder / "mlp1-h64-p2.png").read_bytes()[:4] == b"\x89PNG" and (
+        folder / "mlp1-h64-p2.pdf"
+    ).read_bytes()[:4] == b"%PDF"
     for name in ("mlp1-h64-p2/records.csv", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"):
         assert os.path.join("out", "deeper", name) in ended.stdout
     records = read_csv(folder / "mlp1-h64-p2" / "records.csv")
-    assert len(records) == 4 * 6 * 2 * 2         # batches, partitionings, replication factors, Stationary C and B
-    assert {(record.status, record.error, record.machine, record.ranks, len(record.samples_s)) for record in records} == {("ok", 0, "tiny", 2, 1)}
+    assert (
+        len(records) == 4 * 6 * 2 * 2
+    )  # batches, partitionings, replication factors, Stationary C and B
+    assert {
+        (record.status, record.error, record.machine, record.ranks, len(record.samples_s))
+        for record in records
+    } == {("ok", 0, "tiny", 2, 1)}
     assert all(record.percent_of_roof > 0 for record in records)
-    assert {(record.m, record.n, record.k) for record in records} == {(m, 256, 64) for m in (5, 10, 21, 42)}
-    count = len(records) + sum(len(read_csv(path)) for path in folder.glob("mlp1-dtensor*/records.csv"))
+    assert {(record.m, record.n, record.k) for record in records} == {
+        (m, 256, 64) for m in (5, 10, 21, 42)
+    }
+    count = len(records) + sum(
+        len(read_csv(path)) for path in folder.glob("mlp1-dtensor*/records.csv")
+    )
     assert "mlp1-small: 96 cases" in ended.stdout and f"{count} of {count} cases ok" in ended.stdout
 
 
 @pytest.mark.mpi
 def test_under_mpiexec_the_ranks_do_not_each_run_all_of_it(under_mpiexec, tmp_path):
-    """``mpirun -n N drbench mlp`` runs N copies at once that start ranks of their own and write into one file."""
-    ended = under_mpiexec(2, "mlp", "-p", 1, "--scale", 3072, "--iters", 1, "--layer", "mlp1", "--out", "out", timeout=40)
+    """``mpirun -n N drbench mlp`` runs N copies at once that start ranks of their own and write
+    into one file."""
+    ended = under_mpiexec(
+        2,
+        "mlp",
+        "-p",
+        1,
+        "--scale",
+        3072,
+        "--iters",
+        1,
+        "--layer",
+        "mlp1",
+        "--out",
+        "out",
+        timeout=40,
+    )
     assert ended.stdout.count("48 cases on") <= 1
     rows = [len(read_csv(path)) for path in (tmp_path / "out").glob("**/mlp1-h*/records.csv")]
     assert rows in ([], [48])
 
 
-@pytest.mark.parametrize("name, shape, factors", [("mlp1-small", (3072, 768), 3), ("mlp2-small", (768, 3072), 9)])
+@pytest.mark.parametrize(
+    "name, shape, factors", [("mlp1-small", (3072, 768), 3), ("mlp2-small", (768, 3072), 9)]
+)
 def test_the_cases_are_the_paper_s(name, shape, factors):
     cases = load_sweep(name, 4).cases
     assert len(cases) == 4 * 6 * factors * 2
     assert {(case.n, case.k) for case in cases} == {shape}
     assert sorted({case.m for case in cases}) == [64, 128, 256, 512]
-    assert {case.preset for case in cases} == {"row", "column", "block", "inner", "outer", "traditional"}
+    assert {case.preset for case in cases} == {
+        "row",
+        "column",
+        "block",
+        "inner",
+        "outer",
+        "traditional",
+    }
     assert {case.options["stationary"] for case in cases} == {"B", "C"}
     assert {case.c.partition("/")[2] for case in cases} == {"", "c2", "c4"}
     assert all(case.a.partition("/")[2] == case.b.partition("/")[2] for case in cases)
@@ -59,27 +111,50 @@ def test_the_cases_are_the_paper_s(name, shape, factors):
 
 @pytest.fixture
 def recorded(say, monkeypatch, tmp_path):
-    """``recorded(status, *options)``: mlp without ranks, each case ending so; the environment its ranks were to get, and how it ended."""
+    """``recorded(status, *options)``: mlp without ranks, each case ending so; the environment its
+    ranks were to get, and how it ended."""
     seen = {}
 
     def run_cases(todo, store, settings, watch):
         seen.update(environ=settings.environ)
         for name, case in todo:
             ok = case.k != seen["bad_k"]
-            rates = {"best_s": 1e-3, "gflops": 1.0, "percent_of_roof": 50.0, "percent_of_roof_min": 40.0, "percent_of_roof_max": 60.0}
-            record = Record(mode="measured", status="ok" if ok else "wrong", reason=None if ok else "struck by the test", case=name,
-                            ranks=settings.ranks, **case_keys(case), **(rates if ok else {}))
+            rates = {
+                "best_s": 1e-3,
+                "gflops": 1.0,
+                "percent_of_roof": 50.0,
+                "percent_of_roof_min": 40.0,
+                "percent_of_roof_max": 60.0,
+            }
+            record = Record(
+                mode="measured",
+                status="ok" if ok else "wrong",
+                reason=None if ok else "struck by the test",
+                case=name,
+                ranks=settings.ranks,
+                **case_keys(case),
+                **(rates if ok else {}),
+            )
             store.add(record)
             watch.ended(case, record)
 
     monkeypatch.setattr(launch.sweep, "run_cases", run_cases)
-    monkeypatch.setattr(launch.mlp, "get_peer", lambda name: SimpleNamespace(available=lambda: Availability(seen["torch"], "no torch", "Get it.")))
+    monkeypatch.setattr(
+        launch.mlp,
+        "get_peer",
+        lambda name: SimpleNamespace(
+            available=lambda: Availability(seen["torch"], "no torch", "Get it.")
+        ),
+    )
     monkeypatch.setattr(launch.mlp, "_draw", lambda *_: None)
 
     def run(*options, bad_k=None, torch=False):
         seen.update(bad_k=bad_k, torch=torch)
-        ended = say("mlp", "-p", 2, "--scale", 192, "--iters", 1, "--out", tmp_path / "out", *options)
+        ended = say(
+            "mlp", "-p", 2, "--scale", 192, "--iters", 1, "--out", tmp_path / "out", *options
+        )
         return ended, seen.get("environ")
+
     return run
 
 
@@ -90,29 +165,50 @@ def test_a_case_that_is_not_ok_is_named_and_exits_1(recorded):
 
 
 def test_where_torch_is_dtensor_runs_on_the_same_problems_and_has_its_lines(recorded, tmp_path):
-    assert "without DT - Row and DT - Column: no torch. Get it." in recorded("--layer", "mlp2")[0].stdout
+    assert (
+        "without DT - Row and DT - Column: no torch. Get it."
+        in recorded("--layer", "mlp2")[0].stdout
+    )
     ended, _ = recorded(torch=True)
-    assert ended.returncode == 0 and "304 of 304 cases ok" in ended.stdout and "without DT" not in ended.stdout
+    assert (
+        ended.returncode == 0
+        and "304 of 304 cases ok" in ended.stdout
+        and "without DT" not in ended.stdout
+    )
     for layer in ("mlp1", "mlp2"):
-        ours, theirs = (read_csv(tmp_path / "out" / f"{name}-h64-p2" / "records.csv") for name in (layer, f"{layer}-dtensor"))
+        ours, theirs = (
+            read_csv(tmp_path / "out" / f"{name}-h64-p2" / "records.csv")
+            for name in (layer, f"{layer}-dtensor")
+        )
         assert {(r.m, r.n, r.k) for r in theirs} == {(r.m, r.n, r.k) for r in ours}
         assert sorted(map(peer_name, theirs)) == ["DT - Column"] * 4 + ["DT - Row"] * 4
-        assert {(r.algorithm, r.a, r.b, r.c) for r in theirs} == {("dtensor", text, text, text) for text in ("row", "column")}
+        assert {(r.algorithm, r.a, r.b, r.c) for r in theirs} == {
+            ("dtensor", text, text, text) for text in ("row", "column")
+        }
 
 
 def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded, tmp_path):
     for _ in range(2):
         assert recorded("--layer", "mlp2")[0].returncode == 0
     folder = tmp_path / "out" / "mlp2-h64-p2"
-    assert [len(read_csv(path)) for path in (folder / "records.csv", folder / "previous-1" / "records.csv")] == [192, 192]
+    assert [
+        len(read_csv(path))
+        for path in (folder / "records.csv", folder / "previous-1" / "records.csv")
+    ] == [192, 192]
 
 
 def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    monkeypatch.setattr(launch.mlp, "weaker_pins", lambda: (Kernels("Haswell", 40e9), Kernels("SkylakeX", 60e9)))
+    monkeypatch.setattr(
+        launch.mlp, "weaker_pins", lambda: (Kernels("Haswell", 40e9), Kernels("SkylakeX", 60e9))
+    )
     ended, environ = recorded("--layer", "mlp1")
     assert "OPENBLAS_CORETYPE" not in environ and "PATH" in environ
-    assert "OPENBLAS_CORETYPE=Haswell" in ended.stdout and "unset for this run" in ended.stdout and "60 GFLOP/s" in ended.stdout
+    assert (
+        "OPENBLAS_CORETYPE=Haswell" in ended.stdout
+        and "unset for this run" in ended.stdout
+        and "60 GFLOP/s" in ended.stdout
+    )
     assert os.environ["OPENBLAS_CORETYPE"] == "Haswell"
 
 

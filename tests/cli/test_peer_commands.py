@@ -1,4 +1,5 @@
-"""Peers from the command line, with none of them installed: refusals, a made-up cosma_miniapp, and the comparison itself."""
+"""Peers from the command line, with none of them installed: refusals, a made-up cosma_miniapp, and
+the comparison itself."""
 
 import importlib.util
 import json
@@ -11,7 +12,8 @@ from drbench.record import read_csv
 from launch.peer_bench import case_name
 from launch.peers import Availability
 
-#: Prints what COSMA's program does, in its own format; the ranks of MPI say it once. PRINT replaces the times.
+#: Prints what COSMA's program does, in its own format; the ranks of MPI say it once. PRINT replaces
+#: the times.
 MINIAPP = """#!/bin/sh
 [ "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}}" = 0 ] || exit 0
 echo "$@" >> "$ASKED"
@@ -28,14 +30,20 @@ def cosma(tmp_path):
     program.parent.mkdir()
     program.write_text(MINIAPP)
     program.chmod(0o755)
-    return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "ASKED": str(tmp_path / "asked")}
+    return {
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "ASKED": str(tmp_path / "asked"),
+    }
 
 
 @pytest.fixture
 def without(tmp_path):
     """Environment in which no peer is installed, whatever this machine has."""
-    code = ("import importlib.util as u\nreal = u.find_spec\n"
-            "u.find_spec = lambda name, *more: None if name in ('torch', 'heat', 'pylops_mpi') else real(name, *more)\n")
+    code = (
+        "import importlib.util as u\nreal = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name in ('torch', 'heat', 'pylops_mpi') else "
+        "real(name, *more)\n"
+    )
     (tmp_path / "hide").mkdir()
     (tmp_path / "hide" / "sitecustomize.py").write_text(code)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -45,24 +53,46 @@ def without(tmp_path):
 def test_the_list_says_what_is_missing_and_how_to_get_it(drbench, without):
     ended = drbench("list", "--peers", env=without)
     assert (ended.returncode, ended.stderr) == (0, "")
-    for words in ("dtensor", "drbench[torch]", "scalapack", "DRBENCH_SCALAPACK", "pip install pylops-mpi", "--no-deps heat", "cosma_miniapp"):
+    for words in (
+        "dtensor",
+        "drbench[torch]",
+        "scalapack",
+        "DRBENCH_SCALAPACK",
+        "pip install pylops-mpi",
+        "--no-deps heat",
+        "cosma_miniapp",
+    ):
         assert words in " ".join(ended.stdout.split())
 
 
 @pytest.mark.parametrize("name", ["dtensor", "scalapack", "cosma", "pylops", "heat"])
 def test_a_missing_peer_exits_3_before_any_rank_is_started(say, monkeypatch, name):
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in ("torch", "heat", "pylops_mpi") else real(name, *more))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name in ("torch", "heat", "pylops_mpi") else real(name, *more),
+    )
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("DRBENCH_SCALAPACK", "/nowhere")
-    assert f"{name} is not available" in say("run", "-p", 2, *PROBLEM, "--algorithm", name).refusal(3)
+    assert f"{name} is not available" in say("run", "-p", 2, *PROBLEM, "--algorithm", name).refusal(
+        3
+    )
 
 
-@pytest.mark.parametrize("options, words", [
-    (("--prefetch", 3), "takes no --prefetch"), (("--get", "copy"), "takes no --get"), (("--transport", "rma"), "takes no --transport"),
-    (("--block", 8), "takes no --block"), (("--a", "row"), "cosma chooses its own partitions"), (("--roof",), "leave --roof out"),
-    (("--variant", "k2"), "is no list of splits"), (("--m", "row"), "--m"),
-])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--prefetch", 3), "takes no --prefetch"),
+        (("--get", "copy"), "takes no --get"),
+        (("--transport", "rma"), "takes no --transport"),
+        (("--block", 8), "takes no --block"),
+        (("--a", "row"), "cosma chooses its own partitions"),
+        (("--roof",), "leave --roof out"),
+        (("--variant", "k2"), "is no list of splits"),
+        (("--m", "row"), "--m"),
+    ],
+)
 def test_what_a_peer_does_not_take_is_refused(say, monkeypatch, cosma, options, words):
     monkeypatch.setenv("PATH", cosma["PATH"])
     assert words in say("run", "-p", 2, *PROBLEM, "--algorithm", "cosma", *options).refusal(2)
@@ -73,18 +103,70 @@ def test_a_peer_has_no_program_to_plan(say):
 
 
 def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench, cosma, tmp_path):
-    record = drbench("run", "-p", 2, *PROBLEM, "--algorithm", "cosma", "--iters", 2, "--variant", "sm2,pk2", "--csv", "out.csv", "--json", env=cosma).json()
-    assert (tmp_path / "asked").read_text().split() == "-m 64 -n 64 -k 64 -r 3 -t float -s sm2,pk2".split()
-    assert (record["status"], record["samples_s"], record["best_s"], record["error"]) == ("ok", [0.004, 0.005], 0.004, None)
-    assert record["gflops"] == pytest.approx(2 * 64**3 / 0.004 / 1e9) and record["dataflow"] == "sm2,pk2" and record["fill"] == "its own"
+    record = drbench(
+        "run",
+        "-p",
+        2,
+        *PROBLEM,
+        "--algorithm",
+        "cosma",
+        "--iters",
+        2,
+        "--variant",
+        "sm2,pk2",
+        "--csv",
+        "out.csv",
+        "--json",
+        env=cosma,
+    ).json()
+    assert (tmp_path / "asked").read_text().split() == [
+        "-m",
+        "64",
+        "-n",
+        "64",
+        "-k",
+        "64",
+        "-r",
+        "3",
+        "-t",
+        "float",
+        "-s",
+        "sm2,pk2",
+    ]
+    assert (record["status"], record["samples_s"], record["best_s"], record["error"]) == (
+        "ok",
+        [0.004, 0.005],
+        0.004,
+        None,
+    )
+    assert (
+        record["gflops"] == pytest.approx(2 * 64**3 / 0.004 / 1e9)
+        and record["dataflow"] == "sm2,pk2"
+        and record["fill"] == "its own"
+    )
     assert [one.to_json_dict() for one in read_csv(tmp_path / "out.csv")] == [record]
 
 
-@pytest.mark.parametrize("printed, status, code, words", [
-    ("COSMA TIMES [ms] = 0 1 1 ", "unsupported", 3, "whole milliseconds"), ("MPI_Init failed", "failed", 5, "MPI_Init failed"),
-])
+@pytest.mark.parametrize(
+    "printed, status, code, words",
+    [
+        ("COSMA TIMES [ms] = 0 1 1 ", "unsupported", 3, "whole milliseconds"),
+        ("MPI_Init failed", "failed", 5, "MPI_Init failed"),
+    ],
+)
 def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, status, code, words):
-    ended = drbench("run", "-p", 2, *PROBLEM, "--algorithm", "cosma", "--iters", 2, "--json", env=cosma | {"PRINT": printed})
+    ended = drbench(
+        "run",
+        "-p",
+        2,
+        *PROBLEM,
+        "--algorithm",
+        "cosma",
+        "--iters",
+        2,
+        "--json",
+        env=cosma | {"PRINT": printed},
+    )
     record = json.loads(ended.stdout)
     assert (ended.returncode, record["status"]) == (code, status) and words in record["reason"]
 
@@ -92,41 +174,91 @@ def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, s
 @pytest.mark.mpi
 def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, without, tmp_path):
     environ = without | cosma
-    words = ("peers", "-p", 2, "--scale", "1/128", "--shapes", "square", "--rounds", 2, "--iters", 1, "--out", "out")
+    words = (
+        "peers",
+        "-p",
+        2,
+        "--scale",
+        "1/128",
+        "--shapes",
+        "square",
+        "--rounds",
+        2,
+        "--iters",
+        1,
+        "--out",
+        "out",
+    )
     first = drbench(*words, env=environ, timeout=60)
     assert (first.returncode, first.stderr) == (0, "")
-    assert "without dtensor: torch is not installed" in first.stdout and "without heat" in first.stdout
+    assert (
+        "without dtensor: torch is not installed" in first.stdout and "without heat" in first.stdout
+    )
     path = tmp_path / "out" / "peers-p2" / "records.csv"
     for suffix in ("pdf", "png"):
-        assert f"figure: out/peers-p2.{suffix}" in first.stdout and (tmp_path / "out" / f"peers-p2.{suffix}").stat().st_size > 1000
+        assert (
+            f"figure: out/peers-p2.{suffix}" in first.stdout
+            and (tmp_path / "out" / f"peers-p2.{suffix}").stat().st_size > 1000
+        )
     records = read_csv(path)
     names = [case_name(record) for record in records]
     assert len(names) == len(set(names)) and None not in names
     assert {name[0] for name in names} == {1, 2} and {name[1] for name in names} == {"square 32"}
-    ours = [record for record, name in zip(records, names) if name[2] == "drbench" and record.algorithm == "universal"]
-    assert len(ours) == 10 and {(record.status, record.error) for record in ours} == {("ok", 0.0)} and all(record.roof_gflops for record in ours)
+    ours = [
+        record
+        for record, name in zip(records, names)
+        if name[2] == "drbench" and record.algorithm == "universal"
+    ]
+    assert (
+        len(ours) == 10
+        and {(record.status, record.error) for record in ours} == {("ok", 0.0)}
+        and all(record.roof_gflops for record in ours)
+    )
     assert [name[2] for name in names if name[2] != "drbench"] == ["cosma", "cosma"]
 
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))        # as if it had been ended here
+    path.write_text(
+        "".join(path.read_text().splitlines(keepends=True)[:-3])
+    )  # as if it had been ended here
     second = drbench(*words, env=environ, timeout=60)
-    assert second.returncode == 0 and f"{len(records) - 3} of them are in the file already" in second.stdout
+    assert (
+        second.returncode == 0
+        and f"{len(records) - 3} of them are in the file already" in second.stdout
+    )
     assert sorted(map(case_name, read_csv(path))) == sorted(names)
 
     shown = drbench("peers", "-p", 2, "--show", "--markdown", "--out", "out", env=environ)
-    assert shown.returncode == 0 and "| square 32 | cosma | its own choice | 4 ms | 4 ms |" in shown.stdout
+    assert (
+        shown.returncode == 0
+        and "| square 32 | cosma | its own choice | 4 ms | 4 ms |" in shown.stdout
+    )
     assert len(read_csv(path)) == len(records)
-    assert "Use another --out, or --fresh" in drbench(*words[:-4], "--iters", 3, "--out", "out", env=environ).refusal(2)
+    assert "Use another --out, or --fresh" in drbench(
+        *words[:-4], "--iters", 3, "--out", "out", env=environ
+    ).refusal(2)
 
 
-@pytest.mark.parametrize("options, words", [
-    (("--scale", "x"), "no fraction"), (("--scale", "1/3"), "--scale 1/3"), (("--shapes", "cube"), "cube"), (("--only", "blas"), "none of drbench"),
-    (("--show",), "no out/peers-p2/records.csv"),
-])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--scale", "x"), "no fraction"),
+        (("--scale", "1/3"), "--scale 1/3"),
+        (("--shapes", "cube"), "cube"),
+        (("--only", "blas"), "none of drbench"),
+        (("--show",), "no out/peers-p2/records.csv"),
+    ],
+)
 def test_comparisons_that_make_no_sense_are_refused(say, monkeypatch, tmp_path, options, words):
     monkeypatch.chdir(tmp_path)
     assert words in say("peers", "-p", 2, "--out", "out", *options).refusal(2)
 
 
 def test_triples_need_torch(say, monkeypatch, tmp_path):
-    monkeypatch.setattr("launch.peer_triples.get_peer", lambda name: SimpleNamespace(name=name, available=lambda: Availability(False, "no torch", "Get it.")))
-    assert "dtensor is not available: no torch. Get it." in say("peers", "-p", 2, "--triples", "--out", tmp_path).refusal(3)
+    monkeypatch.setattr(
+        "launch.peer_triples.get_peer",
+        lambda name: SimpleNamespace(
+            name=name, available=lambda: Availability(False, "no torch", "Get it.")
+        ),
+    )
+    assert "dtensor is not available: no torch. Get it." in say(
+        "peers", "-p", 2, "--triples", "--out", tmp_path
+    ).refusal(3)

@@ -5,16 +5,57 @@ import sys
 
 import pytest
 
-COUNTERS = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
+COUNTERS = (
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "collective_bytes",
+    "replica_bytes",
+)
 
 #: Problems with something of everything: m, n, k, ranks, and further options.
 PROBLEMS = [
     (30, 40, 50, 4, ["--preset", "column", "--stationary", "C"]),
-    (31, 32, 33, 3, ["--a", "tiles:7x5", "--b", "tiles:4x9@1x3", "--c", "row", "--stationary", "B"]),
-    (30, 40, 50, 4, ["--a", "row/c2", "--b", "column", "--c", "block/c2", "--stationary", "A", "--replicate-result"]),
+    (
+        31,
+        32,
+        33,
+        3,
+        ["--a", "tiles:7x5", "--b", "tiles:4x9@1x3", "--c", "row", "--stationary", "B"],
+    ),
+    (
+        30,
+        40,
+        50,
+        4,
+        [
+            "--a",
+            "row/c2",
+            "--b",
+            "column",
+            "--c",
+            "block/c2",
+            "--stationary",
+            "A",
+            "--replicate-result",
+        ],
+    ),
     (16, 16, 16, 1, []),
-    (30, 40, 50, 6, ["--preset", "outer/c3", "--stationary", "B", "--dtype", "float64", "--prefetch", "0"]),
-    (7, 5, 3, 12, ["--a", "row", "--b", "column", "--c", "block", "--stationary", "C", "--chunk", "2"]),
+    (
+        30,
+        40,
+        50,
+        6,
+        ["--preset", "outer/c3", "--stationary", "B", "--dtype", "float64", "--prefetch", "0"],
+    ),
+    (
+        7,
+        5,
+        3,
+        12,
+        ["--a", "row", "--b", "column", "--c", "block", "--stationary", "C", "--chunk", "2"],
+    ),
 ]
 NAMES = [" ".join([f"p{p}", *options]) for *_, p, options in PROBLEMS]
 
@@ -45,32 +86,65 @@ def test_all_ranks_together_do_the_work_once(say, problem):
 def test_the_keys_are_those_of_the_issue_and_say_what_was_asked(say):
     plan = say(*command(*PROBLEMS[2]), "--rank", 3, "--json").json()
     assert {"plan_s", "steps", "flops", *COUNTERS} <= set(plan)
-    asked = {"algorithm": "universal", "m": 30, "n": 40, "k": 50, "ranks": 4, "rank": 3, "a": "row/c2", "b": "column", "c": "block/c2",
-             "stationary": "A", "dtype": "float32"}
+    asked = {
+        "algorithm": "universal",
+        "m": 30,
+        "n": 40,
+        "k": 50,
+        "ranks": 4,
+        "rank": 3,
+        "a": "row/c2",
+        "b": "column",
+        "c": "block/c2",
+        "stationary": "A",
+        "dtype": "float32",
+    }
     assert {name: plan[name] for name in asked} == asked
 
 
 def test_a_column_of_c_needs_the_rest_of_a(say):
-    plan = say(*command(64, 64, 64, 4, ["--preset", "column", "--stationary", "C"]), "--json").json()
-    assert {name: plan[name] for name in COUNTERS if plan[name]} == {"get_bytes": 64 * 64 * 4 * 3 // 4}
+    plan = say(
+        *command(64, 64, 64, 4, ["--preset", "column", "--stationary", "C"]), "--json"
+    ).json()
+    assert {name: plan[name] for name in COUNTERS if plan[name]} == {
+        "get_bytes": 64 * 64 * 4 * 3 // 4
+    }
     assert plan["tile_bytes"] == 3 * 64 * 16 * 4
 
 
 @pytest.mark.parametrize("preset", ["megatron", "sequence"])
 def test_what_the_literature_calls_communication_free_moves_nothing(say, preset):
-    plan = say(*command(64, 64, 64, 4, ["--preset", preset, "--stationary", "C"]), "--rank", "all", "--json").json()
+    plan = say(
+        *command(64, 64, 64, 4, ["--preset", preset, "--stationary", "C"]),
+        "--rank",
+        "all",
+        "--json",
+    ).json()
     assert [plan[name] for name in COUNTERS] == [0] * len(COUNTERS)
 
 
 def test_float64_moves_twice_the_bytes(say):
-    single, double = (say(*command(30, 40, 50, 4, ["--preset", "outer", "--stationary", "B", "--dtype", dtype]), "--rank", "all", "--json").json()
-                      for dtype in ("float32", "float64"))
-    assert double["get_bytes"] == 2 * single["get_bytes"] and double["accumulate_bytes"] == 2 * single["accumulate_bytes"] > 0
+    single, double = (
+        say(
+            *command(30, 40, 50, 4, ["--preset", "outer", "--stationary", "B", "--dtype", dtype]),
+            "--rank",
+            "all",
+            "--json",
+        ).json()
+        for dtype in ("float32", "float64")
+    )
+    assert (
+        double["get_bytes"] == 2 * single["get_bytes"]
+        and double["accumulate_bytes"] == 2 * single["accumulate_bytes"] > 0
+    )
 
 
 def test_replicating_the_result_moves_each_replica_of_it(say):
     problem = (30, 40, 50, 4, ["--c", "block/c4"])
-    once, everywhere = (say(*command(*problem), *option, "--rank", "all", "--json").json() for option in ([], ["--replicate-result"]))
+    once, everywhere = (
+        say(*command(*problem), *option, "--rank", "all", "--json").json()
+        for option in ([], ["--replicate-result"])
+    )
     assert everywhere["replica_bytes"] - once["replica_bytes"] == 3 * 30 * 40 * 4
 
 
@@ -78,11 +152,26 @@ def test_the_text_draws_the_partitions_and_lists_peers_and_steps(say):
     ended = say(*command(8, 8, 8, 2, ["--preset", "column", "--stationary", "C"]))
     assert (ended.returncode, ended.stderr) == (0, "")
     text = ended.stdout
-    assert [line for line in text.splitlines() if "A 8x8" in line and "B 8x8" in line and "C 8x8" in line]
+    assert [
+        line
+        for line in text.splitlines()
+        if "A 8x8" in line and "B 8x8" in line and "C 8x8" in line
+    ]
     drawn = [line.split() for line in text.splitlines() if set(line) <= set("01 ") and line.strip()]
-    assert len(drawn) >= 6 and all(len(row) == 3 and row[0] == row[1] == row[2] == "".join(sorted(row[0])) for row in drawn)
-    for part in ("Stationary C", "rank 0 of 2", "bytes moved: get 128", "bytes by peer", "Get(A[0:8, 4:8]@1)", "# 128 bytes, rank 1", "Gemm(", "FLOPs",
-                 "memory"):
+    assert len(drawn) >= 6 and all(
+        len(row) == 3 and row[0] == row[1] == row[2] == "".join(sorted(row[0])) for row in drawn
+    )
+    for part in (
+        "Stationary C",
+        "rank 0 of 2",
+        "bytes moved: get 128",
+        "bytes by peer",
+        "Get(A[0:8, 4:8]@1)",
+        "# 128 bytes, rank 1",
+        "Gemm(",
+        "FLOPs",
+        "memory",
+    ):
         assert part in text, part
 
 
@@ -91,21 +180,31 @@ def test_the_bytes_by_peer_add_up(say):
     text = say(*problem, "--rank", 2).stdout.splitlines()
     start = next(index for index, line in enumerate(text) if "bytes by peer" in line)
     names = text[start + 2].split()[1:]
-    rows = [[int(cell) for cell in line.split()] for line in text[start + 3:] if line.split() and all(cell.isdigit() for cell in line.split())]
+    rows = [
+        [int(cell) for cell in line.split()]
+        for line in text[start + 3 :]
+        if line.split() and all(cell.isdigit() for cell in line.split())
+    ]
     plan = say(*problem, "--rank", 2, "--json").json()
     assert 2 not in [row[0] for row in rows] and len(rows) > 1
-    assert {name: sum(row[1 + index] for row in rows) for index, name in enumerate(names)} == {name: plan[name] for name in COUNTERS if plan[name]}
+    assert {name: sum(row[1 + index] for row in rows) for index, name in enumerate(names)} == {
+        name: plan[name] for name in COUNTERS if plan[name]
+    }
 
 
 def test_all_ranks_are_a_table_with_a_line_for_each(say):
     text = say(*command(30, 40, 50, 12, ["--preset", "inner"]), "--rank", "all").stdout
     assert "all 12 ranks together" in text and "bytes by rank" in text
-    assert [line.split()[0] for line in text.splitlines() if line.strip()][-12:] == [str(rank) for rank in range(12)]
+    assert [line.split()[0] for line in text.splitlines() if line.strip()][-12:] == [
+        str(rank) for rank in range(12)
+    ]
 
 
 @pytest.mark.parametrize("limit, listed", [(0, 0), (3, 3), (6, 6), (100, 6)])
 def test_the_listing_says_how_much_it_leaves_out(say, limit, listed):
-    text = say(*command(8, 8, 8, 2, ["--preset", "column", "--stationary", "C"]), "--limit", limit).stdout
+    text = say(
+        *command(8, 8, 8, 2, ["--preset", "column", "--stationary", "C"]), "--limit", limit
+    ).stdout
     assert sum(line.strip()[:1].isdigit() and "(" in line for line in text.splitlines()) == listed
     assert (f"{6 - listed} more steps" in text) == (listed < 6)
 
@@ -114,21 +213,44 @@ def test_chunk_and_prefetch_reach_the_plan(say):
     problem = command(64, 64, 64, 2, ["--preset", "column", "--stationary", "C"])
     whole, cut = (say(*problem, "--chunk", chunk, "--json").json() for chunk in ("none", 8))
     assert cut["steps"] > whole["steps"] and cut["get_bytes"] == whole["get_bytes"]
-    none, some = (say(*problem, "--chunk", 8, "--prefetch", depth, "--json").json() for depth in (0, 3))
+    none, some = (
+        say(*problem, "--chunk", 8, "--prefetch", depth, "--json").json() for depth in (0, 3)
+    )
     assert none["pool_bytes"] < some["pool_bytes"]
 
 
-@pytest.mark.parametrize("arguments", [["plan", "-m", "8", "-n", "8", "-k", "8", "-p", "2"], ["list"], ["run", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [["plan", "-m", "8", "-n", "8", "-k", "8", "-p", "2"], ["list"], ["run", "--help"]],
+    ids=" ".join,
+)
 def test_mpi_is_not_even_imported(process, arguments):
-    code = ("import sys; from launch.cli import main; code = main(sys.argv[1:]); "
-            "print(code, sorted(name for name in sys.modules if name.startswith('mpi4py')), file=sys.stderr)")
+    code = (
+        "import sys; from launch.cli import main; code = main(sys.argv[1:]); "
+        "print(code, sorted(name for name in sys.modules if name.startswith('mpi4py')), "
+        "file=sys.stderr)"
+    )
     ended = process(sys.executable, "-c", code, *arguments)
     assert (ended.returncode, ended.stderr) == (0, "0 []\n")
 
 
 def test_one_rank_of_thousands_is_planned_quickly(drbench):
-    """The bar (20 ms, and 300 ms with 512 x 512 tiles) is measured elsewhere; this guards the whole command, wide."""
-    large = ["plan", "-m", "256Ki", "-n", "256Ki", "-k", "256Ki", "-p", 4096, "--rank", 4095, "--json"]
+    """The bar (20 ms, and 300 ms with 512 x 512 tiles) is measured elsewhere; this guards the whole
+    command, wide."""
+    large = [
+        "plan",
+        "-m",
+        "256Ki",
+        "-n",
+        "256Ki",
+        "-k",
+        "256Ki",
+        "-p",
+        4096,
+        "--rank",
+        4095,
+        "--json",
+    ]
     ended = drbench(*large, "--a", "block:64x64", "--b", "block:64x64", "--c", "block:64x64")
     plan = json.loads(ended.stdout)
     assert plan["flops"] == 2 * 2**54 // 4096
@@ -136,16 +258,40 @@ def test_one_rank_of_thousands_is_planned_quickly(drbench):
 
 
 def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
-    """On PVC what a neighbour on the same GPU holds is worth fetching earlier or later than by FLOPs and bytes alone."""
+    """On PVC what a neighbour on the same GPU holds is worth fetching earlier or later than by
+    FLOPs and bytes alone."""
     from algorithms import get_algorithm
     from drbench.explain import listing
     from drbench.problem import Problem
     from launch.machine_models import find_machine
-    words = "plan -m 1024 -n 4096 -k 4096 -p 12 --preset block --stationary C --schedule cost --rank 1 --limit 1000".split()
+
+    words = [
+        "plan",
+        "-m",
+        "1024",
+        "-n",
+        "4096",
+        "-k",
+        "4096",
+        "-p",
+        "12",
+        "--preset",
+        "block",
+        "--stationary",
+        "C",
+        "--schedule",
+        "cost",
+        "--rank",
+        "1",
+        "--limit",
+        "1000",
+    ]
     shown = [say(*words, *more).stdout for more in ([], ["--machine", "pvc12"])]
     problem = Problem(1024, 4096, 4096, 12, "block", "block", "block")
     for text, machine in zip(shown, (None, find_machine("pvc12"))):
-        trace = get_algorithm("universal").trace(problem, 1, stationary="C", schedule="cost", machine=machine)
+        trace = get_algorithm("universal").trace(
+            problem, 1, stationary="C", schedule="cost", machine=machine
+        )
         assert text.endswith("\n".join(listing(trace)) + "\n")
     assert shown[0] != shown[1]
     assert "no machine model 'pvc21'" in say(*words, "--machine", "pvc21").refusal()

@@ -9,9 +9,26 @@ from drbench.record import Record, append_csv
 
 
 def case(m=64, factor=1.0, **values):
-    fields = {"mode": "measured", "machine": "here", "algorithm": "universal", "stationary": "C", "m": m, "n": 256, "k": 64, "ranks": 2, "a": "row",
-              "b": "row", "c": "row", "dtype": "float32", "status": "ok", "best_s": factor, "median_s": factor, "samples_s": [factor] * 5, "get_bytes": 8,
-              "percent_of_roof": 50.0 / factor}  # fmt: skip
+    fields = {
+        "mode": "measured",
+        "machine": "here",
+        "algorithm": "universal",
+        "stationary": "C",
+        "m": m,
+        "n": 256,
+        "k": 64,
+        "ranks": 2,
+        "a": "row",
+        "b": "row",
+        "c": "row",
+        "dtype": "float32",
+        "status": "ok",
+        "best_s": factor,
+        "median_s": factor,
+        "samples_s": [factor] * 5,
+        "get_bytes": 8,
+        "percent_of_roof": 50.0 / factor,
+    }
     return Record(**{**fields, **values})
 
 
@@ -27,14 +44,21 @@ def files(tmp_path):
 def test_plot_lists_its_figures(say):
     listed = say("plot", "--list")
     names = [line.split()[0] for line in listed.stdout.splitlines()]
-    assert listed.returncode == 0 and names == sorted(names) and {"algorithms", "best", "llm-weak", "lowering", "mlp"} <= set(names)
+    assert (
+        listed.returncode == 0
+        and names == sorted(names)
+        and {"algorithms", "best", "llm-weak", "lowering", "mlp"} <= set(names)
+    )
     assert "--moving-only" in listed.stdout
 
 
 def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
     ended = say("plot", "mlp1", files / "old.csv", "-o", files / "fig.png")
     assert ended.returncode == 0 and ended.stdout == f"figure: {files / 'fig.png'}\n"
-    assert "mlp1: not drawn: UA - Column" in ended.stderr and (files / "fig.png").read_bytes()[:4] == b"\x89PNG"
+    assert (
+        "mlp1: not drawn: UA - Column" in ended.stderr
+        and (files / "fig.png").read_bytes()[:4] == b"\x89PNG"
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +70,10 @@ def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
         (("mlp2", "old.csv"), "no case of mlp2 in 2 records"),
         (("mlp1", "old.csv", "--quantity", "peak"), "no use for --quantity"),
         (("volume", "old.csv", "--shape", "4x4"), "a shape is MxNxK"),
-        (("volume", "old.csv", "--shape", "4x4x4"), "no case of shape 4x4x4; there are 64x256x64, 128x256x64"),
+        (
+            ("volume", "old.csv", "--shape", "4x4x4"),
+            "no case of shape 4x4x4; there are 64x256x64, 128x256x64",
+        ),
         (("volume", "old.csv", "-o", "fig.svg"), "got '.svg'"),
         (("volume", "old.csv", "-o", "nowhere/fig"), "No such file or directory"),
         (("volume", "text.csv"), "has another header"),
@@ -70,7 +97,14 @@ def test_report_writes_a_page_beside_the_records(say, files):
     assert (files / "sweep" / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.parametrize("arguments, said", [(("empty",), "holds no CSV file"), (("text.csv",), "another header"), (("old.csv", "-o", "no/x.html"), "No such file")])
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("empty",), "holds no CSV file"),
+        (("text.csv",), "another header"),
+        (("old.csv", "-o", "no/x.html"), "No such file"),
+    ],
+)
 def test_report_refuses_in_one_line(say, files, arguments, said, monkeypatch):
     monkeypatch.chdir(files)
     assert said in say("report", *arguments).refusal()
@@ -79,22 +113,34 @@ def test_report_refuses_in_one_line(say, files, arguments, said, monkeypatch):
 def test_compare_exits_1_on_a_regression_and_names_it(say, files):
     ended = say("compare", files / "old.csv", files / "new.csv", "--csv", files / "pairs.csv")
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert "slower   1.500   1.500" in ended.stdout and "2 cases compared at tolerance 5 %: 1 slower, 1 same" in ended.stdout
+    assert (
+        "slower   1.500   1.500" in ended.stdout
+        and "2 cases compared at tolerance 5 %: 1 slower, 1 same" in ended.stdout
+    )
     with open(files / "pairs.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["outcome"], row["m"], row["best_ratio"]) for row in rows] == [("slower", "128", "1.5"), ("same", "64", "1.0")]
+    assert [(row["outcome"], row["m"], row["best_ratio"]) for row in rows] == [
+        ("slower", "128", "1.5"),
+        ("same", "64", "1.0"),
+    ]
     assert rows[0]["new_reason"] == "'=cmd()"
 
 
 def test_compare_exits_0_within_the_tolerance(say, files):
-    assert say("compare", files / "old.csv", files / "new.csv", "--tolerance", "0.6").returncode == 0
+    assert (
+        say("compare", files / "old.csv", files / "new.csv", "--tolerance", "0.6").returncode == 0
+    )
     assert say("compare", files / "new.csv", files / "old.csv").returncode == 0
 
 
 def test_compare_prints_one_json_object(say, files):
     ended = say("compare", files / "old.csv", files / "new.csv", "--json")
     found = json.loads(ended.stdout)
-    assert ended.returncode == 1 and found["summary"]["slower"] == 1 and [each["outcome"] for each in found["cases"]] == ["slower", "same"]
+    assert (
+        ended.returncode == 1
+        and found["summary"]["slower"] == 1
+        and [each["outcome"] for each in found["cases"]] == ["slower", "same"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""``drbench run``, however it is started: the record it prints, and what each option changes in it."""
+"""``drbench run``, however it is started: the record it prints, and what each option changes in
+it."""
 
 import os
 import shutil
@@ -12,9 +13,43 @@ from drbench.record import read_csv
 pytestmark = pytest.mark.mpi
 
 #: The keys of the issue.
-KEYS = """status reason algorithm stationary m n k dtype fill ranks threads nodes a b c transport prefetch iters best_s median_s samples_s
-    gflops roof_gflops percent_of_roof percent_of_peak get_bytes direct_bytes put_bytes accumulate_bytes collective_bytes replica_bytes
-    peak_rss_bytes blas blas_kernel error""".split()
+KEYS = [
+    "status",
+    "reason",
+    "algorithm",
+    "stationary",
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "fill",
+    "ranks",
+    "threads",
+    "nodes",
+    "a",
+    "b",
+    "c",
+    "transport",
+    "prefetch",
+    "iters",
+    "best_s",
+    "median_s",
+    "samples_s",
+    "gflops",
+    "roof_gflops",
+    "percent_of_roof",
+    "percent_of_peak",
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "collective_bytes",
+    "replica_bytes",
+    "peak_rss_bytes",
+    "blas",
+    "blas_kernel",
+    "error",
+]
 COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 SIZES = ["-m", 30, "-n", 40, "-k", 50]
 QUICK = [*SIZES, "--iters", 2, "--threads", 1]
@@ -22,15 +57,55 @@ CORES = len(os.sched_getaffinity(0))
 
 
 def test_run_p_starts_its_own_ranks(drbench):
-    record = drbench("run", "-p", 4, *SIZES, "--a", "column", "--b", "column", "--c", "column", "--stationary", "C", "--iters", 3, "--warmup", 1,
-                     "--json").json()
+    record = drbench(
+        "run",
+        "-p",
+        4,
+        *SIZES,
+        "--a",
+        "column",
+        "--b",
+        "column",
+        "--c",
+        "column",
+        "--stationary",
+        "C",
+        "--iters",
+        3,
+        "--warmup",
+        1,
+        "--json",
+    ).json()
     assert set(KEYS) <= set(record)
-    asked = {"status": "ok", "reason": None, "algorithm": "universal", "stationary": "C", "m": 30, "n": 40, "k": 50, "dtype": "float32",
-             "fill": "integer", "ranks": 4, "threads": max(1, CORES // 4), "nodes": 1, "a": "column", "b": "column", "c": "column",
-             "prefetch": 1, "iters": 3, "warmup": 1, "error": 0, "percent_of_peak": None}
+    asked = {
+        "status": "ok",
+        "reason": None,
+        "algorithm": "universal",
+        "stationary": "C",
+        "m": 30,
+        "n": 40,
+        "k": 50,
+        "dtype": "float32",
+        "fill": "integer",
+        "ranks": 4,
+        "threads": max(1, CORES // 4),
+        "nodes": 1,
+        "a": "column",
+        "b": "column",
+        "c": "column",
+        "prefetch": 1,
+        "iters": 3,
+        "warmup": 1,
+        "error": 0,
+        "percent_of_peak": None,
+    }
     assert {name: record[name] for name in asked} == asked
-    assert record["percent_of_roof"] > 0 and record["effective_communication_s"] == pytest.approx(record["best_s"] - record["local_gemm_s"])
-    assert len(record["samples_s"]) == 3 and record["best_s"] == min(record["samples_s"]) <= record["median_s"] <= max(record["samples_s"])
+    assert record["percent_of_roof"] > 0 and record["effective_communication_s"] == pytest.approx(
+        record["best_s"] - record["local_gemm_s"]
+    )
+    assert len(record["samples_s"]) == 3 and record["best_s"] == min(record["samples_s"]) <= record[
+        "median_s"
+    ] <= max(record["samples_s"])
     assert record["gflops"] == pytest.approx(2 * 30 * 40 * 50 / record["best_s"] / 1e9)
     assert record["get_bytes"] + record["direct_bytes"] == 3 * 30 * 50 * 4
     assert record["peak_rss_bytes"] > 1e7 and record["blas"] and record["blas_kernel"]
@@ -55,7 +130,17 @@ def test_without_p_it_is_one_rank_with_all_cores(drbench):
 def test_the_table_says_what_ran_how_fast_and_that_it_is_right(under_mpiexec, mpich):
     ended = under_mpiexec(2, "run", *QUICK, "--a", "row", "--b", "column", "--c", "block")
     assert (ended.returncode, ended.stderr) == (0, "")
-    for part in ("C 30x40 = A 30x50 · B 50x40", "A row", "B column", "C block", "2 x 1 threads", "GFLOP/s", "median", "moved", "ok, exact"):
+    for part in (
+        "C 30x40 = A 30x50 · B 50x40",
+        "A row",
+        "B column",
+        "C block",
+        "2 x 1 threads",
+        "GFLOP/s",
+        "median",
+        "moved",
+        "ok, exact",
+    ):
         assert part in ended.stdout, part
     assert len(ended.stdout.splitlines()) < 20 and ended.stdout.count("problem") == 1
 
@@ -71,7 +156,20 @@ def test_the_console_script_does_the_same(process):
 #: Options, and how many ranks, for which a run must move what the plan says.
 SAME = [
     (3, ["--a", "tiles:7x5", "--b", "tiles:4x9@1x3", "--c", "row", "--stationary", "B"]),
-    (4, ["--a", "row/c2", "--b", "column", "--c", "block/c2", "--stationary", "A", "--replicate-result"]),
+    (
+        4,
+        [
+            "--a",
+            "row/c2",
+            "--b",
+            "column",
+            "--c",
+            "block/c2",
+            "--stationary",
+            "A",
+            "--replicate-result",
+        ],
+    ),
     (4, ["--preset", "outer/c2", "--stationary", "B", "--dtype", "float64"]),
     (2, ["--preset", "column", "--stationary", "A", "--chunk", "8"]),
 ]
@@ -92,19 +190,32 @@ def test_get_copy_copies_what_view_reads_in_place(drbench, say):
     options = ["-p", 2, *SIZES, "--preset", "column", "--stationary", "C", "--json"]
     copy = drbench("run", *options, "--get", "copy", "--iters", 1).json()
     assert (copy["get_bytes"], copy["direct_bytes"]) == (30 * 50 * 4, 0)
-    assert copy["pool_bytes"] == max(say("plan", *options, "--rank", rank).json()["pool_bytes"] for rank in (0, 1)) > 0
+    assert (
+        copy["pool_bytes"]
+        == max(say("plan", *options, "--rank", rank).json()["pool_bytes"] for rank in (0, 1))
+        > 0
+    )
 
 
 def test_rma_moves_the_same_bytes_and_says_so(drbench, say):
     options = ["--a", "column", "--b", "row", "--c", "block", "--stationary", "B"]
-    record = drbench("run", "-p", 2, *QUICK, *options, "--transport", "rma", "--progress", "thread", "--json").json()
+    record = drbench(
+        "run", "-p", 2, *QUICK, *options, "--transport", "rma", "--progress", "thread", "--json"
+    ).json()
     plan = say("plan", "-p", 2, *SIZES, *options, "--rank", "all", "--json").json()
-    assert (record["status"], record["error"], record["transport"], record["progress"]) == ("ok", 0, "rma", "thread")
+    assert (record["status"], record["error"], record["transport"], record["progress"]) == (
+        "ok",
+        0,
+        "rma",
+        "thread",
+    )
     assert {name: record[name] for name in COUNTERS} == {name: plan[name] for name in COUNTERS}
 
 
 def test_auto_says_what_it_came_to(drbench, mpich):
-    mixed = drbench("run", "-p", 4, *QUICK, "--preset", "column", "--json", env={"MPIR_CVAR_NUM_CLIQUES": "2"}).json()
+    mixed = drbench(
+        "run", "-p", 4, *QUICK, "--preset", "column", "--json", env={"MPIR_CVAR_NUM_CLIQUES": "2"}
+    ).json()
     assert (mixed["transport"], mixed["nodes"], mixed["error"]) == ("mixed", 2, 0)
     assert min(mixed["get_bytes"], mixed["direct_bytes"]) > 0
 
@@ -112,8 +223,15 @@ def test_auto_says_what_it_came_to(drbench, mpich):
 def test_a_roof_comes_with_the_ratio_and_its_range(drbench):
     record = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--roof", "--json").json()
     assert record["roof_gflops"] > 0 and len(record["samples_s"]) == 1
-    assert 0 < record["percent_of_roof_min"] <= record["percent_of_roof"] <= record["percent_of_roof_max"]
-    assert record["percent_of_roof_min"] < record["percent_of_roof_max"]     # of several pairs, though one repeat was asked for
+    assert (
+        0
+        < record["percent_of_roof_min"]
+        <= record["percent_of_roof"]
+        <= record["percent_of_roof_max"]
+    )
+    assert (
+        record["percent_of_roof_min"] < record["percent_of_roof_max"]
+    )  # of several pairs, though one repeat was asked for
 
 
 def test_no_check_leaves_the_error_open(drbench, tmp_path):
@@ -124,19 +242,40 @@ def test_no_check_leaves_the_error_open(drbench, tmp_path):
 
 
 def test_uniform_float64_is_within_its_bound(drbench):
-    record = drbench("run", "-p", 2, *QUICK, "--dtype", "float64", "--fill", "uniform", "--seed", 7, "--json").json()
-    assert (record["status"], record["dtype"], record["fill"], record["seed"]) == ("ok", "float64", "uniform", 7)
+    record = drbench(
+        "run", "-p", 2, *QUICK, "--dtype", "float64", "--fill", "uniform", "--seed", 7, "--json"
+    ).json()
+    assert (record["status"], record["dtype"], record["fill"], record["seed"]) == (
+        "ok",
+        "float64",
+        "uniform",
+        7,
+    )
     assert 0 <= record["error"] <= 1
 
 
 def test_an_operand_overrides_the_preset(drbench):
-    record = drbench("run", "-p", 2, *QUICK, "--preset", "inner", "--a", "tiles:8x8", "--json").json()
+    record = drbench(
+        "run", "-p", 2, *QUICK, "--preset", "inner", "--a", "tiles:8x8", "--json"
+    ).json()
     assert [record[name] for name in "abc"] == ["tiles:8x8", "column", "column"]
     assert record["preset"] == "inner" and record["error"] == 0
 
 
 def test_throttled_takes_as_long_as_its_timer(drbench):
-    record = drbench("run", "-p", 2, *QUICK, "--preset", "column", "--stationary", "C", "--transport", "throttled:1,60000", "--json").json()
+    record = drbench(
+        "run",
+        "-p",
+        2,
+        *QUICK,
+        "--preset",
+        "column",
+        "--stationary",
+        "C",
+        "--transport",
+        "throttled:1,60000",
+        "--json",
+    ).json()
     assert (record["status"], record["transport"]) == ("ok", "throttled:1,60000")
     assert record["best_s"] >= 0.06
 
@@ -145,31 +284,58 @@ def test_a_replicated_result_is_verified_everywhere(drbench, say):
     options = ["-p", 2, *SIZES, "--c", "row/c2", "--json"]
     record = drbench("run", *options, "--replicate-result", "--iters", 1).json()
     assert (record["status"], record["replicate_result"], record["error"]) == ("ok", True, 0)
-    assert record["replica_bytes"] - say("plan", *options, "--rank", "all").json()["replica_bytes"] == 30 * 40 * 4
+    assert (
+        record["replica_bytes"] - say("plan", *options, "--rank", "all").json()["replica_bytes"]
+        == 30 * 40 * 4
+    )
 
 
 def test_too_small_a_pool_exits_6_and_says_what_is_missing(under_mpiexec, mpich):
     ended = under_mpiexec(2, "run", *QUICK, "--preset", "column", "--get", "copy", "--pool", "1KiB")
     assert ended.codes == (6, 6) and (ended.returncode, ended.stderr) == (6, "")
     text = " ".join(ended.stdout.split())
-    assert "out_of_memory" in text and "are missing" in text and "1 KiB" in text and "larger --pool" in text
+    assert (
+        "out_of_memory" in text
+        and "are missing" in text
+        and "1 KiB" in text
+        and "larger --pool" in text
+    )
 
 
 def test_direct_across_nodes_exits_3_with_the_way_out(under_mpiexec, mpich):
-    ended = under_mpiexec(2, "run", *QUICK, "--transport", "direct", env={"MPIR_CVAR_NUM_CLIQUES": "2"})
+    ended = under_mpiexec(
+        2, "run", *QUICK, "--transport", "direct", env={"MPIR_CVAR_NUM_CLIQUES": "2"}
+    )
     assert ended.codes == (3, 3) and (ended.returncode, ended.stderr) == (3, "")
     text = " ".join(ended.stdout.split())
     assert "unsupported" in text and "2 nodes" in text and "Use --transport auto" in text
 
 
 def test_threads_are_as_asked_even_beyond_the_cores(drbench):
-    assert drbench("run", "-p", 2, *SIZES, "--iters", 1, "--threads", 2, "--json").json()["threads"] == 2
+    assert (
+        drbench("run", "-p", 2, *SIZES, "--iters", 1, "--threads", 2, "--json").json()["threads"]
+        == 2
+    )
 
 
-@pytest.mark.skipif(CORES < 2 or shutil.which("taskset") is None, reason="needs two cores and taskset")
+@pytest.mark.skipif(
+    CORES < 2 or shutil.which("taskset") is None, reason="needs two cores and taskset"
+)
 def test_default_threads_count_the_cores_this_process_may_use(process):
     core = str(min(os.sched_getaffinity(0)))
-    ended = process("taskset", "-c", core, sys.executable, "-m", "drbench", "run", *SIZES, "--iters", 1, "--json")
+    ended = process(
+        "taskset",
+        "-c",
+        core,
+        sys.executable,
+        "-m",
+        "drbench",
+        "run",
+        *SIZES,
+        "--iters",
+        1,
+        "--json",
+    )
     assert ended.json()["threads"] == 1
 
 
@@ -186,7 +352,10 @@ def test_a_tiny_case_on_4_ranks_is_quick_from_the_shell(drbench):
 
 
 def test_the_process_that_starts_ranks_does_not_load_mpi(process):
-    code = "import sys; from launch.cli import main; code = main(); print(code, 'mpi4py.MPI' in sys.modules)"
+    code = (
+        "import sys; from launch.cli import main; code = main(); print(code, 'mpi4py.MPI' in "
+        "sys.modules)"
+    )
     ended = process(sys.executable, "-c", code, "run", "-p", 2, *QUICK)
     assert ended.stdout.splitlines()[-1] == "0 False"
 

@@ -9,105 +9,260 @@ from drbench.record import read_csv
 from launch.machine_models import find_machine
 
 ROOT = Path(__file__).parents[2]
-ONE = "simulate -m 1024 -n 4096 -k 1024 --machine pvc12 --preset column --stationary C".split()
+ONE = [
+    "simulate",
+    "-m",
+    "1024",
+    "-n",
+    "4096",
+    "-k",
+    "1024",
+    "--machine",
+    "pvc12",
+    "--preset",
+    "column",
+    "--stationary",
+    "C",
+]
 
 
 def test_one_problem_is_one_record(say):
     record = say(*ONE, "--json").json()
-    assert (record["mode"], record["machine"], record["ranks"], record["get_bytes"]) == ("simulated", "pvc12", 12, 11 * 1024 * 1024 * 4)
+    assert (record["mode"], record["machine"], record["ranks"], record["get_bytes"]) == (
+        "simulated",
+        "pvc12",
+        12,
+        11 * 1024 * 1024 * 4,
+    )
     assert 0 < record["percent_of_peak"] < 100
 
 
 def test_a_changed_constant_changes_the_time(say):
-    slow, fast = (say(*ONE, "--json", "--set", f"links.xe.bandwidth_bytes_per_s={rate}").json()["best_s"] for rate in ("1e9", "1e12"))
+    slow, fast = (
+        say(*ONE, "--json", "--set", f"links.xe.bandwidth_bytes_per_s={rate}").json()["best_s"]
+        for rate in ("1e9", "1e12")
+    )
     assert slow > 2 * fast
 
 
 def test_a_sweep_goes_on_where_it_stopped_and_says_what_it_left_out(say, tmp_path):
-    cases = [{"m": 64, "n": 64, "k": 64, "a": "row", "b": "row", "c": c} for c in ("row", "column", "block")]
+    cases = [
+        {"m": 64, "n": 64, "k": 64, "a": "row", "b": "row", "c": c}
+        for c in ("row", "column", "block")
+    ]
     path = tmp_path / "some.json"
     for count in (2, 3):
         path.write_text(json.dumps(cases[:count]))
         done = say("simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path))
         assert done.returncode == 0
-    assert "3 cases (3 ok), 1 of them new" in done.stdout and len(read_csv(tmp_path / "some-pvc12.csv")) == 3
-    other = say("simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path), "--set", "fence_s=1e-3")
+    assert (
+        "3 cases (3 ok), 1 of them new" in done.stdout
+        and len(read_csv(tmp_path / "some-pvc12.csv")) == 3
+    )
+    other = say(
+        "simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path), "--set", "fence_s=1e-3"
+    )
     assert "another version of the model" in other.refusal()
 
 
 def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
     path = tmp_path / "tiny.toml"
-    path.write_text('name = "tiny"\n[defaults]\nm = 1024\nn = 4096\nk = 1024\npreset = "column"\n'
-                    '[[cases]]\nstationary = "C"\nschedule = ["direct", "greedy"]\n[[cases]]\nalgorithm = ["abacus", "dtensor"]\n[[cases]]\ntransport = "rma"\n')
+    path.write_text(
+        'name = "tiny"\n[defaults]\nm = 1024\nn = 4096\nk = 1024\npreset = "column"\n'
+        '[[cases]]\nstationary = "C"\nschedule = ["direct", "greedy"]\n[[cases]]\nalgorithm = '
+        '["abacus", "dtensor"]\n[[cases]]\ntransport = "rma"\n'
+    )
     done = say("simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path))
     assert done.returncode == 0 and "5 cases (1 failed, 2 ok, 2 unsupported)" in done.stdout
     rows = read_csv(tmp_path / "tiny-pvc12.csv")
-    assert [row.schedule for row in rows[:2]] == ["direct", "greedy"] and rows[0].best_s == say(*ONE, "--json").json()["best_s"]
-    assert [row.status for row in rows[2:]] == ["unsupported", "unsupported", "failed"] and "no model of the transport" in rows[4].reason
+    assert [row.schedule for row in rows[:2]] == ["direct", "greedy"] and rows[0].best_s == say(
+        *ONE, "--json"
+    ).json()["best_s"]
+    assert [row.status for row in rows[2:]] == [
+        "unsupported",
+        "unsupported",
+        "failed",
+    ] and "no model of the transport" in rows[4].reason
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (["simulate"], "-m is missing"),
-    (["simulate", "lowrin", "--out", "x"], "Did you mean lowering?"),
-    (["simulate", "lowering", "--out", "x", "--prefetch", "2", "--lines-only"], "--prefetch, --lines-only are for mlp1 and mlp2"),
-    (["simulate", "mlp1"], "needs --out"),
-    (["simulate", "mlp1", "--out", "x", "-m", "8"], "belong to one problem"),
-    ([*ONE, "--out", "x"], "belongs to sweeps"),
-    ([*ONE, "--set", "links.xe.speed=1"], "no constant 'speed'"),
-    ([*ONE, "-p", "13"], "has 12 devices"),
-    (["calibrate", "--out", "/no/such/folder/x.toml"], "no folder"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["simulate"], "-m is missing"),
+        (["simulate", "lowrin", "--out", "x"], "Did you mean lowering?"),
+        (
+            ["simulate", "lowering", "--out", "x", "--prefetch", "2", "--lines-only"],
+            "--prefetch, --lines-only are for mlp1 and mlp2",
+        ),
+        (["simulate", "mlp1"], "needs --out"),
+        (["simulate", "mlp1", "--out", "x", "-m", "8"], "belong to one problem"),
+        ([*ONE, "--out", "x"], "belongs to sweeps"),
+        ([*ONE, "--set", "links.xe.speed=1"], "no constant 'speed'"),
+        ([*ONE, "-p", "13"], "has 12 devices"),
+        (["calibrate", "--out", "/no/such/folder/x.toml"], "no folder"),
+    ],
+)
 def test_what_makes_no_sense_is_one_line_and_exit_2(say, arguments, says):
     assert says in say(*arguments).refusal()
 
 
 def test_claims_are_checked_on_the_committed_rows(say):
-    found = {verdict["claim"]: verdict["holds"] for verdict in say("check-claims", str(ROOT / "results/simulated"), "--json").json()}
-    assert list(found) == "P1 P2 P2a P3 P4 P5 P6 P7 P8 P9 P10 P11 P12".split()
+    found = {
+        verdict["claim"]: verdict["holds"]
+        for verdict in say("check-claims", str(ROOT / "results/simulated"), "--json").json()
+    }
+    assert list(found) == [
+        "P1",
+        "P2",
+        "P2a",
+        "P3",
+        "P4",
+        "P5",
+        "P6",
+        "P7",
+        "P8",
+        "P9",
+        "P10",
+        "P11",
+        "P12",
+    ]
     assert found["P1"] and found["P11"] is not None
 
 
 def test_claims_without_records_are_undecided_and_say_so(say, tmp_path):
     say(*ONE, "--csv", str(tmp_path / "one.csv"))
     done = say("check-claims", str(tmp_path))
-    assert done.returncode == 0 and done.stdout.count("undecided") == 14 and "records missing" in done.stdout
+    assert (
+        done.returncode == 0
+        and done.stdout.count("undecided") == 14
+        and "records missing" in done.stdout
+    )
 
 
 @pytest.mark.mpi
 def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text("[launch]\nranks = 2\n\n[model]\nname = \"earlier\"\n\n[model.compute]\npeak_flops = 1.0\n")
-    assert drbench("calibrate", "-p", "2", "--trials", "1", "--out", str(path), timeout=100).returncode == 0
+    path.write_text(
+        '[launch]\nranks = 2\n\n[model]\nname = "earlier"\n\n[model.compute]\npeak_flops = 1.0\n'
+    )
+    assert (
+        drbench("calibrate", "-p", "2", "--trials", "1", "--out", str(path), timeout=100).returncode
+        == 0
+    )
     text = path.read_text()
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
-    case = "-m 256 -n 320 -k 1024 -p 2 --preset row --stationary auto:model --schedule cost --transport rma --machine".split() + [str(path), "--json"]
+    case = [
+        "-m",
+        "256",
+        "-n",
+        "320",
+        "-k",
+        "1024",
+        "-p",
+        "2",
+        "--preset",
+        "row",
+        "--stationary",
+        "auto:model",
+        "--schedule",
+        "cost",
+        "--transport",
+        "rma",
+        "--machine",
+    ] + [str(path), "--json"]
     record = drbench("simulate", *case).json()
     assert record["best_s"] > 0 and record["percent_of_peak"] is None
     ran = drbench("run", *case, "--iters", "1", "--no-roof").json()
-    assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == ("ok", 0, "mine", "cost")
-    assert all(ran[name] == record[name] for name in ("stationary", "chunk", "get_bytes", "accumulate_bytes", "steps"))
+    assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
+        "ok",
+        0,
+        "mine",
+        "cost",
+    )
+    assert all(
+        ran[name] == record[name]
+        for name in ("stationary", "chunk", "get_bytes", "accumulate_bytes", "steps")
+    )
 
 
 @pytest.mark.mpi
 def test_devices_are_calibrated_by_what_runs_on_them(drbench, tmp_path):
     path = tmp_path / "devices.toml"
-    assert drbench("calibrate", "-p", "2", "--trials", "2", "--backend", "numpy-async", "--out", str(path), timeout=100).returncode == 0
+    assert (
+        drbench(
+            "calibrate",
+            "-p",
+            "2",
+            "--trials",
+            "2",
+            "--backend",
+            "numpy-async",
+            "--out",
+            str(path),
+            timeout=100,
+        ).returncode
+        == 0
+    )
     machine = find_machine(str(path))
     link = machine.links[0]
-    assert 0 < link.bandwidth_bytes_per_s and 0 < machine.accumulate_efficiency <= 1 and set(machine.collectives) == {"allgather", "reducescatter", "shift"}
+    assert (
+        link.bandwidth_bytes_per_s > 0
+        and 0 < machine.accumulate_efficiency <= 1
+        and set(machine.collectives) == {"allgather", "reducescatter", "shift"}
+    )
     for words in ("--preset row --stationary B", "--algorithm meshslice --mesh 1x2"):
-        record = drbench("simulate", *"-m 256 -n 320 -k 192 -p 2".split(), *words.split(), "--machine", str(path), "--json").json()
+        record = drbench(
+            "simulate",
+            *["-m", "256", "-n", "320", "-k", "192", "-p", "2"],
+            *words.split(),
+            "--machine",
+            str(path),
+            "--json",
+        ).json()
         assert record["status"] == "ok" and record["best_s"] > 0
 
 
 @pytest.mark.mpi
 def test_the_first_places_of_the_ranking_are_run(drbench):
-    ended = drbench("tune", *"-m 96 -n 128 -k 64 -p 2 --machine here --algorithms universal,summa --replication none --measure-top 2 --iters 2 --json".split(), timeout=60)
+    ended = drbench(
+        "tune",
+        *[
+            "-m",
+            "96",
+            "-n",
+            "128",
+            "-k",
+            "64",
+            "-p",
+            "2",
+            "--machine",
+            "here",
+            "--algorithms",
+            "universal,summa",
+            "--replication",
+            "none",
+            "--measure-top",
+            "2",
+            "--iters",
+            "2",
+            "--json",
+        ],
+        timeout=60,
+    )
     places = json.loads(ended.stdout)["ranking"]
-    assert ended.returncode == 0 and "2/2 cases, 2 ok" in ended.stderr and "/tmp" not in ended.stderr
+    assert (
+        ended.returncode == 0 and "2/2 cases, 2 ok" in ended.stderr and "/tmp" not in ended.stderr
+    )
     for place in places[:2]:
         planned, ran = place["record"], place["measured"]
-        assert (ran["status"], ran["error"], ran["mode"]) == ("ok", 0, "measured") and len(ran["samples_s"]) == 2
-        assert all(ran[name] == planned[name] for name in ("algorithm", "stationary", "dataflow", "a", "b", "c", "m", "n", "k"))
-        assert ran["get_bytes"] + ran["direct_bytes"] == planned["get_bytes"] + planned["direct_bytes"]
+        assert (ran["status"], ran["error"], ran["mode"]) == ("ok", 0, "measured") and len(
+            ran["samples_s"]
+        ) == 2
+        assert all(
+            ran[name] == planned[name]
+            for name in ("algorithm", "stationary", "dataflow", "a", "b", "c", "m", "n", "k")
+        )
+        assert (
+            ran["get_bytes"] + ran["direct_bytes"] == planned["get_bytes"] + planned["direct_bytes"]
+        )
     assert all("measured" not in place for place in places[2:])

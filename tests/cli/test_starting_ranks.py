@@ -1,4 +1,5 @@
-"""How drbench finds its launcher, knows that it was started by one, and finds out that the two do not fit."""
+"""How drbench finds its launcher, knows that it was started by one, and finds out that the two do
+not fit."""
 
 import os
 import sys
@@ -7,7 +8,14 @@ import pytest
 
 import launch.mpi
 from drbench.errors import CaseTimeout, MissingError
-from launch.mpi import Launched, find_mpiexec, launched, mismatch_message, mpiexec_command, run_ranks
+from launch.mpi import (
+    Launched,
+    find_mpiexec,
+    launched,
+    mismatch_message,
+    mpiexec_command,
+    run_ranks,
+)
 
 RUN = ["run", "-m", 8, "-n", 8, "-k", 8, "--iters", 1]
 
@@ -17,21 +25,43 @@ STARTED = [
     ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, (3, 0)),
     ({"MV2_COMM_WORLD_SIZE": "8", "MV2_COMM_WORLD_RANK": "7"}, (8, 7)),
     ({"PALS_SIZE": "2", "PALS_RANKID": "1"}, (2, 1)),
-    ({"SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_NTASKS": "64"}, (6, 5)),
+    (
+        {
+            "SLURM_STEP_ID": "0",
+            "SLURM_PROCID": "5",
+            "SLURM_STEP_NUM_TASKS": "6",
+            "SLURM_NTASKS": "64",
+        },
+        (6, 5),
+    ),
     ({"SLURM_STEPID": "3", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (2, 1)),
-    ({"PMI_SIZE": "4", "PMI_RANK": "3", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (4, 3)),
+    (
+        {
+            "PMI_SIZE": "4",
+            "PMI_RANK": "3",
+            "SLURM_STEP_ID": "0",
+            "SLURM_PROCID": "0",
+            "SLURM_NTASKS": "1",
+        },
+        (4, 3),
+    ),
 ]
 #: Environments that look like a launcher's and are not.
 NOT_STARTED = [
     {},
     {"PMI_SIZE": "4"},
     {"PMI_SIZE": "", "PMI_RANK": ""},
-    {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"},                                          # a batch script
-    {"SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},                               # also a batch script
-    {"SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},                               # salloc's shell
+    {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"},  # a batch script
+    {
+        "SLURM_STEP_ID": "4294967291",
+        "SLURM_PROCID": "0",
+        "SLURM_NTASKS": "8",
+    },  # also a batch script
+    {"SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},  # salloc's shell
 ]
 
-#: A launcher that starts one process after the other and tells them nothing, or (with $TELL) what Open MPI's would.
+#: A launcher that starts one process after the other and tells them nothing, or (with $TELL) what
+#: Open MPI's would.
 STRANGE_MPIEXEC = """#!/bin/sh
 [ "$1" = --version ] && { echo "Strange MPI 1.0"; exit 0; }
 [ -n "$DRBENCH_TEST_NESTED" ] && { echo "ranks that start ranks that start ranks" >&2; exit 99; }
@@ -48,7 +78,9 @@ exit $worst
 
 @pytest.fixture
 def on_path(tmp_path, monkeypatch):
-    """``on_path(text)``: make ``text`` the mpiexec on PATH, the one that drbench takes; its path."""
+    """``on_path(text)``: make ``text`` the mpiexec on PATH, the one that drbench takes; its
+    path."""
+
     def install(text, name="mpiexec"):
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
@@ -57,17 +89,21 @@ def on_path(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/some/libmpi.so")
         return str(folder / name)
+
     return install
 
 
 @pytest.fixture
 def strange(on_path, library):
-    """Environment in which drbench starts its ranks with the strange mpiexec, and mpi4py loads the library it has."""
+    """Environment in which drbench starts its ranks with the strange mpiexec, and mpi4py loads the
+    library it has."""
     on_path(STRANGE_MPIEXEC)
     return {"PATH": os.environ["PATH"], "MPI4PY_LIBMPI": library[1]}
 
 
-@pytest.mark.parametrize("environ, found", STARTED, ids=[next(iter(environ)) for environ, _ in STARTED])
+@pytest.mark.parametrize(
+    "environ, found", STARTED, ids=[next(iter(environ)) for environ, _ in STARTED]
+)
 def test_every_family_of_launchers_is_known(environ, found):
     here = launched(environ)
     assert (here.size, here.rank) == found
@@ -79,13 +115,21 @@ def test_what_is_no_launcher_is_not_taken_for_one(environ):
     assert launched(environ) is None
 
 
-@pytest.mark.parametrize("version", ["mpiexec (OpenRTE) 4.1.4", "mpiexec (Open MPI) 5.0.3", "prterun (PRRTE) 3.0.2"])
+@pytest.mark.parametrize(
+    "version", ["mpiexec (OpenRTE) 4.1.4", "mpiexec (Open MPI) 5.0.3", "prterun (PRRTE) 3.0.2"]
+)
 @pytest.mark.parametrize("root, infiniband", [(True, False), (False, True)])
-def test_open_mpi_is_told_to_oversubscribe_and_to_be_quiet(on_path, monkeypatch, version, root, infiniband):
+def test_open_mpi_is_told_to_oversubscribe_and_to_be_quiet(
+    on_path, monkeypatch, version, root, infiniband
+):
     mpiexec = on_path(f"#!/bin/sh\necho '{version}'\n")
     isdir = os.path.isdir
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
-    monkeypatch.setattr(os.path, "isdir", lambda path: infiniband if path == "/sys/class/infiniband" else isdir(path))
+    monkeypatch.setattr(
+        os.path,
+        "isdir",
+        lambda path: infiniband if path == "/sys/class/infiniband" else isdir(path),
+    )
     command = mpiexec_command(5)
     assert command[:3] == [mpiexec, "-n", "5"] and "--oversubscribe" in command
     assert ("--allow-run-as-root" in command) == root
@@ -128,15 +172,23 @@ def test_a_mismatch_is_explained_with_both_sides():
 
 
 #: What a launcher of another MPI leaves in the environment of a process that sees only itself.
-STRANGERS = [{"PMI_SIZE": "4", "PMI_RANK": "0"}, {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"},
-             {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}]
+STRANGERS = [
+    {"PMI_SIZE": "4", "PMI_RANK": "0"},
+    {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"},
+    {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"},
+]
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("environ", STRANGERS, ids=lambda environ: next(iter(environ)))
 def test_a_rank_that_sees_only_itself_exits_3_with_the_fix(drbench, mpich, environ):
     line = drbench(*RUN, env=environ).refusal(3)
-    assert "started 4 ranks" in line and "MPICH" in line and "mpiexec" in line and "MPI4PY_LIBMPI" in line
+    assert (
+        "started 4 ranks" in line
+        and "MPICH" in line
+        and "mpiexec" in line
+        and "MPI4PY_LIBMPI" in line
+    )
 
 
 @pytest.mark.mpi
@@ -153,17 +205,21 @@ def test_the_mpiexec_of_another_mpi_is_found_out(drbench, mpich, strange):
 
 @pytest.mark.mpi
 def test_a_mismatch_does_not_recommend_the_launcher_that_was_used(drbench, mpich, strange):
-    """with MPI4PY_LIBMPI set the mpiexec on PATH is recommended, which is the one that does not fit."""
+    """with MPI4PY_LIBMPI set the mpiexec on PATH is recommended, which is the one that does not
+    fit."""
     line = drbench(*RUN, "-p", 2, env=strange | {"TELL": "1"}).refusal(3)
     assert f"Start with {strange['PATH'].split(os.pathsep)[0]}" not in line
 
 
 @pytest.mark.mpi
 def test_ranks_that_are_told_nothing_do_not_start_ranks_themselves(drbench, mpich, strange):
-    """each rank takes ``-p`` for its own and starts mpiexec again, without end (here the launcher stops it)."""
+    """each rank takes ``-p`` for its own and starts mpiexec again, without end (here the launcher
+    stops it)."""
     ended = drbench(*RUN, "-p", 2, env=strange)
     assert "ranks that start ranks" not in ended.stderr
-    assert ended.returncode == 3 and "2 ranks" in ended.stderr and "Traceback" not in ended.stderr     # who is first, no one can know
+    assert (
+        ended.returncode == 3 and "2 ranks" in ended.stderr and "Traceback" not in ended.stderr
+    )  # who is first, no one can know
 
 
 @pytest.mark.mpi
@@ -174,7 +230,7 @@ def test_no_mpi_library_is_said_in_one_line(drbench):
 
 
 def test_run_ranks_kills_what_does_not_end(on_path, tmp_path, monkeypatch):
-    on_path("#!/bin/sh\n[ \"$1\" = --version ] && exit\necho $$ > started\nexec sleep 600\n")
+    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CaseTimeout, match="0.5 s"):
         run_ranks(2, ["run"], timeout=0.5)
@@ -184,7 +240,10 @@ def test_run_ranks_kills_what_does_not_end(on_path, tmp_path, monkeypatch):
 
 def test_what_ignores_the_request_to_end_is_killed(on_path, tmp_path, monkeypatch):
     monkeypatch.setattr(launch.mpi, "_GRACE_S", 0.3)
-    on_path("#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\necho $$ > started\nwhile true; do sleep 0.1; done\n")
+    on_path(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\necho $$ > started\nwhile true; "
+        "do sleep 0.1; done\n"
+    )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CaseTimeout):
         run_ranks(2, ["run"], timeout=0.5)

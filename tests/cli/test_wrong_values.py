@@ -1,4 +1,5 @@
-"""A wrong value is answered in one line on stderr that says what, got, and the way out; exit 2, on every rank."""
+"""A wrong value is answered in one line on stderr that says what, got, and the way out; exit 2, on
+every rank."""
 
 import pytest
 
@@ -28,7 +29,10 @@ WRONG = [
     ([*RUN, "--b", "row/c3"], ["--b", "row/c3", "2 ranks", "1, 2"]),
     ([*RUN, "--c", "tiles:0x4"], ["--c", "0x4", "at least 1"]),
     ([*RUN, "--a", "S(2)"], ["--a", "dimension 2", "S(0)", "S(1)"]),
-    (["run", "-p", 3, *SIZES, "--a", "block:2x2"], ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3"]),
+    (
+        ["run", "-p", 3, *SIZES, "--a", "block:2x2"],
+        ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3"],
+    ),
     ([*RUN, "--stationary", "D"], ["--stationary", "D", "auto"]),
     ([*RUN, "--dtype", "float16"], ["float16", "float32"]),
     ([*RUN, "--fill", "ones"], ["ones", "integer"]),
@@ -62,16 +66,23 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("arguments, mentioned", WRONG, ids=[" ".join(map(str, arguments)) for arguments, _ in WRONG])
+@pytest.mark.parametrize(
+    "arguments, mentioned", WRONG, ids=[" ".join(map(str, arguments)) for arguments, _ in WRONG]
+)
 def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, mentioned):
     monkeypatch.setattr("launch.cli.run_ranks", lambda *_: pytest.fail("ranks were started"))
     line = say(*arguments).refusal()
     assert all(text in line for text in mentioned), line
 
 
-@pytest.mark.parametrize("arguments", [["mlp", "--scale", 20000], ["mlp", "--scale", 192, "--out", "/dev/null/results"]], ids=["scale", "out"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["mlp", "--scale", 20000], ["mlp", "--scale", 192, "--out", "/dev/null/results"]],
+    ids=["scale", "out"],
+)
 def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, arguments):
-    """--scale above 12288 runs 288 cases of n = 0 (exit 1); an --out that cannot be made is a traceback (exit 5)."""
+    """--scale above 12288 runs 288 cases of n = 0 (exit 1); an --out that cannot be made is a
+    traceback (exit 5)."""
     monkeypatch.setattr("launch.mlp.run_sweep", lambda *_, **__: pytest.fail("ranks were started"))
     monkeypatch.chdir(tmp_path)
     assert arguments[-2] in say(*arguments).refusal()
@@ -79,7 +90,8 @@ def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, argume
 
 @pytest.mark.parametrize("option", ["--a", "--b", "--c", "--preset", "--csv"])
 def test_an_empty_text_is_not_taken_for_the_default(say, monkeypatch, option):
-    """``--a "$A"`` with A unset runs block, ``--csv "$OUT"`` records nothing, and neither says so."""
+    """``--a "$A"`` with A unset runs block, ``--csv "$OUT"`` records nothing, and neither says
+    so."""
     monkeypatch.setattr("launch.cli.run_ranks", lambda *_: pytest.fail("ranks were started"))
     assert option in say(*RUN, option, "").refusal()
 
@@ -89,7 +101,8 @@ def test_the_process_says_the_same_as_the_function(say, drbench):
     assert drbench(*arguments).refusal() == say(*arguments).refusal()
 
 
-#: The same under mpiexec: number of ranks, arguments, what the answer must mention. The last ones only ranks can find.
+#: The same under mpiexec: number of ranks, arguments, what the answer must mention. The last ones
+#: only ranks can find.
 UNDER_MPIEXEC = [
     (3, ["nosuch"], ["nosuch"]),
     (2, ["run", "-n", 8, "-k", 8], ["-m"]),
@@ -97,7 +110,11 @@ UNDER_MPIEXEC = [
     (2, ["run", *SIZES, "--stationary", "D"], ["--stationary", "D"]),
     (2, ["run", *SIZES, "--transport", "pigeon"], ["pigeon"]),
     (2, ["run", *SIZES, "--preset", "innr"], ["did you mean inner"]),
-    (3, ["run", *SIZES, "--a", "block:2x2"], ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3", "block:3x1"]),
+    (
+        3,
+        ["run", *SIZES, "--a", "block:2x2"],
+        ["--a", "block:2x2", "4 ranks", "3 ranks", "block:1x3", "block:3x1"],
+    ),
     (2, ["run", *SIZES, "--algorithm", "univrsal"], ["univrsal", "universal"]),
     (2, ["run", "-m", 1, "-n", 1, "-k", 2**24], ["--fill", "2**24", "uniform"]),
     (2, ["run", *SIZES, "--csv", "nowhere/out.csv"], ["--csv", "nowhere"]),
@@ -106,8 +123,14 @@ UNDER_MPIEXEC = [
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("n, arguments, mentioned", UNDER_MPIEXEC, ids=[" ".join(map(str, arguments)) for _, arguments, _ in UNDER_MPIEXEC])
-def test_under_mpiexec_it_is_said_once_and_all_ranks_exit_alike(under_mpiexec, mpich, n, arguments, mentioned):
+@pytest.mark.parametrize(
+    "n, arguments, mentioned",
+    UNDER_MPIEXEC,
+    ids=[" ".join(map(str, arguments)) for _, arguments, _ in UNDER_MPIEXEC],
+)
+def test_under_mpiexec_it_is_said_once_and_all_ranks_exit_alike(
+    under_mpiexec, mpich, n, arguments, mentioned
+):
     ended = under_mpiexec(n, *arguments)
     line = ended.refusal()
     assert all(text in line for text in mentioned), line

@@ -1,4 +1,5 @@
-"""Which cases a comparison calls slower: both ratios beyond the tolerance, and not explained by noise."""
+"""Which cases a comparison calls slower: both ratios beyond the tolerance, and not explained by
+noise."""
 
 import random
 
@@ -14,12 +15,28 @@ from launch.compare import REGRESSIONS, compare, overlap, summary
 def run(samples=(1.0,) * 5, m=64, **values):
     """One ok case; its times from its samples, or nothing but best_s."""
     samples = list(samples)
-    times = {"best_s": min(samples), "median_s": sorted(samples)[len(samples) // 2], "samples_s": samples}
-    return Record(**{"mode": "measured", "status": "ok", "m": m, "algorithm": "universal", "machine": "here", **times, **values})
+    times = {
+        "best_s": min(samples),
+        "median_s": sorted(samples)[len(samples) // 2],
+        "samples_s": samples,
+    }
+    return Record(
+        **{
+            "mode": "measured",
+            "status": "ok",
+            "m": m,
+            "algorithm": "universal",
+            "machine": "here",
+            **times,
+            **values,
+        }
+    )
 
 
 def bad(m=64, status="failed", reason="rank 1 raised"):
-    return Record(mode="measured", status=status, reason=reason, m=m, algorithm="universal", machine="here")
+    return Record(
+        mode="measured", status=status, reason=reason, m=m, algorithm="universal", machine="here"
+    )
 
 
 def outcome(old, new, tolerance=0.05):
@@ -32,15 +49,26 @@ TIGHT = (1.00, 1.01, 1.02, 1.01, 1.00)
 
 @pytest.mark.parametrize(
     "factor, tolerance, expected",
-    [(1.5, 0.05, "slower"), (1.04, 0.05, "same"), (1.06, 0.05, "slower"), (0.5, 0.05, "faster"), (0.97, 0.05, "same"), (1.5, 0.6, "same")],
+    [
+        (1.5, 0.05, "slower"),
+        (1.04, 0.05, "same"),
+        (1.06, 0.05, "slower"),
+        (0.5, 0.05, "faster"),
+        (0.97, 0.05, "same"),
+        (1.5, 0.6, "same"),
+    ],
 )
 def test_a_steady_case_is_judged_by_its_ratio(factor, tolerance, expected):
     assert outcome(run(TIGHT), run([factor * time for time in TIGHT]), tolerance) == expected
 
 
 def test_the_best_and_the_median_must_both_be_beyond_the_tolerance():
-    assert outcome(run((1.0, 1.0, 1.0, 1.0, 1.0)), run((1.0, 2.0, 2.0, 2.0, 2.0))) == "same"  # its best is as good as ever
-    assert outcome(run((1.0, 2.0, 2.0, 2.0, 2.0)), run((2.0, 2.0, 2.0, 2.0, 2.0))) == "same"  # its median is
+    assert (
+        outcome(run((1.0, 1.0, 1.0, 1.0, 1.0)), run((1.0, 2.0, 2.0, 2.0, 2.0))) == "same"
+    )  # its best is as good as ever
+    assert (
+        outcome(run((1.0, 2.0, 2.0, 2.0, 2.0)), run((2.0, 2.0, 2.0, 2.0, 2.0))) == "same"
+    )  # its median is
 
 
 def test_noise_that_covers_the_difference_is_no_regression():
@@ -51,14 +79,21 @@ def test_noise_that_covers_the_difference_is_no_regression():
 
 def test_without_samples_the_ratio_decides_and_the_noise_is_called_unknown():
     pairs, _ = compare([run((1.0,))], [run((1.2,))], 0.05)
-    assert pairs[0].outcome == "slower" and pairs[0].low is None and summary(pairs)["unknown_noise"] == 1
+    assert (
+        pairs[0].outcome == "slower"
+        and pairs[0].low is None
+        and summary(pairs)["unknown_noise"] == 1
+    )
 
 
 def test_runs_of_the_same_code_are_hardly_ever_called_slower():
     chance = random.Random(4)
     false = 0
     for _ in range(60):
-        old, new = ([run([1 + chance.expovariate(12) for _ in range(7)], m=m) for m in range(1, 6)] for _ in range(2))
+        old, new = (
+            [run([1 + chance.expovariate(12) for _ in range(7)], m=m) for m in range(1, 6)]
+            for _ in range(2)
+        )
         false += sum(pair.outcome in REGRESSIONS for pair in compare(old, new, 0.05)[0])
     assert false <= 3  # of 300 cases
 
@@ -67,14 +102,21 @@ def test_a_slowdown_of_a_third_is_nearly_always_found():
     chance = random.Random(5)
     found = 0
     for _ in range(40):
-        old, new = (run([factor * (1 + chance.expovariate(25)) for _ in range(7)]) for factor in (1.0, 1.33))
+        old, new = (
+            run([factor * (1 + chance.expovariate(25)) for _ in range(7)]) for factor in (1.0, 1.33)
+        )
         found += outcome(old, new) == "slower"
     assert found >= 36
 
 
 @pytest.mark.parametrize(
     "old, new, expected",
-    [(run(), bad(), "broken"), (bad(), run(), "fixed"), (bad(), bad(), "failing"), (bad(), bad(status="timeout", reason="60 s"), "status")],
+    [
+        (run(), bad(), "broken"),
+        (bad(), run(), "fixed"),
+        (bad(), bad(), "failing"),
+        (bad(), bad(status="timeout", reason="60 s"), "status"),
+    ],
 )
 def test_a_change_of_status_is_an_outcome_of_its_own(old, new, expected):
     assert outcome(old, new) == expected
@@ -82,16 +124,31 @@ def test_a_change_of_status_is_an_outcome_of_its_own(old, new, expected):
 
 def test_cases_of_one_side_are_missing_and_new():
     pairs, _ = compare([run(m=1), run(m=2)], [run(m=2), run(m=3)], 0.05)
-    assert [(pair.outcome, (pair.new or pair.old).m) for pair in pairs] == [("missing", 1), ("new", 3), ("same", 2)]
+    assert [(pair.outcome, (pair.new or pair.old).m) for pair in pairs] == [
+        ("missing", 1),
+        ("new", 3),
+        ("same", 2),
+    ]
 
 
 def test_what_only_tells_who_ran_it_does_not_tell_cases_apart():
-    old = run(machine="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00")
+    old = run(
+        machine="before", environment="a", case="x", iters=5, timestamp="2026-01-01T00:00:00+00:00"
+    )
     pairs, notes = compare([old], [run(machine="after", environment="b", case="y", iters=9)], 0.05)
     assert pairs[0].outcome == "same" and notes == ["machines differ: before and after"]
 
 
-@pytest.mark.parametrize("name, one, other", [("stationary", "B", "C"), ("c", "row", "row/c2"), ("prefetch", 1, 2), ("slices", 2, 4), ("ranks", 2, 4)])
+@pytest.mark.parametrize(
+    "name, one, other",
+    [
+        ("stationary", "B", "C"),
+        ("c", "row", "row/c2"),
+        ("prefetch", 1, 2),
+        ("slices", 2, 4),
+        ("ranks", 2, 4),
+    ],
+)
 def test_what_was_asked_tells_cases_apart(name, one, other):
     both = [run(**{name: one}), run(**{name: other})]
     assert [pair.outcome for pair in compare(both, both[::-1], 0.05)[0]] == ["same", "same"]
@@ -101,24 +158,40 @@ def test_what_was_asked_tells_cases_apart(name, one, other):
 
 def test_a_column_that_one_side_never_fills_is_not_compared_by_and_said():
     pairs, notes = compare([run()], [run(backend="numpy")], 0.05)
-    assert pairs[0].outcome == "same" and notes == ["not compared by backend: OLD does not record it"]
+    assert pairs[0].outcome == "same" and notes == [
+        "not compared by backend: OLD does not record it"
+    ]
 
 
 def test_repeated_runs_of_a_case_are_one_case():
     pairs, notes = compare([run((1.0, 1.1)), run((0.9, 1.2)), bad()], [run((0.95,) * 4)], 0.05)
     assert notes == ["OLD: 2 rows are repeated runs of a case, merged with it"]
-    assert (pairs[0].old.best_s, pairs[0].old.samples_s, pairs[0].best) == (0.9, [1.0, 1.1, 0.9, 1.2], 0.95 / 0.9)
+    assert (pairs[0].old.best_s, pairs[0].old.samples_s, pairs[0].best) == (
+        0.9,
+        [1.0, 1.1, 0.9, 1.2],
+        0.95 / 0.9,
+    )
 
 
 def test_regressions_come_first_and_the_worst_of_them_at_the_top():
     factors = {1: 1.2, 2: 3.0, 3: 1.0, 4: 0.5, 5: 2.0}
-    pairs, _ = compare([run(m=m) for m in factors], [run([factor] * 5, m=m) for m, factor in factors.items()], 0.05)
-    assert [(pair.outcome, pair.new.m) for pair in pairs] == [("slower", 2), ("slower", 5), ("slower", 1), ("faster", 4), ("same", 3)]
+    pairs, _ = compare(
+        [run(m=m) for m in factors], [run([factor] * 5, m=m) for m, factor in factors.items()], 0.05
+    )
+    assert [(pair.outcome, pair.new.m) for pair in pairs] == [
+        ("slower", 2),
+        ("slower", 5),
+        ("slower", 1),
+        ("faster", 4),
+        ("same", 3),
+    ]
 
 
 def test_the_same_files_give_the_same_intervals():
     chance = random.Random(6)
-    sides = [[run([chance.uniform(1, 2) for _ in range(9)], m=m) for m in range(5)] for _ in range(2)]
+    sides = [
+        [run([chance.uniform(1, 2) for _ in range(9)], m=m) for m in range(5)] for _ in range(2)
+    ]
     assert compare(*sides, 0.05) == compare(*sides, 0.05)
 
 
@@ -133,7 +206,9 @@ times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 @settings(max_examples=60, deadline=None)
 @given(times, times)
 def test_overlap_is_the_share_of_samples_inside_the_other_range(old, new):
-    inside = [time for time in old if min(new) <= time <= max(new)] + [time for time in new if min(old) <= time <= max(old)]
+    inside = [time for time in old if min(new) <= time <= max(new)] + [
+        time for time in new if min(old) <= time <= max(old)
+    ]
     assert overlap(old, new) == len(inside) / (len(old) + len(new))
 
 
@@ -142,6 +217,10 @@ def test_overlap_is_the_share_of_samples_inside_the_other_range(old, new):
 def test_a_regression_always_has_both_ratios_beyond_the_tolerance(old, new, tolerance):
     (pair,), _ = compare([run(old)], [run(new)], tolerance)
     if pair.outcome == "slower":
-        assert pair.best > 1 + tolerance and pair.median > 1 + tolerance and (pair.low is None or pair.low > 1)
+        assert (
+            pair.best > 1 + tolerance
+            and pair.median > 1 + tolerance
+            and (pair.low is None or pair.low > 1)
+        )
     (back,), _ = compare([run(new)], [run(old)], tolerance)
     assert not (pair.outcome == "slower" and back.outcome == "slower")

@@ -1,4 +1,5 @@
-"""The helper modules of this folder (``oracles``, ``virtual_time``) are imported by name, whatever the import mode."""
+"""The helper modules of this folder (``oracles``, ``virtual_time``) are imported by name, whatever
+the import mode."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,10 @@
-"""A machine without MPI: every rank's trace worked off by the real scheduler in the planned arena, completions in random order.
+"""A machine without MPI: every rank's trace worked off by the real scheduler in the planned arena,
+completions in random order.
 
-Values are plain arrays cut out of the arena; what a buffer holds before it is filled is NaN, and becomes NaN again whenever another
-buffer of the plan begins there. Elements of A and B are read from the whole matrices by the global indices the steps name; every
-element of C remembers how often it was overwritten from elsewhere.
+Values are plain arrays cut out of the arena; what a buffer holds before it is filled is NaN, and
+becomes NaN again whenever another buffer of the plan begins there. Elements of A and B are read
+from the whole matrices by the global indices the steps name; every element of C remembers how often
+it was overwritten from elsewhere.
 """
 
 import random
@@ -10,14 +12,15 @@ import random
 import numpy as np
 
 from drbench.blocks import Piece
-from drbench.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.group_steps import AllGather, Broadcast, Reduce, Shift
 from drbench.memory import plan_arena
 from drbench.schedule import Scheduler, Windows
-from drbench.steps import Add, Copy, Gemm, Get, Join, Part, Scratch, Zero
+from drbench.steps import Add, Copy, Get, Join, Part, Scratch, Zero
 
 
 def dealt(shape, grid, order):
-    """Who owns each element when one tile of ⌈extent / grid⌉ goes to each place of a grid: element by element."""
+    """Who owns each element when one tile of ⌈extent / grid⌉ goes to each place of a grid: element
+    by element."""
     owner = np.empty(shape, int)
     tile = [-(-extent // parts) for extent, parts in zip(shape, grid)]
     for row in range(shape[0]):
@@ -29,7 +32,10 @@ def dealt(shape, grid, order):
 
 def elements(piece):
     """np.ix_ of a piece's rows and columns, in global indices."""
-    return np.ix_([r for start, stop in piece.rows for r in range(start, stop)], [c for start, stop in piece.cols for c in range(start, stop)])
+    return np.ix_(
+        [r for start, stop in piece.rows for r in range(start, stop)],
+        [c for start, stop in piece.cols for c in range(start, stop)],
+    )
 
 
 class Rank:
@@ -39,11 +45,11 @@ class Rank:
         self.plan = plan_arena(windows, 8, views=lambda owner: True)
         self.arena = np.full(max(1, self.plan.size), np.nan)
         self.schedule = Scheduler(windows)
-        self.started = {}                          # group name -> steps issued so far
+        self.started = {}  # group name -> steps issued so far
 
     def buffer(self, t, shape):
         offset = self.plan.offsets[t]
-        return self.arena[offset:offset + shape[0] * shape[1]].reshape(shape)
+        return self.arena[offset : offset + shape[0] * shape[1]].reshape(shape)
 
     def value(self, step):
         """What a token holds now."""
@@ -51,14 +57,21 @@ class Rank:
             return self.machine.read(Piece(step.block), self.rank)
         if type(step) is Part:
             whole = self.value(step.inputs[0])
-            return whole[step.start:step.stop] if step.axis == 0 else whole[:, step.start:step.stop]
+            return (
+                whole[step.start : step.stop]
+                if step.axis == 0
+                else whole[:, step.start : step.stop]
+            )
         if type(step) is Join:
             return np.concatenate([self.value(token) for token in step.inputs], axis=step.axis)
         if step.onto is not None:
             return self.value(step.onto)
         if type(step) in (Broadcast, AllGather) and step.index not in self.plan.offsets:
             pieces = [step.piece] if type(step) is Broadcast else step.pieces
-            return np.concatenate([self.machine.read(piece, self.rank) for piece in pieces], axis=getattr(step, "axis", 0))
+            return np.concatenate(
+                [self.machine.read(piece, self.rank) for piece in pieces],
+                axis=getattr(step, "axis", 0),
+            )
         if step.index not in self.plan.offsets:
             assert 0 in step.shape, step
             return np.zeros(step.shape)
@@ -70,11 +83,15 @@ class Rank:
             at = 0
             for token in step.inputs:
                 extent = token.shape[step.axis]
-                self.store(token, value[at:at + extent] if step.axis == 0 else value[:, at:at + extent])
+                self.store(
+                    token, value[at : at + extent] if step.axis == 0 else value[:, at : at + extent]
+                )
                 at += extent
         elif type(step) is Part:
             whole = np.array(self.value(step.inputs[0]))
-            (whole if step.axis == 0 else whole.T)[step.start:step.stop] = value if step.axis == 0 else value.T
+            (whole if step.axis == 0 else whole.T)[step.start : step.stop] = (
+                value if step.axis == 0 else value.T
+            )
             self.store(step.inputs[0], whole)
         elif step.onto is not None:
             self.store(step.onto, value)
@@ -92,12 +109,16 @@ class Rank:
             if step.block is None:
                 self.store(step.onto, self.value(step.onto) + value)
             else:
-                machine.write(Piece(step.block), machine.c[elements(Piece(step.block))] + value, self.rank)
+                machine.write(
+                    Piece(step.block), machine.c[elements(Piece(step.block))] + value, self.rank
+                )
         else:
             product = self.value(step.inputs[0]) @ self.value(step.inputs[1])
             if step.block is not None:
                 piece = Piece(step.block)
-                machine.write(piece, product + machine.c[elements(piece)] if step.beta else product, self.rank)
+                machine.write(
+                    piece, product + machine.c[elements(piece)] if step.beta else product, self.rank
+                )
             elif step.onto is not None:
                 self.store(step.onto, product + self.value(step.onto) if step.beta else product)
             elif product.size:
@@ -112,17 +133,21 @@ class Machine:
         self.a, self.b, self.owners = a, b, owners
         self.c = np.full((a.shape[0], b.shape[1]), np.nan)
         self.ranks = [Rank(self, trace, depth) for trace in traces]
-        self.meetings = {}                         # (group name, members, number) -> {rank: step}
-        self.open = []                             # (rank, step, meeting) that may complete
-        self.arrived = {}                          # meeting -> values by member, once the first has completed
+        self.meetings = {}  # (group name, members, number) -> {rank: step}
+        self.open = []  # (rank, step, meeting) that may complete
+        self.arrived = {}  # meeting -> values by member, once the first has completed
 
     def read(self, piece, rank):
         matrix = {"A": self.a, "B": self.b}[piece.block.matrix]
-        assert (self.owners[piece.block.matrix][elements(piece)] == rank).all(), f"rank {rank} reads {piece}, which is not its own"
+        assert (self.owners[piece.block.matrix][elements(piece)] == rank).all(), (
+            f"rank {rank} reads {piece}, which is not its own"
+        )
         return matrix[elements(piece)]
 
     def write(self, piece, value, rank):
-        assert (self.owners["C"][elements(piece)] == rank).all(), f"rank {rank} writes {piece}, which is not its own"
+        assert (self.owners["C"][elements(piece)] == rank).all(), (
+            f"rank {rank} writes {piece}, which is not its own"
+        )
         self.c[elements(piece)] = value
 
     def start(self, rank, t):
@@ -133,7 +158,9 @@ class Machine:
             rank.schedule.finish(t)
             return
         if t in rank.plan.offsets and step.shape is not None:
-            rank.buffer(t, step.shape)[...] = np.nan       # whoever still needs what lay here has lost it
+            rank.buffer(t, step.shape)[...] = (
+                np.nan
+            )  # whoever still needs what lay here has lost it
         number = rank.started[step.group.name] = rank.started.get(step.group.name, 0) + 1
         key = step.group.name, step.group.members, number
         meeting = self.meetings.setdefault(key, {})
@@ -145,8 +172,12 @@ class Machine:
     def complete(self, rank, step, key):
         meeting = self.meetings[key]
         members = step.group.members
-        if key not in self.arrived:                # the first to complete: from now on senders may reuse what they sent
-            self.arrived[key] = {r: np.array(self.sent(self.ranks[r], other)) for r, other in meeting.items()}
+        if (
+            key not in self.arrived
+        ):  # the first to complete: from now on senders may reuse what they sent
+            self.arrived[key] = {
+                r: np.array(self.sent(self.ranks[r], other)) for r, other in meeting.items()
+            }
         sent = self.arrived[key]
         if type(step) is Shift:
             assert sent[step.source].shape == step.shape, (step, sent[step.source].shape)
@@ -158,7 +189,9 @@ class Machine:
         elif type(step) is AllGather:
             assert [piece.owner for piece in step.pieces] == list(members)
             if step.index in rank.plan.offsets:
-                rank.store(step, np.concatenate([sent[member] for member in members], axis=step.axis))
+                rank.store(
+                    step, np.concatenate([sent[member] for member in members], axis=step.axis)
+                )
         elif type(step) is Reduce:
             if members[step.root] == rank.rank:
                 self.write(step.piece, sum(sent.values()), rank.rank)
@@ -166,14 +199,20 @@ class Machine:
             total, me, axis = sum(sent.values()), members.index(rank.rank), step.axis
             starts = np.cumsum([0] + [piece.shape[axis] for piece in step.pieces])
             assert total.shape[axis] == starts[-1]
-            part = total[starts[me]:starts[me + 1]] if axis == 0 else total[:, starts[me]:starts[me + 1]]
+            part = (
+                total[starts[me] : starts[me + 1]]
+                if axis == 0
+                else total[:, starts[me] : starts[me + 1]]
+            )
             self.write(step.pieces[me], part, rank.rank)
         rank.schedule.finish(step.index)
 
     def sent(self, rank, step):
         """What a member gives to its group."""
         if type(step) is Broadcast:
-            return self.read(step.piece, rank.rank) if step.piece.owner == rank.rank else np.zeros(0)
+            return (
+                self.read(step.piece, rank.rank) if step.piece.owner == rank.rank else np.zeros(0)
+            )
         if type(step) is AllGather:
             return self.read(step.pieces[step.group.position], rank.rank)
         return rank.value(step.inputs[0])
@@ -196,5 +235,7 @@ class Machine:
                 moved = True
             idle = set() if moved else idle | {rank.rank}
             waiting = [rank for rank in self.ranks if rank.schedule.pending]
-            assert not waiting or len(idle & {rank.rank for rank in waiting}) < len(waiting), f"ranks {sorted(idle)} wait for each other"
+            assert not waiting or len(idle & {rank.rank for rank in waiting}) < len(waiting), (
+                f"ranks {sorted(idle)} wait for each other"
+            )
         return self.c

@@ -1,7 +1,9 @@
-"""Slow, independent answers for the tests of this folder: where elements live, which work is done, what C becomes.
+"""Slow, independent answers for the tests of this folder: where elements live, which work is done,
+what C becomes.
 
-Nothing here uses the index arithmetic under test: layouts are dealt out element by element from a tile shape and a
-process grid, work is counted unit by unit, and programs are run step by step on one array per rank.
+Nothing here uses the index arithmetic under test: layouts are dealt out element by element from a
+tile shape and a process grid, work is counted unit by unit, and programs are run step by step on
+one array per rank.
 """
 
 import random
@@ -51,17 +53,25 @@ def any_case(seed):
     return Problem(m, n, k, p, *texts), options
 
 
-# -- where elements live ---------------------------------------------------------------------------------------------
+# -- where elements live
+# ---------------------------------------------------------------------------------------------
 
 
 def home(partition):
     """Where each element of a matrix lives, by dealing it out by hand.
 
-    ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of the tile and the
-    place in its owner's storage, ``width`` [row, column] the width of that tile, ``size`` [rank] elements it stores.
+    ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of
+    the tile and the place in its owner's storage, ``width`` [row, column] the width of that tile,
+    ``size`` [rank] elements it stores.
     """
     grid = partition.grid
-    return _home(partition.shape, partition.tile_shape, (grid.rows, grid.cols), grid.order, partition.replicas)
+    return _home(
+        partition.shape,
+        partition.tile_shape,
+        (grid.rows, grid.cols),
+        grid.order,
+        partition.replicas,
+    )
 
 
 @lru_cache(maxsize=512)
@@ -84,7 +94,9 @@ def _home(shape, tile_shape, grid, order, replicas):
         number={},
         per_replica=len(cells),
     )
-    for number, (i, j) in enumerate(sorted(tiles)):  # row by row, the order in which a rank stores its tiles
+    for number, (i, j) in enumerate(
+        sorted(tiles)
+    ):  # row by row, the order in which a rank stores its tiles
         at.number[i, j] = number
         rank = rank_at[i % grid[0], j % grid[1]]
         inside = tiles[i, j]  # row by row too
@@ -106,19 +118,30 @@ def check_block(at, block):
     inside = 0 <= block.row0 < block.row1 <= rows and 0 <= block.col0 < block.col1 <= cols
     require(inside, "a block is a non-empty part of its matrix", block)
     first, last = (block.row0, block.col0), (block.row1 - 1, block.col1 - 1)
-    require(at.tile[first] == at.tile[last] == at.number[block.tile], "a block lies inside its tile", block, block.tile)
+    require(
+        at.tile[first] == at.tile[last] == at.number[block.tile],
+        "a block lies inside its tile",
+        block,
+        block.tile,
+    )
     require(block.owner == at.owner[(block.replica, *first)], "a block names its owner", block)
-    require(block.offset == at.address[first] and block.ld == at.width[first], "a block names its place", block)
+    require(
+        block.offset == at.address[first] and block.ld == at.width[first],
+        "a block names its place",
+        block,
+    )
 
 
-# -- which work is done ----------------------------------------------------------------------------------------------
+# -- which work is done
+# ----------------------------------------------------------------------------------------------
 
 
 def work_done(problem, traces, stationary):
-    """Count how often each product A[m, k]·B[k, n] is added to C[m, n], over all ranks and replicas.
+    """Count how often each product A[m, k]·B[k, n] is added to C[m, n], over all ranks and
+    replicas.
 
-    On the way: every product takes blocks of the rank's own replicas that fit each other, the stationary one is the
-    rank's own, and the sum goes to the rank's own replica of C.
+    On the way: every product takes blocks of the rank's own replicas that fit each other, the
+    stationary one is the rank's own, and the sum goes to the rank's own replica of C.
 
     Returns
     -------
@@ -132,11 +155,26 @@ def work_done(problem, traces, stationary):
 
         def check(block, names, rank=rank, replica=replica):
             require(block.matrix in names, "operands are A and B, results are C", block)
-            require(block.replica == replica[block.matrix], "a rank stays in its own replica", rank, block)
+            require(
+                block.replica == replica[block.matrix],
+                "a rank stays in its own replica",
+                rank,
+                block,
+            )
             if block.matrix == stationary:
                 require(block.owner == rank, "the stationary matrix does not move", rank, block)
-            key = (block.matrix, block.replica, block.owner, block.tile, block.row0, block.row1, block.col0,
-                   block.col1, block.offset, block.ld)  # fmt: skip
+            key = (
+                block.matrix,
+                block.replica,
+                block.owner,
+                block.tile,
+                block.row0,
+                block.row1,
+                block.col0,
+                block.col1,
+                block.offset,
+                block.ld,
+            )
             if key not in checked:
                 check_block(at[block.matrix], block)
                 checked.add(key)
@@ -148,7 +186,11 @@ def work_done(problem, traces, stationary):
                 check(step.block, "AB")
             elif kind is Gemm:
                 a, b = step.inputs[0].block, step.inputs[1].block
-                require(type(step.inputs[0]) is type(step.inputs[1]) is Get, "operands are fetched", step)
+                require(
+                    type(step.inputs[0]) is type(step.inputs[1]) is Get,
+                    "operands are fetched",
+                    step,
+                )
                 require((a.matrix, b.matrix) == ("A", "B"), "a product is A times B", step)
                 require((a.col0, a.col1) == (b.row0, b.row1), "A's columns are B's rows", step)
                 if step.block is not None:
@@ -177,7 +219,8 @@ def _add_work(count, check, products, c):
 
 
 def replicas_moved(problem, traces, kind):
-    """Count how often each element of each replica of C is moved between replicas by ``kind`` (Add or Copy).
+    """Count how often each element of each replica of C is moved between replicas by ``kind`` (Add
+    or Copy).
 
     Returns
     -------
@@ -193,7 +236,11 @@ def replicas_moved(problem, traces, kind):
             (pulled,) = step.inputs
             source, into = pulled.block, step.block
             require(type(pulled) is ReplicaGet, "replicas are read through ReplicaGet", step)
-            require(source.matrix == into.matrix == "C" and into.owner == rank, "a rank writes its own tile", step)
+            require(
+                source.matrix == into.matrix == "C" and into.owner == rank,
+                "a rank writes its own tile",
+                step,
+            )
             require(source.key[2:] == into.key[2:], "replicas are moved element by element", step)
             check_block(at, source)
             check_block(at, into)
@@ -203,7 +250,8 @@ def replicas_moved(problem, traces, kind):
     return count
 
 
-# -- what C becomes --------------------------------------------------------------------------------------------------
+# -- what C becomes
+# --------------------------------------------------------------------------------------------------
 
 
 def operands(problem, seed=0):
@@ -227,7 +275,9 @@ class Memory:
             self.base[name] = np.concatenate([[0], np.cumsum(at.size)]).tolist()
             self.flat[name] = np.full(self.base[name][-1], np.nan)
             self.flat[name][self._places(name)] = values
-        self.marks = {kind: np.zeros(self.flat["C"].shape, np.int64) for kind in ("read", "write", "add")}
+        self.marks = {
+            kind: np.zeros(self.flat["C"].shape, np.int64) for kind in ("read", "write", "add")
+        }
 
     def _places(self, name):
         """Place in the flat memory of all ranks of each element of each replica."""
@@ -247,12 +297,18 @@ class Memory:
         self._window(self.marks[how], block)[...] |= 1 << rank
 
     def fence(self):
-        """Everyone has passed a Fence: since the one before, no element was touched in two ways that race."""
+        """Everyone has passed a Fence: since the one before, no element was touched in two ways
+        that race."""
         read, write, add = (self.marks[kind] for kind in ("read", "write", "add"))
         mixed = (add != 0) & ((read | write) != 0)
         require(not mixed.any(), "nobody reads or writes what is added to before a Fence")
-        require(not (write & (write - 1)).any(), "two ranks write one element only with a Fence between")
-        require(not ((write != 0) & ((read & ~write) != 0)).any(), "nobody reads what another writes before a Fence")
+        require(
+            not (write & (write - 1)).any(), "two ranks write one element only with a Fence between"
+        )
+        require(
+            not ((write != 0) & ((read & ~write) != 0)).any(),
+            "nobody reads what another writes before a Fence",
+        )
         for marks in self.marks.values():
             marks[...] = 0
 

@@ -20,7 +20,8 @@ real = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
 def place(values, layout, dtype):
-    """A matrix as a view into a larger array full of ``BORDER``; also that array, and which elements are outside."""
+    """A matrix as a view into a larger array full of ``BORDER``; also that array, and which
+    elements are outside."""
     rows, cols = values.shape
     edge = 3 if "padded" in layout else 0
     shape = (cols, rows) if "column-major" in layout else (rows, cols)
@@ -34,7 +35,8 @@ def place(values, layout, dtype):
 
 
 def check_multiply(blas, m, n, k, layouts, dtype, beta, seed=0):
-    """Multiply integers in place: the values are right, the operands and all around the three are untouched."""
+    """Multiply integers in place: the values are right, the operands and all around the three are
+    untouched."""
     rng = np.random.default_rng(seed)
     x, y, z = (rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n)))
     a, *around_a = place(x, layouts[0], dtype)
@@ -79,7 +81,11 @@ def test_products_of_integers_are_those_of_matmul(shape, layouts, dtype, beta, s
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.tuples(*[st.integers(1, 24)] * 3), st.lists(st.integers(0, 24), max_size=4), st.integers(0, 99))
+@given(
+    st.tuples(*[st.integers(1, 24)] * 3),
+    st.lists(st.integers(0, 24), max_size=4),
+    st.integers(0, 99),
+)
 def test_a_product_cut_along_k_adds_up_in_place(shape, places, seed):
     """As the executor does it to poll between the pieces."""
     m, n, k = shape
@@ -149,7 +155,8 @@ def overlapping_rows(memory):
 @pytest.mark.parametrize("operand", range(2))
 @pytest.mark.parametrize("make", [reversed_rows, one_row_repeated, overlapping_rows])
 def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misread(make, operand):
-    """BLAS knows only leading dimensions of a row or more; with one made up, ``a[::-1]`` is read beyond the operand."""
+    """BLAS knows only leading dimensions of a row or more; with one made up, ``a[::-1]`` is read
+    beyond the operand."""
     memory = np.arange(64, dtype="f4")  # what is misread is in here too
     operands = [np.eye(4, dtype="f4"), np.eye(4, dtype="f4")]
     operands[operand] = view = make(memory)

@@ -1,4 +1,5 @@
-"""The schedule rule for programs with several communicators: the same order on all members, and no deadlock."""
+"""The schedule rule for programs with several communicators: the same order on all members, and no
+deadlock."""
 
 import random
 from collections import deque
@@ -26,7 +27,8 @@ class Collective(Get):
 
 
 def collectives(seed, rank, rows, cols):
-    """Random collectives along process rows and columns, the same for all, between other computes on each rank."""
+    """Random collectives along process rows and columns, the same for all, between other computes
+    on each rank."""
     shared, own = random.Random(seed), random.Random(seed * 1000 + rank)
     i, j = divmod(rank, cols)
     tokens = []
@@ -46,14 +48,19 @@ def collectives(seed, rank, rows, cols):
 
 def collective_programs(seed):
     rows, cols = random.Random(seed).choice([(1, 3), (2, 2), (3, 2), (3, 3)])
-    return [trace(collectives(seed, rank, rows, cols), None, rank, fresh=False) for rank in range(rows * cols)]
+    return [
+        trace(collectives(seed, rank, rows, cols), None, rank, fresh=False)
+        for rank in range(rows * cols)
+    ]
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_several_communicators_with_unequal_computes_between_never_deadlock(depth):
     for seed in range(60):
         traces = collective_programs(seed)
-        check_rule(traces, depth, drive(traces, depth, RandomDelays(seed), in_place=reads_none), reads_none)
+        check_rule(
+            traces, depth, drive(traces, depth, RandomDelays(seed), in_place=reads_none), reads_none
+        )
 
 
 class AnyOrderInAGroup(Scheduler):
@@ -74,11 +81,16 @@ def test_a_communicator_out_of_order_is_caught():
     for seed in range(30):
         traces = collective_programs(seed)
         try:
-            timeline = drive(traces, 2, RandomDelays(seed), scheduler=AnyOrderInAGroup, in_place=reads_none)
+            timeline = drive(
+                traces, 2, RandomDelays(seed), scheduler=AnyOrderInAGroup, in_place=reads_none
+            )
             check_rule(traces, 2, timeline, reads_none)
         except Violation as violation:
             caught.add(violation.rule)
         except Deadlock:
             caught.add(Deadlock)
-    assert caught & {Deadlock, "members of a communicator start the same step together",
-                     "a communicator's steps start in program order"}  # fmt: skip
+    assert caught & {
+        Deadlock,
+        "members of a communicator start the same step together",
+        "a communicator's steps start in program order",
+    }

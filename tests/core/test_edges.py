@@ -14,19 +14,36 @@ from drbench.schedule import Scheduler, Windows
 from drbench.steps import Gemm, Get, Part, Scratch
 from drbench.trace import trace
 
-CASES = [("universal", {"stationary": s, "chunk": c}, texts) for s in "ABC" for c in (3, 8) for texts in (("row", "column", "block"), ("tiles:5x7@2x2", "row", "column"))]
-CASES += [("meshslice", {"dataflow": flow, "mesh": "2x2", "slices": 2}, (None,) * 3) for flow in ("OS", "LS", "RS")]
-CASES += [("collective", {"dataflow": "RS", "mesh": "2x2"}, (None,) * 3), ("cannon", {"mesh": "2x2"}, (None,) * 3)]
+CASES = [
+    ("universal", {"stationary": s, "chunk": c}, texts)
+    for s in "ABC"
+    for c in (3, 8)
+    for texts in (("row", "column", "block"), ("tiles:5x7@2x2", "row", "column"))
+]
+CASES += [
+    ("meshslice", {"dataflow": flow, "mesh": "2x2", "slices": 2}, (None,) * 3)
+    for flow in ("OS", "LS", "RS")
+]
+CASES += [
+    ("collective", {"dataflow": "RS", "mesh": "2x2"}, (None,) * 3),
+    ("cannon", {"mesh": "2x2"}, (None,) * 3),
+]
 
 
 def made(name, options, texts, depth):
     algorithm = get_algorithm(name)
     problem = algorithm.problem(24, 20, 28, 4, *texts, "float32", **algorithm.pick(options))
     assert isinstance(problem, Problem)
-    traced = algorithm.trace(problem, 1, **algorithm.settle(problem, False, **algorithm.pick(options)))
+    traced = algorithm.trace(
+        problem, 1, **algorithm.settle(problem, False, **algorithm.pick(options))
+    )
     windows = Windows(traced, depth)
     plan = plan_arena(windows, 1)
-    sizes = {t: buffer_elements(traced.steps[t], 1) for t in plan.offsets if not (traced.steps[t].computes and traced.steps[t].onto is not None)}
+    sizes = {
+        t: buffer_elements(traced.steps[t], 1)
+        for t in plan.offsets
+        if not (traced.steps[t].computes and traced.steps[t].onto is not None)
+    }
     return traced, windows, plan, {t: size for t, size in sizes.items() if size}
 
 
@@ -36,11 +53,16 @@ def memory_of(step, plan, sizes):
         return {cell for value in step.inputs for cell in memory_of(value, plan, sizes)}
     if step.computes and step.onto is not None:
         return memory_of(step.onto, plan, sizes)
-    return set(range(plan.offsets[step.index], plan.offsets[step.index] + sizes[step.index])) if step.index in sizes else set()
+    return (
+        set(range(plan.offsets[step.index], plan.offsets[step.index] + sizes[step.index]))
+        if step.index in sizes
+        else set()
+    )
 
 
 def launching_order(windows, seed):
-    """An order in which the scheduler may hand out the steps when each counts as finished at once."""
+    """An order in which the scheduler may hand out the steps when each counts as finished at
+    once."""
     chance, schedule, order, waiting = random.Random(seed), Scheduler(windows), [], []
     while schedule.pending:
         waiting += schedule.take()
@@ -55,27 +77,49 @@ def launching_order(windows, seed):
 
 @pytest.mark.parametrize("name, options, texts", CASES)
 @pytest.mark.parametrize("depth", [1, 3])
-def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_for_all_who_filled_it(name, options, texts, depth):
+def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_for_all_who_filled_it(
+    name, options, texts, depth
+):
     traced, windows, plan, sizes = made(name, options, texts, depth)
     found = edges(windows, plan, sizes)
-    before = [set() for _ in traced.steps]                  # everything that a step comes after, over any number of edges
+    before = [
+        set() for _ in traced.steps
+    ]  # everything that a step comes after, over any number of edges
     for step in traced.steps:
         before[step.index].update(found[step.index], *(before[s] for s in found[step.index]))
     for seed in range(3):
         order = launching_order(windows, seed)
         place = {t: x for x, t in enumerate(order)}
-        assert all(place[s] < place[t] for t in order for s in found[t]), "an edge points to a step launched later"
-        users, writers = {}, {}                            # element of the arena -> steps that touched, and wrote, what it holds now
+        assert all(place[s] < place[t] for t in order for s in found[t]), (
+            "an edge points to a step launched later"
+        )
+        users, writers = (
+            {},
+            {},
+        )  # element of the arena -> steps that touched, and wrote, what it holds now
         for t in order:
             step = traced.steps[t]
             if step.alias or not (step.inputs or step.index in sizes) or type(step) is Scratch:
                 continue
             fills = memory_of(step, plan, sizes) if step.index in sizes else set()
-            adds = memory_of(step.onto, plan, sizes) if step.computes and step.onto is not None else set()
-            reads = {cell for value in step.inputs if value is not step.onto for cell in memory_of(value, plan, sizes)}
+            adds = (
+                memory_of(step.onto, plan, sizes)
+                if step.computes and step.onto is not None
+                else set()
+            )
+            reads = {
+                cell
+                for value in step.inputs
+                if value is not step.onto
+                for cell in memory_of(value, plan, sizes)
+            }
             for cell in fills | adds | reads:
                 wanted = users if cell in fills else writers
-                late = [s for s in wanted.get(cell, ()) if s not in before[t] and not (cell in adds and step.onto.alias)]
+                late = [
+                    s
+                    for s in wanted.get(cell, ())
+                    if s not in before[t] and not (cell in adds and step.onto.alias)
+                ]
                 assert not late, f"{step!r} does not wait for {traced.steps[late[0]]!r}"
             for cell in fills | adds | reads:
                 kept = set() if cell in fills else users.get(cell, set())
@@ -85,11 +129,13 @@ def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_fo
 
 
 def test_products_into_overlapping_parts_of_a_tile_follow_each_other():
-    traced, windows, plan, sizes = made("universal", {"stationary": "C", "chunk": 3}, ("row", "column", "block"), 1)
+    traced, windows, plan, sizes = made(
+        "universal", {"stationary": "C", "chunk": 3}, ("row", "column", "block"), 1
+    )
     found = edges(windows, plan, sizes)
     gemms = [step for step in traced.steps if step.computes]
     for x, one in enumerate(gemms):
-        for other in gemms[x + 1:]:
+        for other in gemms[x + 1 :]:
             rows = one.block.row0 < other.block.row1 and other.block.row0 < one.block.row1
             cols = one.block.col0 < other.block.col1 and other.block.col0 < one.block.col1
             reached, todo = set(), [other.index]
@@ -128,28 +174,42 @@ def reached(found, t):
 
 def test_all_products_into_parts_of_a_scratch_are_waited_for_and_wait_for_who_had_its_memory():
     def program():
-        b = yield Get(block("B", 1, 0, 4, 0, 4))           # 0: had the memory before
+        b = yield Get(block("B", 1, 0, 4, 0, 4))  # 0: had the memory before
         a = yield Get(block("A", 0, 0, 4, 0, 4))
-        yield Gemm(a, b, into=block("C", 0, 0, 4, 0, 4))   # 2: used it
-        both = yield Scratch((8, 4))                       # 3
+        yield Gemm(a, b, into=block("C", 0, 0, 4, 0, 4))  # 2: used it
+        both = yield Scratch((8, 4))  # 3
         last = None
-        for row in (0, 4):                                 # 4, 5 and 6, 7
+        for row in (0, 4):  # 4, 5 and 6, 7
             part = yield Part(both, 0, row, row + 4)
             last = yield Gemm(a, a, into=part)
-        yield ReduceScatter(both, [block("C", 0, 0, 4, 0, 4), block("C", 1, 4, 8, 0, 4)], Group("row", (0, 1), 0), 0, after=last)
-    found = edges(Windows(trace(program(), None, 0, fresh=False), 1), ArenaPlan({0: 0, 3: 0}, 32), {0: 16, 3: 32})
+        yield ReduceScatter(
+            both,
+            [block("C", 0, 0, 4, 0, 4), block("C", 1, 4, 8, 0, 4)],
+            Group("row", (0, 1), 0),
+            0,
+            after=last,
+        )
+
+    found = edges(
+        Windows(trace(program(), None, 0, fresh=False), 1),
+        ArenaPlan({0: 0, 3: 0}, 32),
+        {0: 16, 3: 32},
+    )
     assert {5, 7} <= reached(found, 8)
-    assert 2 in found[5] and 2 in found[7]                 # not by way of the Scratch, which does nothing
+    assert 2 in found[5] and 2 in found[7]  # not by way of the Scratch, which does nothing
 
 
-def test_a_buffer_over_parts_of_two_earlier_ones_waits_for_the_users_of_both_and_leaves_the_rest_to_them():
+def test_a_buffer_over_parts_of_two_earlier_ones_waits_for_the_users_of_both_and_no_more():
     def program():
         a = yield Get(block("A", 0, 0, 2, 0, 4))
-        for x in range(4):                                 # Gets 1, 3, 5, 7 and their products 2, 4, 6, 8
+        for x in range(4):  # Gets 1, 3, 5, 7 and their products 2, 4, 6, 8
             b = yield Get(block("B", 1, 0, 4, 2 * x, 2 * x + 2))
             yield Gemm(a, b, into=block("C", 0, 0, 2, 2 * x, 2 * x + 2))
+
     plan = ArenaPlan({1: 0, 3: 8, 5: 4, 7: 0}, 16)
-    found = edges(Windows(trace(program(), None, 0, fresh=False), 0), plan, {1: 8, 3: 8, 5: 8, 7: 8})
+    found = edges(
+        Windows(trace(program(), None, 0, fresh=False), 0), plan, {1: 8, 3: 8, 5: 8, 7: 8}
+    )
     assert {2, 4} <= set(found[5])
     assert {2, 6} <= set(found[7]) and 4 not in found[7]
 
@@ -160,5 +220,6 @@ def test_a_product_over_the_whole_tile_follows_one_into_a_part_of_it():
         for rows in ((0, 4), (0, 2), (0, 4), (2, 4)):
             part = yield Get(block("A", 0, *rows, 0, 4))
             yield Gemm(part, a, into=block("C", 0, *rows, 0, 4))
+
     found = edges(Windows(trace(program(), None, 0, fresh=False), 1), ArenaPlan({}, 0), {})
     assert 4 in reached(found, 6) and {2, 6} <= reached(found, 8)

@@ -23,7 +23,8 @@ def whole(kind="integer", seed=0, matrix="A", rows=ROWS, cols=COLS, dtype="f8", 
     return out
 
 
-# -- the same under every partition ----------------------------------------------------------------------------------
+# -- the same under every partition
+# ----------------------------------------------------------------------------------
 
 
 @kinds
@@ -87,7 +88,8 @@ def test_an_empty_region_is_harmless(kind):
         Fill(kind, 0, 64).into(np.empty(shape), "A", 3, 3)
 
 
-# -- exact -----------------------------------------------------------------------------------------------------------
+# -- exact
+# -------------------------------------------------------------------------------------------------
 
 
 def largest_exact(k):
@@ -141,7 +143,8 @@ def test_a_product_of_integer_fill_is_exact_in_float32():
     assert (single == a.astype(int) @ b.astype(int)).all()
 
 
-# -- without a pattern -----------------------------------------------------------------------------------------------
+# -- without a pattern
+# -----------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -150,7 +153,9 @@ def test_every_value_is_about_equally_likely(kind):
     low, high = (-8.5, 8.5) if kind == "integer" else (-1, 1)
     count, _ = np.histogram(values, bins=17, range=(low, high))
     expected = values.size / 17
-    assert ((count - expected) ** 2 / expected).sum() < 60  # chi² with 16 degrees of freedom: 60 is one in 10⁶
+    assert (
+        (count - expected) ** 2 / expected
+    ).sum() < 60  # chi² with 16 degrees of freedom: 60 is one in 10⁶
 
 
 @kinds
@@ -158,7 +163,12 @@ def test_rows_columns_and_neighbours_are_uncorrelated(kind):
     values = whole(kind, rows=512, cols=512)
     values = (values - values.mean()) / values.std()
     bound = 5 / 512  # five standard deviations of the correlation of 512² pairs
-    for shifted in (np.roll(values, 1, 0), np.roll(values, 1, 1), np.roll(values, 8, 0), np.roll(values, 64, 1)):
+    for shifted in (
+        np.roll(values, 1, 0),
+        np.roll(values, 1, 1),
+        np.roll(values, 8, 0),
+        np.roll(values, 64, 1),
+    ):
         assert abs((values * shifted).mean()) < bound
     assert abs(values.mean(0)).max() < 6 / 512**0.5 and abs(values.mean(1)).max() < 6 / 512**0.5
 
@@ -181,8 +191,13 @@ def test_a_seed_gives_the_same_matrix_again():
 
 
 def test_a_corner_differs_between_seeds_and_matrices():
-    """Row and column hashes must not cancel: were both made by one function, (0, 0) would be the same for all."""
-    corners = {whole(seed=seed, matrix=matrix, rows=1, cols=1).item() for seed in range(50) for matrix in "AB"}
+    """Row and column hashes must not cancel: were both made by one function, (0, 0) would be the
+    same for all."""
+    corners = {
+        whole(seed=seed, matrix=matrix, rows=1, cols=1).item()
+        for seed in range(50)
+        for matrix in "AB"
+    }
     assert len(corners) > 8
 
 

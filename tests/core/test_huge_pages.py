@@ -1,4 +1,5 @@
-"""A second mapping of shared memory shows the same pages; what cannot be mapped again is left alone."""
+"""A second mapping of shared memory shows the same pages; what cannot be mapped again is left
+alone."""
 
 import mmap
 import sys
@@ -8,7 +9,10 @@ import pytest
 
 from drbench.transports.huge_pages import HUGE_BYTES, map_again
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="second mappings of shared memory are made on Linux only")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="second mappings of shared memory are made on Linux only",
+)
 
 
 def shared(nbytes):
@@ -28,14 +32,17 @@ def test_both_mappings_are_the_same_memory(start):
     memory[:10], again[-10:] = 3, 5
     assert (again[:10] == 3).all() and (memory[-10:] == 5).all()
     mapping.collapse(again)
-    assert not memory.any() and mapping.collapsed_bytes in (0, mapping.collapsed_bytes // HUGE_BYTES * HUGE_BYTES)
+    assert not memory.any() and mapping.collapsed_bytes in (
+        0,
+        mapping.collapsed_bytes // HUGE_BYTES * HUGE_BYTES,
+    )
     again[:] = np.arange(again.size)
     assert (memory == np.arange(memory.size, dtype="f4")).all()
     assert (address(again) - address(memory[:1])) % mmap.PAGESIZE == 0
     del again
     mapping.close()
     mapping.close()
-    memory[:] = 1                                # MPI's mapping is still there
+    memory[:] = 1  # MPI's mapping is still there
 
 
 def test_the_second_mapping_agrees_with_the_file_in_huge_pages():

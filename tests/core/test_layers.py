@@ -1,4 +1,5 @@
-"""Imports point down only: the layer table of the design, enforced over the syntax trees of every module."""
+"""Imports point down only: the layer table of the design, enforced over the syntax trees of every
+module."""
 
 import ast
 import subprocess
@@ -21,13 +22,24 @@ UPWARD = {"drbench/__main__.py": ("launch.cli",)}
 
 #: Modules that may import what only some may.
 ONLY_IN = {
-    "mpi4py": ("drbench/transports/", "drbench/executor.py", "drbench/collectives.py", "drbench/matrix.py", "drbench/verify.py",
-               "drbench/roof.py", "drbench/device_executor.py", "drbench/device_matrix.py", "drbench/values.py", "launch/"),
+    "mpi4py": (
+        "drbench/transports/",
+        "drbench/executor.py",
+        "drbench/collectives.py",
+        "drbench/matrix.py",
+        "drbench/verify.py",
+        "drbench/roof.py",
+        "drbench/device_executor.py",
+        "drbench/device_matrix.py",
+        "drbench/values.py",
+        "launch/",
+    ),
     "click": ("launch/",),
     "cupy": ("drbench/devices/",),
     "cupy_backends": ("drbench/devices/",),
-}  # fmt: skip
-#: Heavy packages that no rank loads unless the case needs them: outside plots never at module level.
+}
+#: Heavy packages that no rank loads unless the case needs them: outside plots never at module
+#: level.
 HEAVY = ("matplotlib", "pandas", "torch", "plots", "cupy", "cupy_backends")
 #: Functions that import what a string names.
 BY_NAME = ("importlib.import_module", "import_module", "__import__")
@@ -101,7 +113,9 @@ def reached(start, graph):
 def graph():
     """Module -> what it imports at module level, parent packages included."""
     texts = sources()
-    modules = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in texts}
+    modules = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in texts
+    }
     edges = {}
     for module, path in modules.items():
         found = {module.rpartition(".")[0]} - {""}
@@ -132,14 +146,21 @@ def test_the_shim_is_the_only_upward_import():
 
 def test_what_may_not_import_mpi4py_does_not_get_it_from_others_either():
     edges = graph()
-    allowed = tuple(prefix.removesuffix(".py").replace("/", ".").rstrip(".") for prefix in ONLY_IN["mpi4py"])
+    allowed = tuple(
+        prefix.removesuffix(".py").replace("/", ".").rstrip(".") for prefix in ONLY_IN["mpi4py"]
+    )
     pure = [module for module in edges if not under(module, allowed)]
-    assert "drbench.memory" in pure and "algorithms.universal" in pure and "drbench.executor" not in pure
+    assert (
+        "drbench.memory" in pure
+        and "algorithms.universal" in pure
+        and "drbench.executor" not in pure
+    )
     assert [module for module in pure if "mpi4py" in reached([module], edges)] == []
 
 
 def test_the_command_line_starts_without_mpi_and_without_figures():
-    """The process that starts jobs must not initialise MPI, and a rank does not pay for matplotlib."""
+    """The process that starts jobs must not initialise MPI, and a rank does not pay for
+    matplotlib."""
     loaded = reached(["drbench.__main__", "launch.cli"], graph())
     assert "click" in loaded and not loaded & {"mpi4py", "matplotlib", "pandas", "torch", "plots"}
 
@@ -151,9 +172,12 @@ def test_planning_a_program_really_loads_no_mpi():
         "from drbench import blas, fill, memory, problem, record, schedule\n"
         "trace = get_algorithm('universal').trace(problem.Problem(8, 8, 8, 4), 1, stationary='B')\n"
         "memory.plan_arena(schedule.Windows(trace, 1), 4)\n"
-        "print([name for name in ('mpi4py', 'click', 'matplotlib', 'pandas', 'torch') if name in sys.modules])\n"
+        "print([name for name in ('mpi4py', 'click', 'matplotlib', 'pandas', 'torch') if name in "
+        "sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
@@ -201,15 +225,35 @@ def test_an_import_that_points_up_or_out_is_caught(path, text):
 @pytest.mark.parametrize(
     "path, text",
     [
-        ("partitions/new.py", "import math\nfrom partitions.grids import divisors\nfrom .errors import LayoutError"),
-        ("drbench/new.py", "import numpy\nfrom partitions import part\nfrom .steps import Get\nfrom . import trace"),
+        (
+            "partitions/new.py",
+            "import math\nfrom partitions.grids import divisors\nfrom .errors import LayoutError",
+        ),
+        (
+            "drbench/new.py",
+            "import numpy\nfrom partitions import part\nfrom .steps import Get\nfrom . import "
+            "trace",
+        ),
         ("drbench/transports/new.py", "from mpi4py import MPI\nfrom ..errors import UsageError"),
         ("drbench/roof.py", "import mpi4py"),
-        ("drbench/devices/new.py", "def f():\n    import cupy\n    from cupy_backends.cuda.libs import cublas"),
+        (
+            "drbench/devices/new.py",
+            "def f():\n    import cupy\n    from cupy_backends.cuda.libs import cublas",
+        ),
         ("drbench/__main__.py", "def main():\n    from launch.cli import main"),
-        ("algorithms/new.py", "from drbench.steps import Get\nfrom partitions import part\nfrom . import registry"),
-        ("plots/new.py", "import matplotlib, pandas\nfrom drbench.record import Record\nfrom drbench import record"),
-        ("launch/new.py", "import click, mpi4py\ndef f():\n    from plots.mlp import draw\n    import pandas"),
+        (
+            "algorithms/new.py",
+            "from drbench.steps import Get\nfrom partitions import part\nfrom . import registry",
+        ),
+        (
+            "plots/new.py",
+            "import matplotlib, pandas\nfrom drbench.record import Record\nfrom drbench import "
+            "record",
+        ),
+        (
+            "launch/new.py",
+            "import click, mpi4py\ndef f():\n    from plots.mlp import draw\n    import pandas",
+        ),
     ],
 )
 def test_an_import_that_points_down_is_not(path, text):

@@ -1,8 +1,9 @@
-"""Lowered programs do the same work within their bounds, on every order of completion; the search finds what looking at everything finds."""
+"""Lowered programs do the same work within their bounds, on every order of completion; the search
+finds what looking at everything finds."""
 
 import random
 from collections import Counter
-from functools import lru_cache
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -30,15 +31,30 @@ lowerings = pytest.mark.parametrize("schedule", LOWERED)
 
 
 def transfers(step, rank):
-    """Whether a step is one of the transfers that are bounded: everything one-sided but looking at an own tile."""
-    return type(step) in (ReplicaGet, Accumulate) or (type(step) is Get and step.block.owner != rank)
+    """Whether a step is one of the transfers that are bounded: everything one-sided but looking at
+    an own tile."""
+    return type(step) in (ReplicaGet, Accumulate) or (
+        type(step) is Get and step.block.owner != rank
+    )
 
 
 def lowered(seed_or_case, schedule, bounds, seeds=False):
     """Problem, options and lowered traces; None where the search is refused."""
-    problem, options = any_case(seed_or_case) if isinstance(seed_or_case, int) else CASES[seed_or_case]
+    problem, options = (
+        any_case(seed_or_case) if isinstance(seed_or_case, int) else CASES[seed_or_case]
+    )
     try:
-        return problem, options, traces_of(problem, **options, schedule=schedule, ir_max_compute=bounds[0], ir_max_comm=bounds[1])
+        return (
+            problem,
+            options,
+            traces_of(
+                problem,
+                **options,
+                schedule=schedule,
+                ir_max_compute=bounds[0],
+                ir_max_comm=bounds[1],
+            ),
+        )
     except UnsupportedError:
         assert schedule == "exhaustive"
         return None
@@ -77,7 +93,11 @@ def test_operations_keep_to_their_bounds_and_use_nothing_of_their_own(schedule):
             assert trace.ops is None or trace.ops == sorted(trace.ops)
             op = dict(enumerate(trace.ops or ()))
             for kind, bound in (("computes", bounds[0]), ("transfers", bounds[1])):
-                chosen = [s for s in trace.steps if (s.computes if kind == "computes" else transfers(s, trace.rank))]
+                chosen = [
+                    s
+                    for s in trace.steps
+                    if (s.computes if kind == "computes" else transfers(s, trace.rank))
+                ]
                 counts = Counter(op[s.index] for s in chosen)
                 assert all(count <= bound for count in counts.values())
                 found[kind] += sum(count == bound for count in counts.values())
@@ -95,14 +115,23 @@ def test_a_remote_tile_is_fetched_once_and_no_other_bytes_move(schedule):
         case = lowered(seed, schedule, (1, 2))
         for trace, direct in zip(case[2], traces_of(case[0], **case[1])) if case else ():
             gets = [s.block.key for s in trace.steps if type(s) is Get]
-            assert len(gets) == len(set(gets)) and set(gets) == {s.block.key for s in direct.steps if type(s) is Get}
-            sent = lambda t: Counter((type(s), s.block.key) for s in t.steps if type(s) in (Accumulate, ReplicaGet, Add, Copy))  # noqa: E731
+            assert len(gets) == len(set(gets)) and set(gets) == {
+                s.block.key for s in direct.steps if type(s) is Get
+            }
+            sent = lambda t: Counter(
+                (type(s), s.block.key)
+                for s in t.steps
+                if type(s) in (Accumulate, ReplicaGet, Add, Copy)
+            )
             assert sent(trace) == sent(direct)
-            assert sum(type(s) is Fence for s in trace.steps) == sum(type(s) is Fence for s in direct.steps)
+            assert sum(type(s) is Fence for s in trace.steps) == sum(
+                type(s) is Fence for s in direct.steps
+            )
             assert traffic(trace).counters["get_bytes"] <= traffic(direct).counters["get_bytes"]
 
 
-# -- the rule ----------------------------------------------------------------------------------------------------------
+# -- the rule
+# -------------------------------------------------------------------------------------------------
 
 
 def check_operations(traces, timeline, in_place, depth):
@@ -115,13 +144,25 @@ def check_operations(traces, timeline, in_place, depth):
             here = [s.index for s in real if trace.ops[s.index] == op]
             before = [s.index for s in real if trace.ops[s.index] < op]
             if here and before:
-                require(max(end[t] for t in before) < min(start[t] for t in here), "operations run one after the other", trace.rank, op)
+                require(
+                    max(end[t] for t in before) < min(start[t] for t in here),
+                    "operations run one after the other",
+                    trace.rank,
+                    op,
+                )
             if depth == 0:
                 communication = [end[t] for t in here if not trace.steps[t].computes]
                 computes = [start[t] for t in here if trace.steps[t].computes]
-                require(max(communication, default=0) < min(computes, default=1e9), "without look-ahead computes wait", op)
+                require(
+                    max(communication, default=0) < min(computes, default=1e9),
+                    "without look-ahead computes wait",
+                    op,
+                )
         computes = [s.index for s in trace.steps if s.computes]
-        require(all(end[x] < start[y] for x, y in zip(computes, computes[1:])), "computes run in program order")
+        require(
+            all(end[x] < start[y] for x, y in zip(computes, computes[1:])),
+            "computes run in program order",
+        )
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
@@ -130,14 +171,19 @@ def test_no_order_of_completion_passes_the_end_of_an_operation_or_deadlocks(case
     for x, schedule in enumerate(LOWERED):
         found = lowered(case, schedule, BOUNDS[x + 1])
         for seed, in_place in enumerate(MODES.values()) if found else ():
-            check_operations(found[2], drive(found[2], depth, RandomDelays(seed), in_place=in_place), in_place, depth)
+            check_operations(
+                found[2],
+                drive(found[2], depth, RandomDelays(seed), in_place=in_place),
+                in_place,
+                depth,
+            )
 
 
 def test_a_scheduler_that_passes_the_end_of_an_operation_is_caught():
     class Passes(Scheduler):
         def _advance(self):
             super()._advance()
-            while self._comm:                              # everything may start at once
+            while self._comm:  # everything may start at once
                 self._waiting.append(self._comm.popleft())
 
     caught = 0
@@ -145,9 +191,16 @@ def test_a_scheduler_that_passes_the_end_of_an_operation_is_caught():
         traces = lowered(case, "greedy", (1, 2))[2]
         for seed in range(3):
             try:
-                check_operations(traces, drive(traces, 1, RandomDelays(seed), scheduler=Passes), MODES["own tiles"], 1)
+                check_operations(
+                    traces,
+                    drive(traces, 1, RandomDelays(seed), scheduler=Passes),
+                    MODES["own tiles"],
+                    1,
+                )
             except AssertionError as error:
-                assert "one after the other" in str(error) or "start the same step together" in str(error)
+                assert "one after the other" in str(error) or "start the same step together" in str(
+                    error
+                )
                 caught += 1
     assert caught
 
@@ -180,23 +233,42 @@ def test_a_memory_plan_with_a_death_too_early_is_caught(computes):
     assert caught
 
 
-# -- the cost model ----------------------------------------------------------------------------------------------------
+# -- the cost model
+# -------------------------------------------------------------------------------------------------
 
 
 class RandomCosts:
-    """Any times, over one link in, one out and one for some pairs; some transfers take the core too."""
+    """Any times, over one link in, one out and one for some pairs; some transfers take the core
+    too."""
 
     def __init__(self, seed):
         self.seed = seed
 
     def cost(self, step, rank):
-        block = step.block.key if step.block is not None else tuple(value.block.key for value in step.inputs[:2]) if step.computes else ()
+        block = (
+            step.block.key
+            if step.block is not None
+            else tuple(value.block.key for value in step.inputs[:2])
+            if step.computes
+            else ()
+        )
         chance = random.Random(repr((self.seed, type(step).__name__, block)))
-        some = lambda: float(chance.choice((0, 1, 1, 2, 5)))  # noqa: E731
+        some = lambda: float(chance.choice((0, 1, 1, 2, 5)))
         if step.computes:
             return Cost(core_s=some())
-        links = ("out",) if type(step) is Accumulate else ("in", ("pair", step.block.owner)) if self.seed % 2 else (("pair", step.block.owner),)
-        return Cost(some() if self.seed % 5 == 0 else 0.0, some(), links, some() if self.seed % 7 == 0 else 0.0)
+        links = (
+            ("out",)
+            if type(step) is Accumulate
+            else ("in", ("pair", step.block.owner))
+            if self.seed % 2
+            else (("pair", step.block.owner),)
+        )
+        return Cost(
+            some() if self.seed % 5 == 0 else 0.0,
+            some(),
+            links,
+            some() if self.seed % 7 == 0 else 0.0,
+        )
 
 
 def seconds_of(costs):
@@ -204,24 +276,36 @@ def seconds_of(costs):
     for cost in costs:
         for link in cost.links:
             links[link] += cost.link_s
-    return max(sum(c.core_s for c in costs), max(links.values(), default=0) + max((c.latency_s for c in costs), default=0))
+    return max(
+        sum(c.core_s for c in costs),
+        max(links.values(), default=0) + max((c.latency_s for c in costs), default=0),
+    )
 
 
 def least_seconds(graph, costs, max_compute, max_comm):
     """The cheapest way, by looking at every choice of every operation, idle ones too."""
-    kinds = ["compute" if n.step.computes else "fence" if type(n.step) is Fence else "transfer" for n in graph.nodes]
+    kinds = [
+        "compute" if n.step.computes else "fence" if type(n.step) is Fence else "transfer"
+        for n in graph.nodes
+    ]
     most = {"compute": max_compute, "transfer": max_comm, "fence": len(kinds)}
 
-    @lru_cache(maxsize=None)
+    @cache
     def least(done):
         if len(done) == len(kinds):
             return 0.0
-        eligible = [n for n in range(len(kinds)) if n not in done and set(graph.nodes[n].needs) <= done]
+        eligible = [
+            n for n in range(len(kinds)) if n not in done and set(graph.nodes[n].needs) <= done
+        ]
         best = float("inf")
         for size in range(1, len(eligible) + 1):
             for chosen in combinations(eligible, size):
-                if all(sum(kinds[n] == kind for n in chosen) <= bound for kind, bound in most.items()):
-                    best = min(best, seconds_of([costs[n] for n in chosen]) + least(done | set(chosen)))
+                if all(
+                    sum(kinds[n] == kind for n in chosen) <= bound for kind, bound in most.items()
+                ):
+                    best = min(
+                        best, seconds_of([costs[n] for n in chosen]) + least(done | set(chosen))
+                    )
         return best
 
     return least(frozenset())
@@ -251,12 +335,17 @@ def test_the_search_finds_what_looking_at_every_choice_finds(monkeypatch):
 
 
 def test_alike_parts_are_interchangeable_and_no_more():
-    """Costs from few values, so that parts of the graph are alike in much: still the cheapest way."""
+    """Costs from few values, so that parts of the graph are alike in much: still the cheapest
+    way."""
+
     class Few:
         def cost(self, step, rank):
             if step.computes:
                 return Cost(core_s=2.0)
-            return Cost(link_s=1.0 + step.block.owner % 2, links=("out",) if type(step) is Accumulate else ("in",))
+            return Cost(
+                link_s=1.0 + step.block.owner % 2,
+                links=("out",) if type(step) is Accumulate else ("in",),
+            )
 
     compared = 0
     for seed, graph in small_graphs(9):
@@ -274,11 +363,19 @@ def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
         graph = Graph(traces_of(problem, **options)[seed % problem.nprocs])
         for model in (BalanceCosts(4), RandomCosts(seed), MachineCosts(find_machine("pvc12"), 4)):
             costs, bounds = costs_of(graph, model), BOUNDS[seed % 4]
-            by_greedy, by_cost = (program_s(lower(graph, *args), costs) for lower, args in ((greedy, bounds), (lambda g, *b: cost_greedy(g, costs, *b), bounds)))
+            by_greedy, by_cost = (
+                program_s(lower(graph, *args), costs)
+                for lower, args in (
+                    (greedy, bounds),
+                    (lambda g, *b: cost_greedy(g, costs, *b), bounds),
+                )
+            )
             assert by_cost <= by_greedy
             better["cost"] += by_cost < by_greedy
             try:
-                by_search = program_s(lowered_operations(graph, "exhaustive", *bounds, model), costs)
+                by_search = program_s(
+                    lowered_operations(graph, "exhaustive", *bounds, model), costs
+                )
             except UnsupportedError:
                 continue
             assert by_search <= by_cost
@@ -291,19 +388,30 @@ def test_lowering_is_deterministic(schedule):
     for seed in range(20):
         first, second = lowered(seed, schedule, (2, 2)), lowered(seed, schedule, (2, 2))
         if first:
-            assert [(list(map(repr, t.steps)), t.ops) for t in first[2]] == [(list(map(repr, t.steps)), t.ops) for t in second[2]]
+            assert [(list(map(repr, t.steps)), t.ops) for t in first[2]] == [
+                (list(map(repr, t.steps)), t.ops) for t in second[2]
+            ]
 
 
-# -- on machine models -------------------------------------------------------------------------------------------------
+# -- on machine models
+# -------------------------------------------------------------------------------------------------
 
 PVC, H100 = find_machine("pvc12"), find_machine("h100x8")
 
 
-ALIGNED = [(machine, 8192, *each) for machine in (PVC, H100) for each in [("column", "C"), ("row", "C"), ("traditional", "C"), ("column,row,row", "B")]]
+ALIGNED = [
+    (machine, 8192, *each)
+    for machine in (PVC, H100)
+    for each in [("column", "C"), ("row", "C"), ("traditional", "C"), ("column,row,row", "B")]
+]
 
 
-@pytest.mark.parametrize("machine, batch, layout, stationary", ALIGNED, ids=lambda each: getattr(each, "name", None))
-def test_direct_execution_is_within_5_percent_of_the_best_lowering_on_aligned_tiles(machine, batch, layout, stationary, monkeypatch):
+@pytest.mark.parametrize(
+    "machine, batch, layout, stationary", ALIGNED, ids=lambda each: getattr(each, "name", None)
+)
+def test_direct_execution_is_within_5_percent_of_the_best_lowering_on_aligned_tiles(
+    machine, batch, layout, stationary, monkeypatch
+):
     """docs/reproduction.md has all cases, and misaligned tiles, where it is not."""
     monkeypatch.setattr(op_search, "MOST_SELECTIONS", 200_000)
     texts = layout.split(",") if "," in layout else [layout] * 3
@@ -311,7 +419,9 @@ def test_direct_execution_is_within_5_percent_of_the_best_lowering_on_aligned_ti
     times = {}
     for schedule in ("direct", "exhaustive"):
         options = {"schedule": schedule} | ({"machine": machine} if schedule != "direct" else {})
-        times[schedule] = simulate(traces_of(problem, stationary=stationary, **options), machine).time_s
+        times[schedule] = simulate(
+            traces_of(problem, stationary=stationary, **options), machine
+        ).time_s
     assert times["direct"] <= 1.05 * times["exhaustive"], times
 
 
@@ -324,12 +434,16 @@ def test_simulated_bytes_of_lowered_programs_are_the_explainers(schedule):
             planned = Counter()
             for trace in case[2]:
                 planned.update(traffic(trace).counters)
-            simulated = found.counters | {"get_bytes": found.counters["get_bytes"] + found.counters["direct_bytes"], "direct_bytes": 0}
+            simulated = found.counters | {
+                "get_bytes": found.counters["get_bytes"] + found.counters["direct_bytes"],
+                "direct_bytes": 0,
+            }
             assert simulated == dict(planned)
 
 
 def test_one_operation_takes_what_the_model_says():
-    """A rank alone on its links: the simulator's time of its program is the sum over its operations."""
+    """A rank alone on its links: the simulator's time of its program is the sum over its
+    operations."""
     problem = Problem(4096, 4096, 4096, 2, "column", "column", "column")
     traces = traces_of(problem, stationary="C", chunk=512, schedule="cost", machine=H100)
     model, graph = MachineCosts(H100, 4), Graph(traces_of(problem, stationary="C", chunk=512)[0])
@@ -337,16 +451,31 @@ def test_one_operation_takes_what_the_model_says():
     assert simulate(traces, H100).time_s == pytest.approx(predicted, rel=0.05)
 
 
-# -- what is refused, and what is shown ----------------------------------------------------------------------------------
+# -- what is refused, and what is shown
+# ----------------------------------------------------------------------------------
 
 
 def test_a_search_that_would_take_too_long_says_how_long_and_the_way_out():
     problem = Problem(97, 89, 83, 4, "tiles:13x11", "tiles:17x19", "block")
-    with pytest.raises(UnsupportedError, match=r"rank 1's \d+ computes and \d+ transfers would look at more than 4000 choices.*--schedule cost"):
-        universal.trace(problem, 1, stationary="B", schedule="exhaustive", ir_max_compute=3, ir_max_comm=3)
+    with pytest.raises(
+        UnsupportedError,
+        match=r"rank 1's \d+ computes and \d+ transfers would look at more than 4000 "
+        r"choices.*--schedule cost",
+    ):
+        universal.trace(
+            problem, 1, stationary="B", schedule="exhaustive", ir_max_compute=3, ir_max_comm=3
+        )
 
 
-@pytest.mark.parametrize("options", [{"schedule": "best"}, {"ir_max_comm": 2}, {"schedule": "direct", "ir_max_compute": 1}, {"schedule": "greedy", "ir_max_comm": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "best"},
+        {"ir_max_comm": 2},
+        {"schedule": "direct", "ir_max_compute": 1},
+        {"schedule": "greedy", "ir_max_comm": 0},
+    ],
+)
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(UsageError):
         universal.settle(Problem(8, 8, 8, 2), **options)
@@ -354,7 +483,10 @@ def test_options_that_make_no_sense_are_refused(options):
 
 def test_bounds_are_settled_where_a_program_is_lowered_and_only_there():
     problem = Problem(8, 8, 8, 2)
-    bounds = lambda **options: [universal.settle(problem, **options)[name] for name in ("schedule", "ir_max_compute", "ir_max_comm")]  # noqa: E731
+    bounds = lambda **options: [
+        universal.settle(problem, **options)[name]
+        for name in ("schedule", "ir_max_compute", "ir_max_comm")
+    ]
     assert bounds() == ["direct", None, None] and bounds(schedule="cost") == ["cost", 1, 2]
     assert bounds(schedule="greedy", ir_max_compute=3) == ["greedy", 3, 2]
 
@@ -364,14 +496,24 @@ def test_the_listing_has_a_line_for_each_operation_that_counts_right():
         for trace in lowered(seed, "greedy", (2, 2))[2]:
             heads = [line for line in listing(trace) if line.startswith("-- operation")]
             assert len(heads) == len(set(trace.ops or ()))
-            assert sum(int(line.split()[3]) for line in heads) == sum(step.computes for step in trace.steps)
-            assert sum(int(line.split()[5]) for line in heads) == sum(transfers(step, trace.rank) for step in trace.steps)
+            assert sum(int(line.split()[3]) for line in heads) == sum(
+                step.computes for step in trace.steps
+            )
+            assert sum(int(line.split()[5]) for line in heads) == sum(
+                transfers(step, trace.rank) for step in trace.steps
+            )
 
 
 def test_products_and_values_are_the_same_for_integers_in_any_order():
     """So that a run can be verified without tolerance whatever the schedule."""
     problem, options = CASES["misaligned B, chains"]
     a, b = operands(problem)
-    results = [interpret(problem, traces_of(problem, **options, schedule=schedule), a, b) for schedule in ("direct", *LOWERED[:2])]
+    results = [
+        interpret(problem, traces_of(problem, **options, schedule=schedule), a, b)
+        for schedule in ("direct", *LOWERED[:2])
+    ]
     assert all(np.array_equal(results[0], other) for other in results)
-    assert all(sum(type(s) is Gemm for s in t.steps) for t in traces_of(problem, **options, schedule="cost"))
+    assert all(
+        sum(type(s) is Gemm for s in t.steps)
+        for t in traces_of(problem, **options, schedule="cost")
+    )

@@ -1,4 +1,5 @@
-"""The arena plan: whatever completes first, no buffer is written while another one needs its memory."""
+"""The arena plan: whatever completes first, no buffer is written while another one needs its
+memory."""
 
 import copy
 from itertools import pairwise
@@ -19,13 +20,28 @@ ITEMSIZE = 8
 DEPTHS = range(5)
 
 CASES = {
-    "column C": (Problem(4, 8, 24, 4, "column", "column", "column"), {"stationary": "C", "chunk": 2}),
-    "misaligned C, held operands": (Problem(7, 5, 6, 4, "tiles:3x2", "tiles:2x3", "column"), {"stationary": "C"}),
+    "column C": (
+        Problem(4, 8, 24, 4, "column", "column", "column"),
+        {"stationary": "C", "chunk": 2},
+    ),
+    "misaligned C, held operands": (
+        Problem(7, 5, 6, 4, "tiles:3x2", "tiles:2x3", "column"),
+        {"stationary": "C"},
+    ),
     "outer B": (Problem(12, 8, 8, 4, "column", "row", "row"), {"stationary": "B", "chunk": 1}),
     "block B": (Problem(9, 9, 9, 4, "block", "block", "block"), {"stationary": "B", "chunk": 1}),
-    "misaligned B, chains": (Problem(9, 5, 8, 4, "tiles:2x3", "block", "tiles:3x2"), {"stationary": "B", "chunk": 2}),
-    "misaligned A, chains": (Problem(7, 9, 8, 4, "block", "tiles:2x2", "tiles:3x2"), {"stationary": "A", "chunk": 1}),
-    "replicas C": (Problem(8, 8, 8, 8, "block/c2", "block/c2", "block/c4"), {"stationary": "C", "chunk": 1}),
+    "misaligned B, chains": (
+        Problem(9, 5, 8, 4, "tiles:2x3", "block", "tiles:3x2"),
+        {"stationary": "B", "chunk": 2},
+    ),
+    "misaligned A, chains": (
+        Problem(7, 9, 8, 4, "block", "tiles:2x2", "tiles:3x2"),
+        {"stationary": "A", "chunk": 1},
+    ),
+    "replicas C": (
+        Problem(8, 8, 8, 8, "block/c2", "block/c2", "block/c4"),
+        {"stationary": "C", "chunk": 1},
+    ),
 }
 cases = pytest.mark.parametrize("case", CASES)
 
@@ -44,11 +60,13 @@ def plans_of(traces, depth, in_place=reads_own, planner=plan_arena):
     return [planner(Windows(trace, depth), ITEMSIZE, seen_through(in_place)) for trace in traces]
 
 
-# -- two independent judges ------------------------------------------------------------------------------------------
+# -- two independent judges
+# ------------------------------------------------------------------------------------------
 
 
 def check_lifetimes(trace, plan, start, end):
-    """No two values that are alive together share memory; a value lives until its last taker has ended."""
+    """No two values that are alive together share memory; a value lives until its last taker has
+    ended."""
     root, alive = {}, {}
     for step in trace.steps:
         onto = step.onto if type(step) is Gemm else None
@@ -67,13 +85,18 @@ def check_lifetimes(trace, plan, start, end):
     born, dead = np.array([alive[t] for t in buffers]).reshape(-1, 2).T
     for x in range(len(buffers)):
         together = (born < dead[x]) & (born[x] < dead) & (low < high[x]) & (low[x] < high)
-        require(together.sum() == 1, "values alive together have memory of their own", trace.steps[buffers[x]])
+        require(
+            together.sum() == 1,
+            "values alive together have memory of their own",
+            trace.steps[buffers[x]],
+        )
 
 
 class ArenaRun:
     """Executes real numbers out of the arena as the driver says, at the worst moments.
 
-    What a step makes is garbage from its start and right only at its end; what it takes must be the same at both.
+    What a step makes is garbage from its start and right only at its end; what it takes must be the
+    same at both.
     """
 
     def __init__(self, problem, traces, plans):
@@ -99,7 +122,9 @@ class ArenaRun:
             if t in self.plans[rank].offsets and not (kind is Gemm and step.onto is not None):
                 self.value(rank, t)[...] = np.nan
             if not isinstance(step, Get):
-                self.taken[rank, t] = [self.value(rank, value.index).copy() for value in step.inputs]
+                self.taken[rank, t] = [
+                    self.value(rank, value.index).copy() for value in step.inputs
+                ]
             return
         if isinstance(step, Get):
             if t in self.plans[rank].offsets:
@@ -144,7 +169,8 @@ def test_sampled_programs_multiply_right_out_of_their_arena(depth):
         prove(problem, traces_of(problem, **options), depth, seed, list(MODES.values())[seed % 4])
 
 
-# -- mutants: plans broken on purpose --------------------------------------------------------------------------------
+# -- mutants: plans broken on purpose
+# --------------------------------------------------------------------------------
 
 
 def planner_with_early_death(computes):
@@ -154,7 +180,9 @@ def planner_with_early_death(computes):
         def death(self, t):
             return super().death(t) - (self.trace.steps[t].computes == computes)
 
-    return lambda windows, itemsize, views: plan_arena(Early(windows.trace, windows.depth), itemsize, views)
+    return lambda windows, itemsize, views: plan_arena(
+        Early(windows.trace, windows.depth), itemsize, views
+    )
 
 
 def planner_for_less_look_ahead(windows, itemsize, views):
@@ -167,9 +195,13 @@ def planner_that_frees_at_first_use(windows, itemsize, views):
     for step in real.steps:
         shown = copy.copy(step)
         kept = step.onto.index if type(step) is Gemm and step.onto is not None else None
-        if step.inputs:  # what was taken before is replaced by something of the same shape that needs no memory
+        if (
+            step.inputs
+        ):  # what was taken before is replaced by something of the same shape that needs no memory
             shown.inputs = tuple(
-                SimpleNamespace(index=step.index, shape=value.shape) if value.index in taken - {kept} else value
+                SimpleNamespace(index=step.index, shape=value.shape)
+                if value.index in taken - {kept}
+                else value
                 for value in step.inputs
             )
         taken |= {value.index for value in step.inputs}
@@ -203,13 +235,16 @@ def test_a_plan_broken_on_purpose_is_caught_by_both_judges(name):
                 timeline = drive(traces, depth, RandomDelays(seed))
                 try:
                     for trace, plan in zip(traces, plans, strict=True):
-                        check_lifetimes(trace, plan, timeline.start[trace.rank], timeline.end[trace.rank])
+                        check_lifetimes(
+                            trace, plan, timeline.start[trace.rank], timeline.end[trace.rank]
+                        )
                 except Violation:
                     by_lifetime += 1
     assert by_lifetime and by_value, (by_lifetime, by_value)
 
 
-# -- shape and size of a plan ----------------------------------------------------------------------------------------
+# -- shape and size of a plan
+# ----------------------------------------------------------------------------------------
 
 
 @cases
@@ -236,7 +271,11 @@ def test_what_needs_memory_is_what_comes_from_others_or_goes_to_them(case):
         for trace, plan in zip(traces, plans_of(traces, 1, in_place), strict=True):
             expected = set()
             for step in trace.steps:
-                fetched = isinstance(step, Get) and not in_place(trace, step) and step.block.owner != trace.rank
+                fetched = (
+                    isinstance(step, Get)
+                    and not in_place(trace, step)
+                    and step.block.owner != trace.rank
+                )
                 if fetched or (type(step) is Gemm and step.block is None):
                     expected.add(step.index)
             assert set(plan.offsets) == expected
@@ -280,7 +319,9 @@ def test_sums_to_be_sent_are_held_by_the_look_ahead_only(depth):
     problem = Problem(1024, 64, 64, 4, "column", "row", "row")
     for trace in traces_of(problem, stationary="B", chunk=16):
         partials = plan_arena(Windows(trace, depth), 4).size / (16 * 64)
-        assert partials <= depth + 3  # one computed, one accumulated for each Gemm ahead, one about to be
+        assert (
+            partials <= depth + 3
+        )  # one computed, one accumulated for each Gemm ahead, one about to be
 
 
 def test_more_look_ahead_never_needs_less_memory():

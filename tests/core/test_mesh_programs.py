@@ -1,4 +1,5 @@
-"""The 2-D algorithms without MPI: what they compute, in every order of completion, and what they move."""
+"""The 2-D algorithms without MPI: what they compute, in every order of completion, and what they
+move."""
 
 from itertools import product
 
@@ -18,7 +19,12 @@ from drbench.explain import traffic
 from .mesh_machine import Machine, dealt
 
 MESHES = ["1x1", "1x2", "2x1", "2x2", "2x3", "3x2", "3x3", "4x2"]
-SHAPES = {"square": (48, 48, 48), "MLP-1-like": (16, 96, 24), "MLP-2-like": (16, 24, 96), "ragged": (101, 67, 53)}
+SHAPES = {
+    "square": (48, 48, 48),
+    "MLP-1-like": (16, 96, 24),
+    "MLP-2-like": (16, 24, 96),
+    "ragged": (101, 67, 53),
+}
 #: Every algorithm that runs on a process mesh: a new file in algorithms/ is tested here too.
 TWO_D = [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
 
@@ -27,12 +33,20 @@ def grids(name, dataflow, mesh, p):
     """Grid and rank order of A, B and C, written down from the papers."""
     rows, cols = mesh
     if name == "fsdp":
-        return {matrix: ((p, 1), "row") for matrix in "ABC"}
+        return dict.fromkeys("ABC", ((p, 1), "row"))
     if name == "tensor_parallel_1d":
         row, column = ((p, 1), "row"), ((1, p), "row")
-        return {"A": row, "B": column, "C": column} if dataflow == "AG" else {"A": column, "B": row, "C": row}
+        return (
+            {"A": row, "B": column, "C": column}
+            if dataflow == "AG"
+            else {"A": column, "B": row, "C": row}
+        )
     upright, turned = ((rows, cols), "row"), ((cols, rows), "col")
-    return {"A": turned if dataflow == "RS" else upright, "B": turned if dataflow == "LS" else upright, "C": upright}
+    return {
+        "A": turned if dataflow == "RS" else upright,
+        "B": turned if dataflow == "LS" else upright,
+        "C": upright,
+    }
 
 
 def computed(name, m, n, k, mesh, depth=1, seed=0, **options):
@@ -45,9 +59,15 @@ def computed(name, m, n, k, mesh, depth=1, seed=0, **options):
     settled = algorithm.settle(problem, **options)
     traces = [algorithm.trace(problem, rank, **settled) for rank in range(p)]
     numbers = np.random.default_rng(seed)
-    a, b = numbers.integers(-4, 5, (m, k)).astype(float), numbers.integers(-4, 5, (k, n)).astype(float)
+    a, b = (
+        numbers.integers(-4, 5, (m, k)).astype(float),
+        numbers.integers(-4, 5, (k, n)).astype(float),
+    )
     where = grids(name, settled.get("dataflow"), mesh, p)
-    owners = {matrix: dealt(shape, *where[matrix]) for matrix, shape in zip("ABC", ((m, k), (k, n), (m, n)))}
+    owners = {
+        matrix: dealt(shape, *where[matrix])
+        for matrix, shape in zip("ABC", ((m, k), (k, n), (m, n)))
+    }
     return Machine(traces, a, b, owners, depth, seed).run(), a @ b, traces, settled
 
 
@@ -69,19 +89,43 @@ def test_the_product_is_exact_on_every_mesh(name, dataflow, mesh, shape):
     assert (c == right).all()
 
 
-@pytest.mark.parametrize("name, dataflow, mesh", [
-    (name, dataflow, mesh) for (x, name), (y, dataflow), mesh in product(enumerate(TWO_D), enumerate(["OS", "LS", "RS"]), ["16x16", "1x16", "5x7"])
-    if (mesh != "16x16" or (x + y) % 3 == 0 or name == "meshslice") and (name != "cannon" or mesh == "16x16")])
+@pytest.mark.parametrize(
+    "name, dataflow, mesh",
+    [
+        (name, dataflow, mesh)
+        for (x, name), (y, dataflow), mesh in product(
+            enumerate(TWO_D), enumerate(["OS", "LS", "RS"]), ["16x16", "1x16", "5x7"]
+        )
+        if (mesh != "16x16" or (x + y) % 3 == 0 or name == "meshslice")
+        and (name != "cannon" or mesh == "16x16")
+    ],
+)
 def test_the_product_is_exact_on_large_meshes(name, dataflow, mesh):
     rows, cols = sizes(mesh)
-    c, right, _, _ = computed(name, 67, 50, 53, (rows, cols), dataflow=dataflow, **({"slices": 3} if name == "meshslice" else {}))
+    c, right, _, _ = computed(
+        name,
+        67,
+        50,
+        53,
+        (rows, cols),
+        dataflow=dataflow,
+        **({"slices": 3} if name == "meshslice" else {}),
+    )
     assert (c == right).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("name, options", [("fsdp", {}), ("fsdp", {"unroll": 3}), ("tensor_parallel_1d", {"dataflow": "AG"}),
-                                           ("tensor_parallel_1d", {"dataflow": "RdS"}), ("tensor_parallel_1d", {"dataflow": "RdS", "unroll": 3})])
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("fsdp", {}),
+        ("fsdp", {"unroll": 3}),
+        ("tensor_parallel_1d", {"dataflow": "AG"}),
+        ("tensor_parallel_1d", {"dataflow": "RdS"}),
+        ("tensor_parallel_1d", {"dataflow": "RdS", "unroll": 3}),
+    ],
+)
 def test_the_1d_baselines_are_exact(name, options, p, shape):
     c, right, _, _ = computed(name, *SHAPES[shape], (p, 1), **options)
     assert (c == right).all()
@@ -90,28 +134,52 @@ def test_the_1d_baselines_are_exact(name, options, p, shape):
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_order_of_completion_and_any_look_ahead_gives_the_same_product(data):
-    """Random options, delays and look-ahead; buffers are poisoned when the plan reuses them, and a deadlock would be found."""
+    """Random options, delays and look-ahead; buffers are poisoned when the plan reuses them, and a
+    deadlock would be found."""
     name = data.draw(st.sampled_from(TWO_D + ["fsdp", "tensor_parallel_1d"]))
-    mesh = data.draw(st.sampled_from([(q, q) for q in (1, 2, 3, 4)] if name == "cannon" else [(1, 5), (5, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 4), (4, 3)]))
+    mesh = data.draw(
+        st.sampled_from(
+            [(q, q) for q in (1, 2, 3, 4)]
+            if name == "cannon"
+            else [(1, 5), (5, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 4), (4, 3)]
+        )
+    )
     m, n, k = (data.draw(st.integers(1, 40)) for _ in "mnk")
     options = {}
     if name != "fsdp":
-        options["dataflow"] = data.draw(st.sampled_from(["AG", "RdS"] if name == "tensor_parallel_1d" else ["OS", "LS", "RS", "auto"]))
+        options["dataflow"] = data.draw(
+            st.sampled_from(
+                ["AG", "RdS"] if name == "tensor_parallel_1d" else ["OS", "LS", "RS", "auto"]
+            )
+        )
     if name in ("wang", "fsdp", "tensor_parallel_1d"):
         options["unroll"] = data.draw(st.integers(1, 4))
     elif name == "summa":
         options["panel"] = data.draw(st.sampled_from([None, 1, 3, 8]))
     elif name == "meshslice":
-        options["slices"], options["block"] = data.draw(st.integers(1, 4)), data.draw(st.sampled_from([None, 1, 2, 5]))
+        options["slices"], options["block"] = (
+            data.draw(st.integers(1, 4)),
+            data.draw(st.sampled_from([None, 1, 2, 5])),
+        )
     try:
-        c, right, _, _ = computed(name, m, n, k, mesh, depth=data.draw(st.integers(0, 4)), seed=data.draw(st.integers(0, 10**6)), **options)
+        c, right, _, _ = computed(
+            name,
+            m,
+            n,
+            k,
+            mesh,
+            depth=data.draw(st.integers(0, 4)),
+            seed=data.draw(st.integers(0, 10**6)),
+            **options,
+        )
     except UnsupportedError as error:
         assert name == "meshslice" and "slices" in str(error)
         return
     assert (c == right).all()
 
 
-# -- bytes: closed forms -------------------------------------------------------------------------------------------------
+# -- bytes: closed forms
+# -------------------------------------------------------------------------------------------------
 
 
 def share(extent, parts, x):
@@ -121,33 +189,64 @@ def share(extent, parts, x):
 
 
 def moved_by_collectives(dataflow, m, n, k, mesh, i, j):
-    """Elements chip (i, j) receives (C: sends) when each moving matrix goes once to its whole process row or column: the traffic of
-    SUMMA, Collective, Wang and MeshSlice, (P - 1) / P of a row or column of shards (MeshSlice, §2.3.1), for shards of any extent."""
+    """Elements chip (i, j) receives (C: sends) when each moving matrix goes once to its whole
+    process row or column: the traffic of SUMMA, Collective, Wang and MeshSlice, (P - 1) / P of a
+    row or column of shards (MeshSlice, §2.3.1), for shards of any extent."""
     rows, cols = mesh
     if dataflow == "OS":
-        return share(m, rows, i) * (k - share(k, cols, j)) + (k - share(k, rows, i)) * share(n, cols, j)
+        return share(m, rows, i) * (k - share(k, cols, j)) + (k - share(k, rows, i)) * share(
+            n, cols, j
+        )
     if dataflow == "LS":
-        return share(k, cols, j) * (n - share(n, rows, i)) + share(m, rows, i) * (n - share(n, cols, j))
+        return share(k, cols, j) * (n - share(n, rows, i)) + share(m, rows, i) * (
+            n - share(n, cols, j)
+        )
     return share(k, rows, i) * (m - share(m, cols, j)) + share(n, cols, j) * (m - share(m, rows, i))
 
 
 def moved_by_cannon(dataflow, m, n, k, q, i, j):
-    """Elements chip (i, j) receives: p - 1 shifts of both moving matrices, and the skew of those that are not in place (Cannon, 1969)."""
-    at = lambda s: (i + j + s) % q  # noqa: E731
+    """Elements chip (i, j) receives: p - 1 shifts of both moving matrices, and the skew of those
+    that are not in place (Cannon, 1969)."""
+    at = lambda s: (i + j + s) % q
     if dataflow == "OS":
-        first = [share(m, q, i) * share(k, q, at(0)) * (i % q > 0), share(k, q, at(0)) * share(n, q, j) * (j % q > 0)]
-        return sum(first) + sum(share(k, q, at(s)) * (share(m, q, i) + share(n, q, j)) for s in range(1, q))
-    stays, moves, height = (share(m, q, i), n, share(k, q, j)) if dataflow == "LS" else (share(n, q, j), m, share(k, q, i))
+        first = [
+            share(m, q, i) * share(k, q, at(0)) * (i % q > 0),
+            share(k, q, at(0)) * share(n, q, j) * (j % q > 0),
+        ]
+        return sum(first) + sum(
+            share(k, q, at(s)) * (share(m, q, i) + share(n, q, j)) for s in range(1, q)
+        )
+    stays, moves, height = (
+        (share(m, q, i), n, share(k, q, j))
+        if dataflow == "LS"
+        else (share(n, q, j), m, share(k, q, i))
+    )
     skew = height * share(moves, q, at(0)) * ((j if dataflow == "LS" else i) % q > 0)
-    home = stays * share(moves, q, j if dataflow == "LS" else i) * (((i if dataflow == "LS" else j) - 1) % q > 0)
+    home = (
+        stays
+        * share(moves, q, j if dataflow == "LS" else i)
+        * (((i if dataflow == "LS" else j) - 1) % q > 0)
+    )
     return skew + home + sum(share(moves, q, at(s)) * (height + stays) for s in range(1, q))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name, options, mesh", [
-    (name, options, mesh) for name, options in [("summa", {}), ("summa", {"panel": 5}), ("collective", {}), ("meshslice", {"slices": 4}),
-                                                ("meshslice", {"slices": 3, "block": 2}), ("cannon", {})]
-    for mesh in MESHES if name != "cannon" or mesh in ("1x1", "2x2", "3x3")])
+@pytest.mark.parametrize(
+    "name, options, mesh",
+    [
+        (name, options, mesh)
+        for name, options in [
+            ("summa", {}),
+            ("summa", {"panel": 5}),
+            ("collective", {}),
+            ("meshslice", {"slices": 4}),
+            ("meshslice", {"slices": 3, "block": 2}),
+            ("cannon", {}),
+        ]
+        for mesh in MESHES
+        if name != "cannon" or mesh in ("1x1", "2x2", "3x3")
+    ],
+)
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
 def test_bytes_are_those_of_the_literature(name, options, dataflow, mesh, shape):
     rows, cols = sizes(mesh)
@@ -156,7 +255,11 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow, mesh, shape)
     settled = algorithm.settle(problem, dataflow=dataflow, mesh=mesh, **options)
     for rank in range(rows * cols):
         i, j = divmod(rank, cols)
-        elements = moved_by_cannon(dataflow, m, n, k, rows, i, j) if name == "cannon" else moved_by_collectives(dataflow, m, n, k, (rows, cols), i, j)
+        elements = (
+            moved_by_cannon(dataflow, m, n, k, rows, i, j)
+            if name == "cannon"
+            else moved_by_collectives(dataflow, m, n, k, (rows, cols), i, j)
+        )
         counters = traffic(algorithm.trace(problem, rank, **settled)).counters
         assert counters == dict.fromkeys(counters, 0) | {"collective_bytes": 4 * elements}
 
@@ -165,37 +268,57 @@ def test_bytes_are_those_of_the_literature(name, options, dataflow, mesh, shape)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("dataflow", ["OS", "LS", "RS"])
 def test_wang_moves_what_collective_moves(dataflow, mesh, shape):
-    """A gather taken apart into shifts brings the same elements. A reduction taken apart moves sums instead of summands, a tile of C a shift,
-    so over all chips the same again: (P - 1) tiles for each of the P chips of a process row or column."""
+    """A gather taken apart into shifts brings the same elements. A reduction taken apart moves sums
+    instead of summands, a tile of C a shift, so over all chips the same again: (P - 1) tiles for
+    each of the P chips of a process row or column."""
     (m, n, k), (rows, cols), algorithm = SHAPES[shape], sizes(mesh), get_algorithm("wang")
     problem = algorithm.problem(m, n, k, rows * cols, dataflow=dataflow, mesh=mesh)
     settled = algorithm.settle(problem, dataflow=dataflow, mesh=mesh, unroll=1 + rows % 2)
-    total = sum(traffic(algorithm.trace(problem, rank, **settled)).counters["collective_bytes"] for rank in range(rows * cols))
-    assert total == 4 * sum(moved_by_collectives(dataflow, m, n, k, (rows, cols), *divmod(rank, cols)) for rank in range(rows * cols))
+    total = sum(
+        traffic(algorithm.trace(problem, rank, **settled)).counters["collective_bytes"]
+        for rank in range(rows * cols)
+    )
+    assert total == 4 * sum(
+        moved_by_collectives(dataflow, m, n, k, (rows, cols), *divmod(rank, cols))
+        for rank in range(rows * cols)
+    )
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
 def test_the_1d_baselines_move_what_is_not_theirs(p):
     m, n, k = 101, 67, 53
-    for name, options, each in [("fsdp", {}, lambda r: (k - share(k, p, r)) * n), ("tensor_parallel_1d", {"dataflow": "AG"}, lambda r: (m - share(m, p, r)) * k)]:
+    for name, options, each in [
+        ("fsdp", {}, lambda r: (k - share(k, p, r)) * n),
+        ("tensor_parallel_1d", {"dataflow": "AG"}, lambda r: (m - share(m, p, r)) * k),
+    ]:
         problem = get_algorithm(name).problem(m, n, k, p, **options)
         settled = get_algorithm(name).settle(problem, **options)
         for rank in range(p):
-            assert traffic(get_algorithm(name).trace(problem, rank, **settled)).counters["collective_bytes"] == 4 * each(rank)
+            assert traffic(get_algorithm(name).trace(problem, rank, **settled)).counters[
+                "collective_bytes"
+            ] == 4 * each(rank)
     problem = get_algorithm("tensor_parallel_1d").problem(m, n, k, p, dataflow="RdS")
     settled = get_algorithm("tensor_parallel_1d").settle(problem, dataflow="RdS")
-    total = sum(traffic(get_algorithm("tensor_parallel_1d").trace(problem, rank, **settled)).counters["collective_bytes"] for rank in range(p))
+    total = sum(
+        traffic(get_algorithm("tensor_parallel_1d").trace(problem, rank, **settled)).counters[
+            "collective_bytes"
+        ]
+        for rank in range(p)
+    )
     assert total == 4 * (p - 1) * m * n
 
 
-# -- the parts -------------------------------------------------------------------------------------------------------------
+# -- the parts
+# -------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 60), st.integers(1, 6), st.integers(1, 9))
 def test_the_slices_deal_the_blocks_of_an_axis_in_turn(extent, slices, block):
     dealt_to = [element // block % slices for element in range(extent)]
     for s in range(slices):
-        assert [x for start, stop in comb(extent, slices, s, block) for x in range(start, stop)] == [x for x in range(extent) if dealt_to[x] == s]
+        assert [
+            x for start, stop in comb(extent, slices, s, block) for x in range(start, stop)
+        ] == [x for x in range(extent) if dealt_to[x] == s]
 
 
 @pytest.mark.parametrize("size", range(1, 10))
@@ -204,15 +327,31 @@ def test_a_ring_brings_every_other_tile_once_from_both_sides(size):
         order = gather_order(size, position)
         assert sorted(source for source, _ in order) == sorted(set(range(size)) - {position})
         for source, by in order:
-            assert (source - position) % size <= size // 2 if by == -1 else (position - source) % size <= size // 2
-        assert sorted(target for target, _ in reduce_order(size, position)) == sorted(set(range(size)) - {position})
+            assert (
+                (source - position) % size <= size // 2
+                if by == -1
+                else (position - source) % size <= size // 2
+            )
+        assert sorted(target for target, _ in reduce_order(size, position)) == sorted(
+            set(range(size)) - {position}
+        )
         directions = [by for _, by in order]
         assert abs(directions.count(1) - directions.count(-1)) <= 1
 
 
-@pytest.mark.parametrize("dataflow, mesh, m, n, k, direction", [
-    ("OS", "2x2", 64, 8, 64, "row"), ("OS", "2x2", 8, 64, 64, "column"), ("LS", "2x2", 64, 64, 8, "row"), ("LS", "2x2", 8, 64, 64, "column"),
-    ("RS", "2x2", 64, 8, 64, "row"), ("RS", "2x2", 64, 64, 8, "column"), ("OS", "1x4", 8, 8, 8, "row"), ("OS", "4x1", 8, 8, 8, "column")])
+@pytest.mark.parametrize(
+    "dataflow, mesh, m, n, k, direction",
+    [
+        ("OS", "2x2", 64, 8, 64, "row"),
+        ("OS", "2x2", 8, 64, 64, "column"),
+        ("LS", "2x2", 64, 64, 8, "row"),
+        ("LS", "2x2", 8, 64, 64, "column"),
+        ("RS", "2x2", 64, 8, 64, "row"),
+        ("RS", "2x2", 64, 64, 8, "column"),
+        ("OS", "1x4", 8, 8, 8, "row"),
+        ("OS", "4x1", 8, 8, 8, "column"),
+    ],
+)
 def test_wang_overlaps_the_costlier_direction(dataflow, mesh, m, n, k, direction):
     problem = get_algorithm("wang").problem(m, n, k, 4, dataflow=dataflow, mesh=mesh)
     assert costlier_direction(problem, dataflow, mesh) == direction
@@ -224,19 +363,28 @@ def test_one_slice_is_collective():
         for name, options in (("meshslice", {"slices": 1}), ("collective", {})):
             algorithm = get_algorithm(name)
             problem = algorithm.problem(24, 36, 48, 6, dataflow=dataflow, mesh="2x3")
-            trace = algorithm.trace(problem, 4, **algorithm.settle(problem, dataflow=dataflow, mesh="2x3", **options))
+            trace = algorithm.trace(
+                problem, 4, **algorithm.settle(problem, dataflow=dataflow, mesh="2x3", **options)
+            )
             steps.append([repr(step) for step in trace.steps])
         assert steps[0] == steps[1]
 
 
-@pytest.mark.parametrize("name, options, words", [
-    ("cannon", {"mesh": "2x3"}, ["square", "2x3", "summa"]),
-    ("meshslice", {"slices": 100, "block": 4}, ["100 slices", "Use at most"]),
-    ("collective", {"a": "row"}, ["A as block:2x3", "got row", "--a"]),
-    ("summa", {"b": "block:2x3", "dataflow": "LS", "mesh": "2x3"}, ["B as block:3x2:col", "universal"]),
-    ("fsdp", {"c": "column"}, ["C as row", "got column"]),
-    ("wang", {"c": "block:2x3/c1", "a": "row/c6"}, ["A as"]),
-])
+@pytest.mark.parametrize(
+    "name, options, words",
+    [
+        ("cannon", {"mesh": "2x3"}, ["square", "2x3", "summa"]),
+        ("meshslice", {"slices": 100, "block": 4}, ["100 slices", "Use at most"]),
+        ("collective", {"a": "row"}, ["A as block:2x3", "got row", "--a"]),
+        (
+            "summa",
+            {"b": "block:2x3", "dataflow": "LS", "mesh": "2x3"},
+            ["B as block:3x2:col", "universal"],
+        ),
+        ("fsdp", {"c": "column"}, ["C as row", "got column"]),
+        ("wang", {"c": "block:2x3/c1", "a": "row/c6"}, ["A as"]),
+    ],
+)
 def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, options, words):
     algorithm = get_algorithm(name)
     texts = {key: options.pop(key) for key in "abc" if key in options}
@@ -246,7 +394,9 @@ def test_what_an_algorithm_does_not_take_is_unsupported_with_a_way_out(name, opt
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-@pytest.mark.parametrize("options", [{"mesh": "2x2"}, {"mesh": "two"}, {"dataflow": "XS"}, {"mesh": "0x6"}])
+@pytest.mark.parametrize(
+    "options", [{"mesh": "2x2"}, {"mesh": "two"}, {"dataflow": "XS"}, {"mesh": "0x6"}]
+)
 def test_what_makes_no_sense_is_a_usage_error(options):
     with pytest.raises(UsageError):
         algorithm = get_algorithm("collective")
@@ -255,7 +405,9 @@ def test_what_makes_no_sense_is_a_usage_error(options):
 
 def test_other_words_for_the_same_layout_are_taken():
     algorithm = get_algorithm("collective")
-    problem = algorithm.problem(48, 48, 48, 2, a="row", b="tiles:24x48@2x1", c="S(0)", mesh="2x1", dataflow="OS")
+    problem = algorithm.problem(
+        48, 48, 48, 2, a="row", b="tiles:24x48@2x1", c="S(0)", mesh="2x1", dataflow="OS"
+    )
     assert algorithm.settle(problem, mesh="2x1", dataflow="OS")["dataflow"] == "OS"
 
 
@@ -263,7 +415,10 @@ def test_the_layout_runs_under_the_universal_algorithm_too():
     for dataflow in ("OS", "LS", "RS"):
         a, b, c = mesh_layout(48, 48, 48, 6, dataflow=dataflow, mesh="2x3")
         problem = algorithms()["universal"].problem(48, 48, 48, 6, a, b, c)
-        assert sum(algorithms()["universal"].trace(problem, rank).flops for rank in range(6)) == problem.flops
+        assert (
+            sum(algorithms()["universal"].trace(problem, rank).flops for rank in range(6))
+            == problem.flops
+        )
 
 
 def test_an_option_of_another_algorithm_is_refused():

@@ -58,7 +58,9 @@ def test_a_product_lost_or_done_twice_is_caught(change):
 
 
 @pytest.mark.parametrize(
-    "change, rule", [(drop, "every product is accumulated"), (double, "a sum is taken once")], ids=["lost", "twice"]
+    "change, rule",
+    [(drop, "every product is accumulated"), (double, "a sum is taken once")],
+    ids=["lost", "twice"],
 )
 def test_a_sum_lost_or_sent_twice_is_caught(change, rule):
     assert set(broken_once(SPLIT, "B", Accumulate, change)) == {rule}

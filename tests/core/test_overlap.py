@@ -1,4 +1,5 @@
-"""Overlap in virtual time: transfers hide behind products as far as the look-ahead allows, and not at all without."""
+"""Overlap in virtual time: transfers hide behind products as far as the look-ahead allows, and not
+at all without."""
 
 from collections import defaultdict
 
@@ -23,13 +24,17 @@ class ThrottledLinks:
             return now + step.flops / self.flops_per_s
         if step.counter is None or step.block.owner == rank:
             return now
-        return self.links[rank].due("in" if isinstance(step, Get) else "out", step.block.size * 4, now)
+        return self.links[rank].due(
+            "in" if isinstance(step, Get) else "out", step.block.size * 4, now
+        )
 
 
 def times(p, share, depth, stationary="C", links=Links):
-    """Total, compute and transfer time of a finely cut product whose transfers take ``share`` of the compute time.
+    """Total, compute and transfer time of a finely cut product whose transfers take ``share`` of
+    the compute time.
 
-    Stationary C: column/column/column, all ranks read A. Stationary B: column/row/row, all ranks send sums to C.
+    Stationary C: column/column/column, all ranks read A. Stationary B: column/row/row, all ranks
+    send sums to C.
     """
     if stationary == "C":
         problem, chunk = Problem(256, 256 * p, 1024 * p, p, "column", "column", "column"), 16
@@ -51,7 +56,8 @@ def test_finely_cut_products_hide_their_transfers_at_the_default_look_ahead(p, s
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_sums_for_others_are_sent_while_the_next_are_computed(p, share):
-    """Once the Fence is passed: a rank's own part of the result, 1/p of the work, comes before it and hides nothing."""
+    """Once the Fence is passed: a rank's own part of the result, 1/p of the work, comes before it
+    and hides nothing."""
     total, compute, transfer = times(p, share, 1, "B")
     own = compute / p
     assert own + max(compute - own, transfer) <= total <= own + 1.1 * max(compute - own, transfer)
@@ -74,7 +80,8 @@ def test_the_throttle_of_measured_runs_keeps_the_same_time(depth, stationary):
 
 @pytest.mark.parametrize("p", [2, 4, 8, 12])
 def test_a_look_ahead_of_two_leaves_no_gaps_on_more_ranks(p):
-    """Look-ahead 1 leaves up to a tenth of the time where own products bunch between the transferred ones."""
+    """Look-ahead 1 leaves up to a tenth of the time where own products bunch between the
+    transferred ones."""
     total, compute, _ = times(p, 1.0, 2)
     assert total <= 1.02 * compute
     assert times(p, 1.0, 1)[0] <= 1.12 * compute
@@ -96,7 +103,12 @@ def test_the_reduction_of_replicas_is_prefetched_too():
         step = program[rank].steps[t]
         if isinstance(step, ReplicaGet):
             (under_way.add if what == "start" else under_way.remove)(t)
-        elif step.computes and what == "start" and step.inputs and isinstance(step.inputs[0], ReplicaGet):
+        elif (
+            step.computes
+            and what == "start"
+            and step.inputs
+            and isinstance(step.inputs[0], ReplicaGet)
+        ):
             seen.append(len(under_way))
 
     drive(program, 1, Links(1e9, 1e9), on=watch)

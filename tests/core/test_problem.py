@@ -18,7 +18,16 @@ from drbench.problem import Problem
 from drbench.timing import PHASES, Clock
 from partitions import Partition, ProcessGrid
 
-LAYOUTS = ["row", "column", "block:2x3:col", "tiles:3x2", "tiles:2x5@3x2", "block/c2", "tiles:20x20", "row/c6"]
+LAYOUTS = [
+    "row",
+    "column",
+    "block:2x3:col",
+    "tiles:3x2",
+    "tiles:2x5@3x2",
+    "block/c2",
+    "tiles:20x20",
+    "row/c6",
+]
 
 
 @pytest.mark.parametrize("text", LAYOUTS)
@@ -29,11 +38,18 @@ def test_every_block_of_every_tile_says_truly_where_it_is_stored(text):
         tiles = product(*map(range, partition.grid_shape))
         for idx, replica in product(tiles, range(partition.replicas)):
             (top, bottom), (left, right) = partition.tile_bounds(idx)
-            for row0, row1 in [(r, s) for r in range(top, bottom) for s in range(r + 1, bottom + 1)]:
-                for col0, col1 in [(r, s) for r in range(left, right) for s in range(r + 1, right + 1)]:
+            for row0, row1 in [
+                (r, s) for r in range(top, bottom) for s in range(r + 1, bottom + 1)
+            ]:
+                for col0, col1 in [
+                    (r, s) for r in range(left, right) for s in range(r + 1, right + 1)
+                ]:
                     block = operand.block((row0, row1), (col0, col1), replica)
                     assert (block.tile, block.replica, block.matrix) == (idx, replica, operand.name)
-                    assert block.shape == (row1 - row0, col1 - col0) and block.size == block.shape[0] * block.shape[1]
+                    assert (
+                        block.shape == (row1 - row0, col1 - col0)
+                        and block.size == block.shape[0] * block.shape[1]
+                    )
                     check_block(at, block)
 
 
@@ -81,7 +97,10 @@ def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
         ({"k": -3}, "k must be at least 1, got -3"),
         ({"nprocs": 0}, "nprocs must be at least 1"),
         ({"dtype": "int8"}, "float32, float64, bfloat16, bfloat16:float32, got 'int8'"),
-        ({"nprocs": 3, "a": "block:2x2"}, r"--a: block:2x2 needs 4 ranks .* Use block:1x3 or block:3x1"),
+        (
+            {"nprocs": 3, "a": "block:2x2"},
+            r"--a: block:2x2 needs 4 ranks .* Use block:1x3 or block:3x1",
+        ),
         ({"b": "colum"}, "--b: unknown partition 'colum'; did you mean column"),
         ({"nprocs": 4, "c": "row/c3"}, "--c: row/c3 .* Use one of 1, 2, 4"),
     ],
@@ -95,8 +114,14 @@ def test_exit_codes_and_statuses_belong_together():
     assert sorted(EXIT_CODES.values()) == list(range(7))
     for kind in (DrbenchError, *DrbenchError.__subclasses__()):
         assert exit_code_of(kind("no")) == EXIT_CODES[kind.status]
-    assert [exit_code_of(e("")) for e in (WrongResult, UsageError, UnsupportedError, OutOfMemory)] == [1, 2, 3, 6]
-    assert (exit_code_of(MemoryError()), exit_code_of(KeyError()), exit_code_of(KeyboardInterrupt())) == (6, 5, 5)
+    assert [
+        exit_code_of(e("")) for e in (WrongResult, UsageError, UnsupportedError, OutOfMemory)
+    ] == [1, 2, 3, 6]
+    assert (
+        exit_code_of(MemoryError()),
+        exit_code_of(KeyError()),
+        exit_code_of(KeyboardInterrupt()),
+    ) == (6, 5, 5)
 
 
 def test_phases_add_up_and_are_forgotten_together():
@@ -109,6 +134,6 @@ def test_phases_add_up_and_are_forgotten_together():
                 sum(range(1000))
             assert 0 < clock.seconds[name] - before <= clock.now() - start
     with pytest.raises(ZeroDivisionError), clock.phase("gemm"):
-        1 / 0
+        _ = 1 / 0
     clock.reset()
     assert set(clock.seconds.values()) == {0.0}

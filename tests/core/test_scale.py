@@ -1,6 +1,7 @@
 """Planning at p = 4096: only what the rank itself does counts, in steps, memory and time.
 
-The time guards are five times the project's bars (which a benchmark script measures), in processor time.
+The time guards are five times the project's bars (which a benchmark script measures), in processor
+time.
 """
 
 import gc
@@ -70,7 +71,9 @@ def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank)
 def test_planning_memory_is_proportional_to_the_steps(stationary):
     per_step = []
     for tiles in (64, 256):
-        nbytes, trace = peak_bytes(lambda tiles=tiles: universal.trace(aligned(tiles), 777, stationary=stationary))
+        nbytes, trace = peak_bytes(
+            lambda tiles=tiles: universal.trace(aligned(tiles), 777, stationary=stationary)
+        )
         per_step.append(nbytes / len(trace.steps))
     few, many = per_step
     assert few < 600 and many < 300  # what 100 steps cost once weighs more on each
@@ -85,15 +88,21 @@ def test_planning_memory_does_not_grow_with_the_number_of_ranks(stationary):
         rows = f"tiles:{EXTENT // grid}x{tile}@{grid}x{grid}"
         cols = f"tiles:{tile}x{EXTENT // grid}@{grid}x{grid}"
         whole = f"tiles:{EXTENT // grid}x{EXTENT // grid}@{grid}x{grid}"
-        texts = {"C": (rows, cols, whole), "B": (cols, whole, cols), "A": (whole, rows, rows)}[stationary]
+        texts = {"C": (rows, cols, whole), "B": (cols, whole, cols), "A": (whole, rows, rows)}[
+            stationary
+        ]
         problem = Problem(EXTENT, EXTENT, EXTENT, grid * grid, *texts)
-        nbytes, trace = peak_bytes(lambda problem=problem: universal.trace(problem, grid + 1, stationary=stationary))
+        nbytes, trace = peak_bytes(
+            lambda problem=problem: universal.trace(problem, grid + 1, stationary=stationary)
+        )
         peaks.append(nbytes / len(trace.steps))
     assert max(peaks) < 1.3 * min(peaks)
 
 
 def test_a_rank_without_work_plans_nothing():
-    problem = Problem(EXTENT, EXTENT, EXTENT, 4096, "block", "block", f"tiles:{EXTENT}x{EXTENT}@64x64")
+    problem = Problem(
+        EXTENT, EXTENT, EXTENT, 4096, "block", "block", f"tiles:{EXTENT}x{EXTENT}@64x64"
+    )
     nbytes, trace = peak_bytes(lambda: universal.trace(problem, 4095, stationary="C"))
     assert trace.steps == [] and nbytes < 20_000
 
@@ -112,10 +121,13 @@ def test_planning_a_rank_is_quick(stationary, tiles, guard_s):
 
 
 def test_planning_many_small_regions_of_one_tile_takes_time_in_proportion():
-    """Comparing every region with every other one took 7 minutes for 262 144 regions of one tile."""
+    """Comparing every region with every other one took 7 minutes for 262 144 regions of one
+    tile."""
     seconds_per_step = []
     for pieces in (32, 128):
-        problem = Problem(4096, 4096, 64, 1, f"tiles:{4096 // pieces}x64", f"tiles:64x{4096 // pieces}", "block")
+        problem = Problem(
+            4096, 4096, 64, 1, f"tiles:{4096 // pieces}x64", f"tiles:64x{4096 // pieces}", "block"
+        )
         seconds = cpu_seconds(lambda problem=problem: universal.trace(problem, 0, stationary="C"))
         seconds_per_step.append(seconds / pieces**2)
     few, many = seconds_per_step

@@ -66,7 +66,8 @@ def test_without_look_ahead_a_rank_does_one_thing_at_a_time(case):
 
 @pytest.mark.parametrize("case", [case for case in CASES if "nothing read" not in case])
 def test_with_look_ahead_transfers_overlap_computes(case):
-    """The opposite claim, so that the one above can fail: somewhere a transfer is under way during a compute."""
+    """The opposite claim, so that the one above can fail: somewhere a transfer is under way during
+    a compute."""
     traces = programs(case)
     overlaps, busy = [], {}
 
@@ -109,5 +110,7 @@ def test_computes_on_own_data_do_not_use_up_the_look_ahead():
     windows = Windows(program, 1)
     for step in program.steps:
         if step.computes:
-            assert windows.exposed[step.index] == any(value.block.owner != 0 for value in step.inputs)
+            assert windows.exposed[step.index] == any(
+                value.block.owner != 0 for value in step.inputs
+            )
     assert 0 < windows.count < sum(step.computes for step in program.steps)

@@ -1,4 +1,5 @@
-"""The schedule rule broken on purpose: every mutant is caught by the checkers that the real rule passes."""
+"""The schedule rule broken on purpose: every mutant is caught by the checkers that the real rule
+passes."""
 
 import pytest
 from oracles import Violation
@@ -96,7 +97,10 @@ class ResultsOneTooMany(_OtherDepth):
 class ComputesByReadiness(Scheduler):
     def next_compute(self):
         for place in range(self._at, min(self._at + 4, len(self._computes))):
-            self._computes[self._at], self._computes[place] = self._computes[place], self._computes[self._at]
+            self._computes[self._at], self._computes[place] = (
+                self._computes[place],
+                self._computes[self._at],
+            )
             t = super().next_compute()
             if t is not None:
                 return t
@@ -121,7 +125,9 @@ def test_a_rule_broken_on_purpose_is_caught(name):
         for depth in (0, 1, 3):
             for seed in range(4):
                 try:
-                    check_rule(traces, depth, drive(traces, depth, RandomDelays(seed), scheduler=cls))
+                    check_rule(
+                        traces, depth, drive(traces, depth, RandomDelays(seed), scheduler=cls)
+                    )
                 except Violation as violation:
                     caught.add(violation.rule)
                 except Deadlock:

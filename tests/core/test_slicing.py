@@ -1,4 +1,5 @@
-"""Plans of the universal algorithm: every unit of work once, in the right place, for any partitions."""
+"""Plans of the universal algorithm: every unit of work once, in the right place, for any
+partitions."""
 
 from itertools import product
 
@@ -14,7 +15,11 @@ from drbench.steps import Add, Copy, Get
 from partitions import Partition, ProcessGrid, divisors, exhaustive
 
 KINDS = ("row", "column", "block", "tiles:3x2")
-M, N, K = 7, 5, 6  # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
+M, N, K = (
+    7,
+    5,
+    6,
+)  # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
 
 RANKS = (1, 2, 3, 4, 6)
 
@@ -23,7 +28,8 @@ patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that m
 
 
 def prove(problem, seed, **options):
-    """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN, exactly."""
+    """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN,
+    exactly."""
     traces = traces_of(problem, **options)
     assert (work_done(problem, traces, options["stationary"]) == 1).all()
     replicas = problem.c.partition.replicas
@@ -46,7 +52,9 @@ def test_every_unit_of_work_is_done_once_for_every_partition_and_replication(p, 
         try:
             prove(problem, seed=plans, stationary=stationary)
         except AssertionError as error:
-            raise AssertionError(f"drbench plan -p {p} --a {texts[0]} --b {texts[1]} --c {texts[2]}") from error
+            raise AssertionError(
+                f"drbench plan -p {p} --a {texts[0]} --b {texts[1]} --c {texts[2]}"
+            ) from error
     assert plans == len(KINDS) ** 3 * len(divisors(p)) ** 3
 
 
@@ -67,7 +75,11 @@ def test_replicas_without_a_part_of_the_free_axis_still_join(stationary):
     extents = {"m": 9, "n": 9, "k": 9} | {{"A": "n", "B": "m", "C": "k"}[stationary]: 3}
     texts = ["block", "block", "block"]
     texts["ABC".index(stationary)] = "row/c6"  # six replicas share a free axis of three elements
-    prove(Problem(**extents, nprocs=6, a=texts[0], b=texts[1], c=texts[2]), seed=0, stationary=stationary)
+    prove(
+        Problem(**extents, nprocs=6, a=texts[0], b=texts[1], c=texts[2]),
+        seed=0,
+        stationary=stationary,
+    )
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -77,17 +89,21 @@ def test_vectors_and_scalars_are_matrices_too(m, n, k, stationary):
         prove(Problem(m, n, k, 4, *texts), seed=1, stationary=stationary)
 
 
-# -- larger shapes, sampled ------------------------------------------------------------------------------------------
+# -- larger shapes, sampled
+# ------------------------------------------------------------------------------------------
 
 
 @st.composite
 def layouts(draw, shape, nprocs, most_tiles):
-    """Any tile shape with at most so many tiles along an axis, on any grid, with any replication."""
+    """Any tile shape with at most so many tiles along an axis, on any grid, with any
+    replication."""
     replicas = draw(st.sampled_from(divisors(nprocs)))
     rows = draw(st.sampled_from(divisors(nprocs // replicas)))
     order = draw(st.sampled_from(["row", "col"]))
     tile = [draw(st.integers(-(-extent // most_tiles), extent + 2)) for extent in shape]
-    return Partition(shape, tuple(tile), ProcessGrid(rows, nprocs // replicas // rows, order), replicas)
+    return Partition(
+        shape, tuple(tile), ProcessGrid(rows, nprocs // replicas // rows, order), replicas
+    )
 
 
 @st.composite
@@ -117,12 +133,15 @@ def test_sampled_layouts_of_97x64x101_are_correct(case, seed):
     prove(problem, seed, **options)
 
 
-# -- what the slices look like ---------------------------------------------------------------------------------------
+# -- what the slices look like
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize("stationary, axis", [("C", "k"), ("B", "m"), ("A", "n")])
-def test_no_product_with_transfers_is_longer_than_the_chunk_along_the_free_axis(chunk, stationary, axis):
+def test_no_product_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
+    chunk, stationary, axis
+):
     """Products on own data alone may be, along m or n, where cutting costs."""
     problem, longest = Problem(M, N, K, 4, "tiles:3x2", "block", "column"), 0
     for rank in range(4):
@@ -140,7 +159,7 @@ def own_share(problem, rank, stationary):
     """Which part of a rank's multiply-adds lands in tiles of C of its own."""
     own = total = 0
     for group in slices(problem, rank, stationary):
-        for a, b, c, *_ in group:
+        for a, _b, c, *_ in group:
             work = c.size * a.shape[1]
             total += work
             own += work if c.owner == rank else 0
@@ -165,7 +184,8 @@ def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, statio
 
 @pytest.mark.parametrize("stationary", "AB")
 def test_products_with_one_target_follow_each_other_from_first_to_last(stationary):
-    """So that their sum is sent once: within a group no target comes back after its last product."""
+    """So that their sum is sent once: within a group no target comes back after its last
+    product."""
     for texts in exhaustive(4, KINDS, [(1, 1, 1), (2, 2, 2)]):
         for rank in range(4):
             for group in slices(Problem(M, N, K, 4, *texts), rank, stationary):
@@ -185,7 +205,11 @@ def test_all_ranks_read_from_different_owners_at_every_place_of_the_program(text
     """The iteration offset: without it every rank would ask owner 0 first."""
     problem = Problem(40, 40, 40, p, text, text, text)
     reads = [
-        [step.block.owner for step in trace.steps if type(step) is Get and step.block.matrix == moving]
+        [
+            step.block.owner
+            for step in trace.steps
+            if type(step) is Get and step.block.matrix == moving
+        ]
         for trace in traces_of(problem, stationary="C")
     ]
     for at_once in zip(*reads, strict=True):
@@ -199,9 +223,15 @@ def test_no_owner_of_a_square_grid_serves_a_whole_row_or_column_of_ranks_first(q
     for matrix in "AB":
         first = []
         for trace in traces_of(problem, stationary="C"):
-            gets = [step.block.owner for step in trace.steps if type(step) is Get and step.block.matrix == matrix]
+            gets = [
+                step.block.owner
+                for step in trace.steps
+                if type(step) is Get and step.block.matrix == matrix
+            ]
             first.append(gets[0])
-        assert max(map(first.count, first)) <= 2  # the diagonal starts with its own tiles, one of its row may too
+        assert (
+            max(map(first.count, first)) <= 2
+        )  # the diagonal starts with its own tiles, one of its row may too
 
 
 @pytest.mark.parametrize("m, n, k", list(product([2, 3, 5], repeat=3)))
@@ -212,7 +242,8 @@ def test_auto_keeps_the_largest_matrix_then_c_then_b(m, n, k):
     assert stationary_matrix(problem) == wanted
 
 
-# -- bytes -----------------------------------------------------------------------------------------------------------
+# -- bytes
+# -------------------------------------------------------------------------------------------------
 
 
 def moved(problem, **options):
@@ -237,7 +268,13 @@ a_size, b_size, c_size = m * k, k * n, m * n
         (4, ("row", "row", "row"), "C", 3 * b_size, 0),
         (4, ("row", "column", "column"), "C", 3 * a_size, 0),  # inner product
         (4, ("row", "column", "row"), "C", 3 * b_size, 0),  # fsdp
-        (4, ("column", "row", "row"), "C", 3 * a_size // 4 + 3 * b_size, 0),  # outer product, kept apart
+        (
+            4,
+            ("column", "row", "row"),
+            "C",
+            3 * a_size // 4 + 3 * b_size,
+            0,
+        ),  # outer product, kept apart
         (4, ("column", "row", "row"), "B", 0, 3 * c_size),  # outer product: partial sums are sent
         (4, ("column", "row", "row"), "A", 0, 3 * c_size),
         (4, ("column", "row", "column"), "B", 0, 3 * c_size),
@@ -245,36 +282,53 @@ a_size, b_size, c_size = m * k, k * n, m * n
         (4, ("column", "column", "column"), "B", 3 * a_size, 0),
         (4, ("block", "block", "block"), "C", a_size + b_size, 0),  # (q-1)·|A| + (q-1)·|B| on q x q
         (9, ("block", "block", "block"), "C", 2 * a_size + 2 * b_size, 0),
-        # every rank reads q tiles, which the q on the diagonal own one of, and sends q sums, of which it owns one
+        # every rank reads q tiles, which the q on the diagonal own one of, and sends q sums, of
+        # which it owns one
         (9, ("block", "block", "block"), "B", (9 * 3 - 3) * a_size // 9, 2 * c_size),
         (9, ("block", "block", "block"), "A", (9 * 3 - 3) * b_size // 9, 2 * c_size),
-        (6, ("traditional", "traditional", "traditional"), "C", 2 * a_size + b_size, 0),  # 2x3: (Pc-1)|A| + (Pr-1)|B|
+        (
+            6,
+            ("traditional", "traditional", "traditional"),
+            "C",
+            2 * a_size + b_size,
+            0,
+        ),  # 2x3: (Pc-1)|A| + (Pr-1)|B|
         (4, ("row/c4", "column", "column"), "C", 0, 0),  # megatron, first layer
         (4, ("row", "row/c4", "row"), "C", 0, 0),  # sequence parallel
     ],
 )
-def test_bytes_of_textbook_cases_have_their_closed_forms(p, texts, stationary, gets, accumulates, chunk):
+def test_bytes_of_textbook_cases_have_their_closed_forms(
+    p, texts, stationary, gets, accumulates, chunk
+):
     problem = Problem(m, n, k, p, *texts)
     assert moved(problem, stationary=stationary, chunk=chunk) == [gets, accumulates, 0]
 
 
 def test_replicas_of_c_divide_the_reads_and_pay_with_a_reduction():
-    """2.5D on 2 x 2 x 2: a replica reads half of the k panels, half of them remote; the other replica is pulled."""
+    """2.5D on 2 x 2 x 2: a replica reads half of the k panels, half of them remote; the other
+    replica is pulled."""
     problem = Problem(m, n, k, 8, *["block/c2"] * 3)
     assert moved(problem, stationary="C") == [a_size + b_size, 0, c_size]
     assert moved(problem, stationary="C", replicate_result=True) == [a_size + b_size, 0, 2 * c_size]
-    second_layer = Problem(m, n, k, 4, "column", "row", "row/c4")  # megatron: nothing moves but the sum
+    second_layer = Problem(
+        m, n, k, 4, "column", "row", "row/c4"
+    )  # megatron: nothing moves but the sum
     assert moved(second_layer, stationary="C") == [0, 0, 3 * c_size]
 
 
 @pytest.mark.parametrize("stationary", "ABC")
 def test_one_rank_and_full_copies_move_nothing_but_replicas(stationary):
     assert moved(Problem(m, n, k, 1), stationary=stationary) == [0, 0, 0]
-    assert moved(Problem(m, n, k, 4, *["block/c4"] * 3), stationary=stationary) == [0, 0, 3 * c_size]
+    assert moved(Problem(m, n, k, 4, *["block/c4"] * 3), stationary=stationary) == [
+        0,
+        0,
+        3 * c_size,
+    ]
 
 
 def reads_needed(problem, rank):
-    """Elements of A and B other ranks own that Stationary C needs at ``rank``, each once, element by element."""
+    """Elements of A and B other ranks own that Stationary C needs at ``rank``, each once, element
+    by element."""
     c, place = problem.c.partition, home(problem.c.partition)
     replica = rank // place.per_replica
     size = -(-problem.k // c.replicas)

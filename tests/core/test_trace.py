@@ -1,4 +1,5 @@
-"""Tracing: which write into C comes first, what must be zeroed, and how often each value is used."""
+"""Tracing: which write into C comes first, what must be zeroed, and how often each value is
+used."""
 
 import gc
 from itertools import product
@@ -21,9 +22,9 @@ TILED = Problem(M, N, K, 1, "block", "tiles:4x4", "tiles:3x4")  # C in four tile
 
 
 def writes(problem, regions, between=None):
-    """A program that writes A[rows]·B[columns] into each region (row0, row1, col0, col1) of C in turn."""
-    for step in between or []:
-        yield step
+    """A program that writes A[rows]·B[columns] into each region (row0, row1, col0, col1) of C in
+    turn."""
+    yield from between or []
     for row0, row1, col0, col1 in regions:
         a = yield Get(problem.a.block((row0, row1), (0, problem.k)))
         b = yield Get(problem.b.block((0, problem.k), (col0, col1)))
@@ -65,7 +66,8 @@ def times_written(regions):
     return count
 
 
-# -- beta ------------------------------------------------------------------------------------------------------------
+# -- beta
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_first_write_of_disjoint_regions_that_fill_a_tile_replaces_it():
@@ -109,7 +111,8 @@ def test_a_tile_not_filled_by_its_writes_is_zeroed_first(regions):
 
 
 def test_tiles_are_judged_one_by_one():
-    """Of four tiles: one filled, one written in part, one written twice over in part, one left alone."""
+    """Of four tiles: one filled, one written in part, one written twice over in part, one left
+    alone."""
     program = traced(TILED, [(0, 3, 0, 4), (0, 3, 4, 6), (3, 6, 0, 3), (3, 6, 1, 4)])
     assert zeroed(program.steps) == [(0, 1), (1, 0), (1, 1)]
     assert betas(program.steps) == [0, 1, 1, 1]
@@ -139,9 +142,9 @@ def test_products_for_others_start_from_nothing_and_are_added_onto():
 
 
 regions = st.lists(
-    st.tuples(st.integers(0, M - 1), st.integers(1, M), st.integers(0, N - 1), st.integers(1, N)).map(
-        lambda r: (r[0], min(M, r[0] + r[1]), r[2], min(N, r[2] + r[3]))
-    ),
+    st.tuples(
+        st.integers(0, M - 1), st.integers(1, M), st.integers(0, N - 1), st.integers(1, N)
+    ).map(lambda r: (r[0], min(M, r[0] + r[1]), r[2], min(N, r[2] + r[3]))),
     max_size=8,
 )
 cuts = st.lists(st.integers(1, 7), max_size=3).map(lambda inner: sorted({0, 8, *inner}))
@@ -178,7 +181,8 @@ def test_a_grid_of_regions_in_any_order_needs_no_zero(row_cuts, col_cuts, rng):
     assert zeroed(program.steps) == [] and betas(program.steps) == [0] * len(regions)
 
 
-# -- the universal program -------------------------------------------------------------------------------------------
+# -- the universal program
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stationary", "ABC")
@@ -199,7 +203,9 @@ def test_every_own_element_is_replaced_or_zeroed_before_anything_is_added(p, tex
 
 
 def test_replicas_beyond_k_hold_zeros_and_do_nothing_else():
-    problem = Problem(4, 4, 2, 4, "block", "block", "block/c4")  # k = 2 in four parts: two are empty
+    problem = Problem(
+        4, 4, 2, 4, "block", "block", "block/c4"
+    )  # k = 2 in four parts: two are empty
     for program in traces_of(problem, stationary="C"):
         if program.rank >= 2:
             kinds = [type(step) for step in program.steps]
@@ -228,7 +234,9 @@ def test_chains_are_made_once_added_onto_in_turn_and_sent_once(seed):
             if type(step) is Gemm and step.block is None:
                 assert step.beta == (0.0 if step.onto is None else 1.0)
                 assert step.onto is None or (step.onto is step.inputs[2] and step.onto.uses == 1)
-                takers = [later for later in program.steps if any(value is step for value in later.inputs)]
+                takers = [
+                    later for later in program.steps if any(value is step for value in later.inputs)
+                ]
                 assert len(takers) == 1
                 (taker,) = takers
                 assert type(taker) is Accumulate or (type(taker) is Gemm and taker.onto is step)
@@ -247,10 +255,13 @@ def test_a_step_is_remote_if_its_block_belongs_to_another_rank():
     problem = Problem(4, 4, 8, 2, "column", "column", "column")
     for program in traces_of(problem, stationary="C"):
         for step in program.steps:
-            assert program.is_remote(step) == (type(step) is Get and step.block.owner != program.rank)
+            assert program.is_remote(step) == (
+                type(step) is Get and step.block.owner != program.rank
+            )
 
 
-# -- the generator ---------------------------------------------------------------------------------------------------
+# -- the generator
+# -------------------------------------------------------------------------------------------------
 
 
 def test_yield_hands_the_step_itself_back():
@@ -278,7 +289,9 @@ def test_the_garbage_collector_is_left_as_it_was_even_by_a_program_that_raises(c
         (gc.enable if before else gc.disable)()
 
 
-@pytest.mark.parametrize("options", [{"stationary": "D"}, {"stationary": "c"}, {"chunk": 0}, {"chunk": -4}])
+@pytest.mark.parametrize(
+    "options", [{"stationary": "D"}, {"stationary": "c"}, {"chunk": 0}, {"chunk": -4}]
+)
 def test_options_that_make_no_sense_are_refused_with_the_way_out(options):
     universal = get_algorithm("universal")
     with pytest.raises(UsageError, match="must be"):

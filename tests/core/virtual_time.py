@@ -1,7 +1,8 @@
-"""The schedule rule in virtual time: the traces of all ranks driven by some delays, and checkers of what happened.
+"""The schedule rule in virtual time: the traces of all ranks driven by some delays, and checkers of
+what happened.
 
-The driver knows steps only as things that start and end; the checkers know the rule only as DESIGN states it, from
-the steps themselves, and look at all pairs.
+The driver knows steps only as things that start and end; the checkers know the rule only as DESIGN
+states it, from the steps themselves, and look at all pairs.
 """
 
 import heapq
@@ -20,7 +21,8 @@ class Deadlock(AssertionError):
 
 
 class Timeline:
-    """When each step of each rank started and ended, counted in events (so that there are no ties), and in seconds."""
+    """When each step of each rank started and ended, counted in events (so that there are no ties),
+    and in seconds."""
 
     def __init__(self, traces):
         self.start = [np.full(len(trace.steps), -1) for trace in traces]
@@ -44,7 +46,8 @@ class RandomDelays:
 
 
 class Links:
-    """Compute at a rate; each rank has a link in and a link out, which carry one transfer after the other."""
+    """Compute at a rate; each rank has a link in and a link out, which carry one transfer after the
+    other."""
 
     def __init__(self, flops_per_s, bytes_per_s, itemsize=4):
         self.flops_per_s, self.bytes_per_s, self.itemsize = flops_per_s, bytes_per_s, itemsize
@@ -81,11 +84,19 @@ def reads_none(trace, step):
     return False
 
 
-MODES = {"own tiles": reads_own, "every tile": reads_all, "some tiles": reads_even, "no tile": reads_none}
+MODES = {
+    "own tiles": reads_own,
+    "every tile": reads_all,
+    "some tiles": reads_even,
+    "no tile": reads_none,
+}
 
 
-def drive(traces, depth, delays, *, scheduler=Scheduler, in_place=reads_own, on=lambda what, rank, t: None):
-    """Work off the traces of all ranks; steps of a communicator end after all its members have started theirs.
+def drive(
+    traces, depth, delays, *, scheduler=Scheduler, in_place=reads_own, on=lambda what, rank, t: None
+):
+    """Work off the traces of all ranks; steps of a communicator end after all its members have
+    started theirs.
 
     Parameters
     ----------
@@ -117,7 +128,10 @@ def drive(traces, depth, delays, *, scheduler=Scheduler, in_place=reads_own, on=
             timeline.start[trace.rank][t] = timeline.end[trace.rank][t] = 0
     heap, order = [], 0
     computing = [False] * len(traces)
-    issued, met = {}, {}  # of each communicator: how many steps each member has started; who has come to each of them
+    issued, met = (
+        {},
+        {},
+    )  # of each communicator: how many steps each member has started; who has come to each of them
 
     def later(end, rank, t):
         nonlocal order
@@ -136,7 +150,10 @@ def drive(traces, depth, delays, *, scheduler=Scheduler, in_place=reads_own, on=
         here = met.setdefault((step.group, members, count), [])
         here.append((rank, t))
         if len(here) == len(members):
-            tags = {(type(traces[r].steps[u]), getattr(traces[r].steps[u], "tag", None)) for r, u in here}
+            tags = {
+                (type(traces[r].steps[u]), getattr(traces[r].steps[u], "tag", None))
+                for r, u in here
+            }
             require(len(tags) == 1, "members of a communicator start the same step together", here)
             for r, u in here:  # they come out of it one by one
                 later(delays.end(r, traces[r].steps[u], now), r, u)
@@ -168,7 +185,8 @@ def drive(traces, depth, delays, *, scheduler=Scheduler, in_place=reads_own, on=
     return timeline
 
 
-# -- what must be true of every timeline -----------------------------------------------------------------------------
+# -- what must be true of every timeline
+# -----------------------------------------------------------------------------
 
 
 def check_rule(traces, depth, timeline, in_place=reads_own):
@@ -191,25 +209,40 @@ def _check_rank(trace, depth, start, end, in_place):
     compute = np.array([step.computes for step in steps], bool)
     comm = real & ~compute
     spends = np.array([_spends_look_ahead(trace, step, depth) for step in steps], bool)
-    before = np.cumsum(spends) - spends  # computes that spend look-ahead, before each step in program order
+    before = (
+        np.cumsum(spends) - spends
+    )  # computes that spend look-ahead, before each step in program order
     groups = np.array([step.group or "" for step in steps])
     for t in np.flatnonzero(real).tolist():
         step, earlier = steps[t], np.arange(len(steps)) < t
         for value in step.inputs:
             require(end[value.index] < start[t], "a step starts after its inputs", step)
         if compute[t]:
-            require((end[earlier & compute] < start[t]).all(), "computes run in program order", step)
+            require(
+                (end[earlier & compute] < start[t]).all(), "computes run in program order", step
+            )
             far = earlier & comm & (before[t] - before > depth)
-            require((end[far] < start[t]).all(), "results in flight are bounded by the look-ahead", step)
+            require(
+                (end[far] < start[t]).all(), "results in flight are bounded by the look-ahead", step
+            )
             if depth == 0:
                 apart = comm & (start < end[t]) & (end > start[t])
                 require(not apart.any(), "without look-ahead nothing overlaps a compute", step)
         else:
             unfinished = earlier & spends & (end > start[t])
-            require(unfinished.sum() <= depth, "transfers run ahead by the look-ahead at most", step, depth)
+            require(
+                unfinished.sum() <= depth,
+                "transfers run ahead by the look-ahead at most",
+                step,
+                depth,
+            )
             if step.group:
                 same = earlier & (groups == step.group)
-                require((start[same] < start[t]).all(), "a communicator's steps start in program order", step)
+                require(
+                    (start[same] < start[t]).all(),
+                    "a communicator's steps start in program order",
+                    step,
+                )
 
 
 def _spends_look_ahead(trace, step, depth):
@@ -222,10 +255,11 @@ def _spends_look_ahead(trace, step, depth):
 
 
 def _check_fences(traces, timeline, in_place):
-    """What touches C before a Fence has ended on every rank before what touches it after starts on any."""
+    """What touches C before a Fence has ended on every rank before what touches it after starts on
+    any."""
     last_end, first_start, fence_start, fence_end = {}, {}, {}, {}
     for trace in traces:
-        segment = 0
+        segment, latest = 0, 0.0
         start, end = timeline.start[trace.rank], timeline.end[trace.rank]
         for step in trace.steps:
             t = step.index
@@ -236,33 +270,69 @@ def _check_fences(traces, timeline, in_place):
                 fence_start[segment] = max(fence_start.get(segment, 0), start[t])
                 fence_end[segment] = min(fence_end.get(segment, end[t]), end[t])
                 segment += 1
-            elif step.block is not None and step.block.matrix == trace.written and not in_place(trace, step):
+            elif (
+                step.block is not None
+                and step.block.matrix == trace.written
+                and not in_place(trace, step)
+            ):
                 last_end[segment] = max(last_end.get(segment, 0), end[t])
                 first_start[segment] = min(first_start.get(segment, start[t]), start[t])
     for fence, ended in fence_end.items():
         require(fence_start[fence] < ended, "a Fence ends after every rank has come to it")
-        require(last_end.get(fence, 0) < ended, "a Fence waits for everything that touches C before it")
+        require(
+            last_end.get(fence, 0) < ended, "a Fence waits for everything that touches C before it"
+        )
         later = [first for segment, first in first_start.items() if segment > fence]
-        require(all(ended < first for first in later), "what touches C waits for the Fences before it")
+        require(
+            all(ended < first for first in later), "what touches C waits for the Fences before it"
+        )
 
 
-# -- programs to drive ---------------------------------------------------------------------------------------------
+# -- programs to drive
+# ---------------------------------------------------------------------------------------------
 
 GIVEN_BACK = {"replicate_result": True}
 
 #: One program for each way in which steps can depend on each other.
 CASES = {
-    "column C": (Problem(4, 8, 24, 4, "column", "column", "column"), {"stationary": "C", "chunk": 2}),
+    "column C": (
+        Problem(4, 8, 24, 4, "column", "column", "column"),
+        {"stationary": "C", "chunk": 2},
+    ),
     "inner C": (Problem(6, 6, 6, 3, "row", "column", "column"), {"stationary": "C", "chunk": 1}),
-    "misaligned C, held operands": (Problem(7, 5, 6, 4, "tiles:3x2", "tiles:2x3", "block"), {"stationary": "C"}),
-    "outer B, nothing read": (Problem(8, 8, 8, 4, "column", "row", "row"), {"stationary": "B", "chunk": 2}),
+    "misaligned C, held operands": (
+        Problem(7, 5, 6, 4, "tiles:3x2", "tiles:2x3", "block"),
+        {"stationary": "C"},
+    ),
+    "outer B, nothing read": (
+        Problem(8, 8, 8, 4, "column", "row", "row"),
+        {"stationary": "B", "chunk": 2},
+    ),
     "block B": (Problem(9, 9, 9, 4, "block", "block", "block"), {"stationary": "B", "chunk": 2}),
-    "misaligned B, chains": (Problem(7, 5, 6, 6, "tiles:2x2", "block", "tiles:3x2"), {"stationary": "B"}),
-    "misaligned A, chains": (Problem(7, 5, 6, 4, "column", "tiles:2x2", "tiles:3x2"), {"stationary": "A"}),
-    "replicas C": (Problem(7, 5, 6, 6, "block/c2", "row", "block/c3"), {"stationary": "C", "chunk": 1}),
-    "replicas B": (Problem(5, 6, 7, 4, "row/c2", "block/c2", "column/c4"), GIVEN_BACK | {"stationary": "B"}),
-    "replicas A": (Problem(8, 6, 4, 4, "block", "column/c2", "row/c2"), GIVEN_BACK | {"stationary": "A"}),
-    "idle ranks": (Problem(3, 3, 9, 6, "row", "row", "tiles:3x3@2x3"), {"stationary": "C", "chunk": 2}),
+    "misaligned B, chains": (
+        Problem(7, 5, 6, 6, "tiles:2x2", "block", "tiles:3x2"),
+        {"stationary": "B"},
+    ),
+    "misaligned A, chains": (
+        Problem(7, 5, 6, 4, "column", "tiles:2x2", "tiles:3x2"),
+        {"stationary": "A"},
+    ),
+    "replicas C": (
+        Problem(7, 5, 6, 6, "block/c2", "row", "block/c3"),
+        {"stationary": "C", "chunk": 1},
+    ),
+    "replicas B": (
+        Problem(5, 6, 7, 4, "row/c2", "block/c2", "column/c4"),
+        GIVEN_BACK | {"stationary": "B"},
+    ),
+    "replicas A": (
+        Problem(8, 6, 4, 4, "block", "column/c2", "row/c2"),
+        GIVEN_BACK | {"stationary": "A"},
+    ),
+    "idle ranks": (
+        Problem(3, 3, 9, 6, "row", "row", "tiles:3x3@2x3"),
+        {"stationary": "C", "chunk": 2},
+    ),
 }
 
 

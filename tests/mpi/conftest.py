@@ -1,12 +1,14 @@
-"""Run a program of ``programs/`` under the real mpiexec, in one of the situations every transport must survive.
+"""Run a program of ``programs/`` under the real mpiexec, in one of the situations every transport
+must survive.
 
-========  ===============================================================  =================================
-direct    nothing is set: one node                                         every peer is read in place
-rma       the cases ask for ``transport="rma"``                            RMA through shared memory
-mixed     ``MPIR_CVAR_NUM_CLIQUES=2``: two "nodes", ranks dealt in turn    in place and RMA in one run
-nodes     as mixed, but ranks numbered node by node, as on a cluster       replicas that lie on one node
-remote    ``MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self``: a node for each rank   RMA over TCP
-========  ===============================================================  =================================
+======  =============================================================  =============================
+direct  nothing is set: one node                                       every peer is read in place
+rma     the cases ask for ``transport="rma"``                          RMA through shared memory
+mixed   ``MPIR_CVAR_NUM_CLIQUES=2``: two "nodes", ranks dealt in turn  in place and RMA in one run
+nodes   as mixed, but ranks numbered node by node, as on a cluster     replicas that lie on one node
+remote  ``MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self``: a node for each      RMA over TCP
+        rank
+======  =============================================================  =============================
 """
 
 import json
@@ -35,8 +37,9 @@ SITUATIONS = {
     "nodes": {"MPIR_CVAR_NUM_CLIQUES": "2"},
     "remote": {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"},
 }
-#: What MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of this machine may be aborted
-#: at any time, so that nothing can be concluded from these. Nothing is removed: a name may belong to someone else's run.
+#: What MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of this
+#: machine may be aborted at any time, so that nothing can be concluded from these. Nothing is
+#: removed: a name may belong to someone else's run.
 _START_UP = ("mpich_shm_", "sm_segment.")
 #: Lets Open MPI start more ranks than cores, as root in a container, and without InfiniBand.
 _OPEN_MPI = {
@@ -68,45 +71,91 @@ class MpiRun:
     def __call__(self, n, script, *args, situation="direct", timeout=90):
         """What ``script`` answers (JSON on stdout) on ``n`` ranks.
 
-        Fails the test if it does not end with 0 in time, writes anything to stderr (MPICH does, by the page, when a
-        window is not freed), or leaves something in /dev/shm. An argument that is not a text goes through a JSON file.
+        Fails the test if it does not end with 0 in time, writes anything to stderr (MPICH does, by
+        the page, when a window is not freed), or leaves something in /dev/shm. An argument that is
+        not a text goes through a JSON file.
         """
         ended = self.process(n, script, *args, situation=situation, timeout=timeout)
-        assert ended.returncode == 0, f"{script} on {n} ranks, {situation}: exit {ended.returncode}\n{ended.stderr[-6000:]}"
-        assert ended.stderr == "", f"{script} on {n} ranks, {situation}: stderr is not empty\n{ended.stderr[-6000:]}"
+        assert ended.returncode == 0, (
+            f"{script} on {n} ranks, {situation}: exit {ended.returncode}\n{ended.stderr[-6000:]}"
+        )
+        assert ended.stderr == "", (
+            f"{script} on {n} ranks, {situation}: stderr is not empty\n{ended.stderr[-6000:]}"
+        )
         assert ended.left == set()
         return json.loads(ended.stdout)
 
     def process(self, n, script, *args, situation="direct", timeout=90) -> Ended:
         """The run as it ended, well or not. Every process of it is gone when this returns."""
         if SITUATIONS[situation] and not self._library.startswith("MPICH"):
-            pytest.skip(f"only MPICH can pretend to be several nodes; this is {self._library.split(',')[0]}")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("MPIR_CVAR_", "UCX_"))}
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "DRBENCH_TEST_SITUATION": situation}
-        environment |= SITUATIONS[situation] | ({} if self._library.startswith("MPICH") else _OPEN_MPI)
-        command = [self._mpiexec, "-n", str(n), sys.executable, "-m", "mpi4py", str(PROGRAMS / script)]
+            pytest.skip(
+                f"only MPICH can pretend to be several nodes; this is {self._library.split(',')[0]}"
+            )
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MPIR_CVAR_", "UCX_"))
+        }
+        environment |= {
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+            "DRBENCH_TEST_SITUATION": situation,
+        }
+        environment |= SITUATIONS[situation] | (
+            {} if self._library.startswith("MPICH") else _OPEN_MPI
+        )
+        command = [
+            self._mpiexec,
+            "-n",
+            str(n),
+            sys.executable,
+            "-m",
+            "mpi4py",
+            str(PROGRAMS / script),
+        ]
         command += [arg if isinstance(arg, str) else self._json_file(arg) for arg in args]
         before, start = _shared_memory_files(), time.monotonic()
-        process = subprocess.Popen(command, env=environment, cwd=self._folder, text=True, start_new_session=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=self._folder,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         try:
             stdout, stderr = process.communicate(timeout=timeout)
-        except BaseException as error:           # too late, pytest-timeout, Ctrl-C
+        except BaseException as error:  # too late, pytest-timeout, Ctrl-C
             _kill_tree(process.pid)
             stdout, stderr = process.communicate()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            pytest.fail(f"{script} {' '.join(command[7:])} on {n} ranks, {situation}: no end in {timeout} s; killed.\n"
-                        f"{stdout[-3000:]}\n{stderr[-6000:]}", pytrace=False)
+            pytest.fail(
+                f"{script} {' '.join(command[7:])} on {n} ranks, {situation}: no end in "
+                f"{timeout} s; killed.\n"
+                f"{stdout[-3000:]}\n{stderr[-6000:]}",
+                pytrace=False,
+            )
         seconds = time.monotonic() - start
         left = _abandoned(before)
-        return Ended(process.returncode, stdout, stderr, seconds, {name for name in left if not name.startswith(_START_UP)})
+        return Ended(
+            process.returncode,
+            stdout,
+            stderr,
+            seconds,
+            {name for name in left if not name.startswith(_START_UP)},
+        )
 
     def cases(self, n, cases, *options, situation="direct", timeout=90) -> list[dict]:
-        """What ``programs/run_cases.py`` says of each case; in the situation rma they ask for that transport."""
+        """What ``programs/run_cases.py`` says of each case; in the situation rma they ask for that
+        transport."""
         return self.cases_and_naps(n, cases, *options, situation=situation, timeout=timeout)[0]
 
-    def cases_and_naps(self, n, cases, *options, situation="direct", timeout=90) -> tuple[list[dict], dict]:
+    def cases_and_naps(
+        self, n, cases, *options, situation="direct", timeout=90
+    ) -> tuple[list[dict], dict]:
         """The same, and how often ranks slept before what (``--delays``)."""
         if situation == "rma":
             cases = [{"transport": "rma", **case} for case in cases]
@@ -122,14 +171,15 @@ class MpiRun:
 
 
 def _kill_tree(pid: int) -> None:
-    """Kill mpiexec and all below it: Hydra gives its proxies and every rank a process group of their own."""
+    """Kill mpiexec and all below it: Hydra gives its proxies and every rank a process group of
+    their own."""
     root = psutil.Process(pid)
     below = root.children(recursive=True)
     for process in [root, *below]:
         try:
             process.kill()
         except psutil.NoSuchProcess:
-            pass                                 # it ended by itself meanwhile
+            pass  # it ended by itself meanwhile
     psutil.wait_procs(below, timeout=5)
 
 
@@ -139,14 +189,15 @@ def _shared_memory_files() -> set[str]:
 
 
 def _abandoned(before: set[str]) -> set[str]:
-    """Names in /dev/shm that are new since ``before`` and that no living process holds: other runs may be going on."""
+    """Names in /dev/shm that are new since ``before`` and that no living process holds: other runs
+    may be going on."""
     left = set()
     for _ in range(4):
         left = _shared_memory_files() - before
         left -= _held(left)
         if not left:
             break
-        time.sleep(0.1)                          # made by someone else a moment ago, and not yet mapped
+        time.sleep(0.1)  # made by someone else a moment ago, and not yet mapped
     return left
 
 
@@ -158,18 +209,27 @@ def _held(names: set[str]) -> set[str]:
             text = (process / "maps").read_text()
             text += "\n".join(os.readlink(handle) for handle in (process / "fd").iterdir())
         except OSError:
-            continue                             # ended meanwhile, or not ours
+            continue  # ended meanwhile, or not ours
         held |= {name for name in names if f"{SHARED_MEMORY}/{name}" in text}
     return held
 
 
 @pytest.fixture(scope="session")
 def mpirun(tmp_path_factory) -> MpiRun:
-    """``mpirun(n, script, *args, situation=...)``: the JSON that a program answers under mpiexec."""
+    """``mpirun(n, script, *args, situation=...)``: the JSON that a program answers under
+    mpiexec."""
     beside = Path(sys.executable).with_name("mpiexec")
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
-        pytest.skip(f"no mpiexec, neither beside {sys.executable} nor on PATH: install drbench[mpich], or load an MPI")
-    ask = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-    library = subprocess.run([sys.executable, "-c", ask], text=True, capture_output=True, check=True, timeout=30).stdout
+        pytest.skip(
+            f"no mpiexec, neither beside {sys.executable} nor on PATH: install drbench[mpich], "
+            "or load an MPI"
+        )
+    ask = (
+        "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+        "print(MPI.Get_library_version())"
+    )
+    library = subprocess.run(
+        [sys.executable, "-c", ask], text=True, capture_output=True, check=True, timeout=30
+    ).stdout
     return MpiRun(mpiexec, library, tmp_path_factory.mktemp("mpi"))

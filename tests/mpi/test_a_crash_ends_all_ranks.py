@@ -1,11 +1,17 @@
-"""What strikes one rank ends all of them within 10 s, says why, and leaves nothing in shared memory."""
+"""What strikes one rank ends all of them within 10 s, says why, and leaves nothing in shared
+memory."""
 
 import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-RAISES = [*((place, "direct") for place in ("window", "fill", "gemm", "accumulate", "fence", "verify")),
-          *((place, "remote") for place in ("gemm", "fence")), ("get", "rma"), ("gemm", "mixed"), ("thread", "rma")]
+RAISES = [
+    *((place, "direct") for place in ("window", "fill", "gemm", "accumulate", "fence", "verify")),
+    *((place, "remote") for place in ("gemm", "fence")),
+    ("get", "rma"),
+    ("gemm", "mixed"),
+    ("thread", "rma"),
+]
 
 
 @pytest.mark.parametrize("place, situation", RAISES)
@@ -13,7 +19,10 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(mpirun, place, sit
     ended = mpirun.process(3, "crash.py", place, situation=situation, timeout=12)
     assert ended.returncode != 0
     assert ended.seconds < 10
-    assert "Traceback (most recent call last)" in ended.stderr and "RuntimeError: struck by the test" in ended.stderr
+    assert (
+        "Traceback (most recent call last)" in ended.stderr
+        and "RuntimeError: struck by the test" in ended.stderr
+    )
     assert "nothing happened" not in ended.stderr
     assert ended.left == set()
 

@@ -1,4 +1,5 @@
-"""``--backend cupy`` from the case to the verified record on ranks without GPUs: real processes, real IPC of a fake device's memory, real addresses."""
+"""``--backend cupy`` from the case to the verified record on ranks without GPUs: real processes,
+real IPC of a fake device's memory, real addresses."""
 
 import shutil
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "devices" / "cuda"))
-from fake_cuda import compile_kernels  # noqa: E402
+from fake_cuda import compile_kernels
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 SHAPE = {"m": 45, "n": 38, "k": 51}
@@ -23,42 +24,102 @@ def library(tmp_path_factory):
 
 def cases():
     for stationary in "ABC":
-        for texts in (("row", "column", "block"), ("column", "column", "row"), ("row/c2", "column", "block/c2")):
+        for texts in (
+            ("row", "column", "block"),
+            ("column", "column", "row"),
+            ("row/c2", "column", "block/c2"),
+        ):
             named = dict(zip("abc", texts))
             yield {**SHAPE, **named, "options": {"stationary": stationary, "chunk": 16}}
-            yield {**SHAPE, **named, "options": {"stationary": stationary, "chunk": 16, "replicate_result": True}, "transport": "rma", "max_gemms": 2, "accumulate_blocks": 2}
+            yield {
+                **SHAPE,
+                **named,
+                "options": {"stationary": stationary, "chunk": 16, "replicate_result": True},
+                "transport": "rma",
+                "max_gemms": 2,
+                "accumulate_blocks": 2,
+            }
     yield {**SHAPE, "get": "view", "dtype": "float64", "fill": "uniform", "roof": True}
-    yield {**SHAPE, "dtype": "bfloat16:float32", "options": {"stationary": "B"}, "a": "column", "b": "column", "c": "row"}
+    yield {
+        **SHAPE,
+        "dtype": "bfloat16:float32",
+        "options": {"stationary": "B"},
+        "a": "column",
+        "b": "column",
+        "c": "row",
+    }
     yield {**SHAPE, "compute": "tf32"}
     for algorithm in ("summa", "wang", "meshslice", "collective"):
         for dataflow in ("OS", "RS"):
-            yield {"m": 48, "n": 40, "k": 56, "algorithm": algorithm, "options": {"dataflow": dataflow, "mesh": "1x2"}, "roof": True}
+            yield {
+                "m": 48,
+                "n": 40,
+                "k": 56,
+                "algorithm": algorithm,
+                "options": {"dataflow": dataflow, "mesh": "1x2"},
+                "roof": True,
+            }
     yield {"m": 48, "n": 40, "k": 56, "algorithm": "fsdp"}
 
 
 def test_every_way_through_the_gpu_code_is_exact_and_leaves_nothing_behind(mpirun, library):
     wanted = list(cases())
     found = mpirun(2, "fake_gpu.py", library, wanted)
-    assert [(record["status"], record["reason"]) for record in found["records"]] == [("ok", None)] * len(wanted)
+    assert [(record["status"], record["reason"]) for record in found["records"]] == [
+        ("ok", None)
+    ] * len(wanted)
     assert found["left"] == 0
-    records = [record for case, record in zip(wanted, found["records"]) if case.get("fill") != "uniform"]
+    records = [
+        record for case, record in zip(wanted, found["records"]) if case.get("fill") != "uniform"
+    ]
     assert {record["error"] for record in records} == {0.0}
-    assert {(record["device"], record["ranks_per_device"], record["collectives"]) for record in records} == {("NVIDIA Fake", 1, "staged")}
-    assert {(record["compute"], record["blas_kernel"]) for record in records} >= {("fp32", "sm_90"), ("bf16", "sm_90"), ("tf32", "sm_90 tf32")}
-    assert all(record["peak_device_bytes"] > 0 and record["phase_gemm_s"] is None for record in records)
+    assert {
+        (record["device"], record["ranks_per_device"], record["collectives"]) for record in records
+    } == {("NVIDIA Fake", 1, "staged")}
+    assert {(record["compute"], record["blas_kernel"]) for record in records} >= {
+        ("fp32", "sm_90"),
+        ("bf16", "sm_90"),
+        ("tf32", "sm_90 tf32"),
+    }
+    assert all(
+        record["peak_device_bytes"] > 0 and record["phase_gemm_s"] is None for record in records
+    )
 
 
-def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_nothing_behind(mpirun, library):
-    stationary = {**SHAPE, "no_peers": True, "a": "row", "b": "column", "c": "block", "options": {"stationary": "B", "chunk": 16}}
+def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_nothing_behind(
+    mpirun, library
+):
+    stationary = {
+        **SHAPE,
+        "no_peers": True,
+        "a": "row",
+        "b": "column",
+        "c": "block",
+        "options": {"stationary": "B", "chunk": 16},
+    }
     refused = [{**stationary, "transport": "direct"}, {**stationary, "collectives": "gpu-aware"}]
     found = mpirun(2, "fake_gpu.py", library, [*refused, stationary])
-    assert [(record["status"], record["error"]) for record in found["records"]] == [("unsupported", None)] * 2 + [("ok", 0.0)]
+    assert [(record["status"], record["error"]) for record in found["records"]] == [
+        ("unsupported", None)
+    ] * 2 + [("ok", 0.0)]
     assert found["records"][-1]["transport"] == "rma" and found["left"] == 0
 
 
 def test_c_goes_through_the_host_where_additions_between_gpus_are_not_atomic(mpirun, library):
-    case = {**SHAPE, "no_atomics": True, "a": "column", "b": "column", "c": "row", "options": {"stationary": "B", "chunk": 16}}
+    case = {
+        **SHAPE,
+        "no_atomics": True,
+        "a": "column",
+        "b": "column",
+        "c": "row",
+        "options": {"stationary": "B", "chunk": 16},
+    }
     found = mpirun(2, "fake_gpu.py", library, [case])
     record = found["records"][0]
-    assert (record["status"], record["error"], record["transport"], found["left"]) == ("ok", 0.0, "rma", 0)
+    assert (record["status"], record["error"], record["transport"], found["left"]) == (
+        "ok",
+        0.0,
+        "rma",
+        0,
+    )
     assert record["accumulate_bytes"] > 0

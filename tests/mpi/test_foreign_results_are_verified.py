@@ -1,4 +1,5 @@
-"""A peer's C is verified like our own, and its record says what is known and leaves empty what is not."""
+"""A peer's C is verified like our own, and its record says what is known and leaves empty what is
+not."""
 
 import pytest
 
@@ -28,23 +29,46 @@ def test_a_right_result_of_a_peer_passes(ended, way):
 
 
 def test_a_refusal_is_a_row_in_the_peer_s_own_words(ended):
-    assert (ended[0][0]["refuses"]["status"], ended[0][0]["refuses"]["reason"]) == ("unsupported", "fake refuses: not today")
+    assert (ended[0][0]["refuses"]["status"], ended[0][0]["refuses"]["reason"]) == (
+        "unsupported",
+        "fake refuses: not today",
+    )
 
 
 def test_every_rank_has_the_same_record_and_closes_what_it_prepared(ended):
     for records, closed in ended:
         assert closed == [way for way in WAYS if way != "refuses"]
         assert [(record["status"], record["best_s"]) for record in records.values()] == [
-            (record["status"], record["best_s"]) for record in ended[0][0].values()]
+            (record["status"], record["best_s"]) for record in ended[0][0].values()
+        ]
 
 
 def test_what_a_peer_does_not_tell_stays_empty(ended):
     right, replicated = ended[0][0]["right"], ended[0][0]["replicated"]
     assert right["collective_bytes"] == 3 * 24 and replicated["collective_bytes"] is None
-    for name in ("prefetch", "get", "progress", "pool_bytes", "steps", "plan_s", "phase_gemm_s", "phase_get_wait_s", "get_bytes"):
+    for name in (
+        "prefetch",
+        "get",
+        "progress",
+        "pool_bytes",
+        "steps",
+        "plan_s",
+        "phase_gemm_s",
+        "phase_get_wait_s",
+        "get_bytes",
+    ):
         assert right[name] is None
-    assert (right["a"], replicated["c"], right["dataflow"], right["transport"], right["algorithm"]) == ("row", "row/c3", "right", "none", "fake")
+    assert (
+        right["a"],
+        replicated["c"],
+        right["dataflow"],
+        right["transport"],
+        right["algorithm"],
+    ) == ("row", "row/c3", "right", "none", "fake")
 
 
 def test_the_roof_is_measured_between_the_repeats_of_a_peer_too(ended):
-    assert ended[0][0]["right"]["percent_of_roof"] > 0 and ended[0][0]["replicated"]["percent_of_roof"] is None
+    assert (
+        ended[0][0]["right"]["percent_of_roof"] > 0
+        and ended[0][0]["replicated"]["percent_of_roof"] is None
+    )

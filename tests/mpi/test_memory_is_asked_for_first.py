@@ -6,7 +6,18 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-CASE = {"m": 200, "n": 300, "k": 400, "a": "row", "b": "column", "c": "block", "stationary": "B", "get": "copy", "iters": 1, "warmup": 0}
+CASE = {
+    "m": 200,
+    "n": 300,
+    "k": 400,
+    "a": "row",
+    "b": "column",
+    "c": "block",
+    "stationary": "B",
+    "get": "copy",
+    "iters": 1,
+    "warmup": 0,
+}
 HUGE = {"m": 10**6, "n": 10**6, "k": 10**6, "iters": 1, "warmup": 0}
 
 
@@ -21,30 +32,47 @@ def refused(out):
 def in_bytes(amounts):
     """``1.5 KiB`` -> 1536, for each amount in a text."""
     units = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-    return [float(number) * units[unit] for number, unit in re.findall(r"([0-9.e+]+) (B|[KMGT]iB)\b", amounts)]
+    return [
+        float(number) * units[unit]
+        for number, unit in re.findall(r"([0-9.e+]+) (B|[KMGT]iB)\b", amounts)
+    ]
 
 
 def test_a_pool_is_enough_exactly_from_what_the_plan_announced(mpirun):
     (free,) = mpirun.cases(2, [CASE])
     pool = free["pool_bytes"]
     assert pool > 1000
-    enough, too_small, none = mpirun.cases(2, [CASE | {"pool": pool}, CASE | {"pool": pool - 1}, CASE | {"pool": 0}])
+    enough, too_small, none = mpirun.cases(
+        2, [CASE | {"pool": pool}, CASE | {"pool": pool - 1}, CASE | {"pool": 0}]
+    )
     assert (enough["status"], enough["pool_bytes"]) == ("ok", pool)
     assert re.search(r"rank \d", refused(too_small))
     needed, allowed, missing = in_bytes(refused(none))
-    assert (needed, allowed, missing) == (pytest.approx(pool, rel=1e-3), 0, pytest.approx(pool, rel=1e-3))
+    assert (needed, allowed, missing) == (
+        pytest.approx(pool, rel=1e-3),
+        0,
+        pytest.approx(pool, rel=1e-3),
+    )
     assert "--pool" in none["reason"] and "--prefetch" in none["reason"]
 
 
 @pytest.mark.parametrize("situation", ["direct", "rma", "mixed", "remote"])
 def test_too_small_a_pool_is_refused_in_every_situation(mpirun, situation):
-    for out in mpirun.cases(3, [CASE | {"pool": 100, "progress": progress} for progress in ("poll", "thread")], situation=situation):
+    for out in mpirun.cases(
+        3,
+        [CASE | {"pool": 100, "progress": progress} for progress in ("poll", "thread")],
+        situation=situation,
+    ):
         refused(out)
 
 
 def test_an_absurdly_large_problem_is_refused_at_once(mpirun):
-    cases = [HUGE | {"a": form, "b": form, "c": form, "stationary": stationary, "transport": transport}
-             for form in ("row", "column", "block") for stationary in "ABC" for transport in ("auto", "rma")]
+    cases = [
+        HUGE | {"a": form, "b": form, "c": form, "stationary": stationary, "transport": transport}
+        for form in ("row", "column", "block")
+        for stationary in "ABC"
+        for transport in ("auto", "rma")
+    ]
     for out in mpirun.cases(2, cases):
         assert "missing" in refused(out)
         assert out["seconds"] < 5
@@ -55,13 +83,17 @@ def test_too_little_shared_memory_is_named_with_what_is_missing(mpirun):
     tiles = 4 * (200 * 300 + 300 * 400 + 400 * 200)
     needed, free, missing = in_bytes(refused(out))
     assert "/dev/shm" in out["reason"]
-    assert (needed, free, missing) == (pytest.approx(tiles, rel=1e-3), 4096, pytest.approx(tiles - 4096, rel=1e-3))
+    assert (needed, free, missing) == (
+        pytest.approx(tiles, rel=1e-3),
+        4096,
+        pytest.approx(tiles - 4096, rel=1e-3),
+    )
 
 
 def test_too_little_memory_is_named_with_what_is_missing(mpirun):
     (out,) = mpirun.cases(2, [CASE | {"pretend": {"available_memory": 10**5}}])
     needed, available, missing = in_bytes(refused(out))
-    assert needed > 4 * (200 * 300 + 300 * 400 + 400 * 200)          # the tiles, and the pools
+    assert needed > 4 * (200 * 300 + 300 * 400 + 400 * 200)  # the tiles, and the pools
     assert missing == pytest.approx(needed - available, rel=1e-2)
 
 

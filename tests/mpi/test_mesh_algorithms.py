@@ -1,4 +1,5 @@
-"""The 2-D algorithms and the 1-D baselines under mpiexec: exact results, planned bytes, no deadlock."""
+"""The 2-D algorithms and the 1-D baselines under mpiexec: exact results, planned bytes, no
+deadlock."""
 
 import random
 
@@ -10,9 +11,15 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 MESHES = {1: ["1x1"], 2: ["1x2", "2x1"], 4: ["2x2"], 6: ["2x3", "3x2"], 8: ["4x2"], 9: ["3x3"]}
 SHAPES = [(48, 48, 48), (16, 96, 24), (16, 24, 96), (101, 67, 53)]
-ONE_D = [("fsdp", {}), ("fsdp", {"unroll": 2}), ("tensor_parallel_1d", {"dataflow": "AG"}), ("tensor_parallel_1d", {"dataflow": "RdS"}),
-         ("tensor_parallel_1d", {"dataflow": "RdS", "unroll": 3})]
-#: Every algorithm that runs on a process mesh, a new file in algorithms/ too; and options of their own to try.
+ONE_D = [
+    ("fsdp", {}),
+    ("fsdp", {"unroll": 2}),
+    ("tensor_parallel_1d", {"dataflow": "AG"}),
+    ("tensor_parallel_1d", {"dataflow": "RdS"}),
+    ("tensor_parallel_1d", {"dataflow": "RdS", "unroll": 3}),
+]
+#: Every algorithm that runs on a process mesh, a new file in algorithms/ too; and options of their
+#: own to try.
 ON_A_MESH = [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
 WITH = {"wang": [{"unroll": 2}], "meshslice": [{"slices": 3}, {"slices": 2, "block": 4}]}
 
@@ -33,21 +40,42 @@ def run(mpirun, p, cases, *options, **how):
         assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["status"], out["reason"])
         assert out["collective_bytes"] == out["planned"]["collective_bytes"], case
         assert out["pool_bytes"] <= out["planned"]["arena"], case
-        assert (out["dataflow"], out["mesh"]) == (case["options"].get("dataflow"), case["options"].get("mesh")), case
+        assert (out["dataflow"], out["mesh"]) == (
+            case["options"].get("dataflow"),
+            case["options"].get("mesh"),
+        ), case
     return naps
 
 
 @pytest.mark.parametrize("p", MESHES)
 def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, p):
-    cases = [{"m": m, "n": n, "k": k, "algorithm": name, "options": options, "iters": 1, "warmup": 0, "dtype": ("float32", "float64")[x % 2], "prefetch": x % 5}
-             for mesh in MESHES[p] for y, (m, n, k) in enumerate(SHAPES) for x, (name, options) in enumerate(two_d(mesh))
-             if p < 6 or options.get("block") == (None, 4)[y % 2] or name != "meshslice"]      # many ranks take turns on few cores
+    cases = [
+        {
+            "m": m,
+            "n": n,
+            "k": k,
+            "algorithm": name,
+            "options": options,
+            "iters": 1,
+            "warmup": 0,
+            "dtype": ("float32", "float64")[x % 2],
+            "prefetch": x % 5,
+        }
+        for mesh in MESHES[p]
+        for y, (m, n, k) in enumerate(SHAPES)
+        for x, (name, options) in enumerate(two_d(mesh))
+        if p < 6 or options.get("block") == (None, 4)[y % 2] or name != "meshslice"
+    ]  # many ranks take turns on few cores
     run(mpirun, p, cases)
 
 
 @pytest.mark.parametrize("p", [1, 2, 4, 5])
 def test_the_1d_baselines_are_exact(mpirun, p):
-    cases = [{"m": m, "n": n, "k": k, "algorithm": name, "options": options, "iters": 1, "warmup": 0} for m, n, k in SHAPES for name, options in ONE_D]
+    cases = [
+        {"m": m, "n": n, "k": k, "algorithm": name, "options": options, "iters": 1, "warmup": 0}
+        for m, n, k in SHAPES
+        for name, options in ONE_D
+    ]
     run(mpirun, p, cases)
 
 
@@ -57,17 +85,51 @@ def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, p, situati
     chance = random.Random(p)
     meshes = ["1x4", "4x1", "2x2"] if p == 4 else ["1x3", "3x1"]
     pool = [entry for mesh in meshes for entry in two_d(mesh)] + ONE_D
-    cases = [{"m": 70, "n": 90, "k": 110, "algorithm": name, "options": options, "prefetch": x % 5, "progress": ("poll", "thread", "none")[x % 3],
-              "iters": 1, "warmup": 0, "seed": x} for x, (name, options) in enumerate(chance.sample(pool, 24))]
+    cases = [
+        {
+            "m": 70,
+            "n": 90,
+            "k": 110,
+            "algorithm": name,
+            "options": options,
+            "prefetch": x % 5,
+            "progress": ("poll", "thread", "none")[x % 3],
+            "iters": 1,
+            "warmup": 0,
+            "seed": x,
+        }
+        for x, (name, options) in enumerate(chance.sample(pool, 24))
+    ]
     naps = run(mpirun, p, cases, "--delays", "1", "--small-pieces", situation=situation)
     assert set(naps) >= {"_compute", "_arrived", "AllGather", "Shift", "Broadcast"}
 
 
 def test_a_throttled_ring_takes_its_time(mpirun):
-    """collective on 2x2: the A row is 48·24 elements from one neighbour, the B column the same, at once on rings of their own."""
-    cases = [{"m": 96, "n": 96, "k": 96, "algorithm": "collective", "options": {"dataflow": "OS", "mesh": "2x2"}, "iters": 1, "warmup": 0, "transport": "throttled:0.001,0"},
-             {"m": 8, "n": 8, "k": 8, "algorithm": "collective", "options": {"dataflow": "OS", "mesh": "4x1"}, "iters": 1, "warmup": 0, "transport": "throttled:100,20000"}]
+    """collective on 2x2: the A row is 48·24 elements from one neighbour, the B column the same, at
+    once on rings of their own."""
+    cases = [
+        {
+            "m": 96,
+            "n": 96,
+            "k": 96,
+            "algorithm": "collective",
+            "options": {"dataflow": "OS", "mesh": "2x2"},
+            "iters": 1,
+            "warmup": 0,
+            "transport": "throttled:0.001,0",
+        },
+        {
+            "m": 8,
+            "n": 8,
+            "k": 8,
+            "algorithm": "collective",
+            "options": {"dataflow": "OS", "mesh": "4x1"},
+            "iters": 1,
+            "warmup": 0,
+            "transport": "throttled:100,20000",
+        },
+    ]
     run(mpirun, 4, cases)
     slow, late = (out["best_s"] for out in mpirun.cases(4, cases))
-    assert slow >= 48 * 48 * 4 / 1e6             # one neighbour's tile
-    assert late >= 3 * 0.02                      # P - 1 messages, one after the other
+    assert slow >= 48 * 48 * 4 / 1e6  # one neighbour's tile
+    assert late >= 3 * 0.02  # P - 1 messages, one after the other

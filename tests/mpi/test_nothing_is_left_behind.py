@@ -1,10 +1,21 @@
-"""Nothing a run makes outlives it, and what other processes could trip over is gone while it still runs."""
+"""Nothing a run makes outlives it, and what other processes could trip over is gone while it still
+runs."""
 
 import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-CASE = {"m": 30, "n": 40, "k": 50, "a": "row", "b": "column", "stationary": "B", "get": "copy", "iters": 1, "warmup": 0}
+CASE = {
+    "m": 30,
+    "n": 40,
+    "k": 50,
+    "a": "row",
+    "b": "column",
+    "stationary": "B",
+    "get": "copy",
+    "iters": 1,
+    "warmup": 0,
+}
 ENDS = {
     "ok": CASE,
     "unsupported": CASE | {"transport": "direct"},
@@ -24,4 +35,6 @@ def test_however_a_case_ends_its_communicators_windows_and_files_are_closed(mpir
 def test_locks_and_matrices_have_no_names_even_while_they_are_in_use(mpirun, situation):
     """So nothing of ours can be left behind, however a run ends."""
     names = mpirun(3, "names.py", situation=situation)
-    assert [name for name in names if not name.startswith(("mpich_shm_", "sm_segment."))] == []      # MPI's own, from its start
+    assert [
+        name for name in names if not name.startswith(("mpich_shm_", "sm_segment."))
+    ] == []  # MPI's own, from its start

@@ -9,11 +9,13 @@ CASE = {"m": 30, "n": 40, "k": 50, "iters": 1, "warmup": 0}
 
 @pytest.mark.parametrize("situation", ["mixed", "remote"])
 @pytest.mark.parametrize("transport", ["direct", "throttled:1,1"])
-def test_in_place_only_is_unsupported_where_some_memory_is_out_of_reach(mpirun, situation, transport):
+def test_in_place_only_is_unsupported_where_some_memory_is_out_of_reach(
+    mpirun, situation, transport
+):
     refused, after = mpirun.cases(4, [CASE | {"transport": transport}, CASE], situation=situation)
     assert (refused["status"], refused["same_on_every_rank"]) == ("unsupported", True)
     assert "nodes" in refused["reason"] and "--transport auto" in refused["reason"]
-    assert after["status"] == "ok"               # and nothing of it stays behind
+    assert after["status"] == "ok"  # and nothing of it stays behind
 
 
 def test_in_place_only_runs_on_one_node(mpirun):

@@ -9,8 +9,23 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 #: Cases by number of ranks.
 COUNTS = {1: 14, 2: 60, 3: 32, 4: 40, 6: 16}
-RUNS = [(p, situation) for p in COUNTS for situation in ("direct", "rma", "mixed", "remote")] + [(4, "nodes"), (6, "nodes")]
-FORMS = ("row", "column", "block", "grid", "column-major", "traditional", "misaligned", "tiny", "large", "S", "R")
+RUNS = [(p, situation) for p in COUNTS for situation in ("direct", "rma", "mixed", "remote")] + [
+    (4, "nodes"),
+    (6, "nodes"),
+]
+FORMS = (
+    "row",
+    "column",
+    "block",
+    "grid",
+    "column-major",
+    "traditional",
+    "misaligned",
+    "tiny",
+    "large",
+    "S",
+    "R",
+)
 
 
 def divisors(p):
@@ -44,7 +59,8 @@ def layout(chance, form, shape, p):
 
 
 def sample(p, situation):
-    """Cases that between them have every value of every option; which go together is drawn with a fixed seed."""
+    """Cases that between them have every value of every option; which go together is drawn with a
+    fixed seed."""
     chance = random.Random(f"{p} {situation}")
 
     def deal(values):
@@ -54,22 +70,64 @@ def sample(p, situation):
         return dealt
 
     extents = (1, 2, 3, 5, 7, 16, 17, 31, 48, 65, 130)
-    dealt = zip(deal(extents), deal(extents), deal((*extents, 200, 600)), deal(FORMS), deal(FORMS), deal(FORMS),
-                deal(("A", "B", "C", "A", "B", "C", "auto")), deal((0, 1, 2, 3)), deal(("view", "view", "copy")),
-                deal(("poll", "thread", "none")), deal(("float32", "float64")), deal((None, None, 1, 5, 64)),
-                deal((False, True)), deal(("integer", "integer", "integer", "uniform")))
+    dealt = zip(
+        deal(extents),
+        deal(extents),
+        deal((*extents, 200, 600)),
+        deal(FORMS),
+        deal(FORMS),
+        deal(FORMS),
+        deal(("A", "B", "C", "A", "B", "C", "auto")),
+        deal((0, 1, 2, 3)),
+        deal(("view", "view", "copy")),
+        deal(("poll", "thread", "none")),
+        deal(("float32", "float64")),
+        deal((None, None, 1, 5, 64)),
+        deal((False, True)),
+        deal(("integer", "integer", "integer", "uniform")),
+    )
     cases = []
-    for seed, (m, n, k, a, b, c, stationary, prefetch, get, progress, dtype, chunk, replicate, fill) in enumerate(dealt):
+    for seed, (
+        m,
+        n,
+        k,
+        a,
+        b,
+        c,
+        stationary,
+        prefetch,
+        get,
+        progress,
+        dtype,
+        chunk,
+        replicate,
+        fill,
+    ) in enumerate(dealt):
         if chunk and chunk * 20 < max(m, n, k):  # enough pieces are enough
             chunk = 32
-        cases.append({
-            "m": m, "n": n, "k": k, "a": layout(chance, a, (m, k), p), "b": layout(chance, b, (k, n), p),
-            "c": layout(chance, c, (m, n), p), "stationary": stationary, "prefetch": prefetch, "get": get,
-            "progress": progress, "dtype": dtype, "options": {"chunk": chunk} if chunk else {},
-            "replicate_result": replicate, "fill": fill, "seed": seed, "iters": 1 + (seed % 4 == 1), "warmup": int(seed % 4 == 3),
-        })
+        cases.append(
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "a": layout(chance, a, (m, k), p),
+                "b": layout(chance, b, (k, n), p),
+                "c": layout(chance, c, (m, n), p),
+                "stationary": stationary,
+                "prefetch": prefetch,
+                "get": get,
+                "progress": progress,
+                "dtype": dtype,
+                "options": {"chunk": chunk} if chunk else {},
+                "replicate_result": replicate,
+                "fill": fill,
+                "seed": seed,
+                "iters": 1 + (seed % 4 == 1),
+                "warmup": int(seed % 4 == 3),
+            }
+        )
     large = {"prefetch": 2, "iters": 1, "warmup": 0, "m": 500, "n": 700, "k": 600}
-    for stationary in "BC":                      # messages too long to be sent at once
+    for stationary in "BC":  # messages too long to be sent at once
         cases.append(large | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
     return cases
 
@@ -86,21 +144,36 @@ def ran(request, mpirun):
 
 def failing(pairs, condition):
     """The cases that do not meet a condition, with what came out."""
-    return [(case, {name: value for name, value in out.items() if value is not None}) for case, out in pairs if not condition(case, out)]
+    return [
+        (case, {name: value for name, value in out.items() if value is not None})
+        for case, out in pairs
+        if not condition(case, out)
+    ]
 
 
 def test_every_case_is_exact_and_every_rank_says_so(ran):
     def exact(case, out):
-        return out["status"] == "ok" and out["same_on_every_rank"] and (
-            out["error"] == 0 if case["fill"] == "integer" else 0 <= out["error"] <= 1)
+        return (
+            out["status"] == "ok"
+            and out["same_on_every_rank"]
+            and (out["error"] == 0 if case["fill"] == "integer" else 0 <= out["error"] <= 1)
+        )
+
     assert failing([({"fill": "integer", **case}, out) for case, out in ran.pairs], exact) == []
 
 
 def test_the_bytes_that_moved_are_those_of_the_plan(ran):
     def as_planned(case, out):
         plan = out["planned"]
-        return out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"] and all(
-            out[name] == plan[name] for name in ("accumulate_bytes", "replica_bytes", "put_bytes")) and not out["collective_bytes"]
+        return (
+            out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"]
+            and all(
+                out[name] == plan[name]
+                for name in ("accumulate_bytes", "replica_bytes", "put_bytes")
+            )
+            and not out["collective_bytes"]
+        )
+
     assert failing(ran.pairs, as_planned) == []
 
 
@@ -111,9 +184,12 @@ def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
             return (out["get_bytes"], out["direct_bytes"]) == (moved, 0)
         if ran.situation == "direct":
             return (out["get_bytes"], out["direct_bytes"]) == (0, moved)
-        if ran.situation == "remote" or ran.p == 2:            # two cliques of one rank each: nobody is in reach
+        if (
+            ran.situation == "remote" or ran.p == 2
+        ):  # two cliques of one rank each: nobody is in reach
             return out["direct_bytes"] == 0
         return True
+
     assert failing(ran.pairs, copied) == []
     if ran.situation in ("mixed", "nodes") and ran.p > 2:
         both = [out for _, out in ran.pairs if out["get_bytes"] and out["direct_bytes"]]
@@ -127,16 +203,35 @@ def test_no_rank_holds_more_than_the_arena_of_the_plan(ran):
 def test_records_name_the_transport_and_the_nodes_that_were_found(ran):
     p = ran.p
     nodes = {"mixed": min(p, 2), "nodes": min(p, 2), "remote": p}.get(ran.situation, 1)
-    transport = "rma" if ran.situation == "rma" else "direct" if p == 1 or ran.situation == "direct" else "rma" if nodes == p else "mixed"
-    assert {(out["nodes"], out["transport"], out["ranks"]) for _, out in ran.pairs} == {(nodes, transport, p)}
+    transport = (
+        "rma"
+        if ran.situation == "rma"
+        else "direct"
+        if p == 1 or ran.situation == "direct"
+        else "rma"
+        if nodes == p
+        else "mixed"
+    )
+    assert {(out["nodes"], out["transport"], out["ranks"]) for _, out in ran.pairs} == {
+        (nodes, transport, p)
+    }
 
 
 def test_the_sample_has_every_value_of_every_option():
     for p, situation in RUNS:
         cases = sample(p, situation)
-        for name, values in {"stationary": ("A", "B", "C", "auto"), "prefetch": range(4), "get": ("view", "copy"),
-                             "progress": ("poll", "thread", "none"), "dtype": ("float32", "float64"),
-                             "replicate_result": (True, False), "fill": ("integer", "uniform"), "m": (1,), "n": (1,), "k": (1,)}.items():
+        for name, values in {
+            "stationary": ("A", "B", "C", "auto"),
+            "prefetch": range(4),
+            "get": ("view", "copy"),
+            "progress": ("poll", "thread", "none"),
+            "dtype": ("float32", "float64"),
+            "replicate_result": (True, False),
+            "fill": ("integer", "uniform"),
+            "m": (1,),
+            "n": (1,),
+            "k": (1,),
+        }.items():
             assert {case.get(name) for case in cases} >= set(values), (p, situation, name)
         factors = {case[name].rpartition("/c")[2] for case in cases for name in "abc"}
         assert factors >= set(map(str, divisors(p)))
@@ -144,14 +239,40 @@ def test_the_sample_has_every_value_of_every_option():
 
 def test_with_row_blocks_everywhere_b_moves_once_to_every_other_rank(mpirun):
     m, n, k, p = 40, 24, 48, 4
-    (out,) = mpirun.cases(p, [{"m": m, "n": n, "k": k, "a": "row", "b": "row", "c": "row", "stationary": "C"}])
-    assert (out["direct_bytes"], out["get_bytes"], out["accumulate_bytes"]) == ((p - 1) * k * n * 4, 0, 0)
+    (out,) = mpirun.cases(
+        p, [{"m": m, "n": n, "k": k, "a": "row", "b": "row", "c": "row", "stationary": "C"}]
+    )
+    assert (out["direct_bytes"], out["get_bytes"], out["accumulate_bytes"]) == (
+        (p - 1) * k * n * 4,
+        0,
+        0,
+    )
 
 
 def test_reading_some_peers_in_place_needs_no_more_memory_than_reading_none(mpirun):
     """First fit alone does not promise that: fewer buffers may lie worse."""
-    layouts = [("block", "block", "row", 1), ("column", "tiles:5x7", "block", 2), ("block", "tiles:5x7", "row", 3)]
-    cases = [{"m": 64, "n": 17, "k": 40, "a": a, "b": b, "c": c, "stationary": "A", "prefetch": prefetch, "iters": 1, "warmup": 0}
-             for a, b, c, prefetch in layouts]
+    layouts = [
+        ("block", "block", "row", 1),
+        ("column", "tiles:5x7", "block", 2),
+        ("block", "tiles:5x7", "row", 3),
+    ]
+    cases = [
+        {
+            "m": 64,
+            "n": 17,
+            "k": 40,
+            "a": a,
+            "b": b,
+            "c": c,
+            "stationary": "A",
+            "prefetch": prefetch,
+            "iters": 1,
+            "warmup": 0,
+        }
+        for a, b, c, prefetch in layouts
+    ]
     answers = mpirun.cases(4, cases, situation="mixed")
-    assert failing(zip(cases, answers), lambda case, out: out["pool_bytes"] <= out["planned"]["arena"]) == []
+    assert (
+        failing(zip(cases, answers), lambda case, out: out["pool_bytes"] <= out["planned"]["arena"])
+        == []
+    )

@@ -1,4 +1,5 @@
-"""Table 1 of the paper: every primitive of the distributed matrix, with replicas, in every situation."""
+"""Table 1 of the paper: every primitive of the distributed matrix, with replicas, in every
+situation."""
 
 from types import SimpleNamespace
 
@@ -6,13 +7,25 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-PRIMITIVES = ["grid_shape", "tile_bounds", "overlapping_tiles", "tile", "get_tile", "get_tile_async", "put_tile",
-              "accumulate_tile", "reduce_replicas", "broadcast_replica", "errors"]
+PRIMITIVES = [
+    "grid_shape",
+    "tile_bounds",
+    "overlapping_tiles",
+    "tile",
+    "get_tile",
+    "get_tile_async",
+    "put_tile",
+    "accumulate_tile",
+    "reduce_replicas",
+    "broadcast_replica",
+    "errors",
+]
 
 
 @pytest.fixture(scope="module", params=["direct", "rma", "mixed", "nodes", "remote"])
 def table(request, mpirun):
-    """What each primitive got wrong on 4 ranks, and how often a tile was refused because it is out of reach."""
+    """What each primitive got wrong on 4 ranks, and how often a tile was refused because it is out
+    of reach."""
     answer = mpirun(4, "table1.py", situation=request.param)
     return SimpleNamespace(situation=request.param, **answer)
 
@@ -34,4 +47,7 @@ def test_tiles_are_refused_exactly_where_memory_is_out_of_reach(table):
 @pytest.mark.parametrize("situation", ["direct", "nodes", "remote"])
 def test_replicas_of_many_panels_are_reduced_and_broadcast(mpirun, situation):
     """Tiles far larger than the panels in which replicas are pulled."""
-    assert mpirun(4, "large_replicas.py", situation=situation) == {"reduced": True, "broadcast": True}
+    assert mpirun(4, "large_replicas.py", situation=situation) == {
+        "reduced": True,
+        "broadcast": True,
+    }

@@ -1,4 +1,5 @@
-"""Verification under mpiexec: whatever is wrong with C, every rank says so; what is right passes."""
+"""Verification under mpiexec: whatever is wrong with C, every rank says so; what is right
+passes."""
 
 import pytest
 
@@ -7,7 +8,12 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 FINITE = ["one_element", "lost_chunk", "twice", "swapped_rows", "zero"]
 NOT_FINITE = ["nan", "all_nan", "infinity"]
 #: Fill, rows of C (of which uniform fill looks at 16) and situation.
-RUNS = [("integer", "32", "direct"), ("integer", "32", "remote"), ("uniform", "16", "direct"), ("uniform", "16", "mixed")]
+RUNS = [
+    ("integer", "32", "direct"),
+    ("integer", "32", "remote"),
+    ("uniform", "16", "direct"),
+    ("uniform", "16", "mixed"),
+]
 
 
 @pytest.fixture(scope="module", params=RUNS, ids="-".join)
@@ -51,9 +57,26 @@ def test_a_nan_is_caught_in_rows_that_uniform_fill_does_not_sample(mpirun):
 
 def test_with_uniform_fill_the_right_result_of_any_shape_passes(mpirun):
     """fp32 and fp64, all-positive sums to cancelling ones, one element to many rows."""
-    cases = [{"m": m, "n": n, "k": k, "dtype": dtype, "fill": "uniform", "seed": seed, "a": "row", "b": "column", "c": "block",
-              "stationary": stationary, "iters": 1, "warmup": 0}
-             for seed, (m, n, k) in enumerate([(1, 1, 1), (1, 1, 3000), (300, 2, 1), (64, 64, 64), (200, 150, 1000)])
-             for dtype in ("float32", "float64") for stationary in "BC"]
+    cases = [
+        {
+            "m": m,
+            "n": n,
+            "k": k,
+            "dtype": dtype,
+            "fill": "uniform",
+            "seed": seed,
+            "a": "row",
+            "b": "column",
+            "c": "block",
+            "stationary": stationary,
+            "iters": 1,
+            "warmup": 0,
+        }
+        for seed, (m, n, k) in enumerate(
+            [(1, 1, 1), (1, 1, 3000), (300, 2, 1), (64, 64, 64), (200, 150, 1000)]
+        )
+        for dtype in ("float32", "float64")
+        for stationary in "BC"
+    ]
     answers = mpirun.cases(2, cases)
     assert [(out["status"], out["error"] <= 1) for out in answers] == [("ok", True)] * len(cases)

@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitions import LayoutError, Partition, PlacementSpec, ProcessGrid, parse, partition
-from partitions import to_placements
+from partitions import (
+    LayoutError,
+    Partition,
+    PlacementSpec,
+    ProcessGrid,
+    parse,
+    partition,
+    to_placements,
+)
 
 property_test = settings(max_examples=150, deadline=None)
 R = None
@@ -80,9 +87,7 @@ def why_refused(shape, placements, mesh):
 @property_test
 @given(
     st.tuples(st.integers(0, 14), st.integers(0, 14)),
-    st.lists(
-        st.tuples(st.sampled_from([R, 0, 1]), st.integers(1, 4)), min_size=1, max_size=3
-    ),
+    st.lists(st.tuples(st.sampled_from([R, 0, 1]), st.integers(1, 4)), min_size=1, max_size=3),
 )
 def test_ranks_hold_what_dtensor_gives_them_or_the_refusal_has_its_reason(shape, placed):
     placements, mesh = tuple(d for d, _ in placed), tuple(n for _, n in placed)

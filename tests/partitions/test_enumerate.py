@@ -31,11 +31,7 @@ def test_there_are_27_times_the_cube_of_the_divisors_without_duplicates(p):
 def test_replications_are_those_a_search_over_all_factors_finds(p):
     factors = range(1, p + 1)
     valid = [
-        (a, b, c)
-        for a in factors
-        for b in factors
-        for c in factors
-        if p % a == p % b == p % c == 0
+        (a, b, c) for a in factors for b in factors for c in factors if p % a == p % b == p % c == 0
     ]
     assert list(replication_triples(p)) == valid
     assert list(equal_replication(p)) == [t for t in valid if t[0] == t[1] == t[2]]

@@ -10,9 +10,7 @@ M, N, K = 24, 36, 48
 
 def bound(name, p):
     shapes = {"A": (M, K), "B": (K, N), "C": (M, N)}
-    return [
-        partition(text, shapes[role], p, role) for text, role in zip(preset(name, p), shapes)
-    ]
+    return [partition(text, shapes[role], p, role) for text, role in zip(preset(name, p), shapes)]
 
 
 @pytest.mark.parametrize("p", RANKS)

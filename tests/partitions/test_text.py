@@ -74,9 +74,7 @@ def test_the_text_of_a_bound_partition_binds_to_an_equal_one(spec, shape, other,
 def test_default_tiles_give_every_rank_at_most_one_tile_of_the_least_such_extent(kind, shape, p):
     bound = partition(kind, shape, p)
     assert all(len(bound.tiles_of(rank)) <= 1 for rank in range(p))
-    for extent, tile, parts in zip(
-        shape, bound.tile_shape, (bound.grid.rows, bound.grid.cols)
-    ):
+    for extent, tile, parts in zip(shape, bound.tile_shape, (bound.grid.rows, bound.grid.cols)):
         assert tile * parts >= extent
         assert tile == 1 or (tile - 1) * parts < extent
 

@@ -1,11 +1,11 @@
 """What the adapters decide without their peers."""
 
+import _ctypes
 import ctypes
 import importlib.util
 import os
 from collections import Counter
 
-import _ctypes
 import pytest
 
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
@@ -26,13 +26,19 @@ def test_every_peer_is_registered_under_its_own_name_and_has_a_default():
         for nprocs in (1, 2, 4, 6):
             for setting in peer.settings(nprocs):
                 options = peer.pick(setting.fields.get("options", {}))
-                peer.problem(96, 96, 96, nprocs, *(setting.fields.get(name) for name in "abc"), **options)
+                peer.problem(
+                    96, 96, 96, nprocs, *(setting.fields.get(name) for name in "abc"), **options
+                )
 
 
 @pytest.fixture
 def nothing_installed(monkeypatch):
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in ("torch", "heat", "pylops_mpi") else real(name, *more))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name in ("torch", "heat", "pylops_mpi") else real(name, *more),
+    )
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("DRBENCH_SCALAPACK", "/nowhere/libscalapack.so")
 
@@ -42,20 +48,37 @@ def test_a_missing_peer_is_one_line_with_the_way_to_get_it(name, nothing_install
     with pytest.raises(MissingError) as raised:
         present(get_peer(name))
     said = str(raised.value)
-    assert said.startswith(f"{name} is not available: ") and "\n" not in said and raised.value.exit_code == 3
+    assert (
+        said.startswith(f"{name} is not available: ")
+        and "\n" not in said
+        and raised.value.exit_code == 3
+    )
     assert "pip install" in said or "apt-get install" in said or "Build" in said
 
 
-@pytest.mark.parametrize("name, options, words", [
-    ("dtensor", {"block": 64}, "dtensor takes no --block"), ("scalapack", {"variant": "x"}, "scalapack takes no --variant"),
-    ("pylops", {"stationary": "C"}, "pylops takes no --stationary"), ("cosma", {"panel": 3}, "It takes --variant"),
-])
+@pytest.mark.parametrize(
+    "name, options, words",
+    [
+        ("dtensor", {"block": 64}, "dtensor takes no --block"),
+        ("scalapack", {"variant": "x"}, "scalapack takes no --variant"),
+        ("pylops", {"stationary": "C"}, "pylops takes no --stationary"),
+        ("cosma", {"panel": 3}, "It takes --variant"),
+    ],
+)
 def test_an_option_that_a_peer_does_not_take_is_refused(name, options, words):
     with pytest.raises(UsageError, match=words):
         get_peer(name).pick(options)
 
 
-@pytest.mark.parametrize("name, given", [("scalapack", {"a": "row"}), ("pylops", {"b": "row"}), ("cosma", {"c": "row"}), ("heat", {"c": "row"})])
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        ("scalapack", {"a": "row"}),
+        ("pylops", {"b": "row"}),
+        ("cosma", {"c": "row"}),
+        ("heat", {"c": "row"}),
+    ],
+)
 def test_a_partition_that_a_peer_chooses_itself_is_refused(name, given):
     with pytest.raises(UsageError, match="row"):
         get_peer(name).problem(8, 8, 8, 2, **given)
@@ -63,19 +86,31 @@ def test_a_partition_that_a_peer_chooses_itself_is_refused(name, given):
 
 def test_the_words_of_a_refusal_are_one_line_of_readable_length():
     said = own_words(RuntimeError("first\nsecond " + "x" * 1000))
-    assert said.startswith("RuntimeError: first second x") and len(said) == 300 and said.endswith("...")
+    assert (
+        said.startswith("RuntimeError: first second x")
+        and len(said) == 300
+        and said.endswith("...")
+    )
 
 
-@pytest.mark.parametrize("extent, block, nprocs", [(0, 3, 2), (1, 3, 2), (10, 3, 2), (12, 3, 4), (7, 20, 3), (64, 64, 1)])
+@pytest.mark.parametrize(
+    "extent, block, nprocs", [(0, 3, 2), (1, 3, 2), (10, 3, 2), (12, 3, 4), (7, 20, 3), (64, 64, 1)]
+)
 def test_dealt_ranges_match_dealing_elements_one_by_one(extent, block, nprocs):
     for position in range(nprocs):
         mine = [element for element in range(extent) if (element // block) % nprocs == position]
-        assert [element for start, stop in dealt(extent, block, position, nprocs) for element in range(start, stop)] == mine
+        assert [
+            element
+            for start, stop in dealt(extent, block, position, nprocs)
+            for element in range(start, stop)
+        ] == mine
 
 
 @pytest.mark.parametrize("extent, parts", [(10, 4), (8, 2), (1, 1), (9, 3)])
 def test_pylops_ranges_cover_an_extent_once(extent, parts):
-    assert Counter(element for low, high in ranges(extent, parts) for element in range(low, high)) == Counter(range(extent))
+    assert Counter(
+        element for low, high in ranges(extent, parts) for element in range(low, high)
+    ) == Counter(range(extent))
 
 
 @pytest.mark.parametrize("text", ["3x2", "2", "x", "0x4", "2x2x1", "-2x-2", ""])
@@ -84,7 +119,9 @@ def test_a_grid_that_does_not_hold_the_ranks_is_refused(text):
         grid_of(text, 4)
 
 
-@pytest.mark.parametrize("text, split", [("row", 0), ("S(0)", 0), ("column", 1), ("row/c4", None), ("R", None)])
+@pytest.mark.parametrize(
+    "text, split", [("row", 0), ("S(0)", 0), ("column", 1), ("row/c4", None), ("R", None)]
+)
 def test_heat_takes_rows_columns_and_everything_everywhere(text, split):
     assert split_of(partition(text, (8, 8), 4)) == split
 
@@ -105,8 +142,12 @@ def test_collective_bytes_match_passing_blocks_around_a_ring():
 
 
 def test_the_times_of_cosma_are_read_from_what_it_prints():
-    printed = ("Strategy = Matrix dimensions (m, n, k) = (2000, 2000, 2000)\nNumber of processors: 2\nOverlap of communication and computation: OFF.\n"
-               "Divisions strategy: \nparallel (m / 2)\nRequired memory per rank (in #elements): 8000000\n\nCOSMA TIMES [ms] = 101 102 250 \n")
+    printed = (
+        "Strategy = Matrix dimensions (m, n, k) = (2000, 2000, 2000)\nNumber of processors: 2\n"
+        "Overlap of communication and computation: OFF.\n"
+        "Divisions strategy: \nparallel (m / 2)\nRequired memory per rank (in #elements): "
+        "8000000\n\nCOSMA TIMES [ms] = 101 102 250 \n"
+    )
     assert read_times(printed) == [0.101, 0.102, 0.25]
     for nothing in ("", "COSMA TIMES [ms] = \n", "terminate called after throwing"):
         with pytest.raises(CaseFailed, match="printed no times"):

@@ -12,7 +12,8 @@ from partitions.enumerate import KINDS, exhaustive
 
 
 def chunks_of_chunks(shape, placements, mesh, rank):
-    """Rows and columns of a rank, by cutting as torch does: each mesh dimension in turn, outermost first."""
+    """Rows and columns of a rank, by cutting as torch does: each mesh dimension in turn, outermost
+    first."""
     ranges = [(0, extent) for extent in shape]
     coordinates = []
     for extent in reversed(mesh):
@@ -22,7 +23,10 @@ def chunks_of_chunks(shape, placements, mesh, rank):
         if placement is not None:
             start, stop = ranges[placement]
             piece = -(-(stop - start) // extent)
-            ranges[placement] = (min(start + coordinate * piece, stop), min(start + (coordinate + 1) * piece, stop))
+            ranges[placement] = (
+                min(start + coordinate * piece, stop),
+                min(start + (coordinate + 1) * piece, stop),
+            )
     return tuple(ranges)
 
 
@@ -35,17 +39,21 @@ def owned(bound, rank):
 @pytest.mark.parametrize("nprocs", [2, 4, 8])
 def test_every_triple_of_a_power_of_two_has_one_mesh_with_the_same_elements_on_each_rank(nprocs):
     shape = (16, 32)
-    some = list(exhaustive(nprocs))[::7 if nprocs == 8 else 1]
+    some = list(exhaustive(nprocs))[:: 7 if nprocs == 8 else 1]
     for texts in some:
         bound = [partition(text, shape, nprocs) for text in texts]
         together = on_one_mesh([placed(one) for one in bound])
         assert len({mesh for _, mesh in together}) == 1
         for one, (placements, mesh) in zip(bound, together):
             assert prod(mesh) == nprocs and len(placements) == len(mesh)
-            assert [chunks_of_chunks(shape, placements, mesh, rank) for rank in range(nprocs)] == [owned(one, rank) for rank in range(nprocs)]
+            assert [chunks_of_chunks(shape, placements, mesh, rank) for rank in range(nprocs)] == [
+                owned(one, rank) for rank in range(nprocs)
+            ]
 
 
-@pytest.mark.parametrize("text", [kind + suffix for kind, suffix in product(KINDS, ("", "/c2", "/c4"))])
+@pytest.mark.parametrize(
+    "text", [kind + suffix for kind, suffix in product(KINDS, ("", "/c2", "/c4"))]
+)
 def test_a_name_is_read_back_as_the_same_partition(text):
     shape = (16, 32)
     bound = partition(text, shape, 4)

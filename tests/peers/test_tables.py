@@ -15,49 +15,127 @@ from launch.peer_triples import action, triple_rows
 
 def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
     """A record of 2·10⁹ FLOPs: at one second 2 GFLOP/s."""
-    known = {"roof_gflops": roof, "percent_of_roof": 100 * 2 / seconds / roof, "percent_of_roof_min": 1.0, "percent_of_roof_max": 99.0} if roof else {}
-    return Record(mode="measured", status="ok", m=1000, n=1000, k=1000, case=f"{turn} | {shape} | {who} | {label}", best_s=seconds, median_s=seconds,
-                  samples_s=[seconds], gflops=2 / seconds, blas=blas, threads=1, **known | more)
+    known = (
+        {
+            "roof_gflops": roof,
+            "percent_of_roof": 100 * 2 / seconds / roof,
+            "percent_of_roof_min": 1.0,
+            "percent_of_roof_max": 99.0,
+        }
+        if roof
+        else {}
+    )
+    return Record(
+        mode="measured",
+        status="ok",
+        m=1000,
+        n=1000,
+        k=1000,
+        case=f"{turn} | {shape} | {who} | {label}",
+        best_s=seconds,
+        median_s=seconds,
+        samples_s=[seconds],
+        gflops=2 / seconds,
+        blas=blas,
+        threads=1,
+        **known | more,
+    )
 
 
 def refused(who, label, shape="s"):
-    return Record(mode="measured", status="unsupported", reason="it refuses: four ranks only", case=f"1 | {shape} | {who} | {label}")
+    return Record(
+        mode="measured",
+        status="unsupported",
+        reason="it refuses: four ranks only",
+        case=f"1 | {shape} | {who} | {label}",
+    )
 
 
 RECORDS = [
-    row(1, "drbench", "row", 1.0, roof=4, direct_bytes=8), row(2, "drbench", "row", 2.0, roof=2, direct_bytes=8),
-    row(1, "drbench", "column", 0.5, roof=4, direct_bytes=8), row(2, "drbench", "column", 1.0, roof=2, direct_bytes=8),
-    row(1, "dtensor", "row", 2.0, roof=1, blas="mkl", collective_bytes=8), row(2, "dtensor", "row", 4.0, roof=1, blas="mkl", collective_bytes=8),
-    row(1, "dtensor", "megatron", 0.1, roof=1, blas="mkl", collective_bytes=0), row(1, "cosma", "its own choice", 1.0), refused("pylops", "summa"),
+    row(1, "drbench", "row", 1.0, roof=4, direct_bytes=8),
+    row(2, "drbench", "row", 2.0, roof=2, direct_bytes=8),
+    row(1, "drbench", "column", 0.5, roof=4, direct_bytes=8),
+    row(2, "drbench", "column", 1.0, roof=2, direct_bytes=8),
+    row(1, "dtensor", "row", 2.0, roof=1, blas="mkl", collective_bytes=8),
+    row(2, "dtensor", "row", 4.0, roof=1, blas="mkl", collective_bytes=8),
+    row(1, "dtensor", "megatron", 0.1, roof=1, blas="mkl", collective_bytes=0),
+    row(1, "cosma", "its own choice", 1.0),
+    refused("pylops", "summa"),
 ]
 
 
 def test_a_drifting_machine_cancels_in_ratios_to_the_roof_of_the_same_round():
     by_name = {(line.who, line.label): line for line in lines(RECORDS)}
     assert by_name["drbench", "row"].roof == 50.0 and by_name["drbench", "column"].roof == 100.0
-    assert by_name["dtensor", "row"].roof == 25.0         # 1 of 4 in the first round, 0.5 of 2 in the second
-    assert by_name["dtensor", "row"].own_roof == 75.0     # 100 % and 50 % of its own
-    assert by_name["cosma", "its own choice"].roof == 50.0 and by_name["cosma", "its own choice"].own_roof is None
+    assert (
+        by_name["dtensor", "row"].roof == 25.0
+    )  # 1 of 4 in the first round, 0.5 of 2 in the second
+    assert by_name["dtensor", "row"].own_roof == 75.0  # 100 % and 50 % of its own
+    assert (
+        by_name["cosma", "its own choice"].roof == 50.0
+        and by_name["cosma", "its own choice"].own_roof is None
+    )
     assert by_name["drbench", "row"].best_s == 1.0 and by_name["drbench", "row"].median_s == 1.5
 
 
 def test_what_moves_nothing_is_nobody_s_best_setting():
-    assert {(line.who, line.label) for line in best_settings(lines(RECORDS))} == {("drbench", "column"), ("dtensor", "row"), ("cosma", "its own choice")}
+    assert {(line.who, line.label) for line in best_settings(lines(RECORDS))} == {
+        ("drbench", "column"),
+        ("dtensor", "row"),
+        ("cosma", "its own choice"),
+    }
 
 
 def test_a_refusal_is_a_row_with_its_reason():
     header, rows = table_rows(lines(RECORDS))
     assert all(len(cells) == len(header) for cells in rows)
-    assert rows[-1][:3] == ("s", "pylops", "summa") and rows[-1][-1] == "unsupported: it refuses: four ranks only"
+    assert (
+        rows[-1][:3] == ("s", "pylops", "summa")
+        and rows[-1][-1] == "unsupported: it refuses: four ranks only"
+    )
     assert next(cells for cells in rows if cells[2] == "megatron")[-1] == "moves nothing"
 
 
 def test_the_summary_names_best_median_and_worst_of_the_partitionings():
-    five = [row(1, "drbench", name, seconds, roof=2) for name, seconds in zip(("row", "column", "inner", "outer", "block"), (1, 2, 4, 5, 8))]
-    five.append(row(1, "drbench", "row S-B", 0.1, roof=2))     # a setting is no partitioning of its own
-    header, rows = summary(lines([*five, refused("heat", "row · row"), row(1, "cosma", "its own choice", 2.0), row(1, "pylops", "summa", 5.0)]))
-    assert header == ("shape", "drbench best", "drbench median of five", "drbench worst", "heat", "cosma", "pylops", "ahead of the median")
-    assert rows == [("s", "100.0 % (row)", "25.0 %", "12.5 % (block)", "unsupported", "50.0 % (its own choice)", "20.0 % (summa)", "cosma")]
+    five = [
+        row(1, "drbench", name, seconds, roof=2)
+        for name, seconds in zip(("row", "column", "inner", "outer", "block"), (1, 2, 4, 5, 8))
+    ]
+    five.append(
+        row(1, "drbench", "row S-B", 0.1, roof=2)
+    )  # a setting is no partitioning of its own
+    header, rows = summary(
+        lines(
+            [
+                *five,
+                refused("heat", "row · row"),
+                row(1, "cosma", "its own choice", 2.0),
+                row(1, "pylops", "summa", 5.0),
+            ]
+        )
+    )
+    assert header == (
+        "shape",
+        "drbench best",
+        "drbench median of five",
+        "drbench worst",
+        "heat",
+        "cosma",
+        "pylops",
+        "ahead of the median",
+    )
+    assert rows == [
+        (
+            "s",
+            "100.0 % (row)",
+            "25.0 %",
+            "12.5 % (block)",
+            "unsupported",
+            "50.0 % (its own choice)",
+            "20.0 % (summa)",
+            "cosma",
+        )
+    ]
 
 
 def test_each_library_is_named_with_its_own_speed():
@@ -66,26 +144,65 @@ def test_each_library_is_named_with_its_own_speed():
 
 
 def test_other_records_in_the_file_are_none_of_it():
-    assert lines([Record(mode="measured", status="ok", best_s=1.0, case="0f3a"), Record(mode="measured", status="ok", best_s=1.0)]) == []
+    assert (
+        lines(
+            [
+                Record(mode="measured", status="ok", best_s=1.0, case="0f3a"),
+                Record(mode="measured", status="ok", best_s=1.0),
+            ]
+        )
+        == []
+    )
 
 
 def test_all_rounds_visit_everyone_and_each_library_goes_first_in_turn():
-    taking_part = [Contender("drbench", "a", {}), Contender("drbench", "b", {}), Contender("heat", "c", {"algorithm": "heat"})]
-    batches = list(rounds_of([Shape("s", 4, 5, 6), Shape("t", 7, 8, 9)], taking_part, 3, Case(1, 1, 1, iters=3)))
+    taking_part = [
+        Contender("drbench", "a", {}),
+        Contender("drbench", "b", {}),
+        Contender("heat", "c", {"algorithm": "heat"}),
+    ]
+    batches = list(
+        rounds_of(
+            [Shape("s", 4, 5, 6), Shape("t", 7, 8, 9)], taking_part, 3, Case(1, 1, 1, iters=3)
+        )
+    )
     names, cases = zip(*((name, case) for batch in batches for name, _, case in batch))
     assert len(set(names)) == len(cases) == 3 * 2 * 3
-    assert [batch[0][1].who for batch in batches[::2]] == ["drbench", "drbench", "heat", "heat", "drbench", "drbench"]
-    assert {(case.m, case.n, case.k) for case in cases} == {(4, 5, 6), (7, 8, 9)} and {case.iters for case in cases} == {3}
+    assert [batch[0][1].who for batch in batches[::2]] == [
+        "drbench",
+        "drbench",
+        "heat",
+        "heat",
+        "drbench",
+        "drbench",
+    ]
+    assert {(case.m, case.n, case.k) for case in cases} == {(4, 5, 6), (7, 8, 9)} and {
+        case.iters for case in cases
+    } == {3}
     assert all(len({contender.who for _, contender, _ in batch}) == 1 for batch in batches)
-    assert case_name(Record(mode="measured", status="ok", best_s=1.0, case=names[-1])) == (3, "t", "heat", "c")
+    assert case_name(Record(mode="measured", status="ok", best_s=1.0, case=names[-1])) == (
+        3,
+        "t",
+        "heat",
+        "c",
+    )
 
 
 def test_the_full_problems_are_those_of_the_comparison():
     assert [(shape.m, shape.n, shape.k) for shape in shapes("square,mlp1,mlp2", Fraction(1))] == [
-        (4096, 4096, 4096), (256, 8192, 2048), (1024, 8192, 2048), (4096, 8192, 2048), (256, 2048, 8192), (1024, 2048, 8192), (4096, 2048, 8192)]
+        (4096, 4096, 4096),
+        (256, 8192, 2048),
+        (1024, 8192, 2048),
+        (4096, 8192, 2048),
+        (256, 2048, 8192),
+        (1024, 2048, 8192),
+        (4096, 2048, 8192),
+    ]
 
 
-@pytest.mark.parametrize("kinds, scale", [("cube", "1"), ("square,", "1"), ("mlp1", "1/512"), ("square", "1/3")])
+@pytest.mark.parametrize(
+    "kinds, scale", [("cube", "1"), ("square,", "1"), ("mlp1", "1/512"), ("square", "1/3")]
+)
 def test_shapes_that_do_not_exist_are_refused(kinds, scale):
     with pytest.raises(UsageError):
         shapes(kinds, Fraction(scale))
@@ -93,8 +210,17 @@ def test_shapes_that_do_not_exist_are_refused(kinds, scale):
 
 def test_every_setting_includes_every_default():
     few, many = contenders(4, False), contenders(4, True)
-    assert set(map(repr, few)) < set(map(repr, many)) and all(contender.default for contender in few)
-    assert {contender.who for contender in few} == {"drbench", "dtensor", "scalapack", "cosma", "pylops", "heat"}
+    assert set(map(repr, few)) < set(map(repr, many)) and all(
+        contender.default for contender in few
+    )
+    assert {contender.who for contender in few} == {
+        "drbench",
+        "dtensor",
+        "scalapack",
+        "cosma",
+        "pylops",
+        "heat",
+    }
 
 
 def test_a_cell_does_not_break_a_markdown_table():
@@ -105,17 +231,27 @@ def test_a_cell_does_not_break_a_markdown_table():
 def triple(algorithm, texts, status="ok", **more):
     a, b, c = texts
     known = {"best_s": 1.0} if status == "ok" else {"reason": "Sharding propagation failed"}
-    return Record(mode="measured", status=status, algorithm=algorithm, a=a, b=b, c=c, **known | more)
+    return Record(
+        mode="measured", status=status, algorithm=algorithm, a=a, b=b, c=c, **known | more
+    )
 
 
 def test_triples_are_paired_and_counted():
     records = []
-    for texts, steps, theirs, ours in ((("row", "row", "row"), "all_gather, mm", 10, 8), (("row/c2", "row", "row"), "mm, reduce_scatter", 4, 4),
-                                       (("row", "row/c2", "row"), None, None, 6), (("row/c2", "row/c2", "row"), "2x mm", 0, 6)):
-        done = {"dataflow": steps, "collective_bytes": theirs} if steps else {"status": "unsupported"}
+    for texts, steps, theirs, ours in (
+        (("row", "row", "row"), "all_gather, mm", 10, 8),
+        (("row/c2", "row", "row"), "mm, reduce_scatter", 4, 4),
+        (("row", "row/c2", "row"), None, None, 6),
+        (("row/c2", "row/c2", "row"), "2x mm", 0, 6),
+    ):
+        done = (
+            {"dataflow": steps, "collective_bytes": theirs} if steps else {"status": "unsupported"}
+        )
         records += [triple("dtensor", texts, **done), triple("universal", texts, direct_bytes=ours)]
     single, counted = triple_rows(records)
-    assert single == [("row", "row", "row", "reshards an operand", "all_gather, mm", "10", "ok", "8")]
+    assert single == [
+        ("row", "row", "row", "reshards an operand", "all_gather, mm", "10", "ok", "8")
+    ]
     assert counted == [("row", "row", "row", "2", "0", "1", "0", "1", "1", "4 of 4", "1 / 1 / 0")]
     with pytest.raises(UsageError, match="alone"):
         triple_rows(records[:-1])

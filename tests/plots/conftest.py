@@ -1,4 +1,5 @@
-"""A synthetic sweep that looks like a real one: every form, factor and movement of the two layers."""
+"""A synthetic sweep that looks like a real one: every form, factor and movement of the two
+layers."""
 
 import random
 from itertools import product
@@ -64,7 +65,9 @@ def sweep(ranks=12, h=12288, quantity="percent_of_peak", seed=0, **common):
         for (name, form), stationary, m in product(FORMS.items(), "ABC", (1024, 2048, 4096, 8192)):
             for factors in triples:
                 percent = LEVEL[layer][name] * (0.55 + 0.15 * (m.bit_length() - 11))
-                percent *= {"A": 1.2, "B": 1.05 if name == "UA - Outer Prod." else 0.8, "C": 1.0}[stationary]
+                percent *= {"A": 1.2, "B": 1.05 if name == "UA - Outer Prod." else 0.8, "C": 1.0}[
+                    stationary
+                ]
                 best_factor = {"UA - Row": 3, "UA - Outer Prod.": 2}.get(name, 1)
                 percent *= 1 - 0.1 * abs(factors[0] - best_factor) ** 0.5 - 0.02 * (factors[2] != 1)
                 percent = max(percent, 1) * chance.uniform(0.97, 1.03)
@@ -79,10 +82,19 @@ def sweep(ranks=12, h=12288, quantity="percent_of_peak", seed=0, **common):
                     **dict(zip("abc", map(_with_factor, form, factors), strict=True)),
                 }
                 if ended < 0.01:
-                    values |= {"status": "timeout", "reason": "no end in 60 s", "best_s": None, "percent_of_peak": None}
+                    values |= {
+                        "status": "timeout",
+                        "reason": "no end in 60 s",
+                        "best_s": None,
+                        "percent_of_peak": None,
+                    }
                 else:
                     gflops = percent / 100 * 22.7e3 * ranks
-                    values |= {"best_s": 2 * m * n * k / gflops / 1e9, "gflops": gflops, "percent_of_peak": None}
+                    values |= {
+                        "best_s": 2 * m * n * k / gflops / 1e9,
+                        "gflops": gflops,
+                        "percent_of_peak": None,
+                    }
                     values |= {quantity: 250.0 if still else percent}
                     values |= {"get_bytes": 0 if still else m * k * 4, "replica_bytes": 0}
                 records.append(case(**{**values, **common}))
@@ -122,18 +134,42 @@ def published(h=12288):
 
 
 def exhaustive(ranks=2, seed=1, **common):
-    """Every triple of row, column and block × every triple of factors × Stationary A, B, C of one shape; some fail."""
+    """Every triple of row, column and block × every triple of factors × Stationary A, B, C of one
+    shape; some fail."""
     chance = random.Random(seed)
     records = []
-    for forms, factors, stationary in product(product(("row", "column", "block"), repeat=3), product(_divisors(ranks), repeat=3), "ABC"):
+    for forms, factors, stationary in product(
+        product(("row", "column", "block"), repeat=3), product(_divisors(ranks), repeat=3), "ABC"
+    ):
         percent = chance.uniform(10, 99)
-        values = dict(zip("abc", map(_with_factor, forms, factors), strict=True)) | {"stationary": stationary, "ranks": ranks, "mode": "measured"}
-        values |= {"m": 64, "n": 768, "k": 192, "machine": "small", "percent_of_peak": None, "transport": "direct"}
+        values = dict(zip("abc", map(_with_factor, forms, factors), strict=True)) | {
+            "stationary": stationary,
+            "ranks": ranks,
+            "mode": "measured",
+        }
+        values |= {
+            "m": 64,
+            "n": 768,
+            "k": 192,
+            "machine": "small",
+            "percent_of_peak": None,
+            "transport": "direct",
+        }
         if chance.random() < 0.02:
             values |= {"status": "failed", "reason": "rank 1 raised", "best_s": None}
         else:
-            values |= {"best_s": 1e-3 * 100 / percent, "percent_of_roof": percent, "roof_gflops": 30.0, "phase_gemm_s": 8e-4, "phase_fence_s": 1e-5}
-            values |= {"get_bytes": 0, "direct_bytes": chance.choice([0, 4096, 65536, 2**20]), "accumulate_bytes": 2048 if stationary != "C" else 0}
+            values |= {
+                "best_s": 1e-3 * 100 / percent,
+                "percent_of_roof": percent,
+                "roof_gflops": 30.0,
+                "phase_gemm_s": 8e-4,
+                "phase_fence_s": 1e-5,
+            }
+            values |= {
+                "get_bytes": 0,
+                "direct_bytes": chance.choice([0, 4096, 65536, 2**20]),
+                "accumulate_bytes": 2048 if stationary != "C" else 0,
+            }
         records.append(case(**{**values, **common}))
     return records
 
@@ -149,22 +185,62 @@ ALGORITHMS = {
 
 
 def comparison(shapes=((64, 768, 192), (512, 512, 512)), ranks=(1, 2, 4), seed=2):
-    """Several algorithms on several shapes and numbers of ranks; scalapack never on 4, and without phases."""
+    """Several algorithms on several shapes and numbers of ranks; scalapack never on 4, and without
+    phases."""
     chance = random.Random(seed)
     records = []
-    for (m, n, k), p, (name, variants), mesh in product(shapes, ranks, ALGORITHMS.items(), ("1x2", "2x1")):
+    for (m, n, k), p, (name, variants), mesh in product(
+        shapes, ranks, ALGORITHMS.items(), ("1x2", "2x1")
+    ):
         if (name, p) == ("scalapack", 4):
             continue
         for options in variants:
             ideal = 2 * m * n * k / (30e9 * p)
             best = ideal / chance.uniform(0.3, 1)
-            phases = {} if name == "scalapack" else {"phase_gemm_s": ideal, "phase_collective_wait_s": (best - ideal) / 2, "phase_pack_s": (best - ideal) / 9}
-            values = {"stationary": None, "a": None, "b": None, "c": None, "percent_of_peak": None, "percent_of_roof": 100 * ideal / best}
-            values |= {"algorithm": name, "m": m, "n": n, "k": k, "ranks": p, "best_s": best, "median_s": best * 1.1, "mode": "measured", "machine": "small"}
-            values |= {"percent_of_roof_min": 90 * ideal / best, "percent_of_roof_max": 105 * ideal / best, "roof_gflops": 30.0 * p, "mesh": mesh}
-            values |= {"get_bytes": 0, "collective_bytes": chance.randrange(10**6)} | phases | options
+            phases = (
+                {}
+                if name == "scalapack"
+                else {
+                    "phase_gemm_s": ideal,
+                    "phase_collective_wait_s": (best - ideal) / 2,
+                    "phase_pack_s": (best - ideal) / 9,
+                }
+            )
+            values = {
+                "stationary": None,
+                "a": None,
+                "b": None,
+                "c": None,
+                "percent_of_peak": None,
+                "percent_of_roof": 100 * ideal / best,
+            }
+            values |= {
+                "algorithm": name,
+                "m": m,
+                "n": n,
+                "k": k,
+                "ranks": p,
+                "best_s": best,
+                "median_s": best * 1.1,
+                "mode": "measured",
+                "machine": "small",
+            }
+            values |= {
+                "percent_of_roof_min": 90 * ideal / best,
+                "percent_of_roof_max": 105 * ideal / best,
+                "roof_gflops": 30.0 * p,
+                "mesh": mesh,
+            }
+            values |= (
+                {"get_bytes": 0, "collective_bytes": chance.randrange(10**6)} | phases | options
+            )
             if name == "universal":
-                values |= {"a": "row", "b": "row", "c": "row" if mesh == "1x2" else "column", "mesh": None}
+                values |= {
+                    "a": "row",
+                    "b": "row",
+                    "c": "row" if mesh == "1x2" else "column",
+                    "mesh": None,
+                }
             records.append(case(**values))
     return records
 
@@ -173,8 +249,18 @@ def lowered(seed=3):
     """Two shapes directly and lowered; exhaustive is sometimes beyond its limit."""
     chance = random.Random(seed)
     records = []
-    for m, forms, stationary, schedule in product((96, 500), FORMS.values(), "BC", ("direct", "greedy", "cost", "exhaustive")):
-        values = dict(zip("abc", forms, strict=True)) | {"m": m, "n": 300, "k": 200, "stationary": stationary, "schedule": schedule, "machine": "small", "ranks": 2}
+    for m, forms, stationary, schedule in product(
+        (96, 500), FORMS.values(), "BC", ("direct", "greedy", "cost", "exhaustive")
+    ):
+        values = dict(zip("abc", forms, strict=True)) | {
+            "m": m,
+            "n": 300,
+            "k": 200,
+            "stationary": stationary,
+            "schedule": schedule,
+            "machine": "small",
+            "ranks": 2,
+        }
         values |= {"best_s": chance.uniform(0.8, 1.2), "roof_gflops": 30.0, "percent_of_roof": 50.0}
         if schedule == "exhaustive" and chance.random() < 0.3:
             values |= {"status": "unsupported", "reason": "too many choices", "best_s": None}
@@ -184,10 +270,23 @@ def lowered(seed=3):
 
 def weak(ranks=(1, 2, 4)):
     """The comparison with m growing with the ranks."""
-    return [record for p in ranks for record in comparison(shapes=((96 * p, 300, 200),), ranks=(p,), seed=p)]
+    return [
+        record
+        for p in ranks
+        for record in comparison(shapes=((96 * p, 300, 200),), ranks=(p,), seed=p)
+    ]
 
 
 @pytest.fixture(scope="session")
 def synthetic():
     """The makers of synthetic records, for the tests of this folder."""
-    return SimpleNamespace(case=case, sweep=sweep, published=published, forms=FORMS, exhaustive=exhaustive, comparison=comparison, weak=weak, lowered=lowered)
+    return SimpleNamespace(
+        case=case,
+        sweep=sweep,
+        published=published,
+        forms=FORMS,
+        exhaustive=exhaustive,
+        comparison=comparison,
+        weak=weak,
+        lowered=lowered,
+    )

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from plots import algorithms, best, peers, scaling, volume
 from plots.cases import Options
 
-BYTES = ("get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "replica_bytes", "collective_bytes")
+BYTES = (
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "replica_bytes",
+    "collective_bytes",
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +35,9 @@ def split(text):
 
 
 def test_every_cell_of_the_heat_map_is_the_best_of_its_cases(records):
-    (first, *others), field, _ = best.maps([r for r in records if r.machine == "small" and r.transport == "direct"], Options())
+    (first, *others), field, _ = best.maps(
+        [r for r in records if r.machine == "small" and r.transport == "direct"], Options()
+    )
     assert (first.shape, field, others) == ((64, 768, 192), "percent_of_roof", [])
     cells, struck = {}, set()
     for record in records:
@@ -43,35 +52,55 @@ def test_every_cell_of_the_heat_map_is_the_best_of_its_cases(records):
     assert {cell: record.percent_of_roof for cell, record in first.cells.items()} == cells
     assert first.struck == struck - cells.keys() and len(struck) > 3
     assert first.best.percent_of_roof == max(cells.values())
-    assert set(first.rows) == {row for row, _ in cells} and set(first.columns) == {column for _, column in cells}
+    assert set(first.rows) == {row for row, _ in cells} and set(first.columns) == {
+        column for _, column in cells
+    }
 
 
 def test_a_map_of_too_many_factors_is_folded_over_those_of_a_and_b(synthetic):
     records = synthetic.exhaustive(ranks=6)[:4000]
     (each,), _, notes = best.maps(records, Options())
-    assert each.folded and "columns are the factor of C; each cell is the best over the factors of A and B" in notes
+    assert (
+        each.folded
+        and "columns are the factor of C; each cell is the best over the factors of A and B"
+        in notes
+    )
     expected = {}
     for record in records:
         if record.status == "ok":
-            cell = (tuple(split(text)[0] for text in (record.a, record.b, record.c)), (record.stationary, (split(record.c)[1],)))
+            cell = (
+                tuple(split(text)[0] for text in (record.a, record.b, record.c)),
+                (record.stationary, (split(record.c)[1],)),
+            )
             expected[cell] = max(expected.get(cell, 0), record.percent_of_roof)
     assert {cell: record.percent_of_roof for cell, record in each.cells.items()} == expected
 
 
 def test_more_triples_than_fit_lose_the_worst_and_are_counted(synthetic):
-    records = [synthetic.case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number), best_s=1 / number) for number in range(1, 101)]
+    records = [
+        synthetic.case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number), best_s=1 / number)
+        for number in range(1, 101)
+    ]
     (each,), _, notes = best.maps(records, Options())
-    assert sorted(r.percent_of_peak for r in each.cells.values()) == list(map(float, range(41, 101)))
+    assert sorted(r.percent_of_peak for r in each.cells.values()) == list(
+        map(float, range(41, 101))
+    )
     assert notes == ["1024 × 256 × 64: not drawn: 40 partition triples below the best 60"]
 
 
 def test_every_case_with_bytes_is_one_marker_at_its_sum(records):
     panels, _ = volume.scatters(records, Options(shape=(64, 768, 192)))
-    shown = Counter((panel.source.ranks, nbytes, time) for panel in panels for nbytes, time, *_ in panel.points)
+    shown = Counter(
+        (panel.source.ranks, nbytes, time) for panel in panels for nbytes, time, *_ in panel.points
+    )
     expected = Counter()
     for record in records:
         counts = [getattr(record, name) for name in BYTES]
-        if record.status == "ok" and (record.m, record.n, record.k) == (64, 768, 192) and any(count is not None for count in counts):
+        if (
+            record.status == "ok"
+            and (record.m, record.n, record.k) == (64, 768, 192)
+            and any(count is not None for count in counts)
+        ):
             expected[record.ranks, sum(count or 0 for count in counts), record.best_s] += 1
     assert shown == expected and sum(expected.values()) > 600
 
@@ -81,10 +110,22 @@ def test_a_bar_is_the_fastest_case_and_its_parts_add_up(records):
     for panel in panels:
         expected = {}
         for record in records:
-            if record.status == "ok" and (record.m, record.n, record.k) == (512, 512, 512) and record.ranks == panel.source.ranks:
-                movement = f" S-{record.stationary}" if record.stationary else f" {record.dataflow}" if record.dataflow else ""
+            if (
+                record.status == "ok"
+                and (record.m, record.n, record.k) == (512, 512, 512)
+                and record.ranks == panel.source.ranks
+            ):
+                movement = (
+                    f" S-{record.stationary}"
+                    if record.stationary
+                    else f" {record.dataflow}"
+                    if record.dataflow
+                    else ""
+                )
                 expected.setdefault(record.algorithm + movement, []).append(record.best_s)
-        assert [(bar.name, bar.record.best_s) for bar in panel.bars] == sorted(((n, min(t)) for n, t in expected.items()), key=lambda item: item[::-1])
+        assert [(bar.name, bar.record.best_s) for bar in panel.bars] == sorted(
+            ((n, min(t)) for n, t in expected.items()), key=lambda item: item[::-1]
+        )
         for bar in panel.bars:
             assert sum(bar.parts.values()) == pytest.approx(bar.record.best_s)
             assert (list(bar.parts) == ["not broken down"]) == (bar.record.algorithm == "scalapack")
@@ -93,7 +134,9 @@ def test_a_bar_is_the_fastest_case_and_its_parts_add_up(records):
 def test_what_is_missing_in_one_panel_is_said(records):
     _, notes = algorithms.panels(records, Options(shape=(512, 512, 512)))
     assert notes == ["512 × 512 × 512, 4 ranks, small, float32, measured: no case of scalapack"]
-    _, _, _, said = peers.panels([r for r in records if r.ranks == 4], Options(shape=(512, 512, 512)))
+    _, _, _, said = peers.panels(
+        [r for r in records if r.ranks == 4], Options(shape=(512, 512, 512))
+    )
     assert said == []  # an algorithm that none of the records is of is no missing series
     _, _, _, said = peers.panels(records, Options(shape=(512, 512, 512)))
     assert said == ["4 ranks, small, float32, measured: no case of scalapack at all"]
@@ -111,13 +154,23 @@ def test_a_bar_of_peers_is_the_best_and_the_median_of_all_its_cases(records):
     assert drawn[0] == "universal" and field == "percent_of_roof"
     for panel in panels:
         for (shape, name), bar in panel.bars.items():
-            values = [r.percent_of_roof for r in records if r.status == "ok" and (r.m, r.n, r.k) == shape and r.algorithm == name
-                      and (r.ranks, r.machine) == (panel.source.ranks, panel.source.machine)]  # fmt: skip
+            values = [
+                r.percent_of_roof
+                for r in records
+                if r.status == "ok"
+                and (r.m, r.n, r.k) == shape
+                and r.algorithm == name
+                and (r.ranks, r.machine) == (panel.source.ranks, panel.source.machine)
+            ]
             assert (bar.best, bar.median, bar.count) == (max(values), median(values), len(values))
 
 
 def lines_of(panels):
-    return {(panel.title, line.name): {r.ranks: r.best_s for r in line.records} for panel in panels for line in panel.lines}
+    return {
+        (panel.title, line.name): {r.ranks: r.best_s for r in line.records}
+        for panel in panels
+        for line in panel.lines
+    }
 
 
 def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
@@ -125,7 +178,11 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
     expected = {}
     for record in records:
         if record.status == "ok":
-            name = {"row": "UA - Row", "column": "UA - Column"}.get(record.a) if record.algorithm == "universal" else record.algorithm
+            name = (
+                {"row": "UA - Row", "column": "UA - Column"}.get(record.a)
+                if record.algorithm == "universal"
+                else record.algorithm
+            )
             if name and (record.a is None or record.b == "row"):
                 shape = f"{record.m} × {record.n} × {record.k}  (m × n × k)"
                 here = expected.setdefault((shape, name), {})
@@ -133,9 +190,15 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
     shown = lines_of(panels)
     names = {"summa", "cannon", "collective", "meshslice", "scalapack"}
     assert {key: line for key, line in shown.items() if key[1] in names} == {
-        key: line for key, line in expected.items() if key[1] in names and len({r.ranks for r in records if f"{r.m} × {r.n} × {r.k}" in key[0]}) > 1
+        key: line
+        for key, line in expected.items()
+        if key[1] in names
+        and len({r.ranks for r in records if f"{r.m} × {r.n} × {r.k}" in key[0]}) > 1
     }
-    assert {title for title, _ in shown} == {"64 × 768 × 192  (m × n × k)", "512 × 512 × 512  (m × n × k)"}
+    assert {title for title, _ in shown} == {
+        "64 × 768 × 192  (m × n × k)",
+        "512 × 512 × 512  (m × n × k)",
+    }
 
 
 def test_the_ideal_starts_from_the_fastest_case_on_the_fewest_ranks(records):
@@ -146,11 +209,28 @@ def test_the_ideal_starts_from_the_fastest_case_on_the_fewest_ranks(records):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([8, 16, 32]), st.sampled_from([8, 16]), st.sampled_from([8, 24]), st.sampled_from([1, 2, 4])), max_size=12))
-def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of_ranks(synthetic, shapes):
-    records = [synthetic.case(m=m, n=n, k=k, ranks=p, best_s=1.0 + index) for index, (m, n, k, p) in enumerate(shapes)]
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([8, 16, 32]),
+            st.sampled_from([8, 16]),
+            st.sampled_from([8, 24]),
+            st.sampled_from([1, 2, 4]),
+        ),
+        max_size=12,
+    )
+)
+def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of_ranks(
+    synthetic, shapes
+):
+    records = [
+        synthetic.case(m=m, n=n, k=k, ranks=p, best_s=1.0 + index)
+        for index, (m, n, k, p) in enumerate(shapes)
+    ]
     possible = any(
-        one[3] != other[3] and one[0] * one[1] * one[2] * other[3] == other[0] * other[1] * other[2] * one[3] for one, other in combinations(shapes, 2)
+        one[3] != other[3]
+        and one[0] * one[1] * one[2] * other[3] == other[0] * other[1] * other[2] * one[3]
+        for one, other in combinations(shapes, 2)
     )
     try:
         panels, _ = scaling.weak_panels(records, Options())
@@ -168,5 +248,9 @@ def test_a_growing_batch_is_one_family_and_its_efficiency_is_the_rate_kept(synth
     (panel,), notes = scaling.weak_panels([*records, synthetic.case(m=7)], Options())
     assert panel.title == "m = 64 a rank, n = 256, k = 64"
     start = scaling.reference(panel)
-    assert [scaling.efficiency(record, start) for record in panel.lines[0].records] == [100.0, 80.0, 80.0]
+    assert [scaling.efficiency(record, start) for record in panel.lines[0].records] == [
+        100.0,
+        80.0,
+        80.0,
+    ]
     assert notes == ["not drawn: 1 case whose work a rank is not found on another number of ranks"]

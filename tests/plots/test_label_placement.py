@@ -22,7 +22,9 @@ def overlap_by_sampling(one, other, step=0.25):
     return inside * step * step
 
 
-boxes = st.builds(lambda x, y, w, h: Box(x, y, x + w, y + h), *[st.integers(0, 9)] * 2, *[st.integers(1, 10)] * 2)
+boxes = st.builds(
+    lambda x, y, w, h: Box(x, y, x + w, y + h), *[st.integers(0, 9)] * 2, *[st.integers(1, 10)] * 2
+)
 
 
 @settings(max_examples=15, deadline=None)
@@ -42,11 +44,17 @@ def test_the_length_inside_a_box_is_that_of_the_sampled_points_inside(segment, b
         t = (number + 0.5) / samples
         x, y = x0 + t * (x1 - x0), y0 + t * (y1 - y0)
         inside += box.left <= x <= box.right and box.bottom <= y <= box.top
-    assert abs(length_inside(segment, box) - length * inside / samples) <= length * 2 / samples + 1e-9
+    assert (
+        abs(length_inside(segment, box) - length * inside / samples) <= length * 2 / samples + 1e-9
+    )
 
 
 anchors = st.builds(
-    Anchor, st.sampled_from(COLUMNS), st.floats(0, 190), st.sampled_from([5.0, 11.0, 16.0]), st.just(6.0)
+    Anchor,
+    st.sampled_from(COLUMNS),
+    st.floats(0, 190),
+    st.sampled_from([5.0, 11.0, 16.0]),
+    st.just(6.0),
 )
 
 

@@ -25,10 +25,18 @@ def twelve(synthetic):
 @pytest.fixture(scope="module")
 def four(synthetic):
     """A small measured sweep without a sourced peak, without peers, with some points above 100."""
-    records = [r for r in synthetic.sweep(ranks=4, h=512, quantity="percent_of_roof") if r.mode != "published"]
-    raised = [replace(r, percent_of_roof=r.percent_of_roof and 1.22 * r.percent_of_roof) for r in records]
+    records = [
+        r
+        for r in synthetic.sweep(ranks=4, h=512, quantity="percent_of_roof")
+        if r.mode != "published"
+    ]
+    raised = [
+        replace(r, percent_of_roof=r.percent_of_roof and 1.22 * r.percent_of_roof) for r in records
+    ]
     return [
-        replace(r, mode="measured", machine="laptop", iters=10) for r in raised if (r.a[:5], r.m) != ("block", 4096)
+        replace(r, mode="measured", machine="laptop", iters=10)
+        for r in raised
+        if (r.a[:5], r.m) != ("block", 4096)
     ]
 
 
@@ -55,15 +63,22 @@ def test_a_pdf_and_a_png_are_written_and_are_the_same_bytes_every_time(twelve, t
     second = draw(twelve[::-1], tmp_path / "two")
     assert [path.name for path in first.paths] == ["one.pdf", "one.png"]
     assert [path.name for path in second.paths] == ["two.pdf", "two.png"]
-    assert [path.read_bytes() for path in first.paths] == [path.read_bytes() for path in second.paths]
-    assert first.paths[0].read_bytes()[:5] == b"%PDF-" and b"CreationDate" not in first.paths[0].read_bytes()
+    assert [path.read_bytes() for path in first.paths] == [
+        path.read_bytes() for path in second.paths
+    ]
+    assert (
+        first.paths[0].read_bytes()[:5] == b"%PDF-"
+        and b"CreationDate" not in first.paths[0].read_bytes()
+    )
     assert first.missing == [] and set(first.lines) == {"mlp1", "mlp2"}
 
 
 def test_result_files_and_records_draw_the_same(four, tmp_path):
     append_csv(tmp_path / "half.csv", *four[::2])
     append_csv(tmp_path / "rest.csv", *four[1::2])
-    from_files = draw([tmp_path / "half.csv", tmp_path / "rest.csv"], tmp_path / "a", layers=["mlp1"])
+    from_files = draw(
+        [tmp_path / "half.csv", tmp_path / "rest.csv"], tmp_path / "a", layers=["mlp1"]
+    )
     from_records = draw(four, tmp_path / "b", layers=["mlp1"])
     assert from_files.paths[1].read_bytes() == from_records.paths[1].read_bytes()
 
@@ -73,7 +88,10 @@ def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve, picture
         shown = set()
         for line in axes.lines:
             if line.get_marker() not in (None, "None"):
-                shown |= {(to_hex(line.get_color()).upper(), x, y) for x, y in zip(*line.get_data(), strict=True)}
+                shown |= {
+                    (to_hex(line.get_color()).upper(), x, y)
+                    for x, y in zip(*line.get_data(), strict=True)
+                }
         expected = {
             (STYLES[line.name].color.upper(), point.batch, point.value)
             for line in select(twelve, layer)
@@ -85,14 +103,21 @@ def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve, picture
 def test_every_factor_is_printed_once(twelve, picture):
     for axes, layer in zip(picture.axes, ("mlp1", "mlp2"), strict=True):
         shown = sorted(text.get_text() for text in axes.texts[2:])
-        assert shown == sorted(point.factor for line in select(twelve, layer) for point in line.points if point.factor)
+        assert shown == sorted(
+            point.factor for line in select(twelve, layer) for point in line.points if point.factor
+        )
     assert any("-" in text.get_text() for text in picture.axes[1].texts[2:])
 
 
 def test_the_ticks_are_the_batch_sizes_on_a_log2_axis(picture):
     for axes in picture.axes:
         assert list(axes.get_xticks()) == [1024, 2048, 4096, 8192]
-        assert [label.get_text() for label in axes.get_xticklabels()] == ["1024", "2048", "4096", "8192"]
+        assert [label.get_text() for label in axes.get_xticklabels()] == [
+            "1024",
+            "2048",
+            "4096",
+            "8192",
+        ]
         assert axes.get_xscale() == "log" and len(axes.get_xticks(minor=True)) == 0
         places = axes.transData.transform([(m, 0) for m in (1024, 2048, 4096, 8192)])[:, 0]
         assert max(abs((places[1:] - places[:-1]) - (places[1] - places[0]))) < 1e-6
@@ -118,7 +143,9 @@ def test_without_a_peak_the_axis_says_roof_and_holds_points_above_100(four):
 def test_a_missing_batch_size_breaks_the_line_and_is_said(four):
     picture = figure({"mlp1": select(four, "mlp1")})
     (block,) = [
-        line for line in picture.axes[0].lines if to_hex(line.get_color()) == STYLES["UA - Block"].color.lower()
+        line
+        for line in picture.axes[0].lines
+        if to_hex(line.get_color()) == STYLES["UA - Block"].color.lower()
     ]
     assert [y != y for y in block.get_ydata()] == [False, False, True, False]
     printed = " ".join(rows_of(picture))
@@ -131,8 +158,13 @@ def test_lines_from_elsewhere_are_named_as_such(picture):
 
 
 def test_texts_neither_overlap_nor_leave_the_page(picture, four):
-    long_name = [replace(r, machine="Intel Xeon Platinum 8480C CPU @ 2.00GHz, two sockets") for r in four]
-    pages = [{"mlp2": select(four, "mlp2")}, {layer: select(long_name, layer) for layer in ("mlp1", "mlp2")}]
+    long_name = [
+        replace(r, machine="Intel Xeon Platinum 8480C CPU @ 2.00GHz, two sockets") for r in four
+    ]
+    pages = [
+        {"mlp2": select(four, "mlp2")},
+        {layer: select(long_name, layer) for layer in ("mlp1", "mlp2")},
+    ]
     for page in (picture, *map(figure, pages)):
         width, height = page.canvas.get_width_height()
         placed = list(texts_with_boxes(page))
@@ -141,14 +173,20 @@ def test_texts_neither_overlap_nor_leave_the_page(picture, four):
             # the extents of text include the room of descenders: a square pixel may be shared
             assert overlap(box, other_box) <= 8, (one, other)
         for text, box in placed:
-            assert 0 <= box.left and box.right <= width and 0 <= box.bottom and box.top <= height, text
+            assert box.left >= 0 and box.right <= width and box.bottom >= 0 and box.top <= height, (
+                text
+            )
 
 
 def test_markers_are_filled_white_and_every_line_has_its_own_look(picture):
     lines = [line for line in picture.axes[0].lines if line.get_marker() not in (None, "None")]
     assert {to_hex(line.get_markerfacecolor()) for line in lines} == {"#ffffff"}
     assert set(STYLES) == {entry.name for entry in LEGEND}
-    assert len({style.color for style in STYLES.values()}) == len({style.marker for style in STYLES.values()}) == 9
+    assert (
+        len({style.color for style in STYLES.values()})
+        == len({style.marker for style in STYLES.values()})
+        == 9
+    )
 
 
 def test_small_text_is_dark_enough_for_white_paper():

@@ -8,35 +8,61 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.record import Record
-from plots.selection import LEGEND, Line, SelectionError, factor_text, missing, moved_bytes, select, split_factor
+from plots.selection import (
+    LEGEND,
+    Line,
+    SelectionError,
+    factor_text,
+    missing,
+    moved_bytes,
+    select,
+    split_factor,
+)
 
 UA = {entry.name: entry.texts for entry in LEGEND if entry.texts}
 
 
 def oracle(records, layer, quantity):
-    """The rules once more, as slowly as they read: every combination is looked up in the whole list."""
+    """The rules once more, as slowly as they read: every combination is looked up in the whole
+    list."""
     chosen = {}
     for name, form in UA.items():
         best = {}  # (movement, batch) -> (percent, factors)
         for movement in ("C", "B"):
             for batch in {record.m for record in records}:
                 for record in records:
-                    texts = [re.fullmatch(r"([a-z0-9:]+?)(?:/c(\d+))?", t) for t in (record.a, record.b, record.c) if t]
+                    texts = [
+                        re.fullmatch(r"([a-z0-9:]+?)(?:/c(\d+))?", t)
+                        for t in (record.a, record.b, record.c)
+                        if t
+                    ]
                     factors = tuple(int(text[2] or 1) for text in texts)
                     if (
                         record.algorithm == "universal"
                         and record.status == "ok"
-                        and (record.n == 4 * record.k if layer == "mlp1" else record.k == 4 * record.n)
+                        and (
+                            record.n == 4 * record.k
+                            if layer == "mlp1"
+                            else record.k == 4 * record.n
+                        )
                         and tuple(text[1] for text in texts) == form
-                        and (record.get_bytes or 0) + (record.direct_bytes or 0) + (record.put_bytes or 0)
-                        + (record.accumulate_bytes or 0) + (record.replica_bytes or 0) > 0
+                        and (record.get_bytes or 0)
+                        + (record.direct_bytes or 0)
+                        + (record.put_bytes or 0)
+                        + (record.accumulate_bytes or 0)
+                        + (record.replica_bytes or 0)
+                        > 0
                         and (record.stationary, record.m) == (movement, batch)
                         and factors[0] == factors[1]
                         and not (layer == "mlp1" and factors[1] != factors[2])
-                    ):  # fmt: skip
+                    ):
                         percent = getattr(record, quantity)
                         here = best.get((movement, batch))
-                        if here is None or percent > here[0] or (percent == here[0] and factors < here[1]):
+                        if (
+                            here is None
+                            or percent > here[0]
+                            or (percent == here[0] and factors < here[1])
+                        ):
                             best[movement, batch] = (percent, factors)
         if not best:
             continue
@@ -44,9 +70,12 @@ def oracle(records, layer, quantity):
         nothing = (-1.0, ())
         c_wins = best.get(("C", largest), nothing)[0] >= best.get(("B", largest), nothing)[0]
         movement = "C" if c_wins else "B"
-        points = [(batch, *best[movement, batch]) for (where, batch) in sorted(best) if where == movement]
+        points = [
+            (batch, *best[movement, batch]) for (where, batch) in sorted(best) if where == movement
+        ]
         chosen[f"{name} (S-{movement})"] = [
-            (batch, percent, str(f[0]) if f[0] == f[2] else f"{f[0]}-{f[2]}") for batch, percent, f in points
+            (batch, percent, str(f[0]) if f[0] == f[2] else f"{f[0]}-{f[2]}")
+            for batch, percent, f in points
         ]
     return chosen
 
@@ -75,11 +104,16 @@ def test_a_whole_sweep_is_selected_as_the_rules_read(synthetic, layer, ranks, qu
 @st.composite
 def small_sweeps(draw):
     def record(form, factors, stationary, m, percent, ok, moved, layer):
-        texts = {x: f if q == 1 else f"{f}/c{q}" for x, f, q in zip("abc", form, factors, strict=True)}
+        texts = {
+            x: f if q == 1 else f"{f}/c{q}" for x, f, q in zip("abc", form, factors, strict=True)
+        }
         sizes = {"m": m, "n": 256, "k": 64} if layer == "mlp1" else {"m": m, "n": 64, "k": 256}
         ending = {"status": "ok", "best_s": 1.0} if ok else {"status": "failed", "reason": "x"}
         return Record(
-            **{"mode": "simulated", "algorithm": "universal", "stationary": stationary, "percent_of_peak": percent},
+            mode="simulated",
+            algorithm="universal",
+            stationary=stationary,
+            percent_of_peak=percent,
             **{**texts, **sizes, **ending, "get_bytes": 0, moved: 8},
         )
 
@@ -94,7 +128,15 @@ def small_sweeps(draw):
                 st.sampled_from([32, 64, 128]),
                 st.sampled_from([10.0, 20.0, 30.0]),  # few values: ties are common
                 st.sampled_from([True, True, True, False]),
-                st.sampled_from(["get_bytes", "direct_bytes", "accumulate_bytes", "replica_bytes", "collective_bytes"]),
+                st.sampled_from(
+                    [
+                        "get_bytes",
+                        "direct_bytes",
+                        "accumulate_bytes",
+                        "replica_bytes",
+                        "collective_bytes",
+                    ]
+                ),
                 st.sampled_from(["mlp1", "mlp2"]),
             ),
             max_size=40,
@@ -114,13 +156,17 @@ def test_any_set_of_cases_in_any_order_is_selected_as_the_rules_read(records, la
 
 
 def test_a_case_that_moves_no_bytes_is_left_out_however_fast(synthetic):
-    fast = synthetic.case(percent_of_peak=99.0, get_bytes=0, put_bytes=0, accumulate_bytes=0, replica_bytes=0)
+    fast = synthetic.case(
+        percent_of_peak=99.0, get_bytes=0, put_bytes=0, accumulate_bytes=0, replica_bytes=0
+    )
     line = only(select([fast, synthetic.case(percent_of_peak=10.0)], "mlp1"), "UA - Row")
     assert [point.value for point in line.points] == [10.0]
     assert only(select([fast], "mlp1"), "UA - Row").why == "moves no bytes"
 
 
-@pytest.mark.parametrize("name", ["get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "replica_bytes"])
+@pytest.mark.parametrize(
+    "name", ["get_bytes", "direct_bytes", "put_bytes", "accumulate_bytes", "replica_bytes"]
+)
 def test_bytes_of_every_one_sided_kind_count_as_moved(synthetic, name):
     assert moved_bytes(synthetic.case(**{"get_bytes": 0, name: 1})) == 1
 
@@ -138,19 +184,31 @@ def test_stationary_a_never_competes(synthetic):
 
 def test_the_largest_batch_alone_decides_the_movement(synthetic):
     values = {("C", 32): 90.0, ("B", 32): 20.0, ("C", 64): 30.0, ("B", 64): 31.0}
-    records = [synthetic.case(stationary=s, m=m, percent_of_peak=value) for (s, m), value in values.items()]
+    records = [
+        synthetic.case(stationary=s, m=m, percent_of_peak=value) for (s, m), value in values.items()
+    ]
     line = only(select(records, "mlp1"), "UA - Row")
     assert (line.legend, [point.value for point in line.points]) == ("UA - Row (S-B)", [20.0, 31.0])
 
 
 def test_a_movement_that_failed_at_the_largest_batch_loses(synthetic):
-    records = [synthetic.case(stationary="C", m=32, percent_of_peak=90.0), synthetic.case(stationary="B", m=64)]
+    records = [
+        synthetic.case(stationary="C", m=32, percent_of_peak=90.0),
+        synthetic.case(stationary="B", m=64),
+    ]
     assert only(select(records, "mlp1"), "UA - Row").legend == "UA - Row (S-B)"
 
 
 @pytest.mark.parametrize(
     "a, b, c, layers",
-    [(1, 1, 1, (1, 2)), (2, 2, 2, (1, 2)), (2, 2, 1, (2,)), (1, 1, 2, (2,)), (2, 1, 1, ()), (1, 2, 2, ())],
+    [
+        (1, 1, 1, (1, 2)),
+        (2, 2, 2, (1, 2)),
+        (2, 2, 1, (2,)),
+        (1, 1, 2, (2,)),
+        (2, 1, 1, ()),
+        (1, 2, 2, ()),
+    ],
 )
 def test_mlp1_admits_equal_factors_and_mlp2_also_another_factor_for_c(synthetic, a, b, c, layers):
     for layer, (n, k) in {1: (256, 64), 2: (64, 256)}.items():
@@ -165,7 +223,15 @@ def test_a_mixed_factor_is_printed_as_ab_dash_c(synthetic):
 
 
 @pytest.mark.parametrize(
-    "values", [{"algorithm": "summa"}, {"b": "column"}, {"c": "block:4x3"}, {"k": 65}, {"n": 64}, {"b": None}]
+    "values",
+    [
+        {"algorithm": "summa"},
+        {"b": "column"},
+        {"c": "block:4x3"},
+        {"k": 65},
+        {"n": 64},
+        {"b": None},
+    ],
 )
 def test_cases_of_other_algorithms_partitionings_and_problems_are_no_line(synthetic, values):
     assert not any(line.points for line in select([synthetic.case(**values)], "mlp1"))
@@ -189,26 +255,47 @@ def test_peers_of_the_same_problem_are_lines_without_factors(synthetic):
     lines = select([synthetic.case(), *synthetic.published(64)], "mlp1")
     dtensor = only(lines, "DT - Column")
     assert dtensor.legend == "DT - Column"
-    assert [(point.batch, point.factor) for point in dtensor.points] == [(m, "") for m in (1024, 2048, 4096, 8192)]
+    assert [(point.batch, point.factor) for point in dtensor.points] == [
+        (m, "") for m in (1024, 2048, 4096, 8192)
+    ]
     assert only(select(synthetic.published(64), "mlp1"), "DT - Row").points
 
 
 def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines(synthetic):
-    measured = [synthetic.case(algorithm="dtensor", stationary=None, a=a, b=b, c=a, percent_of_roof=value)
-                for a, b, value in (("row", "row", 50.0), ("column", "column", 60.0), ("row", "column", 70.0), ("row/c2", "row/c2", 80.0))]
+    measured = [
+        synthetic.case(algorithm="dtensor", stationary=None, a=a, b=b, c=a, percent_of_roof=value)
+        for a, b, value in (
+            ("row", "row", 50.0),
+            ("column", "column", 60.0),
+            ("row", "column", 70.0),
+            ("row/c2", "row/c2", 80.0),
+        )
+    ]
     lines = select([synthetic.case(percent_of_roof=90.0), *measured], "mlp1")
-    assert {name: [point.record for point in only(lines, name).points] for name in ("DT - Row", "DT - Column")} == {
-        "DT - Row": measured[:1], "DT - Column": measured[1:2]}
+    assert {
+        name: [point.record for point in only(lines, name).points]
+        for name in ("DT - Row", "DT - Column")
+    } == {"DT - Row": measured[:1], "DT - Column": measured[1:2]}
 
 
 def test_peers_of_another_problem_are_left_out_and_said(synthetic):
     lines = select([synthetic.case(), *synthetic.published(12288)], "mlp1")
     assert not only(lines, "DT - Row").points
-    assert "not drawn: DT - Row, DT - Column, COSMA-NCCL (no case with k = 64 in float32)" in missing(lines)
+    assert (
+        "not drawn: DT - Row, DT - Column, COSMA-NCCL (no case with k = 64 in float32)"
+        in missing(lines)
+    )
 
 
 @pytest.mark.parametrize(
-    "name, value", [("machine", "h100x8"), ("ranks", 8), ("dtype", "float64"), ("mode", "measured"), ("threads", 2)]
+    "name, value",
+    [
+        ("machine", "h100x8"),
+        ("ranks", 8),
+        ("dtype", "float64"),
+        ("mode", "measured"),
+        ("threads", 2),
+    ],
 )
 def test_cases_that_one_figure_cannot_compare_are_refused(synthetic, name, value):
     with pytest.raises(SelectionError, match=f"compares cases of one {name}; got .*{value}"):
@@ -232,7 +319,13 @@ def test_what_is_not_drawn_is_said_with_its_reason(synthetic):
         synthetic.case(a="column", status="failed", reason="killed", best_s=None),
     ]
     lines = select(
-        [synthetic.case(m=64), synthetic.case(m=32), synthetic.case(m=32, b="column", c="column"), *failed], "mlp1"
+        [
+            synthetic.case(m=64),
+            synthetic.case(m=32),
+            synthetic.case(m=32, b="column", c="column"),
+            *failed,
+        ],
+        "mlp1",
     )
     said = missing(lines)
     assert "not drawn: UA - Outer Prod. (no case is ok: 2 timeout, 1 failed)" in said

@@ -1,4 +1,5 @@
-"""Every figure that ``drbench plot`` knows: drawn from whatever records there are, readable, the same bytes every time."""
+"""Every figure that ``drbench plot`` knows: drawn from whatever records there are, readable, the
+same bytes every time."""
 
 import random
 import sys
@@ -20,23 +21,47 @@ from plots.selection import SelectionError
 COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly and lowered"}
 
 
-#: The figures that are drawn from records; timeline reads traces of its own (tests/cli/test_mesh_commands.py).
+#: The figures that are drawn from records; timeline reads traces of its own
+#: (tests/cli/test_mesh_commands.py).
 OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is plots.sources.load)
 
 
 @pytest.fixture(scope="module")
 def rich(synthetic):
-    """Records that every figure has something to draw from: all algorithms, several shapes and numbers of ranks."""
-    return [*synthetic.exhaustive(ranks=2), *synthetic.comparison(), *synthetic.weak(), *synthetic.lowered(), *synthetic.sweep(ranks=2, h=64, quantity="percent_of_roof")[:120]]
+    """Records that every figure has something to draw from: all algorithms, several shapes and
+    numbers of ranks."""
+    return [
+        *synthetic.exhaustive(ranks=2),
+        *synthetic.comparison(),
+        *synthetic.weak(),
+        *synthetic.lowered(),
+        *synthetic.sweep(ranks=2, h=64, quantity="percent_of_roof")[:120],
+    ]
 
 
 @pytest.fixture(scope="module")
 def hostile(rich):
     """The same with names nobody should choose, and many of them."""
     chance = random.Random(5)
-    strange = ["$x^{", "_hidden", "<script>alert(1)</script>", "a" * 300, "\\frac{1}{0}$", "日本 € ✓", "=cmd()", "%s {0} \x07", " "]
+    strange = [
+        "$x^{",
+        "_hidden",
+        "<script>alert(1)</script>",
+        "a" * 300,
+        "\\frac{1}{0}$",
+        "日本 € ✓",
+        "=cmd()",
+        "%s {0} \x07",
+        " ",
+    ]
     return [
-        replace(r, algorithm=r.algorithm if chance.random() < 0.5 else f"{chance.choice(strange)}{chance.randrange(30)}", machine=chance.choice(strange[:2]))
+        replace(
+            r,
+            algorithm=r.algorithm
+            if chance.random() < 0.5
+            else f"{chance.choice(strange)}{chance.randrange(30)}",
+            machine=chance.choice(strange[:2]),
+        )
         for r in rich[::3]
     ]
 
@@ -65,10 +90,17 @@ def check_readable(picture):
     assert placed
     open_boxes = []
     for text, box in placed:
-        assert -1 <= box.left and box.right <= width + 1 and -1 <= box.bottom and box.top <= height + 1, text
-        open_boxes = [(other, other_box) for other, other_box in open_boxes if other_box.right > box.left]
+        assert (
+            box.left >= -1 and box.right <= width + 1 and box.bottom >= -1 and box.top <= height + 1
+        ), text
+        open_boxes = [
+            (other, other_box) for other, other_box in open_boxes if other_box.right > box.left
+        ]
         for other, other_box in open_boxes:
-            assert overlap(box, other_box) <= 0.12 * min(_area(box), _area(other_box)) + 4, (text, other)
+            assert overlap(box, other_box) <= 0.12 * min(_area(box), _area(other_box)) + 4, (
+                text,
+                other,
+            )
         open_boxes.append((text, box))
 
 
@@ -79,7 +111,8 @@ def _area(box):
 def test_a_file_in_plots_is_all_a_figure_needs(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         "from matplotlib.figure import Figure as F\nfrom plots.registry import Figure, Made\n"
-        "FIGURES = (Figure('mine', 'of my own', lambda records, options: Made(F(), [str(len(records))])),)\n"
+        "FIGURES = (Figure('mine', 'of my own', lambda records, options: Made(F(), "
+        "[str(len(records))])),)\n"
     )
     monkeypatch.setattr(plots, "__path__", [*plots.__path__, str(tmp_path)])
     try:
@@ -97,8 +130,14 @@ def test_every_figure_draws_the_same_bytes_in_any_order(rich, tmp_path):
         second = draw(name, shuffled, tmp_path / f"{name}-2.pdf")
         assert first.paths[0].read_bytes() == second.paths[0].read_bytes(), name
         assert first.notes == second.notes
-        assert b"CreationDate" not in first.paths[0].read_bytes() and first.paths[0].read_bytes()[:5] == b"%PDF-"
-    pictures = [draw("weak", records, tmp_path / f"{number}").paths[1].read_bytes() for number, records in enumerate((rich, shuffled))]
+        assert (
+            b"CreationDate" not in first.paths[0].read_bytes()
+            and first.paths[0].read_bytes()[:5] == b"%PDF-"
+        )
+    pictures = [
+        draw("weak", records, tmp_path / f"{number}").paths[1].read_bytes()
+        for number, records in enumerate((rich, shuffled))
+    ]
     assert pictures[0] == pictures[1] and pictures[0][:4] == b"\x89PNG"
 
 
@@ -131,9 +170,21 @@ def test_one_point_is_a_figure_or_a_reason(synthetic, name, tmp_path):
 
 
 @pytest.mark.parametrize("name, many", list(product(OF_RECORDS, (False, True))))
-def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(synthetic, name, many, tmp_path):
-    failed = [synthetic.case(m=m, n=n, k=k, status="out_of_memory", reason="needs 9 GiB", best_s=None, percent_of_peak=None)
-              for m, n, k in ((8, 64, 16), (8, 16, 64))]  # fmt: skip
+def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(
+    synthetic, name, many, tmp_path
+):
+    failed = [
+        synthetic.case(
+            m=m,
+            n=n,
+            k=k,
+            status="out_of_memory",
+            reason="needs 9 GiB",
+            best_s=None,
+            percent_of_peak=None,
+        )
+        for m, n, k in ((8, 64, 16), (8, 16, 64))
+    ]
     with pytest.raises(SelectionError) as caught:
         draw(name, failed if many else [], tmp_path / "none")
     assert len(str(caught.value).splitlines()) == 1 and str(caught.value).rstrip().endswith(".")
@@ -142,7 +193,12 @@ def test_without_a_case_that_is_ok_nothing_is_written_and_the_reason_is_said(syn
 
 
 def test_failed_cases_are_counted_by_status_not_drawn(synthetic):
-    records = [synthetic.case(), synthetic.case(a="column", status="timeout", reason="60 s", best_s=None, percent_of_peak=None)]
+    records = [
+        synthetic.case(),
+        synthetic.case(
+            a="column", status="timeout", reason="60 s", best_s=None, percent_of_peak=None
+        ),
+    ]
     for name in ("best", "volume", "algorithms", "peers"):
         assert "not drawn: 1 case not ok (1 timeout)" in find(name).make(records, Options()).notes
 
@@ -151,7 +207,9 @@ def test_notes_are_under_the_figure_too(synthetic):
     records = [synthetic.case(), synthetic.case(a="column", transport="throttled")]
     made = find("algorithms").make(records, Options())
     assert made.notes == ["not drawn: 1 case over a throttled transport"]
-    assert "Not drawn: 1 case over a throttled transport." in [text.get_text() for text in made.picture.texts]
+    assert "Not drawn: 1 case over a throttled transport." in [
+        text.get_text() for text in made.picture.texts
+    ]
 
 
 def test_cases_that_move_nothing_are_left_out_when_asked(synthetic):
@@ -172,7 +230,10 @@ def test_bytes_nobody_counted_are_not_zero_bytes(synthetic):
 def test_a_shape_is_chosen_and_others_are_named(synthetic, tmp_path):
     records = [synthetic.case(m=m) for m in range(1, 12)]
     notes = draw("volume", records, tmp_path / "all").notes
-    assert notes == ["not drawn: 5 shapes more (7 × 256 × 64, 8 × 256 × 64, 9 × 256 × 64, 10 × 256 × 64, 11 × 256 × 64); --shape chooses one"]
+    assert notes == [
+        "not drawn: 5 shapes more (7 × 256 × 64, 8 × 256 × 64, 9 × 256 × 64, 10 × 256 × 64, 11 × "
+        "256 × 64); --shape chooses one"
+    ]
     assert draw("volume", records, tmp_path / "one", shape=(9, 256, 64)).notes == []
     with pytest.raises(SelectionError, match="no case of shape 99x256x64; there are 1x256x64"):
         draw("volume", records, tmp_path / "one", shape=(99, 256, 64))
@@ -180,15 +241,21 @@ def test_a_shape_is_chosen_and_others_are_named(synthetic, tmp_path):
 
 def test_the_suffix_says_the_format(synthetic, tmp_path):
     for out, expected in (("a.pdf", ["a.pdf"]), ("b.png", ["b.png"]), ("c", ["c.pdf", "c.png"])):
-        assert [path.name for path in draw("volume", [synthetic.case()], tmp_path / out).paths] == expected
+        assert [
+            path.name for path in draw("volume", [synthetic.case()], tmp_path / out).paths
+        ] == expected
     with pytest.raises(SelectionError, match=r"got '\.svg'"):
         suffixes("x.svg")
 
 
 def test_an_option_without_effect_is_refused(synthetic, tmp_path):
-    with pytest.raises(SelectionError, match="figure mlp1 has no use for --moving-only. It takes no options"):
+    with pytest.raises(
+        SelectionError, match="figure mlp1 has no use for --moving-only. It takes no options"
+    ):
         draw("mlp1", [synthetic.case()], tmp_path / "x", moving_only=True)
-    with pytest.raises(SelectionError, match="no figure is called 'pie'. Choose one of algorithms, best"):
+    with pytest.raises(
+        SelectionError, match="no figure is called 'pie'. Choose one of algorithms, best"
+    ):
         draw("pie", [synthetic.case()], tmp_path / "x")
 
 
@@ -199,8 +266,12 @@ def test_files_folders_and_records_draw_the_same(synthetic, tmp_path):
     append_csv(tmp_path / "half.csv", *records[:100])
     append_csv(tmp_path / "rest.csv", *records[100:])
     (tmp_path / "sweep" / "other.csv").write_text("not,records\n")
-    made = [draw("best", source, tmp_path / f"{number}.png").paths[0].read_bytes() for number, source in
-            enumerate((records, [tmp_path / "sweep"], [tmp_path / "half.csv", tmp_path / "rest.csv"]))]  # fmt: skip
+    made = [
+        draw("best", source, tmp_path / f"{number}.png").paths[0].read_bytes()
+        for number, source in enumerate(
+            (records, [tmp_path / "sweep"], [tmp_path / "half.csv", tmp_path / "rest.csv"])
+        )
+    ]
     assert made[0] == made[1] == made[2]
 
 
@@ -208,34 +279,60 @@ def test_a_line_has_the_same_look_in_every_figure():
     from plots.style import ALGORITHMS, STYLES, style_of
 
     assert all(style_of(name) == style for name, style in (STYLES | ALGORITHMS).items())
-    looks = [(style.color, style.marker) for style in (STYLES | ALGORITHMS).values() if style not in (STYLES["UA - Column"],)]
+    looks = [
+        (style.color, style.marker)
+        for style in (STYLES | ALGORITHMS).values()
+        if style not in (STYLES["UA - Column"],)
+    ]
     own = [(style.color, style.marker, style.dashes) for style in {**ALGORITHMS}.values()]
     assert len(set(own)) == len(own) and len(looks) > 15
     assert style_of("someone's") == style_of("someone's")
 
 
 def test_measured_simulated_and_published_stand_side_by_side(synthetic):
-    measured = [replace(r, mode="measured", machine="laptop") for r in synthetic.sweep(ranks=4, h=64, quantity="percent_of_roof") if r.mode == "simulated"]
+    measured = [
+        replace(r, mode="measured", machine="laptop")
+        for r in synthetic.sweep(ranks=4, h=64, quantity="percent_of_roof")
+        if r.mode == "simulated"
+    ]
     simulated = [r for r in synthetic.sweep(ranks=12) if r.mode == "simulated"]
     published = synthetic.published()
     picture = find("mlp1").make([*published, *measured, *simulated], Options()).picture
     told = [axes.texts[1].get_text() for axes in picture.axes]
     assert told == ["4 ranks, laptop, float32, measured", "12 ranks, pvc12, float32, simulated"]
     # the published lines are of the simulated problem: they are in its panel, not in the laptop's
-    assert [text.get_text() for text in picture.texts].count("DT - Row, DT - Column, COSMA-NCCL: published, h100x8.") == 1
+    assert [text.get_text() for text in picture.texts].count(
+        "DT - Row, DT - Column, COSMA-NCCL: published, h100x8."
+    ) == 1
     alone = find("mlp1").make([*published, *measured], Options()).picture
-    assert [axes.texts[1].get_text() for axes in alone.axes] == ["4 ranks, laptop, float32, measured", "8 ranks, h100x8, float32, published"]
+    assert [axes.texts[1].get_text() for axes in alone.axes] == [
+        "4 ranks, laptop, float32, measured",
+        "8 ranks, h100x8, float32, published",
+    ]
     check_readable(picture)
     check_readable(alone)
 
 
 def test_measured_peers_go_before_published_ones(synthetic):
     ours = synthetic.case(mode="measured", machine="here", ranks=2)
-    theirs = synthetic.case(mode="measured", machine="here", ranks=2, algorithm="dtensor", preset="row", stationary=None, percent_of_peak=33.0)
+    theirs = synthetic.case(
+        mode="measured",
+        machine="here",
+        ranks=2,
+        algorithm="dtensor",
+        preset="row",
+        stationary=None,
+        percent_of_peak=33.0,
+    )
     panels = find("mlp1").make([ours, theirs, *synthetic.published(64)], Options())
     assert len(panels.picture.axes) == 2
     first = panels.picture.axes[0]
-    assert sorted(y for line in first.lines for y in line.get_ydata() if line.get_marker() not in (None, "None") and y == y) == [33.0, 50.0]
+    assert sorted(
+        y
+        for line in first.lines
+        for y in line.get_ydata()
+        if line.get_marker() not in (None, "None") and y == y
+    ) == [33.0, 50.0]
 
 
 def test_the_folder_of_published_numbers_draws():
@@ -252,5 +349,8 @@ def plots_load(paths):
 
 def test_pairs_of_bars_never_share_a_look_in_one_figure(synthetic):
     made = find("peers").make(synthetic.comparison(), Options())
-    looks = [(patch.get_facecolor(), patch.get_hatch()) for patch in made.picture.legends[0].get_patches()]
+    looks = [
+        (patch.get_facecolor(), patch.get_hatch())
+        for patch in made.picture.legends[0].get_patches()
+    ]
     assert all(one != other for one, other in combinations(looks, 2))

@@ -1,4 +1,5 @@
-"""Step T4 of the artifact: ``python plots/plot_mlp1.py < mlp1.txt``, from any folder, with nothing installed."""
+"""Step T4 of the artifact: ``python plots/plot_mlp1.py < mlp1.txt``, from any folder, with nothing
+installed."""
 
 import os
 import subprocess
@@ -16,8 +17,14 @@ ROOT = Path(__file__).parents[2]
 def script(name, data, folder, *arguments):
     """The script as a process of its own that is told nothing of where the packages are."""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run([sys.executable, "-I", str(ROOT / "plots" / name), *map(str, arguments)], input=data, capture_output=True, cwd=folder,
-                          env=environ, timeout=100)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-I", str(ROOT / "plots" / name), *map(str, arguments)],
+        input=data,
+        capture_output=True,
+        cwd=folder,
+        env=environ,
+        timeout=100,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +42,9 @@ def test_records_on_standard_input_become_the_figure(rows, tmp_path):
 
 
 def test_the_second_layer_has_its_own_script_and_takes_published_lines(rows, tmp_path):
-    ended = script("plot_mlp2.py", rows, tmp_path, ROOT / "results" / "published" / "h100.csv", "-o", "two.png")
+    ended = script(
+        "plot_mlp2.py", rows, tmp_path, ROOT / "results" / "published" / "h100.csv", "-o", "two.png"
+    )
     assert (ended.returncode, ended.stdout.split()) == (0, [b"two.png"])
     assert [path.name for path in tmp_path.iterdir()] == ["two.png"]
 
@@ -58,7 +67,11 @@ def piped(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     "data, said",
-    [(b"", "no case of mlp1 in 0 records"), (b"hello\n", "standard input has another header: 'hello'"), (b"\xff\x00\n", "standard input has another header")],
+    [
+        (b"", "no case of mlp1 in 0 records"),
+        (b"hello\n", "standard input has another header: 'hello'"),
+        (b"\xff\x00\n", "standard input has another header"),
+    ],
 )
 def test_what_is_no_records_is_refused_in_one_line(piped, data, said, tmp_path):
     code, err = piped(data, "-o", tmp_path / "x")

@@ -6,7 +6,10 @@ from drbench.record import RecordError, append_csv
 from plots.sources import load, read_published
 
 HEADER = "figure,system,devices,peak_tflops_per_device,dtype,layer,series,m,n,k,gflops,source\n"
-ROW = 'fig3,h100,8,67,float32,mlp1,DT - Row,1024,49152,12288,319644.639,"repository 0d01971 plot.py"\n'
+ROW = (
+    'fig3,h100,8,67,float32,mlp1,DT - Row,1024,49152,12288,319644.639,"repository 0d01971 '
+    'plot.py"\n'
+)
 
 
 @pytest.fixture
@@ -17,7 +20,12 @@ def path(tmp_path):
 def test_a_published_row_keeps_rate_problem_and_source(path):
     path.write_text(HEADER + ROW)
     (record,) = read_published(path)
-    assert (record.mode, record.machine, record.algorithm, record.ranks) == ("published", "h100x8", "DT - Row", 8)
+    assert (record.mode, record.machine, record.algorithm, record.ranks) == (
+        "published",
+        "h100x8",
+        "DT - Row",
+        8,
+    )
     assert (record.m, record.n, record.k, record.dtype) == (1024, 49152, 12288, "float32")
     assert record.reason == "repository 0d01971 plot.py"
     assert record.percent_of_peak == pytest.approx(100 * 319.644639 / (8 * 67))
@@ -27,18 +35,25 @@ def test_a_published_row_keeps_rate_problem_and_source(path):
 def test_result_files_and_published_files_load_together(path, tmp_path, synthetic):
     path.write_text(HEADER + ROW)
     append_csv(tmp_path / "runs.csv", synthetic.case())
-    assert [record.algorithm for record in load([path, tmp_path / "runs.csv"])] == ["DT - Row", "universal"]
+    assert [record.algorithm for record in load([path, tmp_path / "runs.csv"])] == [
+        "DT - Row",
+        "universal",
+    ]
 
 
 def test_other_columns_are_refused(path):
     path.write_text("name,gflops\nx,1\n")
-    with pytest.raises(ValueError, match="no file of published numbers: its columns are name, gflops"):
+    with pytest.raises(
+        ValueError, match="no file of published numbers: its columns are name, gflops"
+    ):
         read_published(path)
     with pytest.raises(RecordError, match="another header"):
         load([path])
 
 
-@pytest.mark.parametrize("old, new", [("319644.639", "fast"), ("1024", ""), (",8,", ",0,"), ("319644.639", "0")])
+@pytest.mark.parametrize(
+    "old, new", [("319644.639", "fast"), ("1024", ""), (",8,", ",0,"), ("319644.639", "0")]
+)
 def test_a_row_that_does_not_parse_is_named_by_file_and_line(path, old, new):
     path.write_text(HEADER + ROW + ROW.replace(old, new))
     with pytest.raises(ValueError, match=r"published\.csv, line 3: "):

@@ -10,26 +10,145 @@ import pytest
 
 from drbench.record import HEADER, Record, RecordError, TornRowWarning, append_csv, read_csv
 
-SECOND_SCHEMA = """
-schema_version mode machine algorithm stationary dataflow mesh slices block panel unroll chunk schedule ir_max_compute
-ir_max_comm m n k dtype fill ranks threads nodes a b c preset backend transport get progress prefetch iters warmup seed
-replicate_result case environment status reason best_s median_s samples_s gflops roof_gflops percent_of_roof
-percent_of_roof_min percent_of_roof_max percent_of_peak local_gemm_s effective_communication_s overlap_efficiency
-get_bytes direct_bytes put_bytes accumulate_bytes collective_bytes replica_bytes pool_bytes peak_rss_bytes
-peak_device_bytes plan_s steps phase_get_wait_s phase_collective_wait_s phase_gemm_s phase_accumulate_s phase_fence_s
-phase_pack_s blas blas_kernel mpi error timestamp
-""".split()
-FIRST_SCHEMA = """
-schema_version mode machine algorithm stationary m n k dtype fill ranks threads nodes a b c preset transport get
-progress prefetch iters warmup seed replicate_result status reason best_s median_s samples_s gflops roof_gflops
-percent_of_roof percent_of_roof_min percent_of_roof_max percent_of_peak get_bytes direct_bytes put_bytes
-accumulate_bytes collective_bytes replica_bytes pool_bytes peak_rss_bytes plan_s steps phase_get_wait_s phase_gemm_s
-phase_accumulate_s phase_fence_s blas blas_kernel mpi error timestamp
-""".split()
+SECOND_SCHEMA = [
+    "schema_version",
+    "mode",
+    "machine",
+    "algorithm",
+    "stationary",
+    "dataflow",
+    "mesh",
+    "slices",
+    "block",
+    "panel",
+    "unroll",
+    "chunk",
+    "schedule",
+    "ir_max_compute",
+    "ir_max_comm",
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "fill",
+    "ranks",
+    "threads",
+    "nodes",
+    "a",
+    "b",
+    "c",
+    "preset",
+    "backend",
+    "transport",
+    "get",
+    "progress",
+    "prefetch",
+    "iters",
+    "warmup",
+    "seed",
+    "replicate_result",
+    "case",
+    "environment",
+    "status",
+    "reason",
+    "best_s",
+    "median_s",
+    "samples_s",
+    "gflops",
+    "roof_gflops",
+    "percent_of_roof",
+    "percent_of_roof_min",
+    "percent_of_roof_max",
+    "percent_of_peak",
+    "local_gemm_s",
+    "effective_communication_s",
+    "overlap_efficiency",
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "collective_bytes",
+    "replica_bytes",
+    "pool_bytes",
+    "peak_rss_bytes",
+    "peak_device_bytes",
+    "plan_s",
+    "steps",
+    "phase_get_wait_s",
+    "phase_collective_wait_s",
+    "phase_gemm_s",
+    "phase_accumulate_s",
+    "phase_fence_s",
+    "phase_pack_s",
+    "blas",
+    "blas_kernel",
+    "mpi",
+    "error",
+    "timestamp",
+]
+FIRST_SCHEMA = [
+    "schema_version",
+    "mode",
+    "machine",
+    "algorithm",
+    "stationary",
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "fill",
+    "ranks",
+    "threads",
+    "nodes",
+    "a",
+    "b",
+    "c",
+    "preset",
+    "transport",
+    "get",
+    "progress",
+    "prefetch",
+    "iters",
+    "warmup",
+    "seed",
+    "replicate_result",
+    "status",
+    "reason",
+    "best_s",
+    "median_s",
+    "samples_s",
+    "gflops",
+    "roof_gflops",
+    "percent_of_roof",
+    "percent_of_roof_min",
+    "percent_of_roof_max",
+    "percent_of_peak",
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "collective_bytes",
+    "replica_bytes",
+    "pool_bytes",
+    "peak_rss_bytes",
+    "plan_s",
+    "steps",
+    "phase_get_wait_s",
+    "phase_gemm_s",
+    "phase_accumulate_s",
+    "phase_fence_s",
+    "blas",
+    "blas_kernel",
+    "mpi",
+    "error",
+    "timestamp",
+]
 
 
 def case(m, **values):
-    return Record(**{"mode": "measured", "status": "ok", "best_s": 0.5, "m": m, "reason": 'a, "b"', **values})
+    return Record(
+        **{"mode": "measured", "status": "ok", "best_s": 0.5, "m": m, "reason": 'a, "b"', **values}
+    )
 
 
 @pytest.fixture
@@ -181,7 +300,9 @@ def test_appending_nothing_leaves_a_header(path):
 @pytest.mark.parametrize("version, names", [("1", FIRST_SCHEMA), ("2", SECOND_SCHEMA)])
 def test_a_file_of_an_earlier_schema_is_read_and_not_appended_to(path, version, names):
     record = case(1, gflops=2.5, plan_s=0.25)
-    cells = {name: cell for name, cell in zip(HEADER, record.to_row()) if name in names} | {"schema_version": version}
+    cells = {name: cell for name, cell in zip(HEADER, record.to_row()) if name in names} | {
+        "schema_version": version
+    }
     with open(path, "w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([names, [cells[name] for name in names]])
     before = path.read_bytes()

@@ -13,15 +13,89 @@ from hypothesis import strategies as st
 from drbench.record import HEADER, MODES, STATUSES, Record, RecordError
 
 # the order agreed for every result file; a change here is a new schema version
-AGREED = """
-schema_version mode machine algorithm stationary dataflow mesh slices block panel unroll chunk schedule ir_max_compute
-ir_max_comm m n k dtype fill ranks threads nodes a b c preset backend compute max_gemms max_accumulates
-accumulate_blocks collectives transport get progress prefetch iters warmup seed replicate_result case environment status reason best_s median_s samples_s gflops roof_gflops percent_of_roof
-percent_of_roof_min percent_of_roof_max percent_of_peak local_gemm_s effective_communication_s overlap_efficiency
-get_bytes direct_bytes put_bytes accumulate_bytes collective_bytes replica_bytes pool_bytes peak_rss_bytes
-peak_device_bytes plan_s steps phase_get_wait_s phase_collective_wait_s phase_gemm_s phase_accumulate_s phase_fence_s
-phase_pack_s device ranks_per_device blas blas_kernel mpi error timestamp
-""".split()
+AGREED = [
+    "schema_version",
+    "mode",
+    "machine",
+    "algorithm",
+    "stationary",
+    "dataflow",
+    "mesh",
+    "slices",
+    "block",
+    "panel",
+    "unroll",
+    "chunk",
+    "schedule",
+    "ir_max_compute",
+    "ir_max_comm",
+    "m",
+    "n",
+    "k",
+    "dtype",
+    "fill",
+    "ranks",
+    "threads",
+    "nodes",
+    "a",
+    "b",
+    "c",
+    "preset",
+    "backend",
+    "compute",
+    "max_gemms",
+    "max_accumulates",
+    "accumulate_blocks",
+    "collectives",
+    "transport",
+    "get",
+    "progress",
+    "prefetch",
+    "iters",
+    "warmup",
+    "seed",
+    "replicate_result",
+    "case",
+    "environment",
+    "status",
+    "reason",
+    "best_s",
+    "median_s",
+    "samples_s",
+    "gflops",
+    "roof_gflops",
+    "percent_of_roof",
+    "percent_of_roof_min",
+    "percent_of_roof_max",
+    "percent_of_peak",
+    "local_gemm_s",
+    "effective_communication_s",
+    "overlap_efficiency",
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "collective_bytes",
+    "replica_bytes",
+    "pool_bytes",
+    "peak_rss_bytes",
+    "peak_device_bytes",
+    "plan_s",
+    "steps",
+    "phase_get_wait_s",
+    "phase_collective_wait_s",
+    "phase_gemm_s",
+    "phase_accumulate_s",
+    "phase_fence_s",
+    "phase_pack_s",
+    "device",
+    "ranks_per_device",
+    "blas",
+    "blas_kernel",
+    "mpi",
+    "error",
+    "timestamp",
+]
 
 BY_TYPE = {
     str | None: st.none()
@@ -37,9 +111,15 @@ BY_TYPE = {
 @st.composite
 def records(draw):
     values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
-    values |= {"schema_version": 3, "mode": draw(st.sampled_from(MODES)), "status": draw(st.sampled_from(STATUSES))}
+    values |= {
+        "schema_version": 3,
+        "mode": draw(st.sampled_from(MODES)),
+        "status": draw(st.sampled_from(STATUSES)),
+    }
     values["reason"] = draw(
-        st.sampled_from(["=cmd()", "out of memory: 3 of 4 ranks", '-1 \N{GREEK SMALL LETTER ALPHA}, "x"'])
+        st.sampled_from(
+            ["=cmd()", "out of memory: 3 of 4 ranks", '-1 \N{GREEK SMALL LETTER ALPHA}, "x"']
+        )
     )
     values["best_s"] = draw(st.floats(1e-9, 1e9))
     return Record(**values)
@@ -87,14 +167,21 @@ def test_negative_numbers_stay_numbers():
 def test_none_is_an_empty_cell_and_a_json_null_and_no_samples_are_an_empty_list():
     record = ok()
     row = dict(zip(HEADER, record.to_row(), strict=True))
-    assert {name for name, cell in row.items() if cell} == {"schema_version", "mode", "status", "best_s"}
+    assert {name for name, cell in row.items() if cell} == {
+        "schema_version",
+        "mode",
+        "status",
+        "best_s",
+    }
     assert record.to_json_dict()["machine"] is None
     assert record.samples_s == record.to_json_dict()["samples_s"] == []
     assert ok(samples_s=None) == record == ok(reason="", machine="")
 
 
 def test_samples_are_joined_by_semicolons_at_full_precision():
-    assert ok(samples_s=[0.1, 1 / 3]).to_row()[HEADER.index("samples_s")] == "0.1;0.3333333333333333"
+    assert (
+        ok(samples_s=[0.1, 1 / 3]).to_row()[HEADER.index("samples_s")] == "0.1;0.3333333333333333"
+    )
 
 
 def test_json_has_null_for_what_it_cannot_say():
@@ -110,7 +197,11 @@ def test_numpy_scalars_become_plain_numbers():
         samples_s=numpy.array([0.25, 0.5]),
         replicate_result=numpy.bool_(True),
     )
-    assert [type(value) for value in (record.m, record.gflops, record.replicate_result)] == [int, float, bool]
+    assert [type(value) for value in (record.m, record.gflops, record.replicate_result)] == [
+        int,
+        float,
+        bool,
+    ]
     assert Record.from_row(record.to_row()) == record
 
 
@@ -167,7 +258,8 @@ def test_replacing_a_field_checks_again():
 
 
 @pytest.mark.parametrize(
-    "name, cell", [("m", "many"), ("best_s", "0,5"), ("replicate_result", "yes"), ("samples_s", "0.1;;0.2")]
+    "name, cell",
+    [("m", "many"), ("best_s", "0,5"), ("replicate_result", "yes"), ("samples_s", "0.1;;0.2")],
 )
 def test_a_cell_that_does_not_parse_is_refused_by_name(name, cell):
     row = ok().to_row()

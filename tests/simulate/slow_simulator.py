@@ -1,7 +1,8 @@
-"""The simulator's rules once more, the slow way: at every instant all ranks, all steps and all transfers are looked at.
+"""The simulator's rules once more, the slow way: at every instant all ranks, all steps and all
+transfers are looked at.
 
-Knows DESIGN's rules 3 and 11 from the steps themselves: no scheduler, no queues, no events. Machines are plain dictionaries
-of functions.
+Knows DESIGN's rules 3 and 11 from the steps themselves: no scheduler, no queues, no events.
+Machines are plain dictionaries of functions.
 """
 
 from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
@@ -10,12 +11,15 @@ MOVES = (Get, ReplicaGet, Put, Accumulate)
 LATE = 1e-12
 
 
-def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, links_of, order=None):
+def slow_simulate(
+    traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, links_of, order=None
+):
     """When everything ends.
 
-    ``gemm_s(m, n, k)``, ``memory_s(bytes)``; ``send_s(source, target, bytes, adds)`` and ``latency_s(source, target)`` of a
-    transfer, ``links_of(source, target)`` a set of what it occupies. ``order`` of ranks decides what comes first where several
-    start something at the same instant.
+    ``gemm_s(m, n, k)``, ``memory_s(bytes)``; ``send_s(source, target, bytes, adds)`` and
+    ``latency_s(source, target)`` of a transfer, ``links_of(source, target)`` a set of what it
+    occupies. ``order`` of ranks decides what comes first where several start something at the same
+    instant.
     """
     item = traces[0].problem.itemsize
     steps = {(trace.rank, step.index): step for trace in traces for step in trace.steps}
@@ -39,7 +43,7 @@ def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, l
     def may_start(rank, step):
         mine = traces[rank].steps
         earlier = mine[: step.index]
-        done = lambda s: state[rank, s.index] == "done"  # noqa: E731
+        done = lambda s: state[rank, s.index] == "done"
         if not all(done(value) for value in step.inputs):
             return False
         if fenced[rank] and touches(step):
@@ -67,7 +71,7 @@ def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, l
     now, last = 0.0, 0.0
     while True:
         changed = True
-        while changed:                                     # everything that can happen at this instant
+        while changed:  # everything that can happen at this instant
             changed = False
             for key in sorted(leaves, key=lambda key: (leaves[key], key)):
                 if leaves[key] <= now + LATE:
@@ -95,26 +99,39 @@ def slow_simulate(traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, l
                         (m, k), n = step.inputs[0].shape, step.inputs[1].shape[1]
                         ends[key] = now + gemm_s(m, n, k)
                     elif step.computes:
-                        ends[key] = now + memory_s({Add: 3, Copy: 2, Zero: 1}[type(step)] * step.block.size * item)
+                        ends[key] = now + memory_s(
+                            {Add: 3, Copy: 2, Zero: 1}[type(step)] * step.block.size * item
+                        )
                     elif type(step) is Fence:
                         state[key] = "fence"
                     elif not remote(rank, step):
-                        ends[key] = now + memory_s((3 if type(step) is Accumulate else 2) * step.block.size * item)
+                        ends[key] = now + memory_s(
+                            (3 if type(step) is Accumulate else 2) * step.block.size * item
+                        )
                     else:
                         asked.append(key)
-            number = {trace.rank: sum(state[trace.rank, s.index] in ("fence", "leaving", "done") for s in trace.steps if type(s) is Fence) for trace in traces}
+            number = {
+                trace.rank: sum(
+                    state[trace.rank, s.index] in ("fence", "leaving", "done")
+                    for s in trace.steps
+                    if type(s) is Fence
+                )
+                for trace in traces
+            }
             waiting = [key for key in steps if state[key] == "fence"]
             if len(waiting) == len(traces) and len(set(number.values())) == 1:
                 for key in waiting:
                     state[key], ends[key], changed = "leaving", now + fence_s, True
-            for key in list(asked):                        # in the order they were asked for
+            for key in list(asked):  # in the order they were asked for
                 rank, step = key[0], steps[key]
                 source, target = ends_of(rank, step)
                 needs = links_of(source, target)
                 if not any(needs & taken for taken in links.values()):
                     asked.remove(key)
                     links[key] = needs
-                    leaves[key] = now + send_s(source, target, step.block.size * item, type(step) is Accumulate)
+                    leaves[key] = now + send_s(
+                        source, target, step.block.size * item, type(step) is Accumulate
+                    )
                     changed = True
         coming = [*ends.values(), *leaves.values()]
         if not coming:

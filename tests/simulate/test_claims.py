@@ -1,4 +1,5 @@
-"""Claims on made-up records: P11 is decided by the best lowering, and lowered rows are no part of the figures."""
+"""Claims on made-up records: P11 is decided by the best lowering, and lowered rows are no part of
+the figures."""
 
 from dataclasses import replace
 from itertools import product
@@ -12,8 +13,26 @@ NESTED, CUT = ("column", "column", "column"), ("tiles:100x300", "tiles:70x90", "
 
 
 def case(schedule, best_s, m=1024, texts=NESTED, **more):
-    return Record(**{"mode": "simulated", "machine": "pvc12", "status": "ok", "algorithm": "universal", "stationary": "C", "schedule": schedule, "ranks": 12, "m": m,
-                     "n": 256, "k": 64, "best_s": best_s, "percent_of_peak": 50 / best_s, "get_bytes": 8, "prefetch": 1, **dict(zip("abc", texts)), **more})
+    return Record(
+        **{
+            "mode": "simulated",
+            "machine": "pvc12",
+            "status": "ok",
+            "algorithm": "universal",
+            "stationary": "C",
+            "schedule": schedule,
+            "ranks": 12,
+            "m": m,
+            "n": 256,
+            "k": 64,
+            "best_s": best_s,
+            "percent_of_peak": 50 / best_s,
+            "get_bytes": 8,
+            "prefetch": 1,
+            **dict(zip("abc", texts)),
+            **more,
+        }
+    )
 
 
 def p11(records):
@@ -25,10 +44,22 @@ MISALIGNED = [case("direct", 1.2, texts=CUT), case("exhaustive", 1.0, texts=CUT)
 
 @pytest.mark.parametrize("slow, holds", [(1, True), (2, False)])
 def test_almost_always_is_nine_cases_of_ten_of_the_figures(slow, holds):
-    rows = [case(schedule, seconds, m=64 * x, preset="column") for x in range(1, 11)
-            for schedule, seconds in (("direct", 1.1 if x <= slow else 1.02), ("greedy", 1.3), ("exhaustive", 1.0))]
+    rows = [
+        case(schedule, seconds, m=64 * x, preset="column")
+        for x in range(1, 11)
+        for schedule, seconds in (
+            ("direct", 1.1 if x <= slow else 1.02),
+            ("greedy", 1.3),
+            ("exhaustive", 1.0),
+        )
+    ]
     verdict = p11([*rows, *MISALIGNED])
-    assert verdict.holds is holds and f"of the figures: competitive with the best lowering in {100 - 10 * slow} % of 10 cases, at worst 1.10 times" in verdict.numbers
+    assert (
+        verdict.holds is holds
+        and f"of the figures: competitive with the best lowering in {100 - 10 * slow} % of 10 "
+        "cases, at worst 1.10 times"
+        in verdict.numbers
+    )
 
 
 def test_misaligned_tiles_have_to_gain_more_often():
@@ -38,23 +69,72 @@ def test_misaligned_tiles_have_to_gain_more_often():
 
 
 def test_the_optimal_schedule_is_the_best_lowering_that_ran_and_refusals_are_counted():
-    refused = replace(case("exhaustive", 1.0, preset="column"), status="unsupported", reason="too many choices", best_s=None)
-    verdict = p11([case("direct", 1.2, preset="column"), case("cost", 1.0, preset="column"), refused, *MISALIGNED])
+    refused = replace(
+        case("exhaustive", 1.0, preset="column"),
+        status="unsupported",
+        reason="too many choices",
+        best_s=None,
+    )
+    verdict = p11(
+        [
+            case("direct", 1.2, preset="column"),
+            case("cost", 1.0, preset="column"),
+            refused,
+            *MISALIGNED,
+        ]
+    )
     assert verdict.holds is False and "exhaustive was beyond its limit in 1" in verdict.numbers
-    assert "aligned: competitive with the best lowering in 0 % of 1 cases, at worst 1.20 times its time; misaligned" in verdict.numbers
+    assert (
+        "aligned: competitive with the best lowering in 0 % of 1 cases, at worst 1.20 times its "
+        "time; misaligned" in verdict.numbers
+    )
     assert p11([case("direct", 1.0), case("cost", 1.0)]).holds is None and p11([]).holds is None
 
 
 def test_lowered_rows_are_no_points_of_the_figures():
-    direct = [case("direct", 1.0, m=m, texts=texts, k=64, n=256) for m, texts in product((64, 128), [NESTED, ("row", "column", "column")])]
+    direct = [
+        case("direct", 1.0, m=m, texts=texts, k=64, n=256)
+        for m, texts in product((64, 128), [NESTED, ("row", "column", "column")])
+    ]
     told = {verdict.claim: verdict.numbers for verdict in check_claims(direct)}
-    assert {verdict.claim: verdict.numbers for verdict in check_claims([*direct, *(replace(r, schedule="cost", best_s=0.1, percent_of_peak=99.0) for r in direct)])} == told
+    assert {
+        verdict.claim: verdict.numbers
+        for verdict in check_claims(
+            [
+                *direct,
+                *(replace(r, schedule="cost", best_s=0.1, percent_of_peak=99.0) for r in direct),
+            ]
+        )
+    } == told
 
 
-@pytest.mark.parametrize("ranks, texts, nest", [
-    (4, ("row", "row", "row"), True), (6, ("block", "block", "block"), False), (4, ("block", "block", "block"), True), (6, ("row", "column", "block"), True),
-    (4, ("tiles:100x300", "row", "block"), False), (7, ("traditional",) * 3, True), (1, CUT, False), (4, ("tiles:9x9", "tiles:1000x14", "block"), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ranks, texts, nest",
+    [
+        (4, ("row", "row", "row"), True),
+        (6, ("block", "block", "block"), False),
+        (4, ("block", "block", "block"), True),
+        (6, ("row", "column", "block"), True),
+        (4, ("tiles:100x300", "row", "block"), False),
+        (7, ("traditional",) * 3, True),
+        (1, CUT, False),
+        (4, ("tiles:9x9", "tiles:1000x14", "block"), False),
+    ],
+)
 def test_aligned_tiles_nest(ranks, texts, nest):
     """1000 does not divide evenly: rounding is no misalignment."""
-    assert aligned(Record(mode="simulated", status="failed", reason="-", m=1000, n=1003, k=998, ranks=ranks, **dict(zip("abc", texts)))) is nest
+    assert (
+        aligned(
+            Record(
+                mode="simulated",
+                status="failed",
+                reason="-",
+                m=1000,
+                n=1003,
+                k=998,
+                ranks=ranks,
+                **dict(zip("abc", texts)),
+            )
+        )
+        is nest
+    )

@@ -1,4 +1,5 @@
-"""Process rows and columns in virtual time: what one step takes, what whole algorithms move and take, and that nothing waits for itself."""
+"""Process rows and columns in virtual time: what one step takes, what whole algorithms move and
+take, and that nothing waits for itself."""
 
 from dataclasses import replace
 from itertools import product
@@ -24,14 +25,20 @@ from drbench.timeline import Event
 from drbench.trace import trace
 
 ITEM = 4
-WIRE = (Link("wire", 4.0, shared="pair"),)                 # an element a second
+WIRE = (Link("wire", 4.0, shared="pair"),)  # an element a second
 OPERATIONS = ("allgather", "reducescatter", "broadcast", "reduce", "shift")
 ALL = ["cannon", "summa", "collective", "wang", "meshslice", "fsdp", "tensor_parallel_1d"]
 
 
 def toy(rate=1.0, **more):
-    """Products of ``2·m·n·k / rate`` seconds; by default launch 2 s, synchronisation 0.5 s a step of a ring, an element a second."""
-    more = {"links": WIRE, "collectives": {name: Collective(2.0, 0.5) for name in OPERATIONS}, "packets": 4, **more}
+    """Products of ``2·m·n·k / rate`` seconds; by default launch 2 s, synchronisation 0.5 s a step
+    of a ring, an element a second."""
+    more = {
+        "links": WIRE,
+        "collectives": {name: Collective(2.0, 0.5) for name in OPERATIONS},
+        "packets": 4,
+        **more,
+    }
     return Machine("toy", Compute(rate), **more)
 
 
@@ -55,7 +62,8 @@ def of(name, m, n, k, p, **options):
     return [algorithm.trace(problem, rank, **settled) for rank in range(p)]
 
 
-# -- one step ---------------------------------------------------------------------------------------------------------
+# -- one step
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("p", [2, 3, 5])
@@ -68,6 +76,7 @@ def test_a_ring_takes_launch_and_p_minus_1_synchronised_shards_of_the_largest_si
         else:
             room = yield Scratch((1, 6 * p - 1))
             yield ReduceScatter(room, pieces, ring(p, rank), axis=1)
+
     found = simulate(programs(program, p), toy())
     assert found.time_s == 2 + (p - 1) * (0.5 + 6)
     assert found.counters["collective_bytes"] == (p - 1) * (6 * p - 1) * ITEM
@@ -82,6 +91,7 @@ def test_a_pipeline_takes_launch_and_a_packet_for_each_rank_and_packet_but_two(k
             yield Broadcast(piece, ring(p, rank))
         else:
             yield Reduce((yield Scratch((3, 4))), piece, ring(p, rank))
+
     found = simulate(programs(program, p), toy())
     assert found.time_s == 2 + (p + 4 - 2) * (0.5 + 12 / 4)
     assert found.counters["collective_bytes"] == (p - 1) * 12 * ITEM
@@ -92,17 +102,22 @@ def roll(p, by, sizes=None):
         own = yield Get(tile("A", rank, 1, sizes[rank] if sizes else 4))
         source = (rank - by) % p
         yield Shift(own, ring(p, rank), by, brings=(1, sizes[source] if sizes else 4))
+
     return programs(program, p)
 
 
 def test_a_shift_ends_when_a_ranks_own_two_transfers_have():
     found = simulate(roll(4, 1, [2, 3, 4, 2]), toy(), timeline=True)
     ends = {event.rank: event.stop_s for event in found.timeline}
-    assert ends == {0: 2.5 + 2, 1: 2.5 + 3, 2: 2.5 + 4, 3: 2.5 + 4} and found.counters["collective_bytes"] == 11 * ITEM
+    assert (
+        ends == {0: 2.5 + 2, 1: 2.5 + 3, 2: 2.5 + 4, 3: 2.5 + 4}
+        and found.counters["collective_bytes"] == 11 * ITEM
+    )
 
 
 def test_a_shift_by_two_takes_every_link_of_a_torus_ring_twice():
-    """Each message takes two links of one direction; on five chips no more than two fit on the ring at once."""
+    """Each message takes two links of one direction; on five chips no more than two fit on the ring
+    at once."""
     once = 2.5 + 4
     on_torus = toy(torus=(1, 5))
     assert simulate(roll(5, 1), on_torus).time_s == once
@@ -112,11 +127,18 @@ def test_a_shift_by_two_takes_every_link_of_a_torus_ring_twice():
 def test_two_ways_round_the_ring_are_twice_as_fast_and_take_the_links_of_both_directions():
     def program(rank):
         yield AllGather([tile("A", owner, 1, 8) for owner in range(3)], ring(3, rank), axis=1)
-        yield AllGather([tile("B", owner, 1, 8) for owner in range(3)], Group("back", (2, 1, 0), 2 - rank), axis=1)
+        yield AllGather(
+            [tile("B", owner, 1, 8) for owner in range(3)],
+            Group("back", (2, 1, 0), 2 - rank),
+            axis=1,
+        )
+
     one_way = toy(collectives={"allgather": Collective(2.0, 0.5)})
     both = toy(collectives={"allgather": Collective(2.0, 0.5, both_ways=True)})
-    assert simulate(programs(program, 3), one_way).time_s == 2 + 2 * 8.5           # against each other: different links
-    assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)        # in turn
+    assert (
+        simulate(programs(program, 3), one_way).time_s == 2 + 2 * 8.5
+    )  # against each other: different links
+    assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # in turn
 
 
 def test_groups_on_different_links_run_together_and_on_the_same_links_in_turn():
@@ -125,14 +147,23 @@ def test_groups_on_different_links_run_together_and_on_the_same_links_in_turn():
     def program(rank, names):
         members = (rank // 2 * 2, rank // 2 * 2 + 1)
         for name in names:
-            yield AllGather([tile("A", member, 1, 6) for member in members], Group(name, members, rank % 2), axis=1)
+            yield AllGather(
+                [tile("A", member, 1, 6) for member in members],
+                Group(name, members, rank % 2),
+                axis=1,
+            )
+
     assert simulate(programs(lambda rank: program(rank, ["row"]), 4), toy()).time_s == once
-    assert simulate(programs(lambda rank: program(rank, ["row", "column"]), 4), toy()).time_s == 2 * once
+    assert (
+        simulate(programs(lambda rank: program(rank, ["row", "column"]), 4), toy()).time_s
+        == 2 * once
+    )
 
 
 @pytest.mark.parametrize("kind", [AllGather, ReduceScatter])
 def test_strided_pieces_are_packed_before_or_unpacked_after_at_the_speed_of_memory(kind):
     """12 elements, read and written: 96 bytes at 48 a second."""
+
     def program(rank, strided):
         cols = ((0, 2), (4, 6)) if strided else None
         pieces = [Piece(tile("C", owner, 3, 8 if strided else 4), cols=cols) for owner in range(2)]
@@ -140,8 +171,12 @@ def test_strided_pieces_are_packed_before_or_unpacked_after_at_the_speed_of_memo
             yield AllGather(pieces, ring(2, rank), axis=1)
         else:
             yield ReduceScatter((yield Scratch((3, 8))), pieces, ring(2, rank), axis=1)
+
     machine = replace(toy(collectives={}), compute=Compute(1.0, memory_bytes_per_s=48.0))
-    assert [simulate(programs(lambda rank, s=s: program(rank, s), 2), machine).time_s for s in (False, True)] == [12, 2 + 12]
+    assert [
+        simulate(programs(lambda rank, s=s: program(rank, s), 2), machine).time_s
+        for s in (False, True)
+    ] == [12, 2 + 12]
 
 
 def test_parts_joins_and_scratch_take_no_time_and_an_add_onto_a_token_takes_that_of_its_elements():
@@ -154,8 +189,11 @@ def test_parts_joins_and_scratch_take_no_time_and_an_add_onto_a_token_takes_that
         first = yield Gemm(whole, b, into=(yield Part(room, 0, 0, 4)))
         second = yield Gemm(whole, b)
         yield Add(first, into=second)
+
     machine = replace(toy(), compute=Compute(19.2, memory_bytes_per_s=192.0))
-    assert simulate(programs(program, 1), machine).time_s == pytest.approx(10 + 10 + 3 * 16 * ITEM / 192)
+    assert simulate(programs(program, 1), machine).time_s == pytest.approx(
+        10 + 10 + 3 * 16 * ITEM / 192
+    )
 
 
 def test_products_of_operands_in_pieces_are_one_call_a_piece_where_the_machine_needs_that():
@@ -163,48 +201,85 @@ def test_products_of_operands_in_pieces_are_one_call_a_piece_where_the_machine_n
     calls = Compute(1e9, launch_s=1.0)
     free = (Link("wire", inf),)
     assert simulate(traces, Machine("device", calls, free)).time_s == pytest.approx(1)
-    assert simulate(traces, Machine("library", calls, free, pieces_apart=True)).time_s == pytest.approx(4)
+    assert simulate(
+        traces, Machine("library", calls, free, pieces_apart=True)
+    ).time_s == pytest.approx(4)
 
 
-# -- whole algorithms ---------------------------------------------------------------------------------------------------
+# -- whole algorithms
+# -------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data())
-def test_any_algorithm_on_any_mesh_ends_moves_the_explainers_bytes_and_is_never_faster_than_its_products(data):
-    """Random options, look-ahead and machines, 1 × P and P × 1 included; a deadlock would be an error."""
+def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its_products(
+    data,
+):
+    """Random options, look-ahead and machines, 1 × P and P × 1 included; a deadlock would be an
+    error."""
     name = data.draw(st.sampled_from(ALL))
-    rows, cols = data.draw(st.sampled_from([(q, q) for q in (1, 2, 3)] if name == "cannon" else [(1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 4)]))
+    rows, cols = data.draw(
+        st.sampled_from(
+            [(q, q) for q in (1, 2, 3)]
+            if name == "cannon"
+            else [(1, 1), (1, 5), (5, 1), (2, 2), (2, 3), (3, 4)]
+        )
+    )
     m, n, k = (data.draw(st.integers(1, 40)) for _ in "mnk")
-    options = {} if name in ("fsdp", "tensor_parallel_1d") else {"mesh": f"{rows}x{cols}", "dataflow": data.draw(st.sampled_from(["OS", "LS", "RS"]))}
+    options = (
+        {}
+        if name in ("fsdp", "tensor_parallel_1d")
+        else {"mesh": f"{rows}x{cols}", "dataflow": data.draw(st.sampled_from(["OS", "LS", "RS"]))}
+    )
     if name == "tensor_parallel_1d":
         options["dataflow"] = data.draw(st.sampled_from(["AG", "RdS"]))
     if name in ("wang", "fsdp", "tensor_parallel_1d"):
         options["unroll"] = data.draw(st.integers(1, 4))
     if name == "meshslice":
-        options["slices"], options["block"] = data.draw(st.integers(1, 4)), data.draw(st.sampled_from([None, 1, 2, 5]))
+        options["slices"], options["block"] = (
+            data.draw(st.integers(1, 4)),
+            data.draw(st.sampled_from([None, 1, 2, 5])),
+        )
     try:
         traces = of(name, m, n, k, rows * cols, **options)
     except UnsupportedError:
-        return                                             # more slices than blocks
-    machine = toy(rate=data.draw(st.sampled_from([1.0, 50.0])), torus=data.draw(st.sampled_from([None, (rows, cols)])),
-                  adds_on_core=data.draw(st.booleans()), pieces_apart=data.draw(st.booleans()))
+        return  # more slices than blocks
+    machine = toy(
+        rate=data.draw(st.sampled_from([1.0, 50.0])),
+        torus=data.draw(st.sampled_from([None, (rows, cols)])),
+        adds_on_core=data.draw(st.booleans()),
+        pieces_apart=data.draw(st.booleans()),
+    )
     depth = data.draw(st.integers(0, 3))
-    throttled = Machine.from_dict({"name": "t", "compute": {"peak_flops": 20.0}}).for_transport(parse_transport("throttled:1e-9,100000"))
+    throttled = Machine.from_dict({"name": "t", "compute": {"peak_flops": 20.0}}).for_transport(
+        parse_transport("throttled:1e-9,100000")
+    )
     for each in (machine, throttled):
         found = simulate(traces, each, prefetch=depth)
-        assert found.counters == {name: sum(traffic(t).counters[name] for t in traces) for name in found.counters}
+        assert found.counters == {
+            name: sum(traffic(t).counters[name] for t in traces) for name in found.counters
+        }
         assert found.time_s >= max(t.flops for t in traces) / each.compute.peak_flops * (1 - 1e-9)
         assert found.time_s >= max(lower_bound(t, each) for t in traces) * (1 - 1e-9)
     again = simulate(traces, machine, prefetch=depth, timeline=True)
-    assert again.time_s == simulate(traces, machine, prefetch=depth).time_s == max(event.stop_s for event in again.timeline)
-    assert all(isinstance(event, Event) and 0 <= event.start_s <= event.stop_s for event in again.timeline)
+    assert (
+        again.time_s
+        == simulate(traces, machine, prefetch=depth).time_s
+        == max(event.stop_s for event in again.timeline)
+    )
+    assert all(
+        isinstance(event, Event) and 0 <= event.start_s <= event.stop_s for event in again.timeline
+    )
 
 
 @pytest.mark.parametrize("mesh", ["1x1", "1x4", "4x1", "2x2", "2x3"])
-@pytest.mark.parametrize("name, dataflow", list(product(["cannon", "summa", "collective", "wang", "meshslice"], ["OS", "LS", "RS"])))
+@pytest.mark.parametrize(
+    "name, dataflow",
+    list(product(["cannon", "summa", "collective", "wang", "meshslice"], ["OS", "LS", "RS"])),
+)
 def test_a_free_network_leaves_the_products(name, dataflow, mesh):
-    """Extents that every mesh divides: all ranks have the same products, and adds and packing are free."""
+    """Extents that every mesh divides: all ranks have the same products, and adds and packing are
+    free."""
     rows, cols = map(int, mesh.split("x"))
     if name == "cannon" and rows != cols:
         return
@@ -216,67 +291,98 @@ def test_a_free_network_leaves_the_products(name, dataflow, mesh):
 @pytest.mark.parametrize("dataflow, mesh", list(product(["OS", "LS", "RS"], ["2x2", "2x3", "4x1"])))
 def test_meshslice_with_one_slice_takes_the_time_of_collective(dataflow, mesh):
     p = 4 if mesh != "2x3" else 6
-    one, other = of("meshslice", 24, 36, 48, p, mesh=mesh, dataflow=dataflow, slices=1), of("collective", 24, 36, 48, p, mesh=mesh, dataflow=dataflow)
+    one, other = (
+        of("meshslice", 24, 36, 48, p, mesh=mesh, dataflow=dataflow, slices=1),
+        of("collective", 24, 36, 48, p, mesh=mesh, dataflow=dataflow),
+    )
     for machine in (toy(5.0), toy(500.0, torus=(2, 3) if p == 6 else (2, 2))):
         assert simulate(one, machine).time_s == simulate(other, machine).time_s
 
 
-# 2 × 2 chips, C 4 × 4 = A 4 × 4 · B 4 × 4: tiles of 2 × 2, 4 elements. A chip multiplies 2 × 2 × 4, 32 FLOPs, in all.
+# 2 × 2 chips, C 4 × 4 = A 4 × 4 · B 4 × 4: tiles of 2 × 2, 4 elements. A chip multiplies 2 × 2 × 4,
+# 32 FLOPs, in all.
 
 
 def test_collective_is_both_gathers_side_by_side_and_then_the_product():
     """Row and column are different links: 2 + 1 · (0.5 + 4) = 6.5 for both; then 32 FLOPs."""
-    assert simulate(of("collective", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 6.5 + 4
+    assert (
+        simulate(of("collective", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s
+        == 6.5 + 4
+    )
 
 
 def test_meshslice_overlaps_the_second_gathers_with_the_first_product():
-    """Two slices: gathers of 2 elements, 2 + 0.5 + 2 = 4.5, ending at 4.5 and 9; products of 16 FLOPs, 2 s: 9 + 2. Slow ones, 8 s: 4.5 + 8 + 8."""
+    """Two slices: gathers of 2 elements, 2 + 0.5 + 2 = 4.5, ending at 4.5 and 9; products of 16
+    FLOPs, 2 s: 9 + 2. Slow ones, 8 s: 4.5 + 8 + 8."""
     traces = of("meshslice", 4, 4, 4, 4, mesh="2x2", dataflow="OS", slices=2, block=1)
     assert simulate(traces, toy(8.0)).time_s == 9 + 2
     assert simulate(traces, toy(2.0)).time_s == 4.5 + 8 + 8
 
 
 def test_cannon_skews_and_then_overlaps_the_shift_with_the_first_product():
-    """A shift takes 2.5 + 4 = 6.5. Chip (1, 1) skews both matrices at once, multiplies 16 FLOPs (2 s) while the next shift is
-    under way, and again: 6.5 + 6.5 + 2. Chip (0, 0) has nothing to skew, and waits for nobody but its neighbours."""
+    """A shift takes 2.5 + 4 = 6.5. Chip (1, 1) skews both matrices at once, multiplies 16 FLOPs (2
+    s) while the next shift is under way, and again: 6.5 + 6.5 + 2. Chip (0, 0) has nothing to skew,
+    and waits for nobody but its neighbours."""
     found = simulate(of("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0), timeline=True)
     assert found.time_s == 6.5 + 6.5 + 2
     assert max(event.stop_s for event in found.timeline if event.rank == 0) == 6.5 + 2
 
 
 def test_summa_broadcasts_panels_one_after_another_and_multiplies_beside_them():
-    """Two panels of 4 elements in 4 packets: 2 + 4 · (0.5 + 1) = 8 each, rows and columns at once; products of 16 FLOPs, 2 s."""
-    assert simulate(of("summa", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 8 + 8 + 2
+    """Two panels of 4 elements in 4 packets: 2 + 4 · (0.5 + 1) = 8 each, rows and columns at once;
+    products of 16 FLOPs, 2 s."""
+    assert (
+        simulate(of("summa", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 8 + 8 + 2
+    )
 
 
 def test_wang_gathers_one_direction_first_and_shifts_the_other_beside_the_products():
-    """B is gathered in 6.5; A's shift takes 6.5 beside it; products of 16 FLOPs, 2 s each: 6.5 + 2 + 2."""
-    assert simulate(of("wang", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 6.5 + 2 + 2
+    """B is gathered in 6.5; A's shift takes 6.5 beside it; products of 16 FLOPs, 2 s each: 6.5 + 2
+    + 2."""
+    assert (
+        simulate(of("wang", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), toy(8.0)).time_s == 6.5 + 2 + 2
+    )
 
 
 @pytest.mark.parametrize("rate, product_s", [(8.0, 1.0), (1.0, 8.0)])
-def test_a_reducing_ring_multiplies_while_the_farthest_sum_is_on_its_way_and_then_sends_both_ways_at_once(rate, product_s):
-    """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum alone, then two together, then the own product."""
+def test_a_reducing_ring_multiplies_while_the_farthest_sum_moves_then_sends_both_ways(
+    rate, product_s
+):
+    """1 × 4 chips, C's tiles of 4 elements pass by: a shift takes 2.5 + 4 = 6.5. The farthest sum
+    alone, then two together, then the own product."""
     found = simulate(of("wang", 4, 4, 4, 4, mesh="1x4", dataflow="LS", unroll=2), toy(rate))
     assert found.time_s == max(3 * product_s, product_s + 6.5) + max(6.5, product_s)
 
 
 def test_a_throttled_ring_is_the_executors_throttle():
-    """Each rank's ring for itself: hops · latency + bytes / bandwidth, in the order started, and not before the last has come."""
-    machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 8.0}}).for_transport(parse_transport("throttled:4e-9,500000"))
+    """Each rank's ring for itself: hops · latency + bytes / bandwidth, in the order started, and
+    not before the last has come."""
+    machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 8.0}}).for_transport(
+        parse_transport("throttled:4e-9,500000")
+    )
     gathers = simulate(of("collective", 6, 6, 6, 9, mesh="3x3", dataflow="OS"), machine)
     assert gathers.time_s == pytest.approx(2 * 4 + 2 * 0.5 + 2 * 2 * 2 * 6 / 8)
-    assert simulate(of("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), machine).time_s == pytest.approx(4.5 + 4.5 + 2)
+    assert simulate(
+        of("cannon", 4, 4, 4, 4, mesh="2x2", dataflow="OS"), machine
+    ).time_s == pytest.approx(4.5 + 4.5 + 2)
 
 
 @pytest.mark.parametrize("both_ways, flows", [(False, 2), (True, 4)])
 def test_products_slow_down_for_each_link_their_chip_sends_or_receives_on(both_ways, flows):
-    """A product of 10 s, alone, beside a gather of two elements each way: 2 + 0.5 + 8 / ways seconds. Then it has all its speed again."""
+    """A product of 10 s, alone, beside a gather of two elements each way: 2 + 0.5 + 8 / ways
+    seconds. Then it has all its speed again."""
+
     def program(rank):
         a, b = (yield Get(tile("A", rank, 1, 1))), (yield Get(tile("B", rank, 1, 5)))
         yield Gemm(a, b)
         yield AllGather([tile("C", owner, 1, 8) for owner in range(2)], ring(2, rank), axis=1)
-    machine = toy(collectives={"allgather": Collective(2.0, 0.5, both_ways=both_ways)}, transfer_slowdown=0.125)
+
+    machine = toy(
+        collectives={"allgather": Collective(2.0, 0.5, both_ways=both_ways)},
+        transfer_slowdown=0.125,
+    )
     beside = 2 + 0.5 + 8 / (1 + both_ways)
     done = beside / (1 + 0.125 * flows)
-    assert simulate(programs(program, 2), machine).time_s == pytest.approx(max(beside, beside + 10 - done if done < 10 else 10 * (1 + 0.125 * flows)))
+    assert simulate(programs(program, 2), machine).time_s == pytest.approx(
+        max(beside, beside + 10 - done if done < 10 else 10 * (1 + 0.125 * flows))
+    )

@@ -18,12 +18,15 @@ NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", "here")
 def test_every_machine_loads_and_its_products_never_beat_its_rate(name):
     compute = find_machine(name).compute
     for m, n, k in product((1, 37, 256, 3000), repeat=3):
-        assert compute.gemm_s(m, n, k) >= 2 * m * n * k / (compute.peak_flops * compute.sustained) * (1 - 1e-9)
+        assert compute.gemm_s(m, n, k) >= 2 * m * n * k / (
+            compute.peak_flops * compute.sustained
+        ) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_number_of_a_model_has_a_comment_with_its_source(path):
-    """On its line, or on the heading of its table (whose rows share one source), or above all of them."""
+    """On its line, or on the heading of its table (whose rows share one source), or above all of
+    them."""
     table, told, section = "", {}, False
     for line in path.read_text().splitlines():
         if line.startswith("["):
@@ -31,8 +34,14 @@ def test_every_number_of_a_model_has_a_comment_with_its_source(path):
             told[table] = "#" in line or any("ASSUMED, all" in t for t in told)
         elif section and line.startswith("#"):
             told[table] = told["[model]"] = True
-        elif section and re.match(r"\w+ = [\[\d]", line) and not line.startswith(("assumed", "devices", "within")):
-            assert "#" in line or told[table] or "collectives" in table or path.stem == "here", f"{path.name}: {line}"
+        elif (
+            section
+            and re.match(r"\w+ = [\[\d]", line)
+            and not line.startswith(("assumed", "devices", "within"))
+        ):
+            assert "#" in line or told[table] or "collectives" in table or path.stem == "here", (
+                f"{path.name}: {line}"
+            )
 
 
 @pytest.mark.parametrize("name", ["pvc12", "h100x8", "h200x8", "tpuv4-4x8"])
@@ -46,10 +55,16 @@ def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
 def test_thin_products_are_slow_padding_and_waves_count():
     compute = Compute(1e12, tiles=((128, 128),), units=8)
     full = compute.gemm_s(1024, 1024, 4096)
-    assert compute.gemm_s(1025, 1024, 4096) == pytest.approx(full * 9 / 8)       # one more row is one more row of tiles
-    assert compute.gemm_s(16, 8192, 4096) == pytest.approx(full)                 # 16 of 128 rows: an eighth of the rate
-    assert compute.gemm_s(128, 128, 4096) == pytest.approx(full / 8)             # one tile: seven workers idle
-    assert Compute(1e12, tiles=((128, 128),), units=8, splits=(1, 8)).gemm_s(128, 128, 4096) == pytest.approx(full / 64)
+    assert compute.gemm_s(1025, 1024, 4096) == pytest.approx(
+        full * 9 / 8
+    )  # one more row is one more row of tiles
+    assert compute.gemm_s(16, 8192, 4096) == pytest.approx(
+        full
+    )  # 16 of 128 rows: an eighth of the rate
+    assert compute.gemm_s(128, 128, 4096) == pytest.approx(full / 8)  # one tile: seven workers idle
+    assert Compute(1e12, tiles=((128, 128),), units=8, splits=(1, 8)).gemm_s(
+        128, 128, 4096
+    ) == pytest.approx(full / 64)
 
 
 def test_time_grows_with_each_extent():
@@ -58,7 +73,9 @@ def test_time_grows_with_each_extent():
     for m, n in product(sizes, repeat=2):
         times = [compute.gemm_s(m, n, k) for k in sizes]
         assert times == sorted(times)
-        assert [compute.gemm_s(k, n, m) for k in sizes] == sorted(compute.gemm_s(k, n, m) for k in sizes)
+        assert [compute.gemm_s(k, n, m) for k in sizes] == sorted(
+            compute.gemm_s(k, n, m) for k in sizes
+        )
 
 
 def test_a_torus_route_is_a_shortest_path_of_neighbours():
@@ -69,25 +86,40 @@ def test_a_torus_route_is_a_shortest_path_of_neighbours():
         for _, a, b in hops:
             assert a == at and (abs(a // 5 - b // 5) % 3 in (0, 1, 2) and a != b)
             at = b
-        around = lambda x, y, size: min((x - y) % size, (y - x) % size)  # noqa: E731
-        assert at == target and len(hops) == around(source // 5, target // 5, 3) + around(source % 5, target % 5, 5)
+        around = lambda x, y, size: min((x - y) % size, (y - x) % size)
+        assert at == target and len(hops) == around(source // 5, target // 5, 3) + around(
+            source % 5, target % 5, 5
+        )
 
 
 def test_the_two_tiles_of_a_gpu_have_their_own_link():
     machine = find_machine("pvc12")
-    assert [machine.link(0, peer).name for peer in (1, 2, 11)] == ["stack", "xe", "xe"] and machine.link(11, 10).name == "stack"
+    assert [machine.link(0, peer).name for peer in (1, 2, 11)] == [
+        "stack",
+        "xe",
+        "xe",
+    ] and machine.link(11, 10).name == "stack"
 
 
-@pytest.mark.parametrize("section, says", [
-    ({}, "needs peak_flops"),
-    ({"compute": {"peak_flops": -1}}, "at least 0"),
-    ({"compute": {"peak_flops": 1, "sustained": 2}}, "sustained"),
-    ({"compute": {"peak_flops": 1}, "speed": 3}, "no constant 'speed'"),
-    ({"compute": {"peak_flops": 1}, "links": {"x": {"bandwidth_bytes_per_s": 0}}}, "above 0"),
-    ({"compute": {"peak_flops": 1}, "links": {"x": 3}}, "must be a table"),
-    ({"compute": {"peak_flops": 1}, "links": {"x": {"bandwidth_bytes_per_s": 1, "shared": "all"}}}, "shared must be"),
-    ({"compute": {"peak_flops": 1}, "torus": "RxC"}, "shape of its torus"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "section, says",
+    [
+        ({}, "needs peak_flops"),
+        ({"compute": {"peak_flops": -1}}, "at least 0"),
+        ({"compute": {"peak_flops": 1, "sustained": 2}}, "sustained"),
+        ({"compute": {"peak_flops": 1}, "speed": 3}, "no constant 'speed'"),
+        ({"compute": {"peak_flops": 1}, "links": {"x": {"bandwidth_bytes_per_s": 0}}}, "above 0"),
+        ({"compute": {"peak_flops": 1}, "links": {"x": 3}}, "must be a table"),
+        (
+            {
+                "compute": {"peak_flops": 1},
+                "links": {"x": {"bandwidth_bytes_per_s": 1, "shared": "all"}},
+            },
+            "shared must be",
+        ),
+        ({"compute": {"peak_flops": 1}, "torus": "RxC"}, "shape of its torus"),
+    ],
+)
 def test_a_model_that_makes_no_sense_is_refused_with_its_place(section, says):
     with pytest.raises(UsageError, match=says):
         Machine.from_dict(section)

@@ -1,4 +1,5 @@
-"""The simulator conserves bytes, respects bounds, is deterministic, and agrees with a slow simulator that shares nothing with it."""
+"""The simulator conserves bytes, respects bounds, is deterministic, and agrees with a slow
+simulator that shares nothing with it."""
 
 import random
 from math import inf
@@ -25,17 +26,33 @@ quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def any_machine(seed, **fixed):
-    """Rates at which products and transfers take about as long as each other, in any kind of network."""
+    """Rates at which products and transfers take about as long as each other, in any kind of
+    network."""
     rng = random.Random(seed)
     links = (
         Link("near", rng.uniform(1, 9), rng.choice([0, 0.5]), within=2, shared="pair"),
-        Link("far", rng.uniform(0.5, 3), rng.choice([0, 1.5]), shared=rng.choice(["pair", "device", "node"]), node=2),
+        Link(
+            "far",
+            rng.uniform(0.5, 3),
+            rng.choice([0, 1.5]),
+            shared=rng.choice(["pair", "device", "node"]),
+            node=2,
+        ),
     )
     compute = Compute(
-        rng.uniform(1, 20), rng.uniform(0.5, 1), tiles=rng.choice([((1, 1),), ((2, 3), (1, 1))]), units=rng.choice([1, 3]),
-        memory_bytes_per_s=rng.uniform(20, 90), launch_s=rng.choice([0, 0.1]), k_ramp=rng.choice([0, 1]),
-    )  # fmt: skip
-    fixed = {"accumulate_efficiency": rng.choice([1, 0.8]), "fence_s": rng.choice([0, 0.7]), **fixed}
+        rng.uniform(1, 20),
+        rng.uniform(0.5, 1),
+        tiles=rng.choice([((1, 1),), ((2, 3), (1, 1))]),
+        units=rng.choice([1, 3]),
+        memory_bytes_per_s=rng.uniform(20, 90),
+        launch_s=rng.choice([0, 0.1]),
+        k_ramp=rng.choice([0, 1]),
+    )
+    fixed = {
+        "accumulate_efficiency": rng.choice([1, 0.8]),
+        "fence_s": rng.choice([0, 0.7]),
+        **fixed,
+    }
     return Machine("any", compute, links, **fixed)
 
 
@@ -76,15 +93,31 @@ def test_time_equals_that_of_a_slow_simulator(seed, depth):
         per = kind.node if kind.shared == "node" else 1
         return {(kind.name, "out", source // per), (kind.name, "in", target // per)}
 
-    slow = lambda order: slow_simulate(  # noqa: E731
-        traces, depth, lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM), machine.compute.memory_s, machine.fence_s,
-        lambda a, b, nbytes, adds: nbytes / link(a, b).bandwidth_bytes_per_s / (machine.accumulate_efficiency if adds else 1),
-        lambda a, b: link(a, b).latency_s, links_of, order,
-    )  # fmt: skip
+    slow = lambda order: slow_simulate(
+        traces,
+        depth,
+        lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM),
+        machine.compute.memory_s,
+        machine.fence_s,
+        lambda a, b, nbytes, adds: (
+            nbytes
+            / link(a, b).bandwidth_bytes_per_s
+            / (machine.accumulate_efficiency if adds else 1)
+        ),
+        lambda a, b: link(a, b).latency_s,
+        links_of,
+        order,
+    )
     p = problem.nprocs
-    orders = [list(range(p)), list(range(p))[::-1], *(random.Random(x).sample(range(p), p) for x in range(3))]
+    orders = [
+        list(range(p)),
+        list(range(p))[::-1],
+        *(random.Random(x).sample(range(p), p) for x in range(3)),
+    ]
     expected = [slow(order) for order in orders]
-    assume(max(expected) - min(expected) < 1e-9)           # transfers asked for at the same instant have no oldest: the tie must not matter
+    assume(
+        max(expected) - min(expected) < 1e-9
+    )  # transfers asked for at the same instant have no oldest: the tie must not matter
     assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected[0])
 
 
@@ -94,7 +127,9 @@ def test_bytes_are_those_of_the_explainer(seed, depth):
     problem, options = any_case(seed)
     traces = traces_of(problem, **options)
     counted = simulate(traces, any_machine(seed), prefetch=depth).counters
-    assert counted == {name: sum(traffic(each).counters[name] for each in traces) for name in counted}
+    assert counted == {
+        name: sum(traffic(each).counters[name] for each in traces) for name in counted
+    }
 
 
 @quick
@@ -102,7 +137,12 @@ def test_bytes_are_those_of_the_explainer(seed, depth):
 def test_bytes_read_in_place_are_the_gets_of_the_explainer(seed):
     problem, options = any_case(seed)
     traces = traces_of(problem, **options)
-    view = Machine("view", Compute(1e3), (Link("memory", inf, shared="initiator", reads_in_place=True),), adds_on_core=True)
+    view = Machine(
+        "view",
+        Compute(1e3),
+        (Link("memory", inf, shared="initiator", reads_in_place=True),),
+        adds_on_core=True,
+    )
     counted = simulate(traces, view).counters
     assert counted["get_bytes"] == 0
     assert counted["direct_bytes"] == sum(traffic(each).counters["get_bytes"] for each in traces)
@@ -120,11 +160,18 @@ def test_time_is_at_least_the_computes_of_any_rank_and_the_transfers_of_any_link
         assert own <= found.time_s * (1 + 1e-9)
         for step in each.steps:
             if step.counter and step.block.owner != each.rank:
-                ends = (step.block.owner, each.rank) if isinstance(step, Get) else (each.rank, step.block.owner)
+                ends = (
+                    (step.block.owner, each.rank)
+                    if isinstance(step, Get)
+                    else (each.rank, step.block.owner)
+                )
                 link, resources = machine.route(*ends)
                 share = machine.accumulate_efficiency if type(step) is Accumulate else 1
                 for resource in resources:
-                    busy[resource] = busy.get(resource, 0) + step.block.size * ITEM / link.bandwidth_bytes_per_s / share
+                    busy[resource] = (
+                        busy.get(resource, 0)
+                        + step.block.size * ITEM / link.bandwidth_bytes_per_s / share
+                    )
     assert max(busy.values(), default=0) <= found.time_s * (1 + 1e-9)
     assert max(lower_bound(each, machine) for each in traces) <= found.time_s * (1 + 1e-9)
 
@@ -135,9 +182,14 @@ def test_a_free_network_leaves_the_computes_between_fences(seed, depth):
     problem, options = any_case(seed)
     free = Machine("free", Compute(7.0), (Link("wire", inf),))
     traces = traces_of(problem, **options)
-    parts = [[sum(compute_seconds(free, s) for s in part if s.computes) for part in segments(each)] for each in traces]
+    parts = [
+        [sum(compute_seconds(free, s) for s in part if s.computes) for part in segments(each)]
+        for each in traces
+    ]
     expected = 0.0
-    for at in range(len(parts[0])):                        # computes that do not touch C may move across a Fence: not in these programs
+    for at in range(
+        len(parts[0])
+    ):  # computes that do not touch C may move across a Fence: not in these programs
         expected += max(rank[at] for rank in parts)
     found = simulate(traces, free, prefetch=depth).time_s
     assert found <= expected * (1 + 1e-9)
@@ -151,7 +203,9 @@ def test_a_free_network_leaves_the_computes_between_fences(seed, depth):
 def test_the_same_simulation_twice_is_the_same_to_the_last_bit(seed):
     problem, options = any_case(seed)
     machine = any_machine(seed, accumulate_slowdown=0.5)
-    first, second = (simulate(traces_of(problem, **options), machine, timeline=True) for _ in range(2))
+    first, second = (
+        simulate(traces_of(problem, **options), machine, timeline=True) for _ in range(2)
+    )
     assert first == second
 
 
@@ -163,7 +217,7 @@ def test_without_look_ahead_on_one_moving_rank_time_is_the_sum(seed):
     m, n, k = (rng.randint(1, 9) for _ in "mnk")
     problem = Problem(m, n, k, 2, "tiles:9x9", "tiles:9x9", "tiles:9x9")
     machine = any_machine(seed)
-    block = lambda name, rows, cols: _block(name, 1, rows, cols)  # noqa: E731
+    block = lambda name, rows, cols: _block(name, 1, rows, cols)
 
     def program():
         for _ in range(3):
@@ -180,6 +234,7 @@ def test_without_look_ahead_on_one_moving_rank_time_is_the_sum(seed):
 
 def _block(matrix, owner, rows, cols):
     from drbench.steps import Block
+
     return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols, 0, cols)
 
 
@@ -204,10 +259,14 @@ def test_accumulates_slow_the_products_beside_them_for_exactly_as_long_as_they_r
     wire = (Link("wire", 256.0),)
     product_s = 512 / 100
     for slowdown, accumulate_s in ((0.0, 1.0), (0.5, 1.0), (0.5, 100.0)):
-        machine = Machine("m", Compute(100.0), (Link("wire", 256.0 / accumulate_s),), accumulate_slowdown=slowdown)
-        slowed = min(accumulate_s, product_s * (1 + slowdown))     # of the second product's time
+        machine = Machine(
+            "m", Compute(100.0), (Link("wire", 256.0 / accumulate_s),), accumulate_slowdown=slowdown
+        )
+        slowed = min(accumulate_s, product_s * (1 + slowdown))  # of the second product's time
         second = slowed + (product_s - slowed / (1 + slowdown))
-        assert simulate(traces, machine).time_s == pytest.approx(product_s + max(second, accumulate_s)), (slowdown, wire)
+        assert simulate(traces, machine).time_s == pytest.approx(
+            product_s + max(second, accumulate_s)
+        ), (slowdown, wire)
 
 
 def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
@@ -216,6 +275,7 @@ def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
     def program(rank):
         if rank == 0:
             yield Fence()
+
     traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
     with pytest.raises(CaseFailed, match="rank 0 step 0, Fence"):
         simulate(traces, Machine("m", Compute(1.0)))
@@ -224,12 +284,15 @@ def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
 def test_a_throttled_transport_is_the_executors_throttle():
     """Each rank's own link, transfers in order, complete a latency after the last byte left."""
     from drbench.throttle import Throttle, parse_transport
+
     problem = Problem(6, 6, 8, 2, "column", "column", "column")
-    machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 1e30}}).for_transport(parse_transport("throttled:1e-9,500000"))
+    machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 1e30}}).for_transport(
+        parse_transport("throttled:1e-9,500000")
+    )
     traces = traces_of(problem, stationary="C", chunk=1)
     gets = [step for step in traces[0].steps if type(step) is Get and step.block.owner == 1]
     link, now = Throttle(1.0, 0.5), [0.0, 0.0]
-    for step in gets:                                      # with look-ahead 1 two gets are under way: the next when the oldest is done
+    for step in gets:  # with look-ahead 1 two gets are under way: the next when the oldest is done
         now = [now[1], link.due("in", step.block.size * ITEM, now[0])]
     assert len(gets) == 4 and simulate(traces, machine).time_s == pytest.approx(now[1])
 
@@ -241,6 +304,7 @@ def test_puts_count_and_take_the_link():
         if rank == 0:
             a = yield ReplicaGet(_block("C", 0, 4, 4))
             yield Put(a, _block("C", 1, 4, 4))
+
     traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
     found = simulate(traces, Machine("m", Compute(1.0), (Link("wire", 8.0, 0.5),)))
     assert found.time_s == 64 / 8 + 0.5 and found.counters["put_bytes"] == 64

@@ -1,4 +1,5 @@
-"""Choosing by the model: the ranking is that of simulating everything, within the memory, and what is measured is what was chosen."""
+"""Choosing by the model: the ranking is that of simulating everything, within the memory, and what
+is measured is what was chosen."""
 
 import json
 from dataclasses import replace
@@ -16,10 +17,21 @@ from launch.machine_models import find_machine
 from launch.predict import predict_with
 from launch.tune import Request, candidates, choose_stationary, tune
 
-DEVICE = Machine.from_dict({
-    "name": "device", "memory_bytes": 1e9, "compute": {"peak_flops": 1e9, "launch_s": 1e-6, "memory_bytes_per_s": 1e9, "tiles": [[16, 16]], "units": 4},
-    "links": {"wire": {"bandwidth_bytes_per_s": 2e8, "latency_s": 1e-6}}, "collectives": {"allgather": {"launch_s": 1e-5}, "shift": {"launch_s": 2e-5}},
-})  # fmt: skip
+DEVICE = Machine.from_dict(
+    {
+        "name": "device",
+        "memory_bytes": 1e9,
+        "compute": {
+            "peak_flops": 1e9,
+            "launch_s": 1e-6,
+            "memory_bytes_per_s": 1e9,
+            "tiles": [[16, 16]],
+            "units": 4,
+        },
+        "links": {"wire": {"bandwidth_bytes_per_s": 2e8, "latency_s": 1e-6}},
+        "collectives": {"allgather": {"launch_s": 1e-5}, "shift": {"launch_s": 2e-5}},
+    }
+)
 SMALL = Request(96, 128, 64, 4, replication="paired", top=5)
 
 
@@ -31,12 +43,19 @@ def everything(request, machine):
             yield record.best_s
 
 
-@pytest.mark.parametrize("request_", [SMALL, replace(SMALL, fixed={"a": "column", "c": "block"}), replace(SMALL, m=7, n=300, k=33, algorithms=("wang", "meshslice"))])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        SMALL,
+        replace(SMALL, fixed={"a": "column", "c": "block"}),
+        replace(SMALL, m=7, n=300, k=33, algorithms=("wang", "meshslice")),
+    ],
+)
 def test_the_ranking_is_that_of_simulating_every_candidate(request_):
     found = tune(request_, DEVICE)
     times = [record.best_s for _, record in found.ranking]
     assert times == sorted(times) and times[0] == min(everything(request_, DEVICE))
-    assert set(times) == set(sorted(set(everything(request_, DEVICE)))[:len(set(times))])
+    assert set(times) == set(sorted(set(everything(request_, DEVICE)))[: len(set(times))])
 
 
 def test_nothing_in_the_ranking_needs_more_than_the_memory():
@@ -57,20 +76,61 @@ def test_what_is_fixed_stays_and_what_nothing_fits_is_refused():
         tune(replace(SMALL, algorithms=("canon",)), DEVICE)
 
 
-@pytest.mark.parametrize("triple", [("row", "row", "row"), ("column", "row", "row"), ("row", "column", "column")])
+@pytest.mark.parametrize(
+    "triple", [("row", "row", "row"), ("column", "row", "row"), ("row", "column", "column")]
+)
 def test_auto_model_is_the_fastest_of_the_three_data_movements(triple):
-    times = {s: predict_with(Case(96, 128, 640, *triple, options={"stationary": s}), DEVICE, 4)[0].best_s for s in "ABC"}
+    times = {
+        s: predict_with(Case(96, 128, 640, *triple, options={"stationary": s}), DEVICE, 4)[0].best_s
+        for s in "ABC"
+    }
     assert times[choose_stationary(Case(96, 128, 640, *triple), DEVICE, 4)] == min(times.values())
 
 
 def test_auto_model_works_in_plan_and_simulate(capsys):
-    words = "-m 1024 -n 4096 -k 1024 --preset row --stationary auto:model --json --machine pvc12".split()
+    words = [
+        "-m",
+        "1024",
+        "-n",
+        "4096",
+        "-k",
+        "1024",
+        "--preset",
+        "row",
+        "--stationary",
+        "auto:model",
+        "--json",
+        "--machine",
+        "pvc12",
+    ]
     assert main(["simulate", *words]) == 0 and main(["plan", "-p", "12", *words]) == 0
-    first, second = (json.loads(line)["stationary"] for line in capsys.readouterr().out.splitlines())
-    assert first == second == choose_stationary(Case(1024, 4096, 1024, "row", "row", "row"), find_machine("pvc12"), 12)
+    first, second = (
+        json.loads(line)["stationary"] for line in capsys.readouterr().out.splitlines()
+    )
+    assert (
+        first
+        == second
+        == choose_stationary(Case(1024, 4096, 1024, "row", "row", "row"), find_machine("pvc12"), 12)
+    )
 
 
-TUNE = "tune -m 256 -n 512 -k 128 -p 2 --machine here --transport rma --replication none".split()
+TUNE = [
+    "tune",
+    "-m",
+    "256",
+    "-n",
+    "512",
+    "-k",
+    "128",
+    "-p",
+    "2",
+    "--machine",
+    "here",
+    "--transport",
+    "rma",
+    "--replication",
+    "none",
+]
 
 
 def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monkeypatch):
@@ -79,12 +139,17 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
 
     def run_sweep(request, console):
         from launch.sweep import plan_cases
+
         for name, case in plan_cases(request)[2]:
             record, _ = predict_with(case, find_machine("here"), request.ranks)
             ran.append(case)
             Path(request.out).mkdir(exist_ok=True)
-            append_csv(Path(request.out) / "records.csv", replace(record, case=name, best_s=2 * record.best_s, mode="measured"))
+            append_csv(
+                Path(request.out) / "records.csv",
+                replace(record, case=name, best_s=2 * record.best_s, mode="measured"),
+            )
         return 0
+
     monkeypatch.setattr("launch.sweep.run_sweep", run_sweep)
     assert main([*TUNE, "--measure-top", "3", "--json"]) == 0
     places = json.loads(capsys.readouterr().out)["ranking"]
@@ -97,13 +162,16 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
     assert "median error of the predictions 50.0 %" in said and "1 against 2:" in said
 
 
-@pytest.mark.parametrize("words, says", [
-    (["--fixed-a", "colum"], "colum"),
-    (["--algorithms", "canon"], "no algorithm 'canon'"),
-    (["--threads", "1"], "--threads belongs to --measure-top"),
-    (["--memory", "1KiB"], "larger --memory"),
-    (["--dtype", "bfloat16", "--measure-top", "1"], "machine models only"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["--fixed-a", "colum"], "colum"),
+        (["--algorithms", "canon"], "no algorithm 'canon'"),
+        (["--threads", "1"], "--threads belongs to --measure-top"),
+        (["--memory", "1KiB"], "larger --memory"),
+        (["--dtype", "bfloat16", "--measure-top", "1"], "machine models only"),
+    ],
+)
 def test_what_makes_no_sense_is_one_line(capsys, words, says):
     assert main([*TUNE, *words]) in (2, 6)
     said = capsys.readouterr()
@@ -112,7 +180,19 @@ def test_what_makes_no_sense_is_one_line(capsys, words, says):
 
 def test_collectives_count_in_the_choice():
     """A launch of a second makes the algorithm with fewer of them best."""
-    slow = replace(DEVICE, collectives={name: Collective(1.0) for name in ("allgather", "reducescatter", "shift", "broadcast", "reduce")})
-    best = tune(Request(64, 64, 64, 4, algorithms=("cannon", "meshslice", "collective"), top=1), slow).ranking[0][1]
-    assert best.algorithm in ("collective", "meshslice") and best.slices in (None, 1) and best.best_s < 2.1
+    slow = replace(
+        DEVICE,
+        collectives={
+            name: Collective(1.0)
+            for name in ("allgather", "reducescatter", "shift", "broadcast", "reduce")
+        },
+    )
+    best = tune(
+        Request(64, 64, 64, 4, algorithms=("cannon", "meshslice", "collective"), top=1), slow
+    ).ranking[0][1]
+    assert (
+        best.algorithm in ("collective", "meshslice")
+        and best.slices in (None, 1)
+        and best.best_s < 2.1
+    )
     assert isinstance(slow.compute, Compute) and isinstance(slow.links[0], Link)

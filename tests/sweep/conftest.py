@@ -9,11 +9,19 @@ from drbench.record import Record
 from launch.case_fields import case_keys
 from launch.leftovers import held_files
 
-_SPEC = importlib.util.spec_from_file_location("tests_cli_conftest", Path(__file__).parents[1] / "cli" / "conftest.py")
+_SPEC = importlib.util.spec_from_file_location(
+    "tests_cli_conftest", Path(__file__).parents[1] / "cli" / "conftest.py"
+)
 _cli = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_cli)
 # the same fixtures as the command line's tests
-mpiexec, environ, process, drbench, say = _cli.mpiexec, _cli.environ, _cli.process, _cli.drbench, _cli.say
+mpiexec, environ, process, drbench, say = (
+    _cli.mpiexec,
+    _cli.environ,
+    _cli.process,
+    _cli.drbench,
+    _cli.say,
+)
 fault, library, mpich, under_mpiexec = _cli.fault, _cli.library, _cli.mpich, _cli.under_mpiexec
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -21,11 +29,14 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def sweep_file(tmp_path):
-    """``sweep_file(text, name=)``: a sweep file of tiny cases, without repeats and with one thread a rank, unless the text says so."""
+    """``sweep_file(text, name=)``: a sweep file of tiny cases, without repeats and with one thread
+    a rank, unless the text says so."""
+
     def write(text, name="tiny"):
         path = tmp_path / f"{name}.toml"
         path.write_text(f'name = "{name}"\n[defaults]\niters = 1\nwarmup = 0\nthreads = 1\n{text}')
         return str(path)
+
     return write
 
 
@@ -37,14 +48,19 @@ def shared_memory():
     def left():
         new = set(SHARED_MEMORY.glob("*")) - before
         held = held_files()
-        return {path for path in new if str(path) not in held and path.exists()}     # others' come and go meanwhile
+        return {
+            path for path in new if str(path) not in held and path.exists()
+        }  # others' come and go meanwhile
+
     return left
 
 
 def made_up(what, ranks=2, status="ok", **fields):
     """A row of a case that never ran."""
     result = {"best_s": 0.5, "gflops": 1.0} if status == "ok" else {"reason": "made up"}
-    return Record(mode="measured", status=status, ranks=ranks, **{**case_keys(what), **result, **fields})
+    return Record(
+        mode="measured", status=status, ranks=ranks, **{**case_keys(what), **result, **fields}
+    )
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from launch.kernels import Kernels
 
 @pytest.fixture
 def dry(say, monkeypatch, tmp_path):
-    """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts ranks."""
+    """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
+    ranks."""
     monkeypatch.setattr("launch.forecast.measure_kernels", lambda: Kernels("Test", 100e9))
     monkeypatch.setattr("launch.ranks.Ranks.__init__", lambda *_: pytest.fail("ranks were started"))
     return lambda *arguments: say("sweep", *arguments, "--out", tmp_path / "out", "--dry-run")
@@ -31,11 +32,21 @@ def test_every_case_is_listed_on_demand_and_a_part_is_a_part(dry):
     assert "cases: 5 " in dry("mlp1-small", "-p", 4, "--max-cases", 5).stdout
 
 
-@pytest.mark.parametrize("a, b, c, stationary, moves", [
-    ("row", "row/c2", "row", "C", False), ("row/c2", "column", "column", "C", False), ("row", "row", "row", "C", True),
-    ("column", "row", "row", "C", True), ("row", "column", "row", "A", True)])
+@pytest.mark.parametrize(
+    "a, b, c, stationary, moves",
+    [
+        ("row", "row/c2", "row", "C", False),
+        ("row/c2", "column", "column", "C", False),
+        ("row", "row", "row", "C", True),
+        ("column", "row", "row", "C", True),
+        ("row", "column", "row", "A", True),
+    ],
+)
 def test_what_needs_no_communication_is_marked(dry, sweep_file, a, b, c, stationary, moves):
-    file = sweep_file(f'[[cases]]\nm = 64\nn = 64\nk = 64\npartitions = [["{a}", "{b}", "{c}"]]\nstationary = "{stationary}"\n')
+    file = sweep_file(
+        f'[[cases]]\nm = 64\nn = 64\nk = 64\npartitions = [["{a}", "{b}", "{c}"]]\nstationary = '
+        f'"{stationary}"\n'
+    )
     text = dry(file, "-p", 2).stdout
     assert ("no communication" in text.splitlines()[1]) == (not moves)
     assert f"no communication: {int(not moves)} " in text
@@ -43,14 +54,23 @@ def test_what_needs_no_communication_is_marked(dry, sweep_file, a, b, c, station
 
 def test_memory_is_the_tiles_of_every_rank_and_its_buffers():
     case = Case(100, 60, 80, "row/c2", "column", "block", options={"stationary": "C"}, get="copy")
-    tiles = [50 * 80 + 80 * 15 + 50 * 30] * 4    # half the rows of A in each replica, a quarter of B's columns, one of C's 2x2 blocks
+    tiles = [
+        50 * 80 + 80 * 15 + 50 * 30
+    ] * 4  # half the rows of A in each replica, a quarter of B's columns, one of C's 2x2 blocks
     made = forecast(case, 4)
-    assert 4 * max(tiles) < made.rank_bytes < 4 * max(tiles) * 2 and 4 * sum(tiles) < made.total_bytes
-    assert forecast(Case(100, 60, 80, "row/c2", "column", "block", options={"stationary": "C"}), 4).total_bytes == 4 * sum(tiles)
+    assert (
+        4 * max(tiles) < made.rank_bytes < 4 * max(tiles) * 2 and 4 * sum(tiles) < made.total_bytes
+    )
+    assert forecast(
+        Case(100, 60, 80, "row/c2", "column", "block", options={"stationary": "C"}), 4
+    ).total_bytes == 4 * sum(tiles)
 
 
 def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file):
-    file = sweep_file('[[cases]]\nm = [64, "2Ki"]\nn = 64\nk = 64\na = ["block", "block:3x3"]\n\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "no_such"\n')
+    file = sweep_file(
+        '[[cases]]\nm = [64, "2Ki"]\nn = 64\nk = 64\na = ["block", "block:3x3"]\n\n[[cases]]\nm '
+        '= 8\nn = 8\nk = 8\nalgorithm = "no_such"\n'
+    )
     text = dry(file, "-p", 4, "--mem-limit", "256KiB").stdout
     assert text.count("refused: ") == 3 + 1 and "no_such" in text and "block:3x3" in text
     assert "beyond --mem-limit: 1" in text and "refused: 3;" in text

@@ -1,17 +1,31 @@
-"""A sweep file becomes the cases that nested loops would give, in their order; a slip is answered with file and key."""
+"""A sweep file becomes the cases that nested loops would give, in their order; a slip is answered
+with file and key."""
 
 from fractions import Fraction
 from itertools import product
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from drbench.errors import UsageError
 from launch.store import case_id
 from launch.sweep_file import expand, load_sweep, shipped
 
-NAMES = ("algorithms", "exhaustive", "gpu-exact", "lowering", "misaligned", "mlp1", "mlp1-dtensor", "mlp1-small", "mlp2", "mlp2-dtensor", "mlp2-small",
-         "square")
+NAMES = (
+    "algorithms",
+    "exhaustive",
+    "gpu-exact",
+    "lowering",
+    "misaligned",
+    "mlp1",
+    "mlp1-dtensor",
+    "mlp1-small",
+    "mlp2",
+    "mlp2-dtensor",
+    "mlp2-small",
+    "square",
+)
 
 
 def suffix(factor):
@@ -25,22 +39,42 @@ def expanded(block, ranks=4, **top):
 def test_exhaustive_is_every_partitioning_replication_and_stationary_matrix():
     wanted = [
         (a + suffix(ca), b + suffix(cb), c + suffix(cc), stationary)
-        for a in ("row", "column", "block") for b in ("row", "column", "block") for c in ("row", "column", "block")
-        for ca in (1, 2, 4) for cb in (1, 2, 4) for cc in (1, 2, 4) for stationary in "ABC"]
+        for a in ("row", "column", "block")
+        for b in ("row", "column", "block")
+        for c in ("row", "column", "block")
+        for ca in (1, 2, 4)
+        for cb in (1, 2, 4)
+        for cc in (1, 2, 4)
+        for stationary in "ABC"
+    ]
     cases = load_sweep("exhaustive", 4).cases
     assert [(case.a, case.b, case.c, case.options["stationary"]) for case in cases] == wanted
-    assert len(cases) == 2187 and {(case.m, case.n, case.k, case.iters, case.check) for case in cases} == {(16, 768, 192, 3, True)}
+    assert len(cases) == 2187 and {
+        (case.m, case.n, case.k, case.iters, case.check) for case in cases
+    } == {(16, 768, 192, 3, True)}
 
 
 def test_mlp_2_has_a_factor_of_its_own_for_c():
-    texts = {"row": ("row",) * 3, "column": ("column",) * 3, "block": ("block",) * 3, "inner": ("row", "column", "column"),
-             "outer": ("column", "row", "row"), "traditional": ("traditional",) * 3}
+    texts = {
+        "row": ("row",) * 3,
+        "column": ("column",) * 3,
+        "block": ("block",) * 3,
+        "inner": ("row", "column", "column"),
+        "outer": ("column", "row", "row"),
+        "traditional": ("traditional",) * 3,
+    }
     wanted = [
         (m, name, a + suffix(ab), b + suffix(ab), c + suffix(cc), stationary)
-        for m in (1024, 2048, 4096, 8192) for name, (a, b, c) in texts.items() for ab in (1, 2, 3, 4, 6, 12) for cc in (1, 2, 3, 4, 6, 12)
-        for stationary in "CB"]
+        for m in (1024, 2048, 4096, 8192)
+        for name, (a, b, c) in texts.items()
+        for ab in (1, 2, 3, 4, 6, 12)
+        for cc in (1, 2, 3, 4, 6, 12)
+        for stationary in "CB"
+    ]
     cases = load_sweep("mlp2", 12).cases
-    assert [(case.m, case.preset, case.a, case.b, case.c, case.options["stationary"]) for case in cases] == wanted
+    assert [
+        (case.m, case.preset, case.a, case.b, case.c, case.options["stationary"]) for case in cases
+    ] == wanted
     assert {(case.n, case.k, case.roof, case.iters) for case in cases} == {(12288, 49152, True, 10)}
 
 
@@ -62,11 +96,28 @@ values = st.lists(st.integers(1, 50), min_size=1, max_size=3, unique=True)
 
 @settings(max_examples=60, deadline=None)
 @given(values, values, values, values, st.booleans(), st.integers(1, 4), st.data())
-def test_a_block_is_its_nested_loops_without_what_is_excluded(ms, ns, seeds, prefetches, zipped, scale, data):
+def test_a_block_is_its_nested_loops_without_what_is_excluded(
+    ms, ns, seeds, prefetches, zipped, scale, data
+):
     if zipped:
         ns = [10 * m for m in ms]
-    excluded = data.draw(st.lists(st.fixed_dictionaries({"seed": st.sampled_from(seeds), "prefetch": st.sampled_from(prefetches)}), max_size=2))
-    block = {"m": ms, "seed": seeds, "n": ns, "k": "1Ki", "prefetch": prefetches, "exclude": excluded, **({"zip": [["m", "n"]]} if zipped else {})}
+    excluded = data.draw(
+        st.lists(
+            st.fixed_dictionaries(
+                {"seed": st.sampled_from(seeds), "prefetch": st.sampled_from(prefetches)}
+            ),
+            max_size=2,
+        )
+    )
+    block = {
+        "m": ms,
+        "seed": seeds,
+        "n": ns,
+        "k": "1Ki",
+        "prefetch": prefetches,
+        "exclude": excluded,
+        **({"zip": [["m", "n"]]} if zipped else {}),
+    }
     wanted = []
     for i, m in enumerate(ms):
         for seed in seeds:
@@ -79,13 +130,24 @@ def test_a_block_is_its_nested_loops_without_what_is_excluded(ms, ns, seeds, pre
                     case = (max(1, m // scale), max(1, n // scale), 1024 // scale, seed, prefetch)
                     if case not in wanted:
                         wanted.append(case)
-    found = [(case.m, case.n, case.k, case.seed, case.prefetch) for case in expanded(block, scale=str(Fraction(1, scale)))]
+    found = [
+        (case.m, case.n, case.k, case.seed, case.prefetch)
+        for case in expanded(block, scale=str(Fraction(1, scale)))
+    ]
     assert found == wanted
 
 
 def test_ranges_are_half_open_and_sizes_take_ki():
-    cases = expanded({"m": {"start": 8, "stop": 20, "step": 4}, "n": {"start": "1Ki", "stop": "4Ki", "factor": 2}, "k": "1.5Ki"})
-    assert [(case.m, case.n, case.k) for case in cases] == list(product((8, 12, 16), (1024, 2048), (1536,)))
+    cases = expanded(
+        {
+            "m": {"start": 8, "stop": 20, "step": 4},
+            "n": {"start": "1Ki", "stop": "4Ki", "factor": 2},
+            "k": "1.5Ki",
+        }
+    )
+    assert [(case.m, case.n, case.k) for case in cases] == list(
+        product((8, 12, 16), (1024, 2048), (1536,))
+    )
 
 
 def test_all_meshes_are_those_of_the_ranks():
@@ -95,7 +157,9 @@ def test_all_meshes_are_those_of_the_ranks():
 
 def test_what_the_command_line_sets_goes_before_the_file():
     sweep = load_sweep("mlp1-small", 2, "1/192", iters=2, machine="there", threads=None)
-    assert {(case.n, case.k, case.iters, case.machine, case.threads) for case in sweep.cases} == {(256, 64, 2, "there", None)}
+    assert {(case.n, case.k, case.iters, case.machine, case.threads) for case in sweep.cases} == {
+        (256, 64, 2, "there", None)
+    }
 
 
 SHAPE = {"m": 8, "n": 8, "k": 8}
@@ -121,7 +185,10 @@ SLIPS = [
     ({**SHAPE, "exclude": [{"preset": "row"}]}, ["exclude", "preset"]),
     ({**SHAPE, "exclude": {"m": 8}}, ["exclude", "list"]),
     ({**SHAPE, "replication": "equal"}, ["replication", "partitions"]),
-    ({**SHAPE, "preset": "megatron", "replication": "equal"}, ["replication", "factors of their own"]),
+    (
+        {**SHAPE, "preset": "megatron", "replication": "equal"},
+        ["replication", "factors of their own"],
+    ),
     ({**SHAPE, "preset": "row", "replication": "some"}, ["replication", "paired"]),
     ({**SHAPE, "partitions": [["row", "row"]]}, ["partitions", "three"]),
 ]
@@ -132,12 +199,27 @@ def test_a_slip_is_answered_with_file_and_key(block, mentioned):
     with pytest.raises(UsageError) as caught:
         expand({"name": "test", "cases": [block]}, 4, "mine.toml")
     text = str(caught.value)
-    assert text.startswith("mine.toml: ") and "\n" not in text and all(word in text for word in mentioned), text
+    assert (
+        text.startswith("mine.toml: ")
+        and "\n" not in text
+        and all(word in text for word in mentioned)
+    ), text
 
 
-@pytest.mark.parametrize("table", [
-    {}, {"name": "a"}, {"name": "a", "cases": []}, {"name": "a", "cases": {}}, {"name": "../a", "cases": [SHAPE]}, {"name": "a", "cases": [SHAPE], "oops": 1},
-    {"name": "a", "cases": [SHAPE], "scale": "0"}, {"name": "a", "cases": [SHAPE], "scale": 0.1}, {"name": "a", "cases": [SHAPE], "defaults": 3}])
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"name": "a"},
+        {"name": "a", "cases": []},
+        {"name": "a", "cases": {}},
+        {"name": "../a", "cases": [SHAPE]},
+        {"name": "a", "cases": [SHAPE], "oops": 1},
+        {"name": "a", "cases": [SHAPE], "scale": "0"},
+        {"name": "a", "cases": [SHAPE], "scale": 0.1},
+        {"name": "a", "cases": [SHAPE], "defaults": 3},
+    ],
+)
 def test_a_file_that_is_no_sweep_is_refused(table):
     with pytest.raises(UsageError, match="mine.toml: "):
         expand(table, 4, "mine.toml")
@@ -145,12 +227,36 @@ def test_a_file_that_is_no_sweep_is_refused(table):
 
 def test_changing_anything_that_counts_changes_the_id():
     base = expanded({**SHAPE, "stationary": "C"})[0]
-    others = [expanded({**SHAPE, "stationary": "C", **change})[0] for change in (
-        {"stationary": "B"}, {"m": 9}, {"iters": 3}, {"seed": 1}, {"a": "row"}, {"dtype": "float64"}, {"check": False}, {"machine": "x"}, {"chunk": 4})]
-    ids = [case_id(base, 4), case_id(base, 2), case_id(base, 4, "new code"), *(case_id(case, 4) for case in others)]
+    others = [
+        expanded({**SHAPE, "stationary": "C", **change})[0]
+        for change in (
+            {"stationary": "B"},
+            {"m": 9},
+            {"iters": 3},
+            {"seed": 1},
+            {"a": "row"},
+            {"dtype": "float64"},
+            {"check": False},
+            {"machine": "x"},
+            {"chunk": 4},
+        )
+    ]
+    ids = [
+        case_id(base, 4),
+        case_id(base, 2),
+        case_id(base, 4, "new code"),
+        *(case_id(case, 4) for case in others),
+    ]
     assert len(set(ids)) == len(ids)
 
 
 def test_all_algorithms_are_those_that_run_on_a_process_mesh():
-    names = {case.algorithm for case in expanded({"m": 8, "n": 8, "k": 8, "algorithm": "all", "mesh": "2x3"}, ranks=6)}
-    assert names >= {"cannon", "summa", "collective", "wang", "meshslice"} and not names & {"universal", "fsdp", "tensor_parallel_1d"}
+    names = {
+        case.algorithm
+        for case in expanded({"m": 8, "n": 8, "k": 8, "algorithm": "all", "mesh": "2x3"}, ranks=6)
+    }
+    assert names >= {"cannon", "summa", "collective", "wang", "meshslice"} and not names & {
+        "universal",
+        "fsdp",
+        "tensor_parallel_1d",
+    }

@@ -1,4 +1,5 @@
-"""Whatever a user writes into labels, paths, launchers and environments is refused or arrives as it is: nothing runs it."""
+"""Whatever a user writes into labels, paths, launchers and environments is refused or arrives as it
+is: nothing runs it."""
 
 import json
 import os
@@ -17,64 +18,135 @@ from launch.sweep_file import expand
 
 #: Harmless in a quoted word, and each of them something in an unquoted one.
 EVIL = [
-    "a; touch pwned", "$(touch pwned)", "`touch pwned`", "a && touch pwned", "a | touch pwned", "> pwned", "'; touch pwned; '", '"; touch pwned; "',
-    "${IFS}touch${IFS}pwned", "../../pwned", "=cmd()", "+1", "@SUM(1)", "<script>pwned</script>", "-n 1 --wrap=touch", "{{ 7*7 }}", "{% raw %}", "a\\", "*", "~", "é",
+    "a; touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "a && touch pwned",
+    "a | touch pwned",
+    "> pwned",
+    "'; touch pwned; '",
+    '"; touch pwned; "',
+    "${IFS}touch${IFS}pwned",
+    "../../pwned",
+    "=cmd()",
+    "+1",
+    "@SUM(1)",
+    "<script>pwned</script>",
+    "-n 1 --wrap=touch",
+    "{{ 7*7 }}",
+    "{% raw %}",
+    "a\\",
+    "*",
+    "~",
+    "é",
 ]
 LINES = ["a\nb", "a\r\nb", "a\x00b", "a\x1b[31m", "a\u2028b", "\n#SBATCH --wrap=x"]
-ECHO = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('arrived.json', 'w'))"
+ECHO = (
+    "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('arrived.json', 'w'))"
+)
 
 
 def write(path, **tables):
     """A machine file, written by hand since the standard library writes no TOML."""
-    path.write_text("\n".join(f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()) for name, table in tables.items()))
+    path.write_text(
+        "\n".join(
+            f"[{name}]\n"
+            + "\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items())
+            for name, table in tables.items()
+        )
+    )
     return str(path)
 
 
 @pytest.mark.parametrize("text", EVIL)
 def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
-    machine = Machine("test", environment={"DRBENCH_EVIL": text}, modules=(text,), site={"SITE": text})
-    script = sbatch_script(machine, 4, [sys.executable, "-c", ECHO, text, f"--out={text}"], os.fspath(tmp_path), "job", text, "job.sbatch")
-    loaded = tmp_path / "module"                 # what `module load` does is the site's; here it notes its words
-    loaded.write_text(f"#!{sys.executable}\nimport json, sys\njson.dump(sys.argv[1:], open({os.fspath(tmp_path / 'loaded.json')!r}, 'w'))\n")
+    machine = Machine(
+        "test", environment={"DRBENCH_EVIL": text}, modules=(text,), site={"SITE": text}
+    )
+    script = sbatch_script(
+        machine,
+        4,
+        [sys.executable, "-c", ECHO, text, f"--out={text}"],
+        os.fspath(tmp_path),
+        "job",
+        text,
+        "job.sbatch",
+    )
+    loaded = tmp_path / "module"  # what `module load` does is the site's; here it notes its words
+    loaded.write_text(
+        f"#!{sys.executable}\nimport json, sys\njson.dump(sys.argv[1:], "
+        f"open({os.fspath(tmp_path / 'loaded.json')!r}, 'w'))\n"
+    )
     loaded.chmod(0o755)
-    done = subprocess.run(["bash", "-s"], input=script, text=True, cwd=tmp_path, capture_output=True, timeout=20,
-                          env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
+    done = subprocess.run(
+        ["bash", "-s"],
+        input=script,
+        text=True,
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=20,
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     arguments, environment = json.loads((tmp_path / "arrived.json").read_text())
     assert arguments == [text, f"--out={text}"] and environment["DRBENCH_EVIL"] == text
     assert json.loads((tmp_path / "loaded.json").read_text()) == ["load", text]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["arrived.json", "loaded.json", "module"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "arrived.json",
+        "loaded.json",
+        "module",
+    ]
 
 
 @pytest.mark.parametrize("text", LINES)
 def test_a_job_script_refuses_what_is_not_one_line(text):
     for machine, command, about in (
-        (Machine(environment={"A": text}), ["true"], ""), (Machine(modules=(text,)), ["true"], ""), (Machine(), ["true", text], ""), (Machine(), ["true"], text),
-        (Machine(site={"A": text}), ["true"], "")):
+        (Machine(environment={"A": text}), ["true"], ""),
+        (Machine(modules=(text,)), ["true"], ""),
+        (Machine(), ["true", text], ""),
+        (Machine(), ["true"], text),
+        (Machine(site={"A": text}), ["true"], ""),
+    ):
         with pytest.raises(UsageError, match="refused"):
             sbatch_script(machine, 4, command, "/tmp", "job", about, "job.sbatch")
 
 
 @pytest.mark.parametrize("text", LINES)
 def test_files_and_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep_file, text):
-    for tables in ({"environment": {"A": text}}, {"modules": {"load": [text]}}, {"launch": {"launcher": ["srun", text]}}, {"site": {"A": text}}):
+    for tables in (
+        {"environment": {"A": text}},
+        {"modules": {"load": [text]}},
+        {"launch": {"launcher": ["srun", text]}},
+        {"site": {"A": text}},
+    ):
         with pytest.raises(UsageError, match="m.toml: "):
             load_machine(write(tmp_path / "m.toml", **tables))
     with pytest.raises(UsageError, match="machine"):
         expand({"name": "test", "cases": [{"m": 8, "n": 8, "k": 8, "machine": text}]}, 2)
     if "\x00" not in text:
         file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
-        assert "--machine" in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--machine", text).refusal()
+        assert (
+            "--machine"
+            in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--machine", text).refusal()
+        )
 
 
 @pytest.mark.parametrize("name", ["A B", "A;B", "A=B", "1A", "", "A\nB", "$(A)"])
 def test_names_of_variables_are_names(tmp_path, name):
-    (tmp_path / "m.toml").write_text(f"[environment]\n{json.dumps(name)} = \"1\"\n")
+    (tmp_path / "m.toml").write_text(f'[environment]\n{json.dumps(name)} = "1"\n')
     with pytest.raises(UsageError, match="no name of a variable"):
         load_machine(str(tmp_path / "m.toml"))
 
 
-@pytest.mark.parametrize("text", [text for text in EVIL if not text.replace(".", "").replace("/", "").replace("+", "").replace("=", "").isalnum() or text == "é"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        text
+        for text in EVIL
+        if not text.replace(".", "").replace("/", "").replace("+", "").replace("=", "").isalnum()
+        or text == "é"
+    ],
+)
 def test_options_of_sbatch_take_only_harmless_characters(tmp_path, text):
     """Slurm reads these lines itself, with rules of its own for quotes."""
     path = tmp_path / "m.toml"
@@ -89,13 +161,18 @@ def test_a_launcher_is_a_list_of_arguments_never_a_line(tmp_path):
     with pytest.raises(UsageError, match="{home}"):
         load_machine(write(tmp_path / "m.toml", launch={"launcher": ["srun", "{home}"]}))
     words = [text for text in EVIL if "{" not in text]
-    assert load_machine(write(tmp_path / "m.toml", launch={"launcher": ["srun", *words]})).command(4) == ["srun", *words]
+    assert load_machine(write(tmp_path / "m.toml", launch={"launcher": ["srun", *words]})).command(
+        4
+    ) == ["srun", *words]
 
 
 @pytest.mark.parametrize("text", ["../evil", "/abs/evil", "a/b"])
 def test_a_machine_s_name_is_no_path(say, sweep_file, tmp_path, text):
     file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
-    assert "--machine" in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--machine", text).refusal()
+    assert (
+        "--machine"
+        in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--machine", text).refusal()
+    )
 
 
 @pytest.mark.parametrize("text", [text for text in EVIL if "/" not in text])
@@ -106,21 +183,40 @@ def test_labels_are_no_formulas_in_the_csv_and_come_back_as_they_were(tmp_path, 
     (record,) = read_csv(store.records_path)
     assert record.machine == text
     import csv
+
     with open(store.records_path, newline="") as file:
         cells = list(csv.reader(file))[1]
     assert not any(cell.startswith(("=", "+", "@", "\t")) for cell in cells)
 
 
 @pytest.mark.parametrize("text", ["a; touch pwned", "$(touch pwned)", "it's", "-rf", "é", "*"])
-def test_a_folder_may_be_called_anything_and_the_job_finds_it(say, sweep_file, tmp_path, monkeypatch, text):
+def test_a_folder_may_be_called_anything_and_the_job_finds_it(
+    say, sweep_file, tmp_path, monkeypatch, text
+):
     monkeypatch.chdir(tmp_path)
     file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
-    ended = say("sweep", os.path.basename(file), "-p", 2, f"--out={text}", "--jobs", "slurm", "--parts", 2)
+    ended = say(
+        "sweep", os.path.basename(file), "-p", 2, f"--out={text}", "--jobs", "slurm", "--parts", 2
+    )
     assert ended.returncode == 0 and ended.stdout.count("sbatch ") == 2
     (tmp_path / "python").write_text(f"#!{sys.executable}\n{ECHO}\n")
     (tmp_path / "python").chmod(0o755)
-    script = (tmp_path / text / "tiny-2of2.sbatch").read_text().replace(sys.executable, os.fspath(tmp_path / "python"))
+    script = (
+        (tmp_path / text / "tiny-2of2.sbatch")
+        .read_text()
+        .replace(sys.executable, os.fspath(tmp_path / "python"))
+    )
     subprocess.run(["bash", "-s"], input=script, text=True, cwd=tmp_path, check=True, timeout=20)
     arguments, _ = json.loads((tmp_path / "arrived.json").read_text())
-    assert arguments == ["-m", "drbench", "sweep", "tiny.toml", "-p", "2", f"--out={text}/part-2", "--launcher=srun", "--part=2/2"]
+    assert arguments == [
+        "-m",
+        "drbench",
+        "sweep",
+        "tiny.toml",
+        "-p",
+        "2",
+        f"--out={text}/part-2",
+        "--launcher=srun",
+        "--part=2/2",
+    ]
     assert not (tmp_path / "pwned").exists()

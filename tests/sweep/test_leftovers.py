@@ -14,7 +14,10 @@ from launch.leftovers import TOKEN, end_family, family, held_files, remove_aband
 
 SHARED_MEMORY = Path("/dev/shm")
 pytestmark = pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="there is no /dev/shm here")
-WAIT = "import sys, time; held = open(sys.argv[1]) if len(sys.argv) > 1 else None; print(flush=True); time.sleep(60)"
+WAIT = (
+    "import sys, time; held = open(sys.argv[1]) if len(sys.argv) > 1 else None; "
+    "print(flush=True); time.sleep(60)"
+)
 
 
 @pytest.fixture
@@ -26,6 +29,7 @@ def file():
         made.append(SHARED_MEMORY / f"{prefix}{uuid.uuid4().hex}")
         made[-1].write_text("x")
         return made[-1]
+
     yield make
     for path in made:
         path.unlink(missing_ok=True)
@@ -38,9 +42,16 @@ def holder():
 
     def start(*arguments, token=None):
         environ = {**os.environ, **({TOKEN: token} if token else {})}
-        started.append(subprocess.Popen([sys.executable, "-c", WAIT, *map(str, arguments)], stdout=subprocess.PIPE, env=environ))
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", WAIT, *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                env=environ,
+            )
+        )
         started[-1].stdout.readline()
         return started[-1]
+
     yield start
     for process in started:
         process.kill()
@@ -65,7 +76,9 @@ def test_a_file_that_someone_holds_stays(file, holder):
     assert path.exists()
 
 
-@pytest.mark.parametrize("prefix, age_s", [("mpich_shm_", 3600), ("mpich_shm_", -3600), ("someone_else_s_", 0)])
+@pytest.mark.parametrize(
+    "prefix, age_s", [("mpich_shm_", 3600), ("mpich_shm_", -3600), ("someone_else_s_", 0)]
+)
 def test_a_file_of_another_time_or_name_stays(file, prefix, age_s):
     since = time.time()
     path = file(prefix)
@@ -81,6 +94,8 @@ def test_a_family_is_who_carries_the_token_and_no_one_else(file, holder):
     assert family(token) == [ours.pid]
     assert end_family(token) == {str(path)}
     assert ours.wait(5) == -9 and family(token) == []
-    assert all(psutil.pid_exists(process.pid) and process.poll() is None for process in (other, stranger))
+    assert all(
+        psutil.pid_exists(process.pid) and process.poll() is None for process in (other, stranger)
+    )
     remove_files([str(path)])
     assert not path.exists()

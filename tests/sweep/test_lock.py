@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from drbench.errors import UsageError
-from launch.lock import STALE_S, FolderLock, Holder, unlock
+from launch.lock import STALE_S, FolderLock, Holder
 
 
 def leave(folder, age_s=0.0, **changes):
@@ -36,7 +36,11 @@ def test_the_second_hears_who_holds_it(tmp_path):
     with FolderLock(tmp_path):
         with pytest.raises(UsageError) as caught:
             FolderLock(tmp_path).__enter__()
-        assert str(os.getpid()) in str(caught.value) and socket.gethostname() in str(caught.value) and "drbench unlock" in str(caught.value)
+        assert (
+            str(os.getpid()) in str(caught.value)
+            and socket.gethostname() in str(caught.value)
+            and "drbench unlock" in str(caught.value)
+        )
         assert files(tmp_path) == ["lock"]
     assert files(tmp_path) == []
 
@@ -73,7 +77,7 @@ def test_a_heartbeat_stamps_the_lock_and_finds_out_that_it_was_taken(tmp_path):
         leave(tmp_path)
         with pytest.raises(UsageError, match="taken away"):
             lock.beat()
-    assert files(tmp_path) == ["lock"]           # it is the other's
+    assert files(tmp_path) == ["lock"]  # it is the other's
 
 
 def _contend(folder, gate, got):
@@ -91,7 +95,9 @@ def test_of_many_that_find_a_dead_lock_one_gets_it(tmp_path):
     for _ in range(3):
         leave(tmp_path, pid=dead_pid())
         gate, got = context.Event(), context.Queue()
-        contenders = [context.Process(target=_contend, args=(tmp_path, gate, got)) for _ in range(6)]
+        contenders = [
+            context.Process(target=_contend, args=(tmp_path, gate, got)) for _ in range(6)
+        ]
         for contender in contenders:
             contender.start()
         gate.set()
@@ -103,10 +109,11 @@ def test_of_many_that_find_a_dead_lock_one_gets_it(tmp_path):
 
 
 def test_it_works_without_hard_links(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
-    with FolderLock(tmp_path):
-        with pytest.raises(UsageError, match=str(os.getpid())):
-            FolderLock(tmp_path).__enter__()
+    monkeypatch.setattr(
+        os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted"))
+    )
+    with FolderLock(tmp_path), pytest.raises(UsageError, match=str(os.getpid())):
+        FolderLock(tmp_path).__enter__()
     assert files(tmp_path) == []
 
 

@@ -1,4 +1,5 @@
-"""The folder of a sweep loses no finished case, has none twice, and never deletes what it does not want."""
+"""The folder of a sweep loses no finished case, has none twice, and never deletes what it does not
+want."""
 
 import json
 import os
@@ -33,16 +34,18 @@ def test_what_was_added_is_there_for_the_next(tmp_path, rows):
 
 
 def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # thousands of them, and no crash to survive here
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: None
+    )  # thousands of them, and no crash to survive here
     path = filled(tmp_path, rows).records_path
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
-    ends = [sum(map(len, lines[:count])) for count in range(1, 5)]       # of the header and of each row
+    ends = [sum(map(len, lines[:count])) for count in range(1, 5)]  # of the header and of each row
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
         store = opened(tmp_path)
-        assert list(store.done) == IDS[:sum(end <= size for end in ends[1:])]
-        if size % 31 == 0 or size in ends:                  # and goes on to the same file
+        assert list(store.done) == IDS[: sum(end <= size for end in ends[1:])]
+        if size % 31 == 0 or size in ends:  # and goes on to the same file
             for name, case in zip(IDS, CASES):
                 if name not in store.done:
                     store.add(rows(case, case=name))
@@ -86,7 +89,7 @@ def test_rows_of_changed_cases_are_kept_elsewhere_and_run_again(tmp_path, rows):
 
 def test_a_crash_while_rows_are_superseded_loses_none_and_doubles_none(tmp_path, rows):
     records = read_csv(filled(tmp_path, rows).records_path)
-    append_csv(tmp_path / "superseded.csv", records[1])    # the first of the two writes was done
+    append_csv(tmp_path / "superseded.csv", records[1])  # the first of the two writes was done
     opened(tmp_path, [IDS[0], IDS[2]])
     assert [record.case for record in read_csv(tmp_path / "superseded.csv")] == [IDS[1]]
 
@@ -113,7 +116,11 @@ def test_retry_takes_out_what_was_not_fine_and_keeps_a_copy(tmp_path, rows):
     for name, case, status in zip(IDS, CASES, ("ok", "timeout", "unsupported")):
         store.add(rows(case, status=status, case=name))
     aside = store.set_aside(all_of_it=False)
-    assert [record.status for record in read_csv(aside / "records.csv")] == ["ok", "timeout", "unsupported"]
+    assert [record.status for record in read_csv(aside / "records.csv")] == [
+        "ok",
+        "timeout",
+        "unsupported",
+    ]
     assert list(opened(tmp_path).done) == [IDS[0], IDS[2]]
 
 
@@ -133,7 +140,9 @@ def test_records_of_something_else_are_refused_and_left_alone(tmp_path):
 
 def test_a_disk_that_is_full_is_said_and_the_row_is_not_counted(tmp_path, rows, monkeypatch):
     store = filled(tmp_path, rows, 1)
-    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(UsageError, match="No space left"):
         store.add(rows(CASES[1], case=IDS[1]))
     monkeypatch.undo()
@@ -142,4 +151,8 @@ def test_a_disk_that_is_full_is_said_and_the_row_is_not_counted(tmp_path, rows, 
 
 def test_the_list_of_cases_is_written_down(tmp_path):
     opened(tmp_path)
-    assert json.loads((tmp_path / "sweep.json").read_text()) == {"name": "test", "ranks": 2, "cases": IDS}
+    assert json.loads((tmp_path / "sweep.json").read_text()) == {
+        "name": "test",
+        "ranks": 2,
+        "cases": IDS,
+    }

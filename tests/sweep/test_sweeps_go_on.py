@@ -1,4 +1,5 @@
-"""Whatever goes wrong in a case or with the sweep itself: one row a case, the others unaffected, nothing left behind."""
+"""Whatever goes wrong in a case or with the sweep itself: one row a case, the others unaffected,
+nothing left behind."""
 
 import json
 import os
@@ -18,55 +19,103 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
 CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
 #: Enough work to be interrupted in.
-LONG = CASES + 'k = 8\nseed = { start = 0, stop = 400, step = 1 }\n'
+LONG = CASES + "k = 8\nseed = { start = 0, stop = 400, step = 1 }\n"
 
 
 def keys(path):
     """What must be the same however often a sweep was killed."""
-    return [(record.case, record.status, record.m, record.n, record.k, record.a, record.b, record.c, record.stationary, record.seed, record.environment)
-            for record in read_csv(path)]
-
-
+    return [
+        (
+            record.case,
+            record.status,
+            record.m,
+            record.n,
+            record.k,
+            record.a,
+            record.b,
+            record.c,
+            record.stationary,
+            record.seed,
+            record.environment,
+        )
+        for record in read_csv(path)
+    ]
 
 
 @pytest.fixture
 def swept(drbench, tmp_path, shared_memory, mpich):
-    """``swept(file, *options, code=0)``: run a sweep into ``out``; how it ended, and its records."""
+    """``swept(file, *options, code=0)``: run a sweep into ``out``; how it ended, and its
+    records."""
+
     def run(file, *options, code=0, **keywords):
-        ended = drbench("sweep", file, "-p", 2, "--out", "out", *options, **{"timeout": 90, **keywords})
+        ended = drbench(
+            "sweep", file, "-p", 2, "--out", "out", *options, **{"timeout": 90, **keywords}
+        )
         assert ended.returncode == code, f"exit {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
         assert ended.left == () and shared_memory() == set()
-        assert not (tmp_path / "out" / "lock").exists() and not (tmp_path / "out" / "running.json").exists()
+        assert (
+            not (tmp_path / "out" / "lock").exists()
+            and not (tmp_path / "out" / "running.json").exists()
+        )
         return ended, read_csv(tmp_path / "out" / "records.csv")
+
     return run
 
 
 def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
-    file = sweep_file(CASES.replace("m = 12", "") + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 11]\nm = 12\n"
-                      '\n[[cases]]\nm = "4Ki"\nn = "4Ki"\nk = 7\na = "row"\nb = "column"\nc = "row"\n'
-                      '\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "no_such"\n'
-                      '\n[[cases]]\nm = 8\nn = 8\nk = 8\nb = "block:3x3"\n'
-                      '\n[[cases]]\nm = 12\nn = 14\nk = 6\n')
-    ended, records = swept(file, "--timeout", 2, "--mem-limit", "32MiB", env=fault("zoo"), code=6, timeout=90)
+    file = sweep_file(
+        CASES.replace("m = 12", "") + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 11]\nm = 12\n"
+        '\n[[cases]]\nm = "4Ki"\nn = "4Ki"\nk = 7\na = "row"\nb = "column"\nc = "row"\n'
+        '\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "no_such"\n'
+        '\n[[cases]]\nm = 8\nn = 8\nk = 8\nb = "block:3x3"\n'
+        "\n[[cases]]\nm = 12\nn = 14\nk = 6\n"
+    )
+    ended, records = swept(
+        file, "--timeout", 2, "--mem-limit", "32MiB", env=fault("zoo"), code=6, timeout=90
+    )
     found = {(record.k, record.algorithm, record.b): record for record in records}
     status = [(record.k, record.status) for record in records]
-    assert status == [(8, "ok"), (21, "failed"), (9, "ok"), (22, "timeout"), (23, "failed"), (10, "ok"), (24, "wrong"), (25, "wrong"), (26, "out_of_memory"),
-                      (11, "ok"), (7, "out_of_memory"), (8, "unsupported"), (8, "failed"), (6, "ok")]
-    reason = lambda k: found[k, "universal", "column"].reason  # noqa: E731
+    assert status == [
+        (8, "ok"),
+        (21, "failed"),
+        (9, "ok"),
+        (22, "timeout"),
+        (23, "failed"),
+        (10, "ok"),
+        (24, "wrong"),
+        (25, "wrong"),
+        (26, "out_of_memory"),
+        (11, "ok"),
+        (7, "out_of_memory"),
+        (8, "unsupported"),
+        (8, "failed"),
+        (6, "ok"),
+    ]
+    reason = lambda k: found[k, "universal", "column"].reason
     assert reason(21) == "rank 1: RuntimeError: struck by the test"
     assert "2 s" in reason(22) and "killed" in reason(22)
     assert "SIGSEGV" in reason(23) and "3 attempts" in reason(23)
     assert "MemoryError" in reason(26)
     assert "--mem-limit" in reason(7) and "missing" in reason(7)
-    assert "no_such" in found[8, "no_such", None].reason and "block:3x3" in found[8, "universal", "block:3x3"].reason
-    assert ended.stdout.count("struck by the test") == 2 and "Traceback" not in ended.stdout + ended.stderr
+    assert (
+        "no_such" in found[8, "no_such", None].reason
+        and "block:3x3" in found[8, "universal", "block:3x3"].reason
+    )
+    assert (
+        ended.stdout.count("struck by the test") == 2
+        and "Traceback" not in ended.stdout + ended.stderr
+    )
     again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
-    assert repr(second) == repr(records) and "14 done before" in again.stdout    # repr: an error may be NaN
+    assert (
+        repr(second) == repr(records) and "14 done before" in again.stdout
+    )  # repr: an error may be NaN
 
 
-def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(swept, sweep_file, tmp_path):
+def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(
+    swept, sweep_file, tmp_path
+):
     file = sweep_file(CASES + "k = [8, 9]\n")
-    (name, _), = [pair for pair in plan_cases(Request(file, 2, "out"))[2] if pair[1].k == 8]
+    ((name, _),) = [pair for pair in plan_cases(Request(file, 2, "out"))[2] if pair[1].k == 8]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "journal.txt").write_text(f"{name}\n" * ATTEMPTS)
     _, records = swept(file, code=5)
@@ -92,20 +141,47 @@ def test_a_sweep_in_parts_is_the_sweep(swept, sweep_file, tmp_path):
 
 
 def test_rows_refer_to_an_environment_without_paths_and_secrets(swept, sweep_file, tmp_path):
-    environ = {"OPENBLAS_VERBOSE": "0", "NCCL_DEBUG_FILE": "/home/me/log", "MPIR_CVAR_ACCESS_TOKEN": "hidden", "MY_SECRET": "hidden", "HOME": "/home/me"}
+    environ = {
+        "OPENBLAS_VERBOSE": "0",
+        "NCCL_DEBUG_FILE": "/home/me/log",
+        "MPIR_CVAR_ACCESS_TOKEN": "hidden",
+        "MY_SECRET": "hidden",
+        "HOME": "/home/me",
+    }
     _, records = swept(sweep_file(CASES + "k = 8\n"), env=environ)
     (name,) = {record.environment for record in records}
-    text = (tmp_path / "out" / "environments" / f"{name}.json").read_text() + (tmp_path / "out" / "environment.json").read_text()
+    text = (tmp_path / "out" / "environments" / f"{name}.json").read_text() + (
+        tmp_path / "out" / "environment.json"
+    ).read_text()
     found = json.loads((tmp_path / "out" / "environments" / f"{name}.json").read_text())
-    assert "hidden" not in text and str(tmp_path) not in text and "/home" not in text and os.path.dirname(sys.executable) not in text
-    assert found["variables"]["OPENBLAS_VERBOSE"] == "0" and found["variables"]["NCCL_DEBUG_FILE"] == "…/log"
-    assert [rank["rank"] for rank in found["ranks"]] == [0, 1] and {rank["host"] for rank in found["ranks"]} <= set(found["hosts"])
-    assert found["mpi"]["library"] and found["blas"]["kernel"] and found["packages"]["numpy"] and found["python"]
-    assert json.loads((tmp_path / "out" / "environment.json").read_text())["command"][:2] == ["drbench", "sweep"]
+    assert (
+        "hidden" not in text
+        and str(tmp_path) not in text
+        and "/home" not in text
+        and os.path.dirname(sys.executable) not in text
+    )
+    assert (
+        found["variables"]["OPENBLAS_VERBOSE"] == "0"
+        and found["variables"]["NCCL_DEBUG_FILE"] == "…/log"
+    )
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1] and {
+        rank["host"] for rank in found["ranks"]
+    } <= set(found["hosts"])
+    assert (
+        found["mpi"]["library"]
+        and found["blas"]["kernel"]
+        and found["packages"]["numpy"]
+        and found["python"]
+    )
+    assert json.loads((tmp_path / "out" / "environment.json").read_text())["command"][:2] == [
+        "drbench",
+        "sweep",
+    ]
 
 
 def when_some_are_done(folder, act, count=5):
     """``during``: act once so many cases have their row."""
+
     def during(process):
         deadline = time.monotonic() + 30
         path = folder / "out" / "records.csv"
@@ -113,20 +189,34 @@ def when_some_are_done(folder, act, count=5):
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.02)
         act(process)
+
     return during
 
 
 def test_a_killed_supervisor_loses_nothing_and_its_ranks_end(drbench, swept, sweep_file, tmp_path):
     file = sweep_file(LONG)
-    ended = drbench("sweep", file, "-p", 2, "--out", "out", during=when_some_are_done(tmp_path, lambda process: process.kill()))
+    ended = drbench(
+        "sweep",
+        file,
+        "-p",
+        2,
+        "--out",
+        "out",
+        during=when_some_are_done(tmp_path, lambda process: process.kill()),
+    )
     assert ended.returncode == -signal.SIGKILL and ended.left == ()
     done = keys(tmp_path / "out" / "records.csv")
     assert (tmp_path / "out" / "lock").exists() and len(done) >= 5
     swept(file, "--max-cases", 3)
-    assert keys(tmp_path / "out" / "records.csv")[:len(done)] == done and len(keys(tmp_path / "out" / "records.csv")) == len(done) + 3
+    assert (
+        keys(tmp_path / "out" / "records.csv")[: len(done)] == done
+        and len(keys(tmp_path / "out" / "records.csv")) == len(done) + 3
+    )
 
 
-def test_ctrl_c_ends_within_a_second_and_says_how_to_go_on(drbench, sweep_file, tmp_path, shared_memory):
+def test_ctrl_c_ends_within_a_second_and_says_how_to_go_on(
+    drbench, sweep_file, tmp_path, shared_memory
+):
     times = {}
 
     def interrupt(process):
@@ -134,9 +224,29 @@ def test_ctrl_c_ends_within_a_second_and_says_how_to_go_on(drbench, sweep_file, 
         process.send_signal(signal.SIGINT)
         process.wait(10)
         times["took"] = time.monotonic() - times["at"]
-    ended = drbench("sweep", sweep_file(LONG), "-p", 2, "--out", "out", "--mem-limit", "1GiB", during=when_some_are_done(tmp_path, interrupt))
-    assert ended.returncode == 130 and times["took"] < 1 and ended.left == () and shared_memory() == set()
-    assert "Resume: drbench sweep " in ended.stdout and "--mem-limit=1073741824" in ended.stdout and "cases, " in ended.stdout
+
+    ended = drbench(
+        "sweep",
+        sweep_file(LONG),
+        "-p",
+        2,
+        "--out",
+        "out",
+        "--mem-limit",
+        "1GiB",
+        during=when_some_are_done(tmp_path, interrupt),
+    )
+    assert (
+        ended.returncode == 130
+        and times["took"] < 1
+        and ended.left == ()
+        and shared_memory() == set()
+    )
+    assert (
+        "Resume: drbench sweep " in ended.stdout
+        and "--mem-limit=1073741824" in ended.stdout
+        and "cases, " in ended.stdout
+    )
     assert "Traceback" not in ended.stderr
 
 
@@ -144,21 +254,39 @@ def test_a_second_sweep_into_the_folder_is_refused(drbench, sweep_file, tmp_path
     file, second = sweep_file(LONG), []
 
     def start_another(first):
-        second.append(process(sys.executable, "-m", "drbench", "sweep", file, "-p", 2, "--out", "out"))
+        second.append(
+            process(sys.executable, "-m", "drbench", "sweep", file, "-p", 2, "--out", "out")
+        )
         first.send_signal(signal.SIGINT)
-    drbench("sweep", file, "-p", 2, "--out", "out", during=when_some_are_done(tmp_path, start_another))
+
+    drbench(
+        "sweep", file, "-p", 2, "--out", "out", during=when_some_are_done(tmp_path, start_another)
+    )
     assert "in use by process" in second[0].refusal()
 
 
 @pytest.mark.parametrize("who", ["mpiexec", "rank"])
 def test_ranks_that_someone_else_kills_run_their_case_again(swept, sweep_file, tmp_path, who):
     def kill(process):
-        (launcher,) = [child for child in process.children() if "mpiexec" in " ".join(child.cmdline())]
-        victim = launcher if who == "mpiexec" else [child for child in launcher.children(recursive=True) if "serve" in child.cmdline()][1]
+        (launcher,) = [
+            child for child in process.children() if "mpiexec" in " ".join(child.cmdline())
+        ]
+        victim = (
+            launcher
+            if who == "mpiexec"
+            else [
+                child for child in launcher.children(recursive=True) if "serve" in child.cmdline()
+            ][1]
+        )
         victim.kill()
-    file = sweep_file(CASES + 'k = 8\nseed = { start = 0, stop = 30, step = 1 }\n')
-    ended, records = swept(file, during=when_some_are_done(tmp_path, lambda process: kill(psutil.Process(process.pid))))
-    assert [(record.seed, record.status) for record in records] == [(seed, "ok") for seed in range(30)]
+
+    file = sweep_file(CASES + "k = 8\nseed = { start = 0, stop = 30, step = 1 }\n")
+    ended, records = swept(
+        file, during=when_some_are_done(tmp_path, lambda process: kill(psutil.Process(process.pid)))
+    )
+    assert [(record.seed, record.status) for record in records] == [
+        (seed, "ok") for seed in range(30)
+    ]
     assert "fresh start" in ended.stdout
 
 
@@ -168,15 +296,33 @@ def test_records_stream_to_standard_output(drbench, sweep_file, tmp_path):
     ended = drbench("sweep", file, "-p", 2, "--out", "out", "--stream")
     assert ended.returncode == 0 and "3 cases on 2 ranks" in ended.stderr
     (tmp_path / "stream.txt").write_text(ended.stdout)
-    assert read_csv(tmp_path / "stream.txt") == read_csv(tmp_path / "out" / "records.csv") and len(read_csv(tmp_path / "stream.txt")) == 3
+    assert (
+        read_csv(tmp_path / "stream.txt") == read_csv(tmp_path / "out" / "records.csv")
+        and len(read_csv(tmp_path / "stream.txt")) == 3
+    )
 
 
 def test_the_artifact_s_script_is_the_sweep(process, tmp_path):
     script = Path(__file__).parents[2] / "launch" / "launch_experiments_mlp1.py"
-    ended = process(sys.executable, script, "--scale", "1/3072", "-p", 2, "--iters", 1, "--max-cases", 2, "--threads", 1)
+    ended = process(
+        sys.executable,
+        script,
+        "--scale",
+        "1/3072",
+        "-p",
+        2,
+        "--iters",
+        1,
+        "--max-cases",
+        2,
+        "--threads",
+        1,
+    )
     assert ended.returncode == 0, ended.stderr
     (tmp_path / "mlp1.txt").write_text(ended.stdout)
-    assert [(record.m, record.n, record.k) for record in read_csv(tmp_path / "mlp1.txt")] == [(1, 16, 4)] * 2
+    assert [(record.m, record.n, record.k) for record in read_csv(tmp_path / "mlp1.txt")] == [
+        (1, 16, 4)
+    ] * 2
     assert (tmp_path / "results" / "measured" / "here" / "mlp1" / "records.csv").exists()
 
 
@@ -189,23 +335,50 @@ os.execv({mpiexec!r}, [{mpiexec!r}, "-n", ranks, *program])
 """
 
 
-def test_srun_is_started_with_its_arguments_and_stopped_by_scancel(swept, sweep_file, fault, mpiexec, tmp_path):
-    for name, text in (("srun", FAKE_SRUN.format(python=sys.executable, mpiexec=mpiexec)),
-                       ("scancel", f"#!{sys.executable}\nimport sys\nopen({str(tmp_path / 'cancelled')!r}, 'w').write(' '.join(sys.argv[1:]))\n")):
+def test_srun_is_started_with_its_arguments_and_stopped_by_scancel(
+    swept, sweep_file, fault, mpiexec, tmp_path
+):
+    for name, text in (
+        ("srun", FAKE_SRUN.format(python=sys.executable, mpiexec=mpiexec)),
+        (
+            "scancel",
+            f"#!{sys.executable}\nimport sys\nopen({str(tmp_path / 'cancelled')!r}, 'w').write(' "
+            "'.join(sys.argv[1:]))\n",
+        ),
+    ):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     environ = {**fault("zoo"), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    _, records = swept(sweep_file(CASES + "k = [8, 22, 9]\n"), "--launcher", "srun", "--timeout", 1, env=environ, code=4)
+    _, records = swept(
+        sweep_file(CASES + "k = [8, 22, 9]\n"),
+        "--launcher",
+        "srun",
+        "--timeout",
+        1,
+        env=environ,
+        code=4,
+    )
     assert [record.status for record in records] == ["ok", "timeout", "ok"]
     assert (tmp_path / "cancelled").read_text() == "--signal=KILL 77.3"
 
 
 def test_a_launcher_that_is_not_there_is_said(drbench, sweep_file):
-    ended = drbench("sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", "--launcher", "aprun")
+    ended = drbench(
+        "sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", "--launcher", "aprun"
+    )
     assert ended.returncode == 3 and "aprun" in ended.stderr and ended.stderr.count("\n") == 1
 
 
 def test_ranks_that_cannot_start_end_the_sweep_without_a_row(drbench, sweep_file, fault, tmp_path):
-    ended = drbench("sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", env=fault("import"), timeout=60)
+    ended = drbench(
+        "sweep",
+        sweep_file(CASES + "k = 8\n"),
+        "-p",
+        2,
+        "--out",
+        "out",
+        env=fault("import"),
+        timeout=60,
+    )
     assert ended.returncode in (3, 5) and "cannot be started" in ended.stderr and ended.left == ()
     assert not (tmp_path / "out" / "records.csv").exists()

@@ -1,4 +1,5 @@
-"""The CUDA device on host memory: CuPy is a fake, the kernels are compiled with g++, once for all tests."""
+"""The CUDA device on host memory: CuPy is a fake, the kernels are compiled with g++, once for all
+tests."""
 
 import shutil
 import sys

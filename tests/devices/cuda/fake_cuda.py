@@ -1,6 +1,8 @@
-"""CuPy as far as drbench uses it, on host memory: what a GPU would do is done at once, from the addresses it would get.
+"""CuPy as far as drbench uses it, on host memory: what a GPU would do is done at once, from the
+addresses it would get.
 
-``gemmEx`` is column-major as cuBLAS is and uses the current stream as CuPy's does; kernels are those of ``kernels.cu``, compiled with g++.
+``gemmEx`` is column-major as cuBLAS is and uses the current stream as CuPy's does; kernels are
+those of ``kernels.cu``, compiled with g++.
 """
 
 import ctypes
@@ -18,7 +20,13 @@ try:
 except ImportError:
     bfloat16 = None
 
-STATUS = {1: "cudaErrorInvalidValue", 2: "cudaErrorMemoryAllocation", 100: "cudaErrorNoDevice", 217: "cudaErrorPeerAccessUnsupported", 700: "cudaErrorIllegalAddress"}
+STATUS = {
+    1: "cudaErrorInvalidValue",
+    2: "cudaErrorMemoryAllocation",
+    100: "cudaErrorNoDevice",
+    217: "cudaErrorPeerAccessUnsupported",
+    700: "cudaErrorIllegalAddress",
+}
 SOURCE = Path(kernels.__file__).with_name("kernels.cu")
 PITCH = (1 << 31) - 1
 BORDER = 4096
@@ -28,9 +36,25 @@ def compile_kernels(folder):
     """kernels.cu as a library of the host, made with g++ in a folder; its path."""
     here = Path(__file__).parent
     table = " ".join(f"E({name})" for name in kernels.NAMES)
-    text = f'#include "{here}/shim.h"\n#include "{SOURCE}"\n#define KERNELS(E) {table}\n#include "{here}/shim_launch.h"\n'
+    text = (
+        f'#include "{here}/shim.h"\n#include "{SOURCE}"\n#define KERNELS(E) {table}\n#include '
+        f'"{here}/shim_launch.h"\n'
+    )
     (folder / "kernels.cpp").write_text(text)
-    subprocess.run(["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-o", folder / "kernels.so", folder / "kernels.cpp"], check=True, timeout=60)
+    subprocess.run(
+        [
+            "g++",
+            "-std=c++20",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-o",
+            folder / "kernels.so",
+            folder / "kernels.cpp",
+        ],
+        check=True,
+        timeout=60,
+    )
     return folder / "kernels.so"
 
 
@@ -42,18 +66,23 @@ class CUDARuntimeError(RuntimeError):
 
 def memory(address, nbytes):
     """Bytes at an address."""
-    return np.frombuffer((ctypes.c_char * nbytes).from_address(address), np.uint8) if nbytes else np.empty(0, np.uint8)
+    return (
+        np.frombuffer((ctypes.c_char * nbytes).from_address(address), np.uint8)
+        if nbytes
+        else np.empty(0, np.uint8)
+    )
 
 
 class FakeRuntime:
-    """cupy.cuda.runtime with ``devices`` devices of ``total`` bytes, of which a thread uses ``device``."""
+    """cupy.cuda.runtime with ``devices`` devices of ``total`` bytes, of which a thread uses
+    ``device``."""
 
     CUDARuntimeError = CUDARuntimeError
 
     def __init__(self, devices=1, total=1 << 28):
         self.devices, self.total, self.used, self.device = devices, total, 0, 0
         self.calls, self.allocations, self.opened = [], {}, {}
-        self.current = 0                                   # the stream kernels and gemmEx go to
+        self.current = 0  # the stream kernels and gemmEx go to
         self.event_status = 0
         self.peers = True
 
@@ -100,18 +129,27 @@ class FakeRuntime:
     def free(self, address):
         block, size = self.allocations.pop(address)
         self.used -= size
-        edges = np.delete(block, np.arange(address - block.ctypes.data, address - block.ctypes.data + size))
+        edges = np.delete(
+            block, np.arange(address - block.ctypes.data, address - block.ctypes.data + size)
+        )
         assert (edges == 0xA5).all(), "something was written outside an allocation"
 
     def memcpyAsync(self, target, source, size, kind, stream):
         self.calls.append(("memcpyAsync", size, kind, stream))
         memory(target, size)[:] = memory(source, size)
 
-    def memcpy2DAsync(self, target, target_pitch, source, source_pitch, width, height, kind, stream):
-        assert 0 < width <= min(target_pitch, source_pitch) and max(target_pitch, source_pitch) <= PITCH
+    def memcpy2DAsync(
+        self, target, target_pitch, source, source_pitch, width, height, kind, stream
+    ):
+        assert (
+            0 < width <= min(target_pitch, source_pitch)
+            and max(target_pitch, source_pitch) <= PITCH
+        )
         self.calls.append(("memcpy2DAsync", width, height, kind, stream))
         for row in range(height):
-            memory(target + row * target_pitch, width)[:] = memory(source + row * source_pitch, width)
+            memory(target + row * target_pitch, width)[:] = memory(
+                source + row * source_pitch, width
+            )
 
     def memsetAsync(self, target, value, size, stream):
         self.calls.append(("memsetAsync", value, size, stream))
@@ -163,18 +201,53 @@ class FakeCublas:
     def getVersion(self, handle):
         return 131003
 
-    def gemmEx(self, handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc, compute, algorithm):
+    def gemmEx(
+        self,
+        handle,
+        transa,
+        transb,
+        m,
+        n,
+        k,
+        alpha,
+        a,
+        atype,
+        lda,
+        b,
+        btype,
+        ldb,
+        beta,
+        c,
+        ctype,
+        ldc,
+        compute,
+        algorithm,
+    ):
         """C = alpha·op(A)·op(B) + beta·C, all column-major, in float64 and rounded once."""
         for extent in (m, n, k, lda, ldb, ldc):
             assert type(extent) is int and 0 < extent < 1 << 31
-        assert lda >= (k if transa else m) and ldb >= (n if transb else k) and ldc >= m and algorithm == -1
-        self.calls.append(SimpleNamespace(handle=handle, stream=self.runtime.current, compute=compute, types=(atype, btype, ctype)))
+        assert (
+            lda >= (k if transa else m)
+            and ldb >= (n if transb else k)
+            and ldc >= m
+            and algorithm == -1
+        )
+        self.calls.append(
+            SimpleNamespace(
+                handle=handle,
+                stream=self.runtime.current,
+                compute=compute,
+                types=(atype, btype, ctype),
+            )
+        )
         scalar = np.float64 if compute == 70 else np.float32
         alpha, beta = (memory(at, scalar().itemsize).view(scalar)[0] for at in (alpha, beta))
         a = matrix(a, k if transa else m, m if transa else k, lda, atype)
         b = matrix(b, n if transb else k, k if transb else n, ldb, btype)
         c = matrix(c, m, n, ldc, ctype)
-        product = alpha * np.matmul((a.T if transa else a).astype(float), (b.T if transb else b).astype(float))
+        product = alpha * np.matmul(
+            (a.T if transa else a).astype(float), (b.T if transb else b).astype(float)
+        )
         c[...] = product + (beta * c.astype(float) if beta else 0)
 
 
@@ -182,7 +255,9 @@ def matrix(address, rows, columns, ld, kind):
     """A column-major matrix at an address."""
     dtype = np.dtype({0: np.float32, 1: np.float64, 14: bfloat16}[kind])
     flat = memory(address, ((columns - 1) * ld + rows) * dtype.itemsize).view(dtype)
-    return np.lib.stride_tricks.as_strided(flat, (rows, columns), (dtype.itemsize, ld * dtype.itemsize))
+    return np.lib.stride_tricks.as_strided(
+        flat, (rows, columns), (dtype.itemsize, ld * dtype.itemsize)
+    )
 
 
 class FakeModule:
@@ -198,8 +273,11 @@ class FakeModule:
     def get_function(self, name):
         def function(grid, block, arguments):
             assert type(grid) is type(block) is type(arguments) is tuple and self.runtime.current
-            self.launches.append(SimpleNamespace(name=name, grid=grid, block=block, stream=self.runtime.current))
+            self.launches.append(
+                SimpleNamespace(name=name, grid=grid, block=block, stream=self.runtime.current)
+            )
             self.library.launch(name, grid, block, arguments)
+
         return function
 
 
@@ -255,7 +333,13 @@ class FakeCupy:
         def pinned(size):
             return np.zeros(size, np.uint8)
 
-        self.cuda = SimpleNamespace(runtime=self.runtime, Stream=Stream, Event=Event, PinnedMemory=pinned, PinnedMemoryPointer=lambda block, offset: block[offset:])
+        self.cuda = SimpleNamespace(
+            runtime=self.runtime,
+            Stream=Stream,
+            Event=Event,
+            PinnedMemory=pinned,
+            PinnedMemoryPointer=lambda block, offset: block[offset:],
+        )
 
     def as_module(self):
         """What ``import cupy`` gives."""
@@ -270,12 +354,23 @@ class Library:
         self._library.vector_additions_so_far.restype = ctypes.c_longlong
 
     def launch(self, name, grid, block, arguments):
-        assert all(isinstance(argument, np.generic) for argument in arguments), "CuPy would choose the width of a Python number"
+        assert all(isinstance(argument, np.generic) for argument in arguments), (
+            "CuPy would choose the width of a Python number"
+        )
         cells = [np.array([argument]) for argument in arguments]
         pointers = (ctypes.c_void_p * len(cells))(*[cell.ctypes.data for cell in cells])
         sizes = (ctypes.c_int * len(cells))(*[cell.itemsize for cell in cells])
-        status = self._library.launch(name.encode(), (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), pointers, sizes, len(cells))
-        assert status == 0, f"{name}: {['', 'no such kernel', 'not the arguments it declares'][status]}"
+        status = self._library.launch(
+            name.encode(),
+            (ctypes.c_uint * 3)(*grid),
+            (ctypes.c_uint * 3)(*block),
+            pointers,
+            sizes,
+            len(cells),
+        )
+        assert status == 0, (
+            f"{name}: {['', 'no such kernel', 'not the arguments it declares'][status]}"
+        )
 
     def vector_additions(self):
         return self._library.vector_additions_so_far()

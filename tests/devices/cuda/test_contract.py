@@ -1,4 +1,5 @@
-"""What a device promises the executor, with all data on the device: on the fake everywhere, and on the real GPU where there is one."""
+"""What a device promises the executor, with all data on the device: on the fake everywhere, and on
+the real GPU where there is one."""
 
 import subprocess
 import sys
@@ -14,7 +15,16 @@ from drbench.devices.cuda import cuda_device
 from drbench.errors import MissingError, OutOfMemory
 from drbench.fill import Fill
 
-DTYPES = ["float32", "float64", pytest.param("bfloat16", marks=pytest.mark.skipif(bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"))]
+DTYPES = [
+    "float32",
+    "float64",
+    pytest.param(
+        "bfloat16",
+        marks=pytest.mark.skipif(
+            bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"
+        ),
+    ),
+]
 
 
 try:
@@ -29,7 +39,8 @@ def any_device(request):
 
 
 def extent(device):
-    """Rows and columns that keep a GPU busy for longer than a launch takes; the fake, which is never busy, gets few."""
+    """Rows and columns that keep a GPU busy for longer than a launch takes; the fake, which is
+    never busy, gets few."""
     return 2000 if device is GPU else 40
 
 
@@ -41,7 +52,10 @@ def memories(any_device):
     def put(array):
         made.append(any_device.allocate(array.nbytes))
         on_device = at_address(made[-1].address, array.size, array.dtype).reshape(array.shape)
-        stage, stream = any_device.allocate_host(array.nbytes).view(array.dtype).reshape(array.shape), any_device.stream("stage")
+        stage, stream = (
+            any_device.allocate_host(array.nbytes).view(array.dtype).reshape(array.shape),
+            any_device.stream("stage"),
+        )
         stage[...] = array
         any_device.copy(on_device, stage, stream)
         stream.synchronise()
@@ -71,10 +85,21 @@ def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, 
     inputs, output = (bfloat16, "float32") if dtype == "bfloat16" else (dtype, dtype)
     m, n, k, larger = 67, 35, 130, integers(0, 3, 160, 160)
     views = []
-    for whole, turned, (rows, columns), kind in zip(larger, transposed, ((m, k), (k, n), (m, n)), (inputs, inputs, output)):
+    for whole, turned, (rows, columns), kind in zip(
+        larger, transposed, ((m, k), (k, n), (m, n)), (inputs, inputs, output)
+    ):
         on_device = memories(whole.astype(kind))
-        part = slice(8, 8 + (columns if turned else rows)), slice(16, 16 + (rows if turned else columns))
-        views.append((on_device[part].T if turned else on_device[part], whole[part].T if turned else whole[part], on_device))
+        part = (
+            slice(8, 8 + (columns if turned else rows)),
+            slice(16, 16 + (rows if turned else columns)),
+        )
+        views.append(
+            (
+                on_device[part].T if turned else on_device[part],
+                whole[part].T if turned else whole[part],
+                on_device,
+            )
+        )
     (a, x, _), (b, y, _), (c, z, whole_c) = views
     stream, expected = any_device.stream("compute"), larger[2].copy()
     part = expected[8 : 8 + (n if transposed[2] else m), 16 : 16 + (m if transposed[2] else n)]
@@ -88,9 +113,14 @@ def test_products_of_strided_views_are_exact_and_in_place(any_device, memories, 
 
 @pytest.mark.parametrize("columns, column", [(512, 8), (511, 8), (512, 7)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_two_streams_that_add_into_one_part_of_a_tile_lose_nothing(any_device, memories, dtype, columns, column):
+def test_two_streams_that_add_into_one_part_of_a_tile_lose_nothing(
+    any_device, memories, dtype, columns, column
+):
     rows = extent(any_device)
-    tile, ones = memories(np.zeros((rows + 10, 640), dtype)), memories(np.ones((rows, columns), dtype))
+    tile, ones = (
+        memories(np.zeros((rows + 10, 640), dtype)),
+        memories(np.ones((rows, columns), dtype)),
+    )
     streams = [any_device.stream(name) for name in ("left", "right")]
     for _ in range(3):
         for stream in streams:
@@ -103,9 +133,17 @@ def test_two_streams_that_add_into_one_part_of_a_tile_lose_nothing(any_device, m
 
 def test_a_stream_that_waits_for_an_event_sees_what_was_before_it(any_device, memories):
     shape = extent(any_device), extent(any_device)
-    ones, tile, taken = memories(np.ones(shape, "f4")), memories(np.zeros(shape, "f4")), memories(np.zeros(shape, "f4"))
-    compute, copies, ready = any_device.stream("compute"), any_device.stream("copies"), any_device.event()
-    assert ready.query()                                   # never recorded
+    ones, tile, taken = (
+        memories(np.ones(shape, "f4")),
+        memories(np.zeros(shape, "f4")),
+        memories(np.zeros(shape, "f4")),
+    )
+    compute, copies, ready = (
+        any_device.stream("compute"),
+        any_device.stream("copies"),
+        any_device.event(),
+    )
+    assert ready.query()  # never recorded
     for round in range(1, 6):
         for _ in range(10):
             any_device.add(tile, ones, compute)
@@ -118,8 +156,16 @@ def test_a_stream_that_waits_for_an_event_sees_what_was_before_it(any_device, me
 
 def test_timed_events_measure_the_work_between_them(any_device, memories):
     size = extent(any_device)
-    ones, c, stream = memories(np.ones((size, size), "f4")), memories(np.zeros((size, 8), "f4")), any_device.stream("compute")
-    before, after, start = any_device.event(timed=True), any_device.event(timed=True), time.perf_counter()
+    ones, c, stream = (
+        memories(np.ones((size, size), "f4")),
+        memories(np.zeros((size, 8), "f4")),
+        any_device.stream("compute"),
+    )
+    before, after, start = (
+        any_device.event(timed=True),
+        any_device.event(timed=True),
+        time.perf_counter(),
+    )
     stream.record(before)
     for _ in range(20):
         any_device.gemm(ones, ones[:, :8], c, 0.0, stream)
@@ -131,7 +177,11 @@ def test_timed_events_measure_the_work_between_them(any_device, memories):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_copies_and_zeros_of_strided_parts(any_device, memories, dtype):
     whole = integers(1, 64, 96).astype(bfloat16 if dtype == "bfloat16" else dtype)
-    source, target, stream = memories(whole), memories(np.full_like(whole, 9)), any_device.stream("copies")
+    source, target, stream = (
+        memories(whole),
+        memories(np.full_like(whole, 9)),
+        any_device.stream("copies"),
+    )
     step, (down, across) = whole.itemsize, whole.strides
     shape, strides = (3, 4, 5, 8), (16 * down, down, 16 * across, across)
     runs = np.lib.stride_tricks.as_strided(source[2:, 8:], shape, strides, subok=True)
@@ -141,7 +191,9 @@ def test_copies_and_zeros_of_strided_parts(any_device, memories, dtype):
     any_device.zero(target[40:50, 1:50], stream)
     stream.synchronise()
     expected = np.full_like(whole, 9)
-    expected.reshape(-1)[:480] = np.lib.stride_tricks.as_strided(whole[2:, 8:], shape, strides).reshape(-1)
+    expected.reshape(-1)[:480] = np.lib.stride_tricks.as_strided(
+        whole[2:, 8:], shape, strides
+    ).reshape(-1)
     expected[20:30, 3:40] = whole[30:40, 5:42]
     expected[40:50, 1:50] = 0
     assert step * 96 == down and (fetch(any_device, target) == expected).all()
@@ -150,7 +202,11 @@ def test_copies_and_zeros_of_strided_parts(any_device, memories, dtype):
 @pytest.mark.parametrize("kind", ["integer", "uniform"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_filling_and_checking_agree_with_the_host(any_device, memories, dtype, kind):
-    fill, exact, kept = Fill(kind, 5, 300), np.empty((70, 300)), bfloat16 if dtype == "bfloat16" else dtype
+    fill, exact, kept = (
+        Fill(kind, 5, 300),
+        np.empty((70, 300)),
+        bfloat16 if dtype == "bfloat16" else dtype,
+    )
     fill.into(exact, "A", 1000, 0)
     tile = memories(np.full((72, 310), np.nan, kept))[1:71, 4:304]
     assert not any_device.all_finite(tile)
@@ -166,7 +222,10 @@ def test_filling_and_checking_agree_with_the_host(any_device, memories, dtype, k
 def test_memory_that_is_not_there_is_out_of_memory_and_the_device_goes_on(any_device, memories):
     with pytest.raises(OutOfMemory, match="bytes are free"):
         any_device.allocate(1 << 45)
-    assert any_device.all_finite(memories(np.zeros((4, 4), "f4"))) and 0 < any_device.free_bytes() < 1 << 45
+    assert (
+        any_device.all_finite(memories(np.zeros((4, 4), "f4")))
+        and 0 < any_device.free_bytes() < 1 << 45
+    )
 
 
 IMPORTER = """
@@ -175,7 +234,8 @@ from drbench.devices.address import at_address
 from drbench.devices.cuda import cuda_device
 device = cuda_device(1, 2)
 address = device.open_handle(bytes.fromhex(sys.argv[1]))
-tile, own, stream = at_address(address, 64 * 100, "f4").reshape(64, 100), device.allocate(64 * 96 * 4), device.stream("copies")
+tile = at_address(address, 64 * 100, "f4").reshape(64, 100)
+own, stream = device.allocate(64 * 96 * 4), device.stream("copies")
 value = at_address(own.address, 64 * 96, "f4").reshape(64, 96)
 device.copy(value, tile[:, :96], stream)
 for _ in range(10):
@@ -193,7 +253,9 @@ def test_another_process_reads_a_tile_and_adds_into_it():
     stage = np.ones((64, 100), "f4")
     device.copy(tile, stage, stream)
     stream.synchronise()
-    subprocess.run([sys.executable, "-c", IMPORTER, device.ipc_handle(memory).hex()], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", IMPORTER, device.ipc_handle(memory).hex()], check=True, timeout=60
+    )
     expected = np.ones((64, 100))
     expected[:, 4:] += 10
     assert (fetch(device, tile) == expected).all()

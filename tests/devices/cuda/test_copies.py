@@ -10,16 +10,25 @@ from drbench.devices.address import DeviceArray
 from drbench.devices.copies import Axis, merged_axes, pitched
 from drbench.errors import UnsupportedError, UsageError
 
-examples = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+examples = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @st.composite
 def four_axes(draw):
-    """(shape, element strides of one side, of the other): runs of rows × rows × runs of columns × columns inside a matrix."""
+    """(shape, element strides of one side, of the other): runs of rows × rows × runs of columns ×
+    columns inside a matrix."""
     sides = []
-    rows, columns = (draw(st.integers(1, 4)), draw(st.integers(1, 5))), (draw(st.integers(1, 4)), draw(st.integers(1, 9)))
+    rows, columns = (
+        (draw(st.integers(1, 4)), draw(st.integers(1, 5))),
+        (draw(st.integers(1, 4)), draw(st.integers(1, 9))),
+    )
     for _ in range(2):
-        gap = draw(st.integers(0, 3)) if rows[0] > 1 else 0, draw(st.integers(0, 8)) if columns[0] > 1 else 0
+        gap = (
+            draw(st.integers(0, 3)) if rows[0] > 1 else 0,
+            draw(st.integers(0, 8)) if columns[0] > 1 else 0,
+        )
         ld = columns[0] * (columns[1] + gap[1]) + draw(st.integers(0, 5))
         sides.append(((rows[1] + gap[0]) * ld, ld, columns[1] + gap[1], 1))
     return (*rows, *columns), *sides
@@ -29,29 +38,46 @@ def side(shape, strides, dtype, offset, seed):
     """A strided view into memory of its own: (view, memory)."""
     size = sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1
     flat = np.random.default_rng(seed).integers(1, 1000, size + offset + 4).astype(dtype)
-    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [stride * flat.itemsize for stride in strides]), flat
+    return np.lib.stride_tricks.as_strided(
+        flat[offset:], shape, [stride * flat.itemsize for stride in strides]
+    ), flat
 
 
 @examples
-@given(axes=four_axes(), dtype=st.sampled_from(["u2", "f4", "f8"]), offsets=st.tuples(st.integers(0, 4), st.integers(0, 4)), seed=st.integers(0, 99))
-def test_a_copy_of_four_axes_is_that_of_numpy_and_writes_nothing_else(device, axes, dtype, offsets, seed):
+@given(
+    axes=four_axes(),
+    dtype=st.sampled_from(["u2", "f4", "f8"]),
+    offsets=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    seed=st.integers(0, 99),
+)
+def test_a_copy_of_four_axes_is_that_of_numpy_and_writes_nothing_else(
+    device, axes, dtype, offsets, seed
+):
     shape, *strides = axes
     target, into = side(shape, strides[0], dtype, offsets[0], seed)
     source, _ = side(shape, strides[1], dtype, offsets[1], seed + 1000)
     expected = into.copy()
-    np.lib.stride_tricks.as_strided(expected[offsets[0]:], shape, target.strides)[...] = source
+    np.lib.stride_tricks.as_strided(expected[offsets[0] :], shape, target.strides)[...] = source
     device.copy(target.view(DeviceArray), source.view(DeviceArray), device.stream("copies"))
     assert (into == expected).all()
 
 
 @examples
-@given(shape=st.tuples(st.integers(0, 9), st.integers(0, 9)), gaps=st.tuples(st.integers(0, 5), st.integers(0, 5)),
-       orders=st.tuples(st.sampled_from("CF"), st.sampled_from("CF")), dtype=st.sampled_from(["f4", "f8"]))  # fmt: skip
+@given(
+    shape=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    gaps=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    orders=st.tuples(st.sampled_from("CF"), st.sampled_from("CF")),
+    dtype=st.sampled_from(["f4", "f8"]),
+)
 def test_a_copy_of_two_axes_is_that_of_numpy_between_any_orders(device, shape, gaps, orders, dtype):
     views = []
     for seed, (gap, order) in enumerate(zip(gaps, orders)):
         rows, columns = shape if order == "C" else shape[::-1]
-        view = np.random.default_rng(seed).integers(1, 1000, (rows, columns + gap)).astype(dtype)[:, :columns]
+        view = (
+            np.random.default_rng(seed)
+            .integers(1, 1000, (rows, columns + gap))
+            .astype(dtype)[:, :columns]
+        )
         views.append(view if order == "C" else view.T)
     target, source = views
     beside = target.base.copy()
@@ -67,7 +93,9 @@ def by_which_way(device, cupy, target, source):
     cupy.runtime.calls.clear()
     cupy.module.launches.clear()
     device.copy(target, source, device.stream("copies"))
-    return [call[0] for call in cupy.runtime.calls] + [launch.name for launch in cupy.module.launches]
+    return [call[0] for call in cupy.runtime.calls] + [
+        launch.name for launch in cupy.module.launches
+    ]
 
 
 def test_one_run_of_bytes_rows_at_a_pitch_and_anything_else_go_different_ways(device, cupy):
@@ -87,7 +115,12 @@ def test_one_run_of_bytes_rows_at_a_pitch_and_anything_else_go_different_ways(de
 
 def test_a_pitch_of_more_than_31_bits_goes_to_the_kernel():
     far = [Axis(3, PITCH + 1, 64), Axis(16, 4, 4)]
-    assert pitched(far, 4) is None and pitched([far[0]._replace(target=PITCH), far[1]], 4) == (3, 64, PITCH, 64)
+    assert pitched(far, 4) is None and pitched([far[0]._replace(target=PITCH), far[1]], 4) == (
+        3,
+        64,
+        PITCH,
+        64,
+    )
 
 
 def test_merged_axes_never_touch_other_elements():
@@ -102,7 +135,9 @@ def test_merged_axes_never_touch_other_elements():
         def visited(axes):
             places = [(0, 0)]
             for extent, target, source in axes:
-                places = [(t + i * target, s + i * source) for t, s in places for i in range(extent)]
+                places = [
+                    (t + i * target, s + i * source) for t, s in places for i in range(extent)
+                ]
             return places
 
         assert visited(merged_axes(shape, *sides)) == visited(zip(shape, *sides))
@@ -110,9 +145,17 @@ def test_merged_axes_never_touch_other_elements():
 
 def test_rows_come_and_go_between_host_and_device(device, cupy):
     tile = np.arange(48, dtype="f4").reshape(6, 8)
-    stream, pinned = device.stream("copies"), device.allocate_host(6 * 4 * 4).view("f4").reshape(6, 4)
+    stream, pinned = (
+        device.stream("copies"),
+        device.allocate_host(6 * 4 * 4).view("f4").reshape(6, 4),
+    )
     device.copy(pinned, tile[:, 2:6].view(DeviceArray), stream)
-    assert (pinned == tile[:, 2:6]).all() and cupy.runtime.calls[-1][:4] == ("memcpy2DAsync", 16, 6, 4)
+    assert (pinned == tile[:, 2:6]).all() and cupy.runtime.calls[-1][:4] == (
+        "memcpy2DAsync",
+        16,
+        6,
+        4,
+    )
     pinned += 100
     device.copy(tile[:, 2:6].view(DeviceArray), pinned, stream)
     assert (tile[:, 2:6] == pinned).all() and (tile[:, 6:] < 100).all()

@@ -1,4 +1,5 @@
-"""What the CUDA device asks of cuBLAS and of CUDA's runtime: executed on host memory from the addresses it passes."""
+"""What the CUDA device asks of cuBLAS and of CUDA's runtime: executed on host memory from the
+addresses it passes."""
 
 import subprocess
 import sys
@@ -18,13 +19,27 @@ from drbench.devices.cuda_gemm import gemm_call
 from drbench.errors import DrbenchError, MissingError, OutOfMemory, UnsupportedError, UsageError
 
 BORDER = 77
-examples = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-DTYPES = ["float32", "float64", pytest.param("bfloat16", marks=pytest.mark.skipif(bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"))]
-pieces = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3))     # transposed, left, right, rows above
+examples = settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+DTYPES = [
+    "float32",
+    "float64",
+    pytest.param(
+        "bfloat16",
+        marks=pytest.mark.skipif(
+            bfloat16 is None, reason="no ml_dtypes, which has NumPy's bfloat16"
+        ),
+    ),
+]
+pieces = st.tuples(
+    st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)
+)  # transposed, left, right, rows above
 
 
 def place(values, dtype, transposed, left=0, right=0, above=0):
-    """A matrix inside a larger one, by rows or by columns: (the view, the larger one, what is outside)."""
+    """A matrix inside a larger one, by rows or by columns: (the view, the larger one, what is
+    outside)."""
     stored = values.T if transposed else values
     rows, columns = stored.shape
     whole = np.full((rows + above + 1, columns + left + right), BORDER, dtype)
@@ -38,7 +53,10 @@ def place(values, dtype, transposed, left=0, right=0, above=0):
 
 def by_address(view):
     """The view again, made from nothing but its address, shape and strides."""
-    step, extents = view.itemsize, [(extent - 1) * abs(stride) for extent, stride in zip(view.shape, view.strides)]
+    step, extents = (
+        view.itemsize,
+        [(extent - 1) * abs(stride) for extent, stride in zip(view.shape, view.strides)],
+    )
     flat = at_address(view.ctypes.data, sum(extents) // step + 1, view.dtype)
     return np.ndarray.__new__(DeviceArray, view.shape, view.dtype, flat, 0, view.strides)
 
@@ -48,12 +66,21 @@ def by_address(view):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @examples
-@given(shape=st.tuples(*[st.integers(1, 12)] * 3), layouts=st.tuples(pieces, pieces, pieces), beta=st.sampled_from([0.0, 1.0]), seed=st.integers(0, 999))
-def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(device, cupy, dtype, shape, layouts, beta, seed):
+@given(
+    shape=st.tuples(*[st.integers(1, 12)] * 3),
+    layouts=st.tuples(pieces, pieces, pieces),
+    beta=st.sampled_from([0.0, 1.0]),
+    seed=st.integers(0, 999),
+)
+def test_products_of_views_in_any_layout_are_those_of_numpy_in_place(
+    device, cupy, dtype, shape, layouts, beta, seed
+):
     (m, n, k), rng = shape, np.random.default_rng(seed)
     inputs, output = (bfloat16, "float32") if dtype == "bfloat16" else (dtype, dtype)
     x, y, z = (rng.integers(-8, 9, extents) for extents in ((m, k), (k, n), (m, n)))
-    (a, *around_a), (b, *around_b), (c, *around_c) = (place(v, d, *layout) for v, d, layout in zip((x, y, z), (inputs, inputs, output), layouts))
+    (a, *around_a), (b, *around_b), (c, *around_c) = (
+        place(v, d, *layout) for v, d, layout in zip((x, y, z), (inputs, inputs, output), layouts)
+    )
     if not beta:
         c[...] = np.nan
     device.gemm(by_address(a), by_address(b), by_address(c), beta, device.stream("compute"))
@@ -68,7 +95,9 @@ def test_single_rows_and_columns_of_larger_matrices_multiply_too(device, m, n, k
     rng = np.random.default_rng(m + 2 * n + 4 * k)
     for orders in product([False, True], repeat=3):
         x, y = rng.integers(-8, 9, (m, k)), rng.integers(-8, 9, (k, n))
-        views = [place(v, "f4", order, 1, 2, 1)[0] for v, order in zip((x, y, np.zeros((m, n))), orders)]
+        views = [
+            place(v, "f4", order, 1, 2, 1)[0] for v, order in zip((x, y, np.zeros((m, n))), orders)
+        ]
         device.gemm(*map(by_address, views), 1.0, device.stream("compute"))
         assert (views[2] == x @ y).all()
 
@@ -76,16 +105,33 @@ def test_single_rows_and_columns_of_larger_matrices_multiply_too(device, m, n, k
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_a_product_over_no_columns_clears_or_keeps_c_without_cublas(device, cupy, beta):
     c, whole, outside = place(np.full((3, 4), 5), "f4", False, 1, 1)
-    device.gemm(by_address(np.empty((3, 0), "f4")), by_address(np.empty((0, 4), "f4")), by_address(c), beta, device.stream("compute"))
+    device.gemm(
+        by_address(np.empty((3, 0), "f4")),
+        by_address(np.empty((0, 4), "f4")),
+        by_address(c),
+        beta,
+        device.stream("compute"),
+    )
     assert (c == (5 if beta else 0)).all() and (whole[outside] == BORDER).all()
-    device.gemm(by_address(np.empty((0, 2), "f4")), by_address(np.empty((2, 4), "f4")), by_address(np.empty((0, 4), "f4")), beta, device.stream("compute"))
+    device.gemm(
+        by_address(np.empty((0, 2), "f4")),
+        by_address(np.empty((2, 4), "f4")),
+        by_address(np.empty((0, 4), "f4")),
+        beta,
+        device.stream("compute"),
+    )
     assert cupy.cublas.calls == []
 
 
-@pytest.mark.parametrize("dtype, tf32, compute, types", [
-    ("float32", False, 68, (0, 0, 0)), ("float32", True, 77, (0, 0, 0)), ("float64", False, 70, (1, 1, 1)),
-    pytest.param("bfloat16", False, 68, (14, 14, 0), marks=DTYPES[2].marks),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, tf32, compute, types",
+    [
+        ("float32", False, 68, (0, 0, 0)),
+        ("float32", True, 77, (0, 0, 0)),
+        ("float64", False, 70, (1, 1, 1)),
+        pytest.param("bfloat16", False, 68, (14, 14, 0), marks=DTYPES[2].marks),
+    ],
+)
 def test_each_dtype_is_multiplied_in_its_arithmetic(new_device, cupy, dtype, tf32, compute, types):
     device = new_device(tf32=tf32)
     a = np.ones((2, 2), bfloat16 if dtype == "bfloat16" else dtype)
@@ -114,14 +160,24 @@ def test_kernels_go_to_their_stream(device, cupy):
         device.accumulate(tile, tile, stream)
         device.add(tile, tile, stream)
         device.zero(tile[:, 1:], stream)
-    assert [launch.stream for launch in cupy.module.launches] == [stream.cupy.ptr for stream in streams for _ in range(3)]
+    assert [launch.stream for launch in cupy.module.launches] == [
+        stream.cupy.ptr for stream in streams for _ in range(3)
+    ]
 
 
 def test_a_thread_that_starts_on_another_device_is_brought_to_this_one(device, cupy):
     tile = np.zeros((2, 2), "f4").view(DeviceArray)
     stream = device.stream("compute")
-    for work in (lambda: device.gemm(tile, tile, tile, 0.0, stream), lambda: device.accumulate(tile, tile, stream), lambda: device.allocate(8).free(),
-                 device.free_bytes, device.event, device.synchronise, lambda: device.stream("new"), lambda: device.all_finite(tile)):  # fmt: skip
+    for work in (
+        lambda: device.gemm(tile, tile, tile, 0.0, stream),
+        lambda: device.accumulate(tile, tile, stream),
+        lambda: device.allocate(8).free(),
+        device.free_bytes,
+        device.event,
+        device.synchronise,
+        lambda: device.stream("new"),
+        lambda: device.all_finite(tile),
+    ):
         cupy.runtime.device = 0
         work()
         assert cupy.runtime.device == 1
@@ -129,10 +185,14 @@ def test_a_thread_that_starts_on_another_device_is_brought_to_this_one(device, c
 
 def test_what_cublas_cannot_count_is_refused():
     def far(shape, strides):
-        return np.ndarray.__new__(DeviceArray, shape, np.dtype("f4"), at_address(4096, 1 << 40, "u1"), 0, strides)
+        return np.ndarray.__new__(
+            DeviceArray, shape, np.dtype("f4"), at_address(4096, 1 << 40, "u1"), 0, strides
+        )
 
     small = far((2, 2), (8, 4))
-    with pytest.raises(UnsupportedError, match="32 bits, got an extent or leading dimension of 2147483648"):
+    with pytest.raises(
+        UnsupportedError, match="32 bits, got an extent or leading dimension of 2147483648"
+    ):
         gemm_call(far((2, 2), (4 << 31, 4)), small, small)
     assert gemm_call(far((2, 2), (4 * ((1 << 31) - 1), 4)), small, small).ldb == (1 << 31) - 1
 
@@ -140,7 +200,11 @@ def test_what_cublas_cannot_count_is_refused():
 def test_products_that_cublas_has_no_arithmetic_for_are_refused(new_device):
     def refused(device, a, b, c, beta=1.0):
         with pytest.raises(DrbenchError) as caught:
-            device.gemm(*(np.ones((2, 2), dtype).view(DeviceArray) for dtype in (a, b, c)), beta, device.stream("compute"))
+            device.gemm(
+                *(np.ones((2, 2), dtype).view(DeviceArray) for dtype in (a, b, c)),
+                beta,
+                device.stream("compute"),
+            )
         return str(caught.value)
 
     device, tf32 = new_device(), new_device(tf32=True)
@@ -168,16 +232,23 @@ def test_memory_is_aligned_whole_pages_and_freed_once(device, cupy, nbytes, page
 
 
 def test_what_does_not_fit_is_out_of_memory_with_what_is_free(device, cupy):
-    with pytest.raises(OutOfMemory, match=r"cannot allocate 536870912 bytes on NVIDIA Fake: 268435456 of its 268435456 bytes are free") as caught:
+    with pytest.raises(
+        OutOfMemory,
+        match=r"cannot allocate 536870912 bytes on NVIDIA Fake: 268435456 of its 268435456 bytes "
+        r"are free",
+    ) as caught:
         device.allocate(1 << 29)
     assert "\n" not in str(caught.value)
     cupy.runtime.malloc = lambda size: (_ for _ in ()).throw(cupy.runtime.CUDARuntimeError(700))
-    with pytest.raises(cupy.runtime.CUDARuntimeError):     # any other error is not one of memory
+    with pytest.raises(cupy.runtime.CUDARuntimeError):  # any other error is not one of memory
         device.allocate(8)
 
 
 def test_ranks_that_share_a_device_share_its_free_memory(cupy, new_device):
-    assert new_device(sharers=1).free_bytes() == 1 << 28 and new_device(sharers=3).free_bytes() == (1 << 28) // 3
+    assert (
+        new_device(sharers=1).free_bytes() == 1 << 28
+        and new_device(sharers=3).free_bytes() == (1 << 28) // 3
+    )
 
 
 def test_pinned_memory_is_an_array_of_bytes(device):
@@ -252,7 +323,7 @@ def test_an_own_handle_is_not_opened_and_devices_without_peer_access_say_so(cupy
     cupy.runtime.peers = False
     with pytest.raises(UnsupportedError, match="0000:01:00.0 has no peer access to 0000:00:00.0"):
         peer.open_handle(handle)
-    hidden = handle[:64] + b"0000:07:00.0"                 # not visible to this process: CUDA itself has to say
+    hidden = handle[:64] + b"0000:07:00.0"  # not visible to this process: CUDA itself has to say
     assert peer.open_handle(hidden) in cupy.runtime.opened
 
 
@@ -266,20 +337,32 @@ def importable(monkeypatch, library):
     def install(fake):
         libs = types.ModuleType("cupy_backends.cuda.libs")
         libs.cublas = fake.cublas
-        for name, module in {"cupy": fake.as_module(), "cupy_backends": types.ModuleType("cupy_backends"),
-                             "cupy_backends.cuda": types.ModuleType("cupy_backends.cuda"), "cupy_backends.cuda.libs": libs}.items():  # fmt: skip
+        for name, module in {
+            "cupy": fake.as_module(),
+            "cupy_backends": types.ModuleType("cupy_backends"),
+            "cupy_backends.cuda": types.ModuleType("cupy_backends.cuda"),
+            "cupy_backends.cuda.libs": libs,
+        }.items():
             monkeypatch.setitem(sys.modules, name, module)
 
     return lambda **devices: install(FakeCupy(library, **devices))
 
 
-@pytest.mark.parametrize("ranks, devices, expected", [(2, 2, [(0, 1), (1, 1)]), (3, 2, [(0, 2), (1, 1), (0, 2)]), (2, 4, [(0, 1), (1, 1)])])
+@pytest.mark.parametrize(
+    "ranks, devices, expected",
+    [(2, 2, [(0, 1), (1, 1)]), (3, 2, [(0, 2), (1, 1), (0, 2)]), (2, 4, [(0, 1), (1, 1)])],
+)
 def test_ranks_take_the_devices_of_a_node_in_turn(importable, ranks, devices, expected):
     importable(devices=devices)
     made = [cuda_device(rank, ranks) for rank in range(ranks)]
     assert [(device.info.index, device.sharers) for device in made] == expected
     info = made[0].info
-    assert (info.name, info.library, info.kernel, info.count) == ("NVIDIA Fake", "cuBLAS 13.10.3", "sm_90", devices)
+    assert (info.name, info.library, info.kernel, info.count) == (
+        "NVIDIA Fake",
+        "cuBLAS 13.10.3",
+        "sm_90",
+        devices,
+    )
 
 
 def test_the_arithmetic_is_auto_or_tf32(importable):
@@ -291,10 +374,14 @@ def test_the_arithmetic_is_auto_or_tf32(importable):
 
 def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, monkeypatch):
     importable(devices=0)
-    with pytest.raises(MissingError, match="needs a GPU, and CUDA finds none: cudaErrorNoDevice") as no_device:
+    with pytest.raises(
+        MissingError, match="needs a GPU, and CUDA finds none: cudaErrorNoDevice"
+    ) as no_device:
         cuda_device(0, 1)
-    monkeypatch.setitem(sys.modules, "cupy", None)         # as if it were not installed
-    with pytest.raises(MissingError, match=r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'") as no_cupy:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # as if it were not installed
+    with pytest.raises(
+        MissingError, match=r"cannot load CuPy: .*cupy.*pip install 'drbench\[cuda12\]'"
+    ) as no_cupy:
         cuda_device(0, 1)
     for error in (no_device.value, no_cupy.value):
         assert error.exit_code == 3 and "\n" not in str(error)
@@ -302,18 +389,31 @@ def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, 
 
 def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(importable, monkeypatch):
     importable()
-    monkeypatch.setattr("drbench.devices.cuda.CudaStream", lambda *_: (_ for _ in ()).throw(RuntimeError("CuPy failed to load libcublas.so.12:\n no such file")))
-    with pytest.raises(MissingError, match=r"cannot set up GPU 0 \(RuntimeError: CuPy failed to load libcublas.so.12: no such file\)"):
+    monkeypatch.setattr(
+        "drbench.devices.cuda.CudaStream",
+        lambda *_: (_ for _ in ()).throw(
+            RuntimeError("CuPy failed to load libcublas.so.12:\n no such file")
+        ),
+    )
+    with pytest.raises(
+        MissingError,
+        match=r"cannot set up GPU 0 \(RuntimeError: CuPy failed to load libcublas.so.12: no such "
+        r"file\)",
+    ):
         cuda_device(0, 1)
 
 
 def test_importing_the_device_does_not_import_cupy():
-    code = "import sys, drbench.devices.cuda, drbench.devices.nccl; assert not {'cupy', 'cupy_backends', 'mpi4py'} & set(sys.modules)"
+    code = (
+        "import sys, drbench.devices.cuda, drbench.devices.nccl; assert not {'cupy', "
+        "'cupy_backends', 'mpi4py'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
 def test_the_memory_of_a_tile_on_its_way_goes_with_its_future(device, cupy):
     from drbench.device_matrix import DeviceTileFuture
+
     memory, before = device.allocate(64), len(cupy.runtime.allocations)
     future = DeviceTileFuture(at_address(memory.address, 64, "u1"), memory, device.event())
     assert future.wait().size == 64 and len(cupy.runtime.allocations) == before
@@ -326,7 +426,7 @@ def test_closing_a_device_frees_what_a_refused_case_left(new_device, cupy):
     kept = device.allocate(100), device.allocate(1)
     kept[0].free()
     device.close()
-    kept[1].free()                                         # idempotent
+    kept[1].free()  # idempotent
     assert len(cupy.runtime.allocations) == before
 
 

@@ -1,10 +1,10 @@
-"""The kernels of the CUDA device, run on the host through a shim: values against NumPy, and nothing written beside them."""
+"""The kernels of the CUDA device, run on the host through a shim: values against NumPy, and nothing
+written beside them."""
 
 import re
 import shutil
 import subprocess
 import threading
-from itertools import product
 
 import numpy as np
 import pytest
@@ -20,7 +20,9 @@ from drbench.fill import Fill
 BORDER = 77
 real = pytest.mark.parametrize("dtype", ["float32", "float64"])
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-examples = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+examples = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 extent = st.integers(1, 40)
 
 
@@ -31,11 +33,16 @@ def dtype_of(name):
 
 
 def place(values, dtype, row=1, column=3, right=2):
-    """A matrix inside a larger one full of ``BORDER``: the view, the larger matrix, and what is outside the view."""
+    """A matrix inside a larger one full of ``BORDER``: the view, the larger matrix, and what is
+    outside the view."""
     rows, columns = np.shape(values)
     raw = np.zeros((rows + row + 1) * (columns + column + right) * dtype.itemsize + 64, np.uint8)
-    start = -raw.ctypes.data % 64                          # so that offsets decide what is aligned
-    whole = raw[start : start + (rows + row + 1) * (columns + column + right) * dtype.itemsize].view(dtype).reshape(rows + row + 1, -1)
+    start = -raw.ctypes.data % 64  # so that offsets decide what is aligned
+    whole = (
+        raw[start : start + (rows + row + 1) * (columns + column + right) * dtype.itemsize]
+        .view(dtype)
+        .reshape(rows + row + 1, -1)
+    )
     whole[...] = BORDER
     view = whole[row : row + rows, column : column + columns]
     view[...] = values
@@ -58,9 +65,17 @@ def put(view):
 
 @pytest.mark.parametrize("what", ["accumulate", "add"])
 @examples
-@given(rows=extent, columns=extent, dtype=st.sampled_from(["float32", "float64"]), left=st.integers(0, 8), right=st.integers(0, 4),
-       blocks=st.sampled_from([None, 1, 3]))  # fmt: skip
-def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(what, new_device, rows, columns, dtype, left, right, blocks):
+@given(
+    rows=extent,
+    columns=extent,
+    dtype=st.sampled_from(["float32", "float64"]),
+    left=st.integers(0, 8),
+    right=st.integers(0, 4),
+    blocks=st.sampled_from([None, 1, 3]),
+)
+def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
+    what, new_device, rows, columns, dtype, left, right, blocks
+):
     device, rng = new_device(accumulate_blocks=blocks), np.random.default_rng(rows)
     x, y = integers(rng, rows, columns), integers(rng, rows, columns)
     target, whole, outside = place(x, dtype_of(dtype), column=left, right=right)
@@ -70,13 +85,20 @@ def test_sums_are_those_of_numpy_at_any_shape_offset_leading_dimension_and_grid(
     assert (whole[outside] == BORDER).all() and (source[beside] == BORDER).all()
 
 
-@pytest.mark.parametrize("columns, offset, border, vectors", [(8, 4, 4, True), (7, 4, 5, False), (8, 2, 4, False), (8, 4, 3, False)])
-def test_four_floats_are_added_at_once_exactly_when_all_is_a_multiple_of_four(device, library, columns, offset, border, vectors):
+@pytest.mark.parametrize(
+    "columns, offset, border, vectors",
+    [(8, 4, 4, True), (7, 4, 5, False), (8, 2, 4, False), (8, 4, 3, False)],
+)
+def test_four_floats_are_added_at_once_exactly_when_all_is_a_multiple_of_four(
+    device, library, columns, offset, border, vectors
+):
     target, *_ = place(np.zeros((3, columns)), np.dtype("f4"), row=0, column=offset, right=border)
     value = np.ones((3, columns), "f4")
     before = library.vector_additions()
     device.accumulate(put(target), put(value), device.stream("copies"))
-    assert (target == 1).all() and library.vector_additions() - before == (3 * columns // 4 if vectors else 0)
+    assert (target == 1).all() and library.vector_additions() - before == (
+        3 * columns // 4 if vectors else 0
+    )
 
 
 def test_an_older_device_adds_float_by_float(cupy, new_device, library):
@@ -84,13 +106,21 @@ def test_an_older_device_adds_float_by_float(cupy, new_device, library):
     device, before = new_device(), library.vector_additions()
     target = np.zeros((4, 8), "f4")
     device.accumulate(put(target), put(np.ones((4, 8), "f4")), device.stream("copies"))
-    assert device.info.kernel == "sm_80" and (target == 1).all() and library.vector_additions() == before
+    assert (
+        device.info.kernel == "sm_80"
+        and (target == 1).all()
+        and library.vector_additions() == before
+    )
 
 
-@pytest.mark.parametrize("blocks, grid", [(None, (40, 1000)), (60, (40, 1)), (100, (40, 2)), (7, (7, 1))])
+@pytest.mark.parametrize(
+    "blocks, grid", [(None, (40, 1000)), (60, (40, 1)), (100, (40, 2)), (7, (7, 1))]
+)
 def test_the_grid_of_an_accumulate_can_be_capped(blocks, grid):
     launches = []
-    kernels = Kernels(lambda name, grid, block, arguments, stream: launches.append((grid, block)), True, blocks)
+    kernels = Kernels(
+        lambda name, grid, block, arguments, stream: launches.append((grid, block)), True, blocks
+    )
     tile = np.empty((1000, 40960), "f4").view(DeviceArray)
     kernels.accumulate(tile, tile, None)
     assert launches == [((*grid, 1), (256, 1, 1))]
@@ -102,7 +132,10 @@ def test_the_grid_of_an_accumulate_can_be_capped(blocks, grid):
 def test_threads_that_add_into_one_tile_at_once_lose_nothing(library, dtype, columns):
     tile = np.zeros((40, columns), dtype)
     value = np.ones_like(tile)
-    kernels = Kernels(lambda name, grid, block, arguments, stream: library.launch(name, grid, block, arguments), True)
+    kernels = Kernels(
+        lambda name, grid, block, arguments, stream: library.launch(name, grid, block, arguments),
+        True,
+    )
     start = threading.Barrier(4)
 
     def add():
@@ -134,10 +167,15 @@ def test_sums_of_other_dtypes_shapes_and_layouts_are_refused(device):
 
 
 @every_dtype
-@pytest.mark.parametrize("rows, columns, left, right", [(3, 5, 2, 1), (1, 7, 3, 3), (9, 1, 0, 2), (4, 6, 0, 0), (300, 3, 1, 1)])
+@pytest.mark.parametrize(
+    "rows, columns, left, right",
+    [(3, 5, 2, 1), (1, 7, 3, 3), (9, 1, 0, 2), (4, 6, 0, 0), (300, 3, 1, 1)],
+)
 def test_zero_clears_the_view_and_nothing_beside_it(device, dtype, rows, columns, left, right):
     for transposed in (False, True):
-        view, whole, outside = place(np.full((rows, columns), 5), dtype_of(dtype), column=left, right=right)
+        view, whole, outside = place(
+            np.full((rows, columns), 5), dtype_of(dtype), column=left, right=right
+        )
         device.zero(put(view.T if transposed else view), device.stream("compute"))
         assert (view == 0).all() and (whole[outside] == BORDER).all()
 
@@ -148,14 +186,23 @@ def test_zero_clears_the_view_and_nothing_beside_it(device, dtype, rows, columns
 @every_dtype
 @pytest.mark.parametrize("kind", ["integer", "uniform"])
 @examples
-@given(rows=extent, columns=extent, row0=st.integers(0, 1 << 20), col0=st.integers(0, 1 << 20), seed=st.integers(0, 1 << 40), matrix=st.sampled_from("AB"),
-       left=st.integers(0, 4))  # fmt: skip
-def test_the_device_makes_the_elements_the_host_makes(device, dtype, kind, rows, columns, row0, col0, seed, matrix, left):
+@given(
+    rows=extent,
+    columns=extent,
+    row0=st.integers(0, 1 << 20),
+    col0=st.integers(0, 1 << 20),
+    seed=st.integers(0, 1 << 40),
+    matrix=st.sampled_from("AB"),
+    left=st.integers(0, 4),
+)
+def test_the_device_makes_the_elements_the_host_makes(
+    device, dtype, kind, rows, columns, row0, col0, seed, matrix, left
+):
     fill, exact = Fill(kind, seed, 700), np.empty((rows, columns))
     fill.into(exact, matrix, row0, col0)
     view, whole, outside = place(np.zeros((rows, columns)), dtype_of(dtype), column=left)
     device.fill(put(view), fill, matrix, row0, col0)
-    assert (view == exact.astype(view.dtype)).all()        # rounded once, to nearest even
+    assert (view == exact.astype(view.dtype)).all()  # rounded once, to nearest even
     assert (whole[outside] == BORDER).all()
     if kind == "integer":
         assert (view.astype(float) == exact).all()
@@ -165,10 +212,17 @@ def test_the_device_makes_the_elements_the_host_makes(device, dtype, kind, rows,
 
 
 @every_dtype
-@pytest.mark.parametrize("rows, columns, vectors", [(1, 1, 1), (3, 5, 2), (7, 130, 2), (2, 400, 3), (0, 4, 2), (3, 0, 2)])
-def test_a_stored_matrix_times_vectors_is_exact_for_integers_and_repeats_bit_by_bit(device, dtype, rows, columns, vectors):
+@pytest.mark.parametrize(
+    "rows, columns, vectors", [(1, 1, 1), (3, 5, 2), (7, 130, 2), (2, 400, 3), (0, 4, 2), (3, 0, 2)]
+)
+def test_a_stored_matrix_times_vectors_is_exact_for_integers_and_repeats_bit_by_bit(
+    device, dtype, rows, columns, vectors
+):
     rng = np.random.default_rng(rows + columns)
-    values, x = integers(rng, rows, columns), rng.integers(-4096, 4097, (columns, vectors)).astype(float)
+    values, x = (
+        integers(rng, rows, columns),
+        rng.integers(-4096, 4097, (columns, vectors)).astype(float),
+    )
     tile, *_ = place(values, dtype_of(dtype))
     assert (device.times(put(tile), x) == values @ x).all()
     if dtype == "float64":
@@ -181,8 +235,13 @@ def test_a_stored_matrix_times_vectors_is_exact_for_integers_and_repeats_bit_by_
 @pytest.mark.parametrize("kind", ["integer", "uniform"])
 @pytest.mark.parametrize("row0, row1, columns", [(0, 4, 7), (1000, 1003, 300), (5, 5, 9)])
 def test_a_remade_matrix_times_vectors_is_that_of_the_hosts_rows(device, kind, row0, row1, columns):
-    fill, x = Fill(kind, 11, columns), np.random.default_rng(2).integers(-50, 51, (columns, 2)).astype(float)
-    expected = fill.rows("B", row0, row1, columns) @ x     # multiples of 2^-23 and small integers: exact in any order
+    fill, x = (
+        Fill(kind, 11, columns),
+        np.random.default_rng(2).integers(-50, 51, (columns, 2)).astype(float),
+    )
+    expected = (
+        fill.rows("B", row0, row1, columns) @ x
+    )  # multiples of 2^-23 and small integers: exact in any order
     assert (device.hashed_times(fill, "B", row0, row1, columns, x) == expected).all()
 
 
@@ -200,9 +259,14 @@ def test_what_products_and_checks_borrow_is_given_back(device, cupy):
 @every_dtype
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, value):
-    for rows, columns, (row, column) in [(3, 5, (2, 4)), (1, 1, (0, 0)), (40, 300, (39, 0)), (40, 300, (20, 299))]:
+    for rows, columns, (row, column) in [
+        (3, 5, (2, 4)),
+        (1, 1, (0, 0)),
+        (40, 300, (39, 0)),
+        (40, 300, (20, 299)),
+    ]:
         tile, whole, outside = place(np.full((rows, columns), 3), dtype_of(dtype))
-        whole[outside] = value                             # what is beside the tile does not count
+        whole[outside] = value  # what is beside the tile does not count
         assert device.all_finite(put(tile))
         tile[row, column] = value
         assert not device.all_finite(put(tile))
@@ -211,7 +275,9 @@ def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, v
 def test_the_largest_and_smallest_finite_numbers_are_finite(device):
     for dtype in ("f4", "f8"):
         limits = np.finfo(dtype)
-        assert device.all_finite(put(np.array([[limits.max, limits.min, limits.smallest_subnormal, 0.0]], dtype)))
+        assert device.all_finite(
+            put(np.array([[limits.max, limits.min, limits.smallest_subnormal, 0.0]], dtype))
+        )
 
 
 # -- the source
@@ -219,12 +285,20 @@ def test_the_largest_and_smallest_finite_numbers_are_finite(device):
 
 def test_every_kernel_of_the_source_is_launched_by_name():
     source = SOURCE.read_text()
-    declared = re.findall(r"^KERNEL (\w+)\(", source, re.MULTILINE) + re.findall(r"^COPY\((\w+),", source, re.MULTILINE)
+    declared = re.findall(r"^KERNEL (\w+)\(", source, re.MULTILINE) + re.findall(
+        r"^COPY\((\w+),", source, re.MULTILINE
+    )
     assert sorted(declared) == sorted(NAMES) and f"#define THREADS {PRODUCT_THREADS}\n" in source
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels for a GPU")
 def test_the_kernels_compile_for_ampere_and_hopper(tmp_path):
-    targets = [word for arch in (80, 90) for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")]
-    subprocess.run(["nvcc", "-std=c++17", *targets, "-fatbin", "-o", tmp_path / "kernels.fatbin", SOURCE], check=True, timeout=100)
+    targets = [
+        word for arch in (80, 90) for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")
+    ]
+    subprocess.run(
+        ["nvcc", "-std=c++17", *targets, "-fatbin", "-o", tmp_path / "kernels.fatbin", SOURCE],
+        check=True,
+        timeout=100,
+    )
     assert (tmp_path / "kernels.fatbin").stat().st_size > 10_000

@@ -1,4 +1,5 @@
-"""Collectives by NCCL: what the ranks ask of it is carried out together on host memory, and is what MPI would give."""
+"""Collectives by NCCL: what the ranks ask of it is carried out together on host memory, and is what
+MPI would give."""
 
 import sys
 import threading
@@ -24,7 +25,14 @@ class World:
     available = True
 
     def __init__(self, size):
-        self.size, self.calls, self.rank, self.depth, self.version, self.destroyed = size, [[] for _ in range(size)], 0, 0, 22707, 0
+        self.size, self.calls, self.rank, self.depth, self.version, self.destroyed = (
+            size,
+            [[] for _ in range(size)],
+            0,
+            0,
+            22707,
+            0,
+        )
 
     def groupStart(self):
         self.depth += 1
@@ -47,14 +55,16 @@ class World:
 
     def run(self):
         assert self.depth == 0
-        for rank in range(self.size):                      # sends and receives are paired, whatever comes between
+        for rank in range(self.size):  # sends and receives are paired, whatever comes between
             for call in [c for c in self.calls[rank] if c.name == "recv"]:
                 peer = [c for c in self.calls[call.peer] if c.name == "send" and c.peer == rank]
                 (sent,) = peer
                 assert (sent.count, sent.kind) == (call.count, call.kind)
                 call.write(call.target, sent.values())
         rest = [[c for c in calls if c.name not in ("send", "recv")] for calls in self.calls]
-        assert len({len(calls) for calls in rest}) == 1, "the ranks disagree about how many collectives there are"
+        assert len({len(calls) for calls in rest}) == 1, (
+            "the ranks disagree about how many collectives there are"
+        )
         for together in zip(*rest):
             assert len({(c.name, c.count, c.kind, c.root) for c in together}) == 1
             getattr(self, together[0].name)(together)
@@ -95,7 +105,18 @@ class Communicator:
 
     def _add(self, name, source, target, count, kind, stream, root=None, peer=None):
         assert stream == STREAM.cupy.ptr and count > 0
-        self.world.calls[self.rank].append(Call(name=name, source=source, target=target, count=count, kind=kind, root=root, peer=peer, grouped=self.world.depth))
+        self.world.calls[self.rank].append(
+            Call(
+                name=name,
+                source=source,
+                target=target,
+                count=count,
+                kind=kind,
+                root=root,
+                peer=peer,
+                grouped=self.world.depth,
+            )
+        )
 
     def broadcast(self, source, target, count, kind, root, stream):
         self._add("broadcast", source, target, count, kind, stream, root)
@@ -131,7 +152,10 @@ def values(rng, size, dtype):
     return rng.integers(-50, 51, size).astype(dtype)
 
 
-sizes_of_pieces = st.one_of(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.tuples(st.integers(0, 6), st.integers(1, 5)).map(lambda x: [x[0]] * x[1]))
+sizes_of_pieces = st.one_of(
+    st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    st.tuples(st.integers(0, 6), st.integers(1, 5)).map(lambda x: [x[0]] * x[1]),
+)
 dtypes = st.sampled_from(["f4", "f8"])
 examples = settings(max_examples=80, deadline=None)
 
@@ -139,7 +163,10 @@ examples = settings(max_examples=80, deadline=None)
 @examples
 @given(sizes=sizes_of_pieces, dtype=dtypes)
 def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
-    world, pieces = World(len(sizes)), [values(np.random.default_rng(r), size, dtype) for r, size in enumerate(sizes)]
+    world, pieces = (
+        World(len(sizes)),
+        [values(np.random.default_rng(r), size, dtype) for r, size in enumerate(sizes)],
+    )
     flats = []
     for rank, piece in enumerate(pieces):
         flat = np.full(sum(sizes), np.nan, dtype)
@@ -149,7 +176,11 @@ def test_gathered_pieces_lie_one_after_another_everywhere(sizes, dtype):
     world.run()
     assert all((flat == np.concatenate(pieces)).all() for flat in flats)
     calls = [call for calls in world.calls for call in calls]
-    assert all((call.name == "allGather") == (len(set(sizes)) == 1) and (call.name == "allGather" or call.grouped) for call in calls)
+    assert all(
+        (call.name == "allGather") == (len(set(sizes)) == 1)
+        and (call.name == "allGather" or call.grouped)
+        for call in calls
+    )
 
 
 @examples
@@ -171,7 +202,9 @@ def test_broadcast_and_reduce_go_from_and_to_the_root(root, shape):
     into = np.zeros(shape)
     for rank in range(3):
         world.group(rank).broadcast(put(arrays[rank]), root, STREAM)
-        world.group(rank).reduce(put(arrays[rank]), put(into) if rank == root else None, root, STREAM)
+        world.group(rank).reduce(
+            put(arrays[rank]), put(into) if rank == root else None, root, STREAM
+        )
     world.run()
     assert all((array == root + 1).all() for array in arrays) and (into == 3 * (root + 1)).all()
 
@@ -183,7 +216,9 @@ def test_a_shift_brings_each_rank_the_value_of_another(by, sizes):
     sent = [np.full(sizes[rank], rank, "f4") for rank in range(size)]
     came = [np.full(sizes[(rank - by) % size], np.nan, "f4") for rank in range(size)]
     for rank in range(size):
-        world.group(rank).shift(put(came[rank]), put(sent[rank]), (rank - by) % size, (rank + by) % size, STREAM)
+        world.group(rank).shift(
+            put(came[rank]), put(sent[rank]), (rank - by) % size, (rank + by) % size, STREAM
+        )
     world.run()
     assert all((came[rank] == (rank - by) % size).all() for rank in range(size))
 
@@ -192,9 +227,18 @@ def test_memory_with_gaps_and_pieces_that_do_not_fit_are_refused():
     group, flat = World(2).group(0), np.zeros(12, "f4")
     for call, error in [
         (lambda: group.broadcast(put(flat.reshape(3, 4)[:, :2]), 0, STREAM), "without gaps"),
-        (lambda: group.all_gather(put(flat), [6, 5], STREAM), "11 elements together, their memory 12"),
-        (lambda: group.reduce_scatter(put(flat), put(flat[:5]), [6, 6], STREAM), "own piece has 6 elements, its place 5"),
-        (lambda: group.reduce(put(flat), put(flat[:4]), 0, STREAM), "12 elements are sent, their place has 4"),
+        (
+            lambda: group.all_gather(put(flat), [6, 5], STREAM),
+            "11 elements together, their memory 12",
+        ),
+        (
+            lambda: group.reduce_scatter(put(flat), put(flat[:5]), [6, 6], STREAM),
+            "own piece has 6 elements, its place 5",
+        ),
+        (
+            lambda: group.reduce(put(flat), put(flat[:4]), 0, STREAM),
+            "12 elements are sent, their place has 4",
+        ),
     ]:
         with pytest.raises(UsageError, match=error):
             call()
@@ -209,7 +253,11 @@ class Ranks:
     """An mpi4py communicator between threads: allgather and bcast."""
 
     def __init__(self, size):
-        self.size, self.places, self.barrier = size, [None] * size, threading.Barrier(size, timeout=10)
+        self.size, self.places, self.barrier = (
+            size,
+            [None] * size,
+            threading.Barrier(size, timeout=10),
+        )
 
     def at(self, rank):
         def allgather(value):
@@ -219,7 +267,9 @@ class Ranks:
             self.barrier.wait()
             return everybody
 
-        return SimpleNamespace(rank=rank, size=self.size, allgather=allgather, bcast=lambda value: allgather(value)[0])
+        return SimpleNamespace(
+            rank=rank, size=self.size, allgather=allgather, bcast=lambda value: allgather(value)[0]
+        )
 
 
 def make(monkeypatch, world, bus_ids):
@@ -232,7 +282,9 @@ def make(monkeypatch, world, bus_ids):
 
     def start(rank):
         try:
-            results[rank] = nccl_group(ranks.at(rank), SimpleNamespace(bus_id=bus_ids[rank], use=lambda: None))
+            results[rank] = nccl_group(
+                ranks.at(rank), SimpleNamespace(bus_id=bus_ids[rank], use=lambda: None)
+            )
         except Exception as error:
             results[rank] = error
 
@@ -257,15 +309,22 @@ def test_without_nccl_every_rank_says_so(monkeypatch):
     world = World(2)
     world.available = False
     errors = make(monkeypatch, world, ["a", "b"])
-    assert all(type(error) is MissingError and "rank 0 has none: CuPy cannot load libnccl" in str(error) for error in errors)
+    assert all(
+        type(error) is MissingError and "rank 0 has none: CuPy cannot load libnccl" in str(error)
+        for error in errors
+    )
 
 
 def test_ranks_that_share_a_device_are_refused_on_all_ranks_unless_nccl_takes_them(monkeypatch):
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
     world = World(3)
     errors = make(monkeypatch, world, ["a", "b", "a"])
-    assert all(type(error) is UnsupportedError and "ranks 0, 2 share" in str(error) for error in errors)
+    assert all(
+        type(error) is UnsupportedError and "ranks 0, 2 share" in str(error) for error in errors
+    )
     monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
-    assert all(type(error) is UnsupportedError for error in make(monkeypatch, world, ["a", "b", "a"]))
+    assert all(
+        type(error) is UnsupportedError for error in make(monkeypatch, world, ["a", "b", "a"])
+    )
     world.version = 23203
     assert all(type(group) is NcclGroup for group in make(monkeypatch, world, ["a", "b", "a"]))

@@ -1,16 +1,17 @@
-"""Spoil a right C before it is verified; answer every rank's verdict for each way to spoil it, and its record.
+"""Spoil a right C before it is verified; answer every rank's verdict for each way to spoil it, and
+its record.
 
-``corrupt.py FILL M WAY...``. The tiles of C are spoilt by their owners, in place; the record is that of the last way.
+``corrupt.py FILL M WAY...``. The tiles of C are spoilt by their owners, in place; the record is
+that of the last way.
 """
 
 import sys
 from unittest import mock
 
 import numpy as np
+from harness import TRANSPORT, answer, ranks
 
 import launch.case
-from drbench.fill import Fill
-from harness import TRANSPORT, answer, ranks
 from launch.case import Case, run_case
 
 N, K = 80, 256
@@ -62,18 +63,34 @@ def nothing(c, a, b):
     """C stays as it is."""
 
 
-WAYS = {way.__name__: way for way in (one_element, nan, infinity, all_nan, lost_chunk, twice, swapped_rows, zero, nothing)}
+WAYS = {
+    way.__name__: way
+    for way in (one_element, nan, infinity, all_nan, lost_chunk, twice, swapped_rows, zero, nothing)
+}
 
 
 def main() -> None:
     kind, m, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    case = Case(m, N, K, a="column", b="block", c="tiles:13x17", options={"stationary": "B"}, transport=TRANSPORT.kind,
-                fill=kind, iters=1, warmup=0, threads=1)
+    case = Case(
+        m,
+        N,
+        K,
+        a="column",
+        b="block",
+        c="tiles:13x17",
+        options={"stationary": "B"},
+        transport=TRANSPORT.kind,
+        fill=kind,
+        iters=1,
+        warmup=0,
+        threads=1,
+    )
     verify = launch.case.verify
     verdicts = {}
 
     def spoil_and_verify(c, problem, fill, *replicas):
-        """The right C, gathered from its tiles, then spoilt in every way, put back, and verified."""
+        """The right C, gathered from its tiles, then spoilt in every way, put back, and
+        verified."""
         a, b = operands(fill, m)
         right = np.zeros((m, N))
         for idx in np.ndindex(c.grid_shape()):
@@ -85,7 +102,7 @@ def main() -> None:
             spoilt = right.copy()
             WAYS[name](spoilt, a, b)
             for block, tile in c.own_blocks():
-                tile[...] = spoilt[block.row0:block.row1, block.col0:block.col1]
+                tile[...] = spoilt[block.row0 : block.row1, block.col0 : block.col1]
             c.fence()
             verdict = verify(c, problem, fill, *replicas)
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
@@ -93,7 +110,10 @@ def main() -> None:
 
     with ranks() as comm, mock.patch.object(launch.case, "verify", spoil_and_verify):
         record = run_case(case, comm)
-        answer(comm, comm.gather({"verdicts": verdicts, "status": record.status, "reason": record.reason}))
+        answer(
+            comm,
+            comm.gather({"verdicts": verdicts, "status": record.status, "reason": record.reason}),
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Something strikes rank 1 alone in the middle of a case. ``crash.py WHERE``: see :data:`PLACES` and :data:`STEPS`."""
+"""Something strikes rank 1 alone in the middle of a case. ``crash.py WHERE``: see :data:`PLACES`
+and :data:`STEPS`."""
 
 import os
 import signal
 import sys
 import threading
 import time
+
+from harness import TRANSPORT, ranks, wrap_starters
 
 import drbench.matrix
 import launch.case
@@ -13,7 +16,6 @@ from drbench.executor import Executor
 from drbench.fill import Fill
 from drbench.steps import Accumulate, Fence, Get
 from drbench.transports import RangeLocks
-from harness import TRANSPORT, ranks, wrap_starters
 from launch.case import Case, run_case
 
 
@@ -36,9 +38,11 @@ def nap():
 
 def holding_a_lock(function):
     """Take the lock, then die with it."""
+
     def wrapped(*args):
         function(*args)
         kill()
+
     return wrapped
 
 
@@ -47,7 +51,9 @@ def before(happens):
         def wrapped(*args, **kwargs):
             happens()
             return function(*args, **kwargs)
+
         return wrapped
+
     return around
 
 
@@ -68,8 +74,19 @@ PLACES = {
 
 def main() -> None:
     where = sys.argv[1]
-    case = Case(96, 96, 3000, a="row", b="row", c="block", transport=TRANSPORT.kind, options={"stationary": "B", "chunk": 8}, prefetch=2,
-                progress="thread" if where == "thread" else "poll", threads=1)
+    case = Case(
+        96,
+        96,
+        3000,
+        a="row",
+        b="row",
+        c="block",
+        transport=TRANSPORT.kind,
+        options={"stationary": "B", "chunk": 8},
+        prefetch=2,
+        progress="thread" if where == "thread" else "poll",
+        threads=1,
+    )
     with ranks() as comm:
         if comm.rank == 1:
             if where in STEPS:
@@ -77,7 +94,7 @@ def main() -> None:
             else:
                 place, name, around = PLACES[where]
                 setattr(place, name, around(getattr(place, name)))
-            if where == "thread":                # time for the thread to do something
+            if where == "thread":  # time for the thread to do something
                 Blas.gemm = before(nap)(Blas.gemm)
         run_case(case, comm)
     print("nothing happened", file=sys.stderr)

@@ -1,13 +1,16 @@
-"""Programs on a device of worker threads, again and again with other delays; answer how many runs were exact.
+"""Programs on a device of worker threads, again and again with other delays; answer how many runs
+were exact.
 
-``devices.py FILE``: a list of cases, each a table with ``algorithm``, ``options``, ``shape``, ``texts``, ``transport``, ``direct`` (MPI reads device memory),
-``get``, ``prefetch``, ``gemms``, ``accumulates``, ``seeds`` and ``without``, the edges left out.
+``devices.py FILE``: a list of cases, each a table with ``algorithm``, ``options``, ``shape``,
+``texts``, ``transport``, ``direct`` (MPI reads device memory), ``get``, ``prefetch``, ``gemms``,
+``accumulates``, ``seeds`` and ``without``, the edges left out.
 """
 
 import json
 import sys
 
 import numpy as np
+from harness import answer, ranks
 from mpi4py import MPI
 
 from algorithms import get_algorithm
@@ -19,7 +22,6 @@ from drbench.explain import traffic
 from drbench.fill import Fill
 from drbench.transports import RangeLocks, Topology, parse_transport
 from drbench.transports.device_window import device_windows
-from harness import answer, ranks
 
 
 def run(comm, topology, case):
@@ -27,13 +29,29 @@ def run(comm, topology, case):
     algorithm = get_algorithm(case.get("algorithm", "universal"))
     m, n, k = case["shape"]
     options = algorithm.pick(case["options"])
-    problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", (None,) * 3), case.get("dtype", "float32"), **options)
+    problem = algorithm.problem(
+        m, n, k, comm.size, *case.get("texts", (None,) * 3), case.get("dtype", "float32"), **options
+    )
     found = algorithm.trace(problem, comm.rank, **algorithm.settle(problem, False, **options))
     locks, first = RangeLocks(topology.node), HostDevice(0, 0)
-    sizes = {o.name: (o.partition.local_size(comm.rank), numpy_type(problem.type_of(o.name))) for o in problem.operands}
+    sizes = {
+        o.name: (o.partition.local_size(comm.rank), numpy_type(problem.type_of(o.name)))
+        for o in problem.operands
+    }
     windows = device_windows(topology, first, sizes)
-    matrices = {o.name: DeviceMatrix(o, topology, sizes[o.name][1], parse_transport(case.get("transport", "auto")), locks, windows[o.name], first,
-                                     case.get("direct", False)) for o in problem.operands}
+    matrices = {
+        o.name: DeviceMatrix(
+            o,
+            topology,
+            sizes[o.name][1],
+            parse_transport(case.get("transport", "auto")),
+            locks,
+            windows[o.name],
+            first,
+            case.get("direct", False),
+        )
+        for o in problem.operands
+    }
     fill = Fill("integer", 0, k)
     for name in "AB":
         for block, tile in matrices[name].own_blocks():
@@ -46,8 +64,16 @@ def run(comm, topology, case):
         for _, tile in matrices["C"].own_blocks():
             tile.view(np.ndarray).fill(np.nan)
         comm.Barrier()
-        with DeviceExecutor(found, matrices, device, prefetch=case.get("prefetch", 1), get=case.get("get", "copy"),
-                            max_gemms=case.get("gemms", 1), max_accumulates=case.get("accumulates", 1), without=case.get("without", ())) as executor:
+        with DeviceExecutor(
+            found,
+            matrices,
+            device,
+            prefetch=case.get("prefetch", 1),
+            get=case.get("get", "copy"),
+            max_gemms=case.get("gemms", 1),
+            max_accumulates=case.get("accumulates", 1),
+            without=case.get("without", ()),
+        ) as executor:
             executor.run()
             comm.Barrier()
             counted, planned = dict(executor.bytes), traffic(found).counters
@@ -55,8 +81,12 @@ def run(comm, topology, case):
         planned.pop("direct_bytes")
         as_planned &= counted == planned
         right = matrices["C"].replica >= replicas or all(
-            (first.rows_of(tile, np.arange(tile.shape[0])) == product[block.row0:block.row1, block.col0:block.col1]).all()
-            for block, tile in matrices["C"].own_blocks())
+            (
+                first.rows_of(tile, np.arange(tile.shape[0]))
+                == product[block.row0 : block.row1, block.col0 : block.col1]
+            ).all()
+            for block, tile in matrices["C"].own_blocks()
+        )
         exact += comm.allreduce(right, MPI.LAND)
         device.close()
     for matrix in matrices.values():

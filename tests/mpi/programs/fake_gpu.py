@@ -1,5 +1,6 @@
-"""``--backend cupy`` on ranks whose CuPy is a fake: device memory is shared memory that other ranks open by its handle, kernels are those of
-``kernels.cu`` compiled for the host, cuBLAS reads the addresses it is given. Answers the records of the cases.
+"""``--backend cupy`` on ranks whose CuPy is a fake: device memory is shared memory that other ranks
+open by its handle, kernels are those of ``kernels.cu`` compiled for the host, cuBLAS reads the
+addresses it is given. Answers the records of the cases.
 
 ``fake_gpu.py LIBRARY FILE``
 """
@@ -14,14 +15,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "devices" / "cuda"))
 
-import fake_cuda  # noqa: E402
+import fake_cuda
+from harness import answer, ranks
 
-import drbench.devices.cuda as cuda  # noqa: E402
-import drbench.devices.ipc as ipc  # noqa: E402
-from drbench.devices.cuda_stream import Modules  # noqa: E402
-from launch.case import Case, run_case  # noqa: E402
-
-from harness import answer, ranks  # noqa: E402
+import drbench.devices.cuda as cuda
+import drbench.devices.ipc as ipc
+from drbench.devices.cuda_stream import Modules
+from launch.case import Case, run_case
 
 
 class SharedRuntime(fake_cuda.FakeRuntime):
@@ -69,12 +69,16 @@ def main():
         fake = fake_cuda.FakeCupy(fake_cuda.Library(library), devices=2)
         fake.runtime = SharedRuntime(comm.rank, devices=2)
         fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
-        fake.runtime.peers = not any([case.pop("no_peers", False) for case in cases])
-        atomics = not any([case.pop("no_atomics", False) for case in cases])
+        fake.runtime.peers = not any(case.pop("no_peers", False) for case in cases)
+        atomics = not any(case.pop("no_atomics", False) for case in cases)
         ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
         cuda._import_cupy = lambda: Modules(fake.cuda, fake.runtime, fake.cublas, fake.module)
-        records = [run_case(Case(backend="cupy", iters=1, warmup=0, **case), comm) for case in cases]
-        left = comm.allreduce(len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles)
+        records = [
+            run_case(Case(backend="cupy", iters=1, warmup=0, **case), comm) for case in cases
+        ]
+        left = comm.allreduce(
+            len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles
+        )
         answer(comm, {"records": [record.to_json_dict() for record in records], "left": left})
 
 

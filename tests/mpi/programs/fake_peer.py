@@ -1,14 +1,15 @@
-"""A peer that multiplies by rows and can be told to get it wrong: ``fake_peer.py WAY ...``; each rank's record of each way."""
+"""A peer that multiplies by rows and can be told to get it wrong: ``fake_peer.py WAY ...``; each
+rank's record of each way."""
 
 import sys
 import types
 
 import numpy as np
+from harness import answer
 from mpi4py import MPI
 
 from drbench.blas import load_blas
 from drbench.errors import UnsupportedError
-from harness import answer
 from launch.case import Case, run_case
 from launch.peers import PEERS, Availability, Job, Peer, Setting
 
@@ -31,7 +32,10 @@ class Multiplication(Job):
         fill.into(b, "B", 0, 0)
         self.a, self.b, self.c = a, b, None
         self.replicas = comm.size if self.everywhere else 1
-        self.blas, self.layouts = load_blas(), ("row", "row", "row/c3" if self.everywhere else "row")
+        self.blas, self.layouts = (
+            load_blas(),
+            ("row", "row", "row/c3" if self.everywhere else "row"),
+        )
         self.settled = {"transport": "none", "dataflow": self.way, "unknown_column": 1}
         self.moved = {"collective_bytes": 24} if self.way == "right" else {}
 
@@ -55,13 +59,29 @@ class Multiplication(Job):
         closed.append(self.way)
 
 
-peer = Peer("fake", "for tests", lambda: Availability(True, "here", ""), lambda nprocs: [Setting("only", {})],
-            lambda a, b, c, nprocs: (a or "row", b or "row", c or "row"), Multiplication, options=("variant",))
+peer = Peer(
+    "fake",
+    "for tests",
+    lambda: Availability(True, "here", ""),
+    lambda nprocs: [Setting("only", {})],
+    lambda a, b, c, nprocs: (a or "row", b or "row", c or "row"),
+    Multiplication,
+    options=("variant",),
+)
 sys.modules["launch.peers.fake"] = types.SimpleNamespace(PEER=peer)
 PEERS["fake"] = "fake"
 
 records = []
 for way in WAYS:
-    case = Case(31, 17, 23, algorithm="fake", options={"variant": way}, iters=2, threads=1, roof=way == "right")
+    case = Case(
+        31,
+        17,
+        23,
+        algorithm="fake",
+        options={"variant": way},
+        iters=2,
+        threads=1,
+        roof=way == "right",
+    )
     records.append(run_case(case, MPI.COMM_WORLD).to_json_dict())
 answer(MPI.COMM_WORLD, MPI.COMM_WORLD.gather({"records": records, "closed": closed}))

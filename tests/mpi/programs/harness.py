@@ -1,4 +1,5 @@
-"""What the programs of these tests share: the situation they run in, the ranks in its order, the one answer."""
+"""What the programs of these tests share: the situation they run in, the ranks in its order, the
+one answer."""
 
 import json
 import os
@@ -19,7 +20,8 @@ TRANSPORT = TransportChoice("rma" if SITUATION == "rma" else "auto")
 
 @contextmanager
 def ranks():
-    """All ranks. In the situation ``nodes`` they are numbered node by node: MPICH deals them to its cliques in turn."""
+    """All ranks. In the situation ``nodes`` they are numbered node by node: MPICH deals them to its
+    cliques in turn."""
     world = MPI.COMM_WORLD
     if SITUATION != "nodes":
         yield world
@@ -35,7 +37,13 @@ def matrix(comm, text, shape, dtype="float32", name="C"):
     """A distributed matrix over ``comm``, in the situation's transport."""
     with Topology(comm) as topology:
         locks = RangeLocks(topology.node)
-        made = DistributedMatrix(Operand(name, partition(text, shape, comm.size, role=name)), topology, dtype, TRANSPORT, locks)
+        made = DistributedMatrix(
+            Operand(name, partition(text, shape, comm.size, role=name)),
+            topology,
+            dtype,
+            TRANSPORT,
+            locks,
+        )
         yield made
         made.close()
         locks.close()
@@ -43,7 +51,10 @@ def matrix(comm, text, shape, dtype="float32", name="C"):
 
 def wrap_starters(kind, wrapper) -> None:
     """Wrap what the executor does to start the communication steps of a kind."""
-    Executor._STARTERS = {step: wrapper(start) if issubclass(step, kind) else start for step, start in Executor._STARTERS.items()}
+    Executor._STARTERS = {
+        step: wrapper(start) if issubclass(step, kind) else start
+        for step, start in Executor._STARTERS.items()
+    }
 
 
 def answer(comm, value) -> None:

@@ -1,6 +1,5 @@
-"""Large windows: every rank writes its storage through what it loads and stores, and reads the others' both ways."""
-
-import json
+"""Large windows: every rank writes its storage through what it loads and stores, and reads the
+others' both ways."""
 
 import numpy as np
 from harness import answer, ranks
@@ -17,7 +16,7 @@ def areas() -> int:
 
 with ranks() as comm, Topology(comm) as topology:
     before, found = areas(), []
-    for extra in (-64, 12_345):                  # just too small to be mapped again, and larger
+    for extra in (-64, 12_345):  # just too small to be mapped again, and larger
         size = LEAST_BYTES // 4 + extra * (comm.rank + 1)
         window = Window(topology, size, "f4")
         zero = not window.local.any()
@@ -33,4 +32,7 @@ with ranks() as comm, Topology(comm) as topology:
         found.append(bool(zero and (out[0] == right).all() and seen))
         comm.Barrier()
         window.close()
-    answer(comm, {"right": comm.allreduce(all(found), MPI.LAND), "left": comm.allreduce(areas() - before)})
+    answer(
+        comm,
+        {"right": comm.allreduce(all(found), MPI.LAND), "left": comm.allreduce(areas() - before)},
+    )

@@ -1,4 +1,5 @@
-"""Answer which names in /dev/shm and in the folder of temporary files belong to this run while its matrices are open."""
+"""Answer which names in /dev/shm and in the folder of temporary files belong to this run while its
+matrices are open."""
 
 import os
 import tempfile
@@ -10,10 +11,17 @@ def names(comm) -> set[str]:
     """Of the files named in both folders, those that some rank has open or mapped."""
     found = set()
     with open("/proc/self/maps") as maps:
-        held = maps.read() + "\n".join(os.readlink(f"/proc/self/fd/{handle.name}") for handle in os.scandir("/proc/self/fd")
-                                       if os.path.islink(handle.path))
+        held = maps.read() + "\n".join(
+            os.readlink(f"/proc/self/fd/{handle.name}")
+            for handle in os.scandir("/proc/self/fd")
+            if os.path.islink(handle.path)
+        )
     for folder in {"/dev/shm", tempfile.gettempdir()}:
-        found |= {name for name in os.listdir(folder) if f"{folder}/{name}" in held and os.path.isfile(f"{folder}/{name}")}
+        found |= {
+            name
+            for name in os.listdir(folder)
+            if f"{folder}/{name}" in held and os.path.isfile(f"{folder}/{name}")
+        }
     return found.union(*comm.allgather(found))
 
 

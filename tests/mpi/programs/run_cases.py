@@ -1,7 +1,9 @@
-"""Run many cases in one process; answer what became of each, what the plan had announced, and how often ranks slept.
+"""Run many cases in one process; answer what became of each, what the plan had announced, and how
+often ranks slept.
 
-``run_cases.py CASES.json [--delays SEED] [--small-pieces]``. A case is a dict of :class:`launch.case.Case` fields; the
-key ``pretend`` replaces functions of :mod:`launch.memory` by a constant.
+``run_cases.py CASES.json [--delays SEED] [--small-pieces]``. A case is a dict of
+:class:`launch.case.Case` fields; the key ``pretend`` replaces functions of :mod:`launch.memory` by
+a constant.
 """
 
 import argparse
@@ -12,25 +14,26 @@ from collections import Counter
 from contextlib import ExitStack
 from unittest import mock
 
+from harness import answer, ranks, wrap_starters
 from mpi4py import MPI
 
 import drbench.executor
 import launch.memory
 from drbench.errors import UsageError
 from drbench.executor import Executor
+from drbench.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.memory import plan_arena
 from drbench.schedule import Windows
-from drbench.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.steps import Accumulate, Fence, Get
 from drbench.transports import RangeLocks, Topology, Window
-from harness import answer, ranks, wrap_starters
 from launch.case import Case, run_case
 
 COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 
 
 def planned(trace, prefetch: int, comm) -> dict:
-    """Bytes by kind summed over the ranks, the largest arena of a rank with nothing read in place, the busiest link."""
+    """Bytes by kind summed over the ranks, the largest arena of a rank with nothing read in place,
+    the busiest link."""
     itemsize = trace.problem.itemsize
     moved = dict.fromkeys(COUNTERS, 0)
     for step in trace.steps:
@@ -39,13 +42,19 @@ def planned(trace, prefetch: int, comm) -> dict:
     arena = plan_arena(Windows(trace, prefetch), itemsize).size * itemsize
     busiest = max(moved["get_bytes"] + moved["replica_bytes"], moved["accumulate_bytes"])
     sums = {name: comm.allreduce(value) for name, value in moved.items()}
-    return sums | {"arena": comm.allreduce(arena, MPI.MAX), "link": comm.allreduce(busiest, MPI.MAX)}
+    return sums | {
+        "arena": comm.allreduce(arena, MPI.MAX),
+        "link": comm.allreduce(busiest, MPI.MAX),
+    }
 
 
 def run(fields: dict, comm) -> dict:
-    """One case: its record, or the usage errors of all ranks; and what was opened, and not closed, on this rank."""
+    """One case: its record, or the usage errors of all ranks; and what was opened, and not closed,
+    on this rank."""
     pretend = fields.pop("pretend", {})
-    options = fields.pop("options", {}) | {name: fields.pop(name) for name in list(fields) if name not in Case.__dataclass_fields__}
+    options = fields.pop("options", {}) | {
+        name: fields.pop(name) for name in list(fields) if name not in Case.__dataclass_fields__
+    }
     case = Case(threads=1, options=options, **fields)
     opened, closed, traces = Counter(), Counter(), []
     make_executor = Executor.__init__
@@ -54,6 +63,7 @@ def run(fields: dict, comm) -> dict:
         def wrapped(*args):
             count[kind.__name__] += 1
             return function(*args)
+
         return wrapped
 
     def executor(self, trace, *args, **kwargs):
@@ -64,7 +74,9 @@ def run(fields: dict, comm) -> dict:
         for name, value in pretend.items():
             stack.enter_context(mock.patch.object(launch.memory, name, lambda value=value: value))
         for kind in (Topology, RangeLocks, Window):
-            stack.enter_context(mock.patch.object(kind, "__init__", noted(opened, kind, kind.__init__)))
+            stack.enter_context(
+                mock.patch.object(kind, "__init__", noted(opened, kind, kind.__init__))
+            )
             stack.enter_context(mock.patch.object(kind, "close", noted(closed, kind, kind.close)))
         stack.enter_context(mock.patch.object(Executor, "__init__", executor))
         start = time.perf_counter()
@@ -75,14 +87,19 @@ def run(fields: dict, comm) -> dict:
         seconds = time.perf_counter() - start
     found = comm.gather(outcome)
     outcome["same_on_every_rank"] = comm.rank or all(other == found[0] for other in found)
-    outcome |= {"seconds": seconds, "windows": comm.reduce(opened["Window"]), "left_open": opened - closed}
+    outcome |= {
+        "seconds": seconds,
+        "windows": comm.reduce(opened["Window"]),
+        "left_open": opened - closed,
+    }
     if outcome["status"] == "ok":
         outcome["planned"] = planned(traces[0], case.prefetch, comm)
     return outcome
 
 
 def delay_everything(seed: int, rank: int) -> Counter:
-    """Every rank now and then sleeps before it computes, starts or completes something, or while it holds a lock.
+    """Every rank now and then sleeps before it computes, starts or completes something, or while it
+    holds a lock.
 
     Returns the number of sleeps, by what they came before; it grows.
     """
@@ -95,7 +112,9 @@ def delay_everything(seed: int, rank: int) -> Counter:
                     naps[what] += 1
                     time.sleep(chance.random() * 1e-3)
                 return function(*args)
+
             return wrapped
+
         return wrapper
 
     for name in ("_compute", "_arrived"):
@@ -110,7 +129,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("cases")
     parser.add_argument("--delays", type=int)
-    parser.add_argument("--small-pieces", action="store_true", help="poll MPI between very small pieces of every Gemm")
+    parser.add_argument(
+        "--small-pieces",
+        action="store_true",
+        help="poll MPI between very small pieces of every Gemm",
+    )
     options = parser.parse_args()
     if options.small_pieces:
         drbench.executor._PIECE_K, drbench.executor._PIECE_S = 3, 1e-7

@@ -1,8 +1,10 @@
-"""Every rank adds into every tile at once, again and again; answer how many elements lost an update.
+"""Every rank adds into every tile at once, again and again; answer how many elements lost an
+update.
 
-``stress.py tiles LAYOUT ROUNDS``: ``accumulate_tile``, all ranks on the same tile of 200 000 elements at the same time.
-``stress.py unlocked LAYOUT ROUNDS``: the same with locks that lock nothing, to see that updates can be lost here.
-``stress.py blocks LAYOUT COUNT``: a program of Accumulates of overlapping parts of tiles, through the executor.
+``stress.py tiles LAYOUT ROUNDS``: ``accumulate_tile``, all ranks on the same tile of 200 000
+elements at the same time. ``stress.py unlocked LAYOUT ROUNDS``: the same with locks that lock
+nothing, to see that updates can be lost here. ``stress.py blocks LAYOUT COUNT``: a program of
+Accumulates of overlapping parts of tiles, through the executor.
 """
 
 import random
@@ -10,6 +12,7 @@ import sys
 import time
 
 import numpy as np
+from harness import TRANSPORT, answer, matrix, ranks
 
 from drbench.executor import Executor
 from drbench.fill import Fill
@@ -18,7 +21,6 @@ from drbench.problem import Problem
 from drbench.steps import Accumulate, Fence, Gemm, Get, Zero
 from drbench.trace import trace
 from drbench.transports import RangeLocks, Topology
-from harness import TRANSPORT, answer, matrix, ranks
 
 TILE = (400, 500)
 
@@ -34,7 +36,9 @@ def tiles(comm, layout, rounds):
     with matrix(comm, layout, shape) as c:
         for _, tile in c.own_blocks():
             tile[...] = 0
-        work = [(idx, (c.rank + 1) * pattern(*c.tile_bounds(idx))) for idx in np.ndindex(c.grid_shape())]
+        work = [
+            (idx, (c.rank + 1) * pattern(*c.tile_bounds(idx))) for idx in np.ndindex(c.grid_shape())
+        ]
         c.fence()
         start = time.perf_counter()
         for _ in range(rounds):
@@ -44,26 +48,36 @@ def tiles(comm, layout, rounds):
         seconds = time.perf_counter() - start
         size = c.partition.ranks_per_replica
         total = rounds * sum(rank + 1 for rank in range(c.replica * size, (c.replica + 1) * size))
-        wrong = sum(int((c.get_tile(idx) != total * pattern(*c.tile_bounds(idx))).sum()) for idx, _ in work)
-        return {"wrong": comm.allreduce(wrong), "adds": comm.allreduce(rounds * len(work)), "seconds": seconds,
-                "protocols": sorted(set(c.protocols))}
+        wrong = sum(
+            int((c.get_tile(idx) != total * pattern(*c.tile_bounds(idx))).sum()) for idx, _ in work
+        )
+        return {
+            "wrong": comm.allreduce(wrong),
+            "adds": comm.allreduce(rounds * len(work)),
+            "seconds": seconds,
+            "protocols": sorted(set(c.protocols)),
+        }
 
 
 def parts(problem, rank, count):
-    """(rows, columns) of ``count`` parts of tiles of C, each in one tile; all ranks draw about the same ones."""
-    chance = random.Random(1)                    # the same on all ranks: they meet on the same parts ...
+    """(rows, columns) of ``count`` parts of tiles of C, each in one tile; all ranks draw about the
+    same ones."""
+    chance = random.Random(1)  # the same on all ranks: they meet on the same parts ...
     own = random.Random(rank)
     for _ in range(count):
         idx = tuple(chance.randrange(extent) for extent in problem.c.partition.grid_shape)
         part = []
         for low, high in problem.c.partition.tile_bounds(idx):
             start, stop = sorted(chance.sample(range(low, high + 1), 2))
-            part.append((start, min(high, stop + own.randrange(3))))     # ... which overlap without being equal
+            part.append(
+                (start, min(high, stop + own.randrange(3)))
+            )  # ... which overlap without being equal
         yield tuple(part)
 
 
 def blocks(comm, layout, count):
-    """Each part is the product of A and B there, added once by each rank; A and B are at hand on all ranks."""
+    """Each part is the product of A and B there, added once by each rank; A and B are at hand on
+    all ranks."""
     m, n, k = 240, 300, 8
     problem = Problem(m, n, k, comm.size, "R", "R", layout)
     fill = Fill("integer", 0, k)
@@ -81,13 +95,18 @@ def blocks(comm, layout, count):
 
     with Topology(comm) as topology:
         locks = RangeLocks(topology.node)
-        matrices = {op.name: DistributedMatrix(op, topology, problem.dtype, TRANSPORT, locks) for op in problem.operands}
+        matrices = {
+            op.name: DistributedMatrix(op, topology, problem.dtype, TRANSPORT, locks)
+            for op in problem.operands
+        }
         for name in "AB":
             for block, tile in matrices[name].own_blocks():
                 fill.into(tile, name, block.row0, block.col0)
         c = matrices["C"]
         c.fence()
-        with Executor(trace(program(comm.rank), problem, comm.rank), matrices, prefetch=3) as executor:
+        with Executor(
+            trace(program(comm.rank), problem, comm.rank), matrices, prefetch=3
+        ) as executor:
             start = time.perf_counter()
             for _ in range(3):
                 executor.run()
@@ -97,12 +116,20 @@ def blocks(comm, layout, count):
             for rows, cols in parts(problem, rank, count):
                 times[slice(*rows), slice(*cols)] += 1
         expected = times * (fill.rows("A", 0, m, k) @ fill.rows("B", 0, k, n))
-        wrong = sum(int((tile != expected[block.row0:block.row1, block.col0:block.col1]).sum()) for block, tile in c.own_blocks())
+        wrong = sum(
+            int((tile != expected[block.row0 : block.row1, block.col0 : block.col1]).sum())
+            for block, tile in c.own_blocks()
+        )
         protocols = sorted(set(c.protocols))
         for made in matrices.values():
             made.close()
         locks.close()
-    return {"wrong": comm.allreduce(wrong), "adds": 3 * count * comm.size, "seconds": seconds, "protocols": protocols}
+    return {
+        "wrong": comm.allreduce(wrong),
+        "adds": 3 * count * comm.size,
+        "seconds": seconds,
+        "protocols": protocols,
+    }
 
 
 def main() -> None:

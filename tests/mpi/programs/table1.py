@@ -1,20 +1,29 @@
 """Every primitive of Table 1 on several layouts; answer what each of them got wrong, on any rank.
 
-Every element of a matrix says where it is and in which replica: ``100·row + column + 1 000 000·(replica + 1)``.
+Every element of a matrix says where it is and in which replica: ``100·row + column + 1 000
+000·(replica + 1)``.
 """
 
 import time
 from itertools import product
 
 import numpy as np
+from harness import answer, matrix, ranks
 
 from drbench.errors import UnsupportedError, UsageError
-from harness import answer, matrix, ranks
 from partitions import Interval, LayoutError
 
 SHAPE = (23, 17)
-#: Layouts for 4 ranks: one tile a rank, many, none; row- and column-major ranks; 1, 2 and 4 replicas.
-LAYOUTS = ("block", "tiles:5x4@2x2:col", "tiles:40x40", "tiles:6x3@1x2/c2", "tiles:9x9@2x1:col/c2", "tiles:4x17/c4")
+#: Layouts for 4 ranks: one tile a rank, many, none; row- and column-major ranks; 1, 2 and 4
+#: replicas.
+LAYOUTS = (
+    "block",
+    "tiles:5x4@2x2:col",
+    "tiles:40x40",
+    "tiles:6x3@1x2/c2",
+    "tiles:9x9@2x1:col/c2",
+    "tiles:4x17/c4",
+)
 
 
 def element(bounds, replica):
@@ -24,7 +33,8 @@ def element(bounds, replica):
 
 
 class Check:
-    """Expectations about one matrix, noted when they fail, so that no rank leaves a collective call early."""
+    """Expectations about one matrix, noted when they fail, so that no rank leaves a collective call
+    early."""
 
     def __init__(self, c, failures, refused):
         self.c, self.failures, self.refused = c, failures, refused
@@ -34,7 +44,10 @@ class Check:
 
     def equal(self, found, expected, *what):
         if not np.array_equal(found, expected):
-            self.failures.append(f"rank {self.c.rank}, {self.c.partition.text}: {what} is {found!r}, not {expected!r}"[:600])
+            self.failures.append(
+                f"rank {self.c.rank}, {self.c.partition.text}: {what} is {found!r}, not "
+                f"{expected!r}"[:600]
+            )
 
     def raises(self, error, call, *what):
         """The text of the error, which must come."""
@@ -43,9 +56,13 @@ class Check:
         except error as raised:
             return str(raised)
         except Exception as raised:
-            self.failures.append(f"rank {self.c.rank}, {self.c.partition.text}: {what} raised {raised!r}")
+            self.failures.append(
+                f"rank {self.c.rank}, {self.c.partition.text}: {what} raised {raised!r}"
+            )
         else:
-            self.failures.append(f"rank {self.c.rank}, {self.c.partition.text}: {what} raised nothing")
+            self.failures.append(
+                f"rank {self.c.rank}, {self.c.partition.text}: {what} raised nothing"
+            )
         return ""
 
     def refill(self, values=element):
@@ -58,13 +75,20 @@ class Check:
     def everywhere(self, expected, *what):
         """Every tile of every replica, got by every rank, is ``expected(bounds, replica)``."""
         for replica, idx in product(self.replicas, self.tiles):
-            self.equal(self.c.get_tile(idx, replica), expected(self.c.tile_bounds(idx), replica), *what, idx, replica)
+            self.equal(
+                self.c.get_tile(idx, replica),
+                expected(self.c.tile_bounds(idx), replica),
+                *what,
+                idx,
+                replica,
+            )
 
     def owners(self, idx, replica):
         return self.c.partition.owner(idx, replica)
 
     def others(self, idx, replica):
-        """Whether this rank is the one after the owner: someone else, where there is someone else."""
+        """Whether this rank is the one after the owner: someone else, where there is someone
+        else."""
         return (self.owners(idx, replica) + 1) % self.comm.size == self.c.rank
 
 
@@ -82,20 +106,39 @@ def tile_bounds(c, check):
     check.equal(seen, np.ones(SHAPE), "how often tiles cover an element")
     last = tuple(extent - 1 for extent in c.grid_shape())
     height, width = c.partition.tile_shape
-    check.equal(c.tile_bounds(last), (Interval(last[0] * height, SHAPE[0]), Interval(last[1] * width, SHAPE[1])), "the last tile")
+    check.equal(
+        c.tile_bounds(last),
+        (Interval(last[0] * height, SHAPE[0]), Interval(last[1] * width, SHAPE[1])),
+        "the last tile",
+    )
 
 
 def overlapping_tiles(c, check):
     """Against trying every tile."""
-    for region in [((0, 23), (0, 17)), ((4, 6), (3, 5)), ((5, 5), (0, 17)), ((22, 23), (16, 17)), ((7, 30), (2, 90))]:
-        expected = [idx for idx in check.tiles if all(
-            max(low, bound[0]) < min(high, bound[1]) for (low, high), bound in zip(region, c.tile_bounds(idx)))]
+    for region in [
+        ((0, 23), (0, 17)),
+        ((4, 6), (3, 5)),
+        ((5, 5), (0, 17)),
+        ((22, 23), (16, 17)),
+        ((7, 30), (2, 90)),
+    ]:
+        expected = [
+            idx
+            for idx in check.tiles
+            if all(
+                max(low, bound[0]) < min(high, bound[1])
+                for (low, high), bound in zip(region, c.tile_bounds(idx))
+            )
+        ]
         for replica in (None, *check.replicas):
-            check.equal(list(c.overlapping_tiles(region, replica)), expected, "overlapping_tiles", region)
+            check.equal(
+                list(c.overlapping_tiles(region, replica)), expected, "overlapping_tiles", region
+            )
 
 
 def tile(c, check):
-    """In place: equal, not a copy where it can be reached, writable by its owner, and refused with a way out elsewhere."""
+    """In place: equal, not a copy where it can be reached, writable by its owner, and refused with
+    a way out elsewhere."""
     check.refill()
     for replica, idx in product(check.replicas, check.tiles):
         try:
@@ -109,9 +152,15 @@ def tile(c, check):
     c.fence()
     for block, _ in c.own_blocks():
         c.tile(block.tile, block.replica)[...] *= 2
-        check.equal(c.tile(block.tile), 2 * element(c.tile_bounds(block.tile), c.replica), "own tile written in place")
+        check.equal(
+            c.tile(block.tile),
+            2 * element(c.tile_bounds(block.tile), c.replica),
+            "own tile written in place",
+        )
     c.fence()
-    check.everywhere(lambda bounds, replica: 2 * element(bounds, replica), "after the owners wrote in place")
+    check.everywhere(
+        lambda bounds, replica: 2 * element(bounds, replica), "after the owners wrote in place"
+    )
 
 
 def get_tile(c, check):
@@ -120,15 +169,22 @@ def get_tile(c, check):
     check.everywhere(element, "get_tile")
     for idx in check.tiles:
         mine = c.get_tile(idx)
-        check.equal(mine, element(c.tile_bounds(idx), c.replica), "get_tile of the own replica", idx)
-        check.equal((mine.dtype, mine.flags.writeable, mine.flags.c_contiguous), (c.dtype, True, True), "kind of copy")
+        check.equal(
+            mine, element(c.tile_bounds(idx), c.replica), "get_tile of the own replica", idx
+        )
+        check.equal(
+            (mine.dtype, mine.flags.writeable, mine.flags.c_contiguous),
+            (c.dtype, True, True),
+            "kind of copy",
+        )
         mine[...] = -1
     c.fence()
     check.everywhere(element, "after the copies were written to")
 
 
 def get_tile_async(c, check):
-    """All tiles under way at once; done() comes true by itself; wait() gives the same again and again."""
+    """All tiles under way at once; done() comes true by itself; wait() gives the same again and
+    again."""
     check.refill()
     wanted = [*product((None, *check.replicas), check.tiles)]
     futures = [c.get_tile_async(idx, replica) for replica, idx in wanted]
@@ -145,7 +201,8 @@ def get_tile_async(c, check):
 
 
 def put_tile(c, check):
-    """Someone else overwrites every tile of one replica; a view with strides and another dtype will do."""
+    """Someone else overwrites every tile of one replica; a view with strides and another dtype will
+    do."""
     for target in check.replicas:
         check.refill()
         for idx in check.tiles:
@@ -155,9 +212,13 @@ def put_tile(c, check):
                 sparse[::2, ::3] = value
                 c.put_tile(idx, sparse[::2, ::3], target)
         c.fence()
-        check.everywhere(lambda bounds, replica: element(bounds, replica) + 7 * (replica == target), "put_tile", target)
+        check.everywhere(
+            lambda bounds, replica: element(bounds, replica) + 7 * (replica == target),
+            "put_tile",
+            target,
+        )
     check.refill()
-    for idx in check.tiles:                      # by default into the own replica: its last rank puts
+    for idx in check.tiles:  # by default into the own replica: its last rank puts
         if c.rank == (c.replica + 1) * c.partition.ranks_per_replica - 1:
             c.put_tile(idx, element(c.tile_bounds(idx), 5))
     c.fence()
@@ -165,15 +226,18 @@ def put_tile(c, check):
 
 
 def accumulate_tile(c, check):
-    """All ranks add to all tiles of their replica; then to those of the others', or are refused with a way out."""
+    """All ranks add to all tiles of their replica; then to those of the others', or are refused
+    with a way out."""
     check.refill()
     for idx in check.tiles:
         rows, cols = c.tile_bounds(idx)
-        c.accumulate_tile(idx, np.full((rows.extent, cols.extent), 2.0 ** c.rank))
+        c.accumulate_tile(idx, np.full((rows.extent, cols.extent), 2.0**c.rank))
     c.fence()
     size = c.partition.ranks_per_replica
-    added = [sum(2.0 ** rank for rank in range(q * size, (q + 1) * size)) for q in check.replicas]
-    check.everywhere(lambda bounds, replica: element(bounds, replica) + added[replica], "accumulate_tile")
+    added = [sum(2.0**rank for rank in range(q * size, (q + 1) * size)) for q in check.replicas]
+    check.everywhere(
+        lambda bounds, replica: element(bounds, replica) + added[replica], "accumulate_tile"
+    )
     for target in check.replicas:
         check.refill()
         count = 0
@@ -190,7 +254,11 @@ def accumulate_tile(c, check):
         check.equal(count in (0, len(check.tiles)), True, "refused for some tiles only")
         accepted = check.comm.allreduce(count // len(check.tiles))
         c.fence()
-        check.everywhere(lambda bounds, replica: element(bounds, replica) + accepted * (replica == target), "into replica", target)
+        check.everywhere(
+            lambda bounds, replica: element(bounds, replica) + accepted * (replica == target),
+            "into replica",
+            target,
+        )
 
 
 def reduce_replicas(c, check):
@@ -198,8 +266,15 @@ def reduce_replicas(c, check):
     for origin in check.replicas[:2]:
         check.refill()
         c.reduce_replicas(origin)
-        check.everywhere(lambda bounds, replica: element(bounds, replica) if replica != origin
-                         else sum(element(bounds, q) for q in check.replicas), "reduce_replicas", origin)
+        check.everywhere(
+            lambda bounds, replica: (
+                element(bounds, replica)
+                if replica != origin
+                else sum(element(bounds, q) for q in check.replicas)
+            ),
+            "reduce_replicas",
+            origin,
+        )
 
 
 def broadcast_replica(c, check):
@@ -207,7 +282,9 @@ def broadcast_replica(c, check):
     for origin in check.replicas[:2]:
         check.refill()
         c.broadcast_replica(origin)
-        check.everywhere(lambda bounds, replica: element(bounds, origin), "broadcast_replica", origin)
+        check.everywhere(
+            lambda bounds, replica: element(bounds, origin), "broadcast_replica", origin
+        )
 
 
 def errors(c, check):
@@ -216,30 +293,56 @@ def errors(c, check):
     beyond = c.partition.replicas
     rows, cols = (bound.extent for bound in c.tile_bounds((0, 0)))
     value = np.ones((rows, cols))
-    calls = {"tile": lambda idx, q: c.tile(idx, q), "get_tile": lambda idx, q: c.get_tile(idx, q),
-             "get_tile_async": lambda idx, q: c.get_tile_async(idx, q), "put_tile": lambda idx, q: c.put_tile(idx, value, q),
-             "accumulate_tile": lambda idx, q: c.accumulate_tile(idx, value, q)}
+    calls = {
+        "tile": lambda idx, q: c.tile(idx, q),
+        "get_tile": lambda idx, q: c.get_tile(idx, q),
+        "get_tile_async": lambda idx, q: c.get_tile_async(idx, q),
+        "put_tile": lambda idx, q: c.put_tile(idx, value, q),
+        "accumulate_tile": lambda idx, q: c.accumulate_tile(idx, value, q),
+    }
     for name, call in calls.items():
         for replica in (-1, beyond):
-            text = check.raises(UsageError, lambda: call((0, 0), replica), name, "of replica", replica)
+            text = check.raises(
+                UsageError, lambda: call((0, 0), replica), name, "of replica", replica
+            )
             check.equal(f"0 to {beyond - 1}" in text and str(replica) in text, True, text)
         for idx in [(-1, 0), (0, -1), (c.grid_shape()[0], 0), (0, c.grid_shape()[1])]:
             check.raises(LayoutError, lambda: call(idx, None), name, "of tile", idx)
-    check.raises(UsageError, lambda: c.overlapping_tiles(((0, 1), (0, 1)), beyond), "overlapping_tiles")
+    check.raises(
+        UsageError, lambda: c.overlapping_tiles(((0, 1), (0, 1)), beyond), "overlapping_tiles"
+    )
     check.raises(LayoutError, lambda: c.tile_bounds((99, 0)), "tile_bounds")
     for call in (c.reduce_replicas, c.broadcast_replica):
         check.raises(UsageError, lambda: call(beyond), call.__name__)
         check.raises(UsageError, lambda: call(-1), call.__name__)
     for call in (c.put_tile, c.accumulate_tile):
-        for wrong in (np.ones((rows + 1, cols)), np.ones(rows * cols), np.ones((cols + 40, rows)), 3.0):
-            text = check.raises(UsageError, lambda: call((0, 0), wrong), call.__name__, np.shape(wrong))
+        for wrong in (
+            np.ones((rows + 1, cols)),
+            np.ones(rows * cols),
+            np.ones((cols + 40, rows)),
+            3.0,
+        ):
+            text = check.raises(
+                UsageError, lambda: call((0, 0), wrong), call.__name__, np.shape(wrong)
+            )
             check.equal(f"{rows}x{cols}" in text, True, text)
     c.fence()
     check.everywhere(element, "after all these errors")
 
 
-PRIMITIVES = (grid_shape, tile_bounds, overlapping_tiles, tile, get_tile, get_tile_async, put_tile, accumulate_tile,
-              reduce_replicas, broadcast_replica, errors)
+PRIMITIVES = (
+    grid_shape,
+    tile_bounds,
+    overlapping_tiles,
+    tile,
+    get_tile,
+    get_tile_async,
+    put_tile,
+    accumulate_tile,
+    reduce_replicas,
+    broadcast_replica,
+    errors,
+)
 
 
 def main() -> None:
@@ -253,7 +356,9 @@ def main() -> None:
         everyone = comm.gather(failures)
         refused = {name: comm.allreduce(count) for name, count in refused.items()}
         if comm.rank == 0:
-            failures = {name: [text for rank in everyone for text in rank[name]][:20] for name in failures}
+            failures = {
+                name: [text for rank in everyone for text in rank[name]][:20] for name in failures
+            }
         answer(comm, {"failures": failures, "refused": refused})
 
 
