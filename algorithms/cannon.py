@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drbench.errors import UnsupportedError
-from drbench.group_steps import Shift
-from drbench.problem import Problem
-from drbench.steps import Copy, Gemm, Get, Step
+from drbench.program.group_steps import Shift
+from drbench.program.problem import Problem
+from drbench.program.steps import Copy, Gemm, Get, Step
 
 from .mesh import Mesh, mesh_layout, parse_mesh, settle_mesh
 from .registry import algorithm

@@ -20,14 +20,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from drbench.blocks import Block, Group, Piece
+from algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
-from drbench.group_steps import Reduce, ReduceScatter
-from drbench.problem import AXES, Operand, Problem
-from drbench.steps import Gemm, Step
+from drbench.program.blocks import Block, Group, Piece
+from drbench.program.group_steps import Reduce, ReduceScatter
+from drbench.program.problem import AXES, Operand, Problem
+from drbench.program.steps import Gemm, Step
 from partitions import Partition, near_square, partition
-
-from .slicing import largest_matrix
 
 __all__ = [
     "DATAFLOWS",

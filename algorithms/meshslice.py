@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import lcm
 
-from drbench.blocks import Block, Piece
 from drbench.errors import UnsupportedError, UsageError
-from drbench.group_steps import AllGather
-from drbench.problem import Problem
-from drbench.steps import Gemm, Get, Step
+from drbench.program.blocks import Block, Piece
+from drbench.program.group_steps import AllGather
+from drbench.program.problem import Problem
+from drbench.program.steps import Gemm, Get, Step
 
 from .mesh import Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
 from .registry import algorithm

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from drbench.errors import UsageError, did_you_mean
-from drbench.problem import Problem
-from drbench.steps import Step
-from drbench.trace import Trace, trace
+from drbench.program.problem import Problem
+from drbench.program.steps import Step
+from drbench.program.trace import Trace, trace
 
 __all__ = ["Algorithm", "algorithm", "algorithms", "get_algorithm", "pick_options"]
 
@@ -40,8 +40,8 @@ class Algorithm:
         the algorithm runs on where the user names none.
     congruent : callable
         ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose
-        members run congruent programs (:mod:`drbench.folding`) if all tiles are alike, so that one
-        member can stand for all in a simulation.
+        members run congruent programs (:mod:`drbench.model.folding`) if all tiles are alike, so
+        that one member can stand for all in a simulation.
     """
 
     name: str
@@ -155,8 +155,8 @@ def algorithm(
 def algorithms() -> dict[str, Algorithm]:
     """All algorithms by name, in alphabetical order."""
     package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{__package__}.{module.name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        importlib.import_module(module.name)
     return dict(sorted(_REGISTRY.items()))
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drbench.errors import UsageError
-from drbench.group_steps import Broadcast
-from drbench.problem import Problem
-from drbench.steps import Gemm, Get, Step
+from drbench.program.group_steps import Broadcast
+from drbench.program.problem import Problem
+from drbench.program.steps import Gemm, Get, Step
 
 from .mesh import Mesh, mesh_layout, panels, reduced_product, settle_mesh
 from .registry import algorithm

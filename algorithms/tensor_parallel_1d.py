@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drbench.errors import UsageError
-from drbench.problem import Problem
-from drbench.steps import Step
+from drbench.program.problem import Problem
+from drbench.program.steps import Step
 
 from .mesh import Mesh, check_layout, everywhere
 from .registry import algorithm

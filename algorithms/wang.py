@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drbench.errors import UsageError
-from drbench.group_steps import AllGather, ReduceScatter
-from drbench.problem import Problem
-from drbench.steps import Gemm, Get, Join, Part, Scratch, Step
+from drbench.program.group_steps import AllGather, ReduceScatter
+from drbench.program.problem import Problem
+from drbench.program.steps import Gemm, Get, Join, Part, Scratch, Step
 
 from .mesh import Mesh, everywhere, mesh_layout, parse_mesh, settle_mesh
 from .registry import algorithm

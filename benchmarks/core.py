@@ -231,7 +231,7 @@ def planning(size: int, pairs: int) -> None:
     """Time to plan one rank of p = 4096."""
     sys.path.insert(0, str(ROOT))
     from algorithms import get_algorithm
-    from drbench.problem import Problem
+    from drbench.program.problem import Problem
 
     t = Lines(
         "planning one rank of p = 4096, m = n = k = 262144 (best of 5)",

@@ -7,11 +7,13 @@ import numpy as np
 from mpi4py import MPI
 
 from algorithms import get_algorithm
-from drbench.device_executor import DeviceExecutor
-from drbench.device_matrix import DeviceMatrix
-from drbench.devices.host import HostDevice, HostStream
-from drbench.transports import RangeLocks, Topology, parse_transport
-from drbench.transports.device_window import device_windows
+from drbench.common import parse_transport
+from drbench.device.executor import DeviceExecutor
+from drbench.device.matrix import DeviceMatrix
+from drbench.device.threads import HostDevice, HostStream
+from drbench.device.window import device_windows
+from drbench.host.locks import RangeLocks
+from drbench.host.topology import Topology
 
 
 class IdleStream(HostStream):

@@ -16,6 +16,8 @@ far apart these are measured is what the measurement cannot tell apart; a second
 that counts all repeats of a program, under whichever name they ran.
 """
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import argparse
@@ -32,14 +34,14 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from drbench.record import append_csv, read_csv  # noqa: E402
-from launch.case_fields import Case  # noqa: E402
-from launch.kernels import without_pins  # noqa: E402
-from launch.machine_models import find_machine  # noqa: E402
-from launch.peer_store import Lines, opened  # noqa: E402
-from launch.predict import predict  # noqa: E402
-from launch.store import case_id  # noqa: E402
-from launch.supervisor import Settings, run_cases  # noqa: E402
+from drbench.measure.record import append_csv, read_csv
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.host.kernels import without_pins
+from launch.models.predict import predict
+from launch.studies.peer_store import Lines, opened
+from launch.sweeps.store import case_id
+from launch.sweeps.supervisor import Settings, run_cases
 
 RANKS = 2
 

@@ -1,4 +1,5 @@
-"""``python -m drbench`` and the console script ``drbench``: a shim into :mod:`launch.cli`."""
+"""``python -m drbench`` and the console script ``drbench``: a shim into
+:mod:`launch.commands.cli`."""
 
 import importlib.util
 import os
@@ -32,7 +33,7 @@ def main() -> None:
             "or leave PYTHONPATH alone.\n"
         )
         sys.exit(3)
-    from launch.cli import main as run
+    from launch.commands.cli import main as run
 
     sys.exit(run())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # the checkout, not launch/ itself
-    from launch.cli import main
-    from launch.sweep_stream import arguments_of
+    from launch.commands.cli import main
+    from launch.sweeps.stream import arguments_of
 
     sys.exit(main(arguments_of("mlp1", sys.argv[1:])))

@@ -15,23 +15,23 @@ tiles a region touches.
 [(0, 0), (0, 1), (0, 2)]
 """
 
-from partitions.dtensor import PlacementSpec, to_placements
-from partitions.enumerate import (
+from .dtensor import PlacementSpec, to_placements
+from .enumerate import (
     equal_replication,
     exhaustive,
     paired_replication,
     partition_triples,
     replication_triples,
 )
-from partitions.errors import LayoutError
-from partitions.grids import ProcessGrid, divisors, near_square
-from partitions.intervals import Interval, ceil_div, intersect, local_extent, part
-from partitions.partition import Partition, explicit_text
-from partitions.presets import PRESETS, Preset, preset
-from partitions.spec import PartitionSpec
+from .errors import LayoutError
+from .grids import ProcessGrid, divisors, near_square
+from .intervals import Interval, ceil_div, intersect, local_extent, part
+from .partition import Partition, explicit_text
+from .presets import PRESETS, Preset, preset
+from .spec import PartitionSpec
 
 # the function `partition` takes the name of the module it is the front door of
-from partitions.text import parse, partition
+from .text import parse, partition
 
 __all__ = [
     "PRESETS",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-from partitions.errors import LayoutError
-from partitions.grids import ProcessGrid, near_square
-from partitions.intervals import Interval, ceil_div, part
-from partitions.partition import Partition
+from .errors import LayoutError
+from .grids import ProcessGrid, near_square
+from .intervals import Interval, ceil_div, part
+from .partition import Partition
 
 REPLICATE = None  # stands for R among the matrix dimensions 0 and 1 of S(0) and S(1)
 

@@ -8,8 +8,8 @@ lazily: 12 ranks already have 27 · 6³ = 5832 combinations.
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from partitions.grids import divisors
-from partitions.partition import replica_suffix
+from .grids import divisors
+from .partition import replica_suffix
 
 KINDS = ("row", "column", "block")
 

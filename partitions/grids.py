@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import isqrt
 
-from partitions.errors import LayoutError
+from .errors import LayoutError
 
 
 @dataclass(frozen=True, slots=True)

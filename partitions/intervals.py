@@ -6,7 +6,7 @@ formula of the package is stated once, here, for one dimension.
 
 from typing import NamedTuple
 
-from partitions.errors import LayoutError
+from .errors import LayoutError
 
 
 class Interval(NamedTuple):

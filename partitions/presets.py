@@ -7,10 +7,10 @@ preset names another. "Replicated" means a full copy on every rank.
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from partitions.errors import LayoutError
-from partitions.grids import divisors
-from partitions.partition import replica_suffix
-from partitions.text import parse_factor
+from .errors import LayoutError
+from .grids import divisors
+from .partition import replica_suffix
+from .text import parse_factor
 
 
 @dataclass(frozen=True, slots=True)

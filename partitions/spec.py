@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from math import lcm
 
-from partitions.errors import LayoutError
-from partitions.grids import ProcessGrid, divisors, near_square
-from partitions.intervals import ceil_div
-from partitions.partition import Partition, replica_suffix
+from .errors import LayoutError
+from .grids import ProcessGrid, divisors, near_square
+from .intervals import ceil_div
+from .partition import Partition, replica_suffix
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
 

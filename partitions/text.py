@@ -14,11 +14,11 @@ see :mod:`partitions.dtensor`. Case and surrounding blanks do not matter.
 
 import re
 
-from partitions.dtensor import PlacementSpec, looks_like_placements, parse_placements
-from partitions.errors import LayoutError
-from partitions.grids import ProcessGrid
-from partitions.partition import Partition
-from partitions.spec import KINDS, PartitionSpec, unknown_kind
+from .dtensor import PlacementSpec, looks_like_placements, parse_placements
+from .errors import LayoutError
+from .grids import ProcessGrid
+from .partition import Partition
+from .spec import KINDS, PartitionSpec, unknown_kind
 
 
 def partition(text: str, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:

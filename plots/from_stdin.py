@@ -8,9 +8,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from drbench.record import TornRowWarning
-from plots.registry import draw
-from plots.sources import STDIN
+from drbench.measure.record import TornRowWarning
+from plots.select.sources import STDIN
+
+from .registry import draw
 
 
 def main(layer: str, arguments: Sequence[str] | None = None) -> int:

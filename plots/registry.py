@@ -13,12 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drbench.record import Record
-from plots.cases import Options
-from plots.selection import SelectionError
-from plots.sources import load
-
-_SCRIPTS = ("plot_mlp1", "plot_mlp2")  # run, never imported for their figures
+from drbench.measure.record import Record
+from plots.select.cases import Options
+from plots.select.selection import SelectionError
+from plots.select.sources import load
 
 
 class Made(NamedTuple):
@@ -49,10 +47,9 @@ class Drawn(NamedTuple):
 def figures() -> dict[str, Figure]:
     """Every figure of the package, by name, in the order of names."""
     found = {}
-    for module in pkgutil.iter_modules(import_module("plots").__path__):
-        if module.name not in _SCRIPTS:
-            for figure in getattr(import_module(f"plots.{module.name}"), "FIGURES", ()):
-                found[figure.name] = figure
+    for module in pkgutil.iter_modules(import_module(f"{__package__}.figures").__path__):
+        for figure in getattr(import_module(f"plots.figures.{module.name}"), "FIGURES", ()):
+            found[figure.name] = figure
     return dict(sorted(found.items()))
 
 
@@ -83,11 +80,12 @@ def draw(
     name : str
         A figure of :func:`figures`.
     source : records, or paths
-        As :func:`plots.sources.load` takes them.
+        As :func:`plots.select.sources.load` takes them.
     out : path
         The suffix says the format, ``.pdf`` or ``.png``; without one both are written.
     options
-        Fields of :class:`plots.cases.Options`. An option the figure does not take is refused.
+        Fields of :class:`plots.select.cases.Options`. An option the figure does not take is
+        refused.
 
     Raises
     ------
@@ -115,7 +113,7 @@ def draw(
         else figure.read(source)
     )
     made = figure.make(records, Options(**options))
-    from plots.page import save
+    from plots.draw.page import save
 
     return Drawn(save(made.picture, out, formats), made.notes)
 

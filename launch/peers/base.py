@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from algorithms.registry import pick_options
-from drbench.blas import Blas
-from drbench.errors import UnsupportedError
-from drbench.problem import Problem
-from drbench.steps import COUNTERS
+from drbench.errors import UnsupportedError, UsageError
+from drbench.host.blas import Blas
+from drbench.program.problem import Problem
+from drbench.program.steps import COUNTERS
+from launch.cases.case import Case
 
-__all__ = ["Availability", "Job", "Parts", "Peer", "Setting", "own_words"]
+__all__ = ["refuse_our_options", "Availability", "Job", "Parts", "Peer", "Setting", "own_words"]
 
 _LONGEST = 300
 
@@ -36,7 +37,7 @@ class Availability(NamedTuple):
 
 class Setting(NamedTuple):
     """One way to run a peer: a label for tables, and the fields of a
-    :class:`~launch.case_fields.Case` that choose it."""
+    :class:`~launch.cases.case.Case` that choose it."""
 
     label: str
     fields: dict
@@ -52,7 +53,7 @@ class Region(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A rank's parts of C, as :func:`drbench.verify.verify` reads a distributed matrix.
+    """A rank's parts of C, as :func:`drbench.measure.verify.verify` reads a distributed matrix.
 
     Attributes
     ----------
@@ -77,7 +78,8 @@ class Job:
     """One prepared multiplication of a peer on one rank: operands in place, ready to be repeated.
 
     Subclasses fill their operands when they are made. The attributes below are what the rest of the
-    suite reads; the measuring code sees the same interface as :class:`drbench.executor.Executor`.
+    suite reads; the measuring code sees the same interface as
+    :class:`drbench.host.executor.Executor`.
 
     Attributes
     ----------
@@ -200,3 +202,32 @@ def own_words(error: BaseException) -> str:
     """
     words = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
+
+
+#: Fields of a case that choose how our own executor moves data, with the values that leave them
+#: open.
+_OURS = {
+    "transport": "auto",
+    "get": "view",
+    "progress": "poll",
+    "prefetch": 1,
+    "pool": None,
+    "trace": None,
+}
+
+
+def refuse_our_options(case: Case) -> None:
+    """A peer moves its data itself: what only our executor obeys is a UsageError, not an option
+    without effect.
+
+    Examples
+    --------
+    >>> refuse_our_options(Case(8, 8, 8, algorithm="dtensor", prefetch=2))
+    Traceback (most recent call last):
+    drbench.errors.UsageError: dtensor moves its data itself and takes no --prefetch. Leave it out.
+    """
+    for name, value in _OURS.items():
+        if getattr(case, name) != value:
+            raise UsageError(
+                f"{case.algorithm} moves its data itself and takes no --{name}. Leave it out."
+            )

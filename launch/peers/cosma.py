@@ -15,7 +15,7 @@ import subprocess
 from datetime import UTC, datetime
 
 from drbench.errors import CaseFailed, CaseTimeout, MissingError, UnsupportedError, UsageError
-from drbench.record import Record
+from drbench.measure.record import Record
 
 from .base import Availability, Peer, Setting
 
@@ -81,8 +81,8 @@ def read_times(text: str) -> list[float]:
 
 def _launch(case, ranks: int, timeout: float | None = None) -> Record:
     """Run cosma_miniapp on that many ranks; the Record of what it printed."""
-    from ..case_fields import case_keys
-    from ..mpi import mpiexec_command, stop
+    from launch.cases.case import case_keys
+    from launch.host.mpi import mpiexec_command, stop
 
     variant = PEER.pick(case.options).get("variant")
     if not _available().ok:

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from drbench.blas import load_blas
 from drbench.errors import UnsupportedError, UsageError
+from drbench.host.blas import load_blas
 
 from .base import Availability, Job, Peer, Setting
 

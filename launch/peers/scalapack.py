@@ -19,8 +19,8 @@ import sys
 import numpy as np
 import threadpoolctl
 
-from drbench.blas import BlasInfo
 from drbench.errors import MissingError, UnsupportedError, UsageError
+from drbench.host.blas import BlasInfo
 from partitions import near_square
 
 from .base import Availability, Job, Peer, Setting

@@ -7,8 +7,8 @@ import importlib.metadata
 import importlib.util
 import re
 
-from drbench.blas import BlasInfo
 from drbench.errors import MissingError, UsageError
+from drbench.host.blas import BlasInfo
 
 __all__ = ["GET_TORCH", "TorchBlas", "device_of", "torch_version"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.cli import main
+from launch.commands.cli import main
 
 collect_ignore = ["faults.py"]  # becomes the ranks' sitecustomize
 

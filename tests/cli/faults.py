@@ -10,12 +10,12 @@ import signal
 import sys
 import time
 
-from launch.mpi import launched
+from launch.host.mpi import launched
 
 
 def every_gemm(function):
     """Call ``function(a, b, c)`` after each product."""
-    from drbench.blas import Blas
+    from drbench.host.blas import Blas
 
     true = Blas.gemm
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from drbench.record import HEADER, Record, append_csv, read_csv
+from drbench.measure.record import HEADER, Record, append_csv, read_csv
 
 pytestmark = pytest.mark.mpi
 
@@ -87,8 +87,8 @@ def test_a_pipe_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
 
 
 def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path):
-    """the warning of ``drbench.record`` comes as Python prints it, several lines with source code,
-    and twice."""
+    """the warning of ``drbench.measure.record`` comes as Python prints it, several lines with
+    source code, and twice."""
     path = tmp_path / "torn.csv"
     append_csv(path, Record(mode="measured", status="failed", reason="first"))
     with open(path, "a") as file:

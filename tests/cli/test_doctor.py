@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-import launch.doctor
-import launch.kernels
+import launch.commands.doctor
+import launch.host.kernels
 from algorithms import algorithms
-from launch.kernels import Kernels, pinned, weaker_pins, without_pins
+from launch.host.kernels import Kernels, pinned, weaker_pins, without_pins
 from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
@@ -23,7 +23,7 @@ def kernels(monkeypatch):
     running it."""
 
     def pretend(held=FAST, free=FAST):
-        for module in (launch.kernels, launch.doctor):
+        for module in (launch.host.kernels, launch.commands.doctor):
             monkeypatch.setattr(
                 module,
                 "measure_kernels",
@@ -37,7 +37,7 @@ def kernels(monkeypatch):
 @pytest.fixture
 def findings(say, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks."""
-    monkeypatch.setattr(launch.doctor, "_mpi", lambda ranks: [])
+    monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
     return lambda *options: {
         each["subject"]: each for each in say("doctor", "--json", *options).json()
     }
@@ -100,16 +100,16 @@ def test_more_ranks_than_cores_is_advice(findings):
 
 
 def test_little_shared_memory_is_advice_with_the_command(findings, monkeypatch):
-    monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: 64 << 20)
+    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 64 << 20)
     little = findings()["shared memory"]
     assert (
         little["level"] == "advice"
         and "64 MiB" in little["text"]
         and "remount" in little["way_out"]
     )
-    monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: None)
+    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: None)
     assert findings()["shared memory"]["level"] == "advice"
-    monkeypatch.setattr(launch.doctor, "shared_memory_free", lambda: 4 * GIB)
+    monkeypatch.setattr(launch.commands.doctor, "shared_memory_free", lambda: 4 * GIB)
     assert findings()["shared memory"]["level"] == "ok"
 
 
@@ -208,9 +208,9 @@ def test_pins_are_weaker_if_the_kernels_differ_and_are_slower(
 
 
 def test_without_pins_nothing_is_measured(monkeypatch):
-    for name in launch.kernels.PINS:
+    for name in launch.host.kernels.PINS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(launch.kernels, "measure_kernels", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(launch.host.kernels, "measure_kernels", lambda *_: pytest.fail("measured"))
     assert weaker_pins() is None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from launch.gpu_check import Stage, run_stage
+from benchmarks.gpu_check import Stage, run_stage
 
 ROOT = Path(__file__).parents[2]
 #: Starts another process, prints its number, and sleeps.

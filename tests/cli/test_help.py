@@ -5,8 +5,8 @@ import re
 import click
 import pytest
 
-from launch.case_fields import Case
-from launch.cli import cli
+from launch.cases.case import Case
+from launch.commands.cli import cli
 
 COMMANDS = sorted(cli.commands)
 

@@ -6,10 +6,10 @@ import json
 import pytest
 from rich.console import Console
 
-from launch.case_fields import Case
-from launch.peer_store import Lines, opened
+from launch.cases.case import Case
 from launch.peers import PEERS, get_peer, peers
-from launch.supervisor import Settings, run_cases
+from launch.studies.peer_store import Lines, opened
+from launch.sweeps.supervisor import Settings, run_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 

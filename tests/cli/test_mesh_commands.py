@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from drbench.record import read_csv
-from drbench.timeline import read_chrome_trace
+from drbench.measure.record import read_csv
+from drbench.measure.timeline import read_chrome_trace
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 SIZES = ["-m", 30, "-n", 40, "-k", 50]

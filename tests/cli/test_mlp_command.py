@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-import launch.mlp
-import launch.sweep
-from drbench.record import Record, read_csv
-from launch.case_fields import case_keys
-from launch.kernels import Kernels
+import launch.commands.mlp
+import launch.sweeps.sweep
+from drbench.measure.record import Record, read_csv
+from launch.cases.case import case_keys
+from launch.cases.sweep_file import load_sweep
+from launch.host.kernels import Kernels
 from launch.peers import Availability
-from launch.sweep_file import load_sweep
-from plots.selection import peer_name
+from plots.select.selection import peer_name
 
 
 @pytest.mark.mpi
@@ -138,15 +138,15 @@ def recorded(say, monkeypatch, tmp_path):
             store.add(record)
             watch.ended(case, record)
 
-    monkeypatch.setattr(launch.sweep, "run_cases", run_cases)
+    monkeypatch.setattr(launch.sweeps.sweep, "run_cases", run_cases)
     monkeypatch.setattr(
-        launch.mlp,
+        launch.commands.mlp,
         "get_peer",
         lambda name: SimpleNamespace(
             available=lambda: Availability(seen["torch"], "no torch", "Get it.")
         ),
     )
-    monkeypatch.setattr(launch.mlp, "_draw", lambda *_: None)
+    monkeypatch.setattr(launch.commands.mlp, "_draw", lambda *_: None)
 
     def run(*options, bad_k=None, torch=False):
         seen.update(bad_k=bad_k, torch=torch)
@@ -200,7 +200,9 @@ def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded,
 def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setattr(
-        launch.mlp, "weaker_pins", lambda: (Kernels("Haswell", 40e9), Kernels("SkylakeX", 60e9))
+        launch.commands.mlp,
+        "weaker_pins",
+        lambda: (Kernels("Haswell", 40e9), Kernels("SkylakeX", 60e9)),
     )
     ended, environ = recorded("--layer", "mlp1")
     assert "OPENBLAS_CORETYPE" not in environ and "PATH" in environ
@@ -214,6 +216,6 @@ def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkey
 
 def test_pins_that_cost_nothing_are_left_alone(recorded, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    monkeypatch.setattr(launch.mlp, "weaker_pins", lambda: None)
+    monkeypatch.setattr(launch.commands.mlp, "weaker_pins", lambda: None)
     ended, environ = recorded("--layer", "mlp1")
     assert environ["OPENBLAS_CORETYPE"] == "Haswell" and "OPENBLAS" not in ended.stdout

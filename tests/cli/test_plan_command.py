@@ -226,7 +226,7 @@ def test_chunk_and_prefetch_reach_the_plan(say):
 )
 def test_mpi_is_not_even_imported(process, arguments):
     code = (
-        "import sys; from launch.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from launch.commands.cli import main; code = main(sys.argv[1:]); "
         "print(code, sorted(name for name in sys.modules if name.startswith('mpi4py')), "
         "file=sys.stderr)"
     )
@@ -261,9 +261,9 @@ def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
     """On PVC what a neighbour on the same GPU holds is worth fetching earlier or later than by
     FLOPs and bytes alone."""
     from algorithms import get_algorithm
-    from drbench.explain import listing
-    from drbench.problem import Problem
-    from launch.machine_models import find_machine
+    from drbench.plan.explain import listing
+    from drbench.program.problem import Problem
+    from launch.cases.machine_models import find_machine
 
     words = [
         "plan",

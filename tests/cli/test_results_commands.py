@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from drbench.record import Record, append_csv
+from drbench.measure.record import Record, append_csv
 
 
 def case(m=64, factor=1.0, **values):

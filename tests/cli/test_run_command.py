@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drbench.record import read_csv
+from drbench.measure.record import read_csv
 
 pytestmark = pytest.mark.mpi
 
@@ -353,7 +353,8 @@ def test_a_tiny_case_on_4_ranks_is_quick_from_the_shell(drbench):
 
 def test_the_process_that_starts_ranks_does_not_load_mpi(process):
     code = (
-        "import sys; from launch.cli import main; code = main(); print(code, 'mpi4py.MPI' in "
+        "import sys; from launch.commands.cli import main; code = main(); print(code, "
+        "'mpi4py.MPI' in "
         "sys.modules)"
     )
     ended = process(sys.executable, "-c", code, "run", "-p", 2, *QUICK)
@@ -362,5 +363,8 @@ def test_the_process_that_starts_ranks_does_not_load_mpi(process):
 
 def test_main_runs_the_arguments_it_is_given(process):
     """``main(["run", "-p", "2", ...])`` gives the ranks ``sys.argv`` instead of its argument."""
-    code = f"from launch.cli import main; main({['run', '-p', '2', *map(str, QUICK), '--json']})"
+    code = (
+        "from launch.commands.cli import main; "
+        f"main({['run', '-p', '2', *map(str, QUICK), '--json']})"
+    )
     assert process(sys.executable, "-c", code).json()["ranks"] == 2

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from drbench.record import read_csv
-from launch.machine_models import find_machine
+from drbench.measure.record import read_csv
+from launch.cases.machine_models import find_machine
 
 ROOT = Path(__file__).parents[2]
 ONE = [

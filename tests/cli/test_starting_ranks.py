@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-import launch.mpi
+import launch.host.mpi
 from drbench.errors import CaseTimeout, MissingError
-from launch.mpi import (
+from launch.host.mpi import (
     Launched,
     find_mpiexec,
     launched,
@@ -239,7 +239,7 @@ def test_run_ranks_kills_what_does_not_end(on_path, tmp_path, monkeypatch):
 
 
 def test_what_ignores_the_request_to_end_is_killed(on_path, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch.mpi, "_GRACE_S", 0.3)
+    monkeypatch.setattr(launch.host.mpi, "_GRACE_S", 0.3)
     on_path(
         "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\necho $$ > started\nwhile true; "
         "do sleep 0.1; done\n"

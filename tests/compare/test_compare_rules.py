@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.errors import UsageError
-from drbench.record import Record
-from launch.compare import REGRESSIONS, compare, overlap, summary
+from drbench.measure.record import Record
+from launch.studies.compare import REGRESSIONS, compare, overlap, summary
 
 
 def run(samples=(1.0,) * 5, m=64, **values):

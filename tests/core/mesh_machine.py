@@ -11,11 +11,11 @@ import random
 
 import numpy as np
 
-from drbench.blocks import Piece
-from drbench.group_steps import AllGather, Broadcast, Reduce, Shift
-from drbench.memory import plan_arena
-from drbench.schedule import Scheduler, Windows
-from drbench.steps import Add, Copy, Get, Join, Part, Scratch, Zero
+from drbench.plan.memory import plan_arena
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.blocks import Piece
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, Shift
+from drbench.program.steps import Add, Copy, Get, Join, Part, Scratch, Zero
 
 
 def dealt(shape, grid, order):

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from algorithms import get_algorithm
-from drbench.problem import Problem
-from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet, Zero
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet, Zero
 from partitions import divisors
 
 universal = get_algorithm("universal")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drbench.blas import Blas, BlasInfo, load_blas
 from drbench.errors import UsageError
+from drbench.host.blas import Blas, BlasInfo, load_blas
 
 LOADED = load_blas()
 FALLBACK = Blas(BlasInfo("none", "unknown", "unknown", False), {})

@@ -8,9 +8,9 @@ import pytest
 from oracles import Violation
 from virtual_time import Deadlock, RandomDelays, check_rule, drive, reads_none
 
-from drbench.schedule import Scheduler
-from drbench.steps import Block, Gemm, Get
-from drbench.trace import trace
+from drbench.plan.schedule import Scheduler
+from drbench.program.steps import Block, Gemm, Get
+from drbench.program.trace import trace
 
 DEPTHS = range(5)
 

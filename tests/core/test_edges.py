@@ -5,14 +5,14 @@ import random
 import pytest
 
 from algorithms import get_algorithm
-from drbench.blocks import Block, Group
-from drbench.edges import edges
-from drbench.group_steps import ReduceScatter
-from drbench.memory import ArenaPlan, buffer_elements, plan_arena
-from drbench.problem import Problem
-from drbench.schedule import Scheduler, Windows
-from drbench.steps import Gemm, Get, Part, Scratch
-from drbench.trace import trace
+from drbench.plan.edges import edges
+from drbench.plan.memory import ArenaPlan, buffer_elements, plan_arena
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.blocks import Block, Group
+from drbench.program.group_steps import ReduceScatter
+from drbench.program.problem import Problem
+from drbench.program.steps import Gemm, Get, Part, Scratch
+from drbench.program.trace import trace
 
 CASES = [
     ("universal", {"stationary": s, "chunk": c}, texts)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from oracles import home
 
 from drbench.errors import UsageError
-from drbench.fill import Fill, integer_bound
-from drbench.problem import Problem
+from drbench.host.fill import Fill, integer_bound
+from drbench.program.problem import Problem
 
 KINDS = ["integer", "uniform"]
 kinds = pytest.mark.parametrize("kind", KINDS)

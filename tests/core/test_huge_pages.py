@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from drbench.transports.huge_pages import HUGE_BYTES, map_again
+from drbench.host.huge_pages import HUGE_BYTES, map_again
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"),

@@ -1,5 +1,5 @@
-"""Imports point down only: the layer table of the design, enforced over the syntax trees of every
-module."""
+"""Imports point down only: the rooms of the design, their order and their floors, enforced over the
+syntax trees of every module, imports inside functions included."""
 
 import ast
 import subprocess
@@ -9,37 +9,61 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
 
-#: What a module of each package may import of the project's own (with everything below it).
-MAY_IMPORT = {
-    "partitions": ("partitions",),
-    "drbench": ("drbench", "partitions"),
-    "algorithms": ("algorithms", "drbench", "partitions"),
-    "plots": ("plots", "drbench.record", "drbench.timeline"),
-    "launch": ("launch", "plots", "algorithms", "drbench", "partitions"),
+#: The rooms from the ground up, and what each may import of the rooms below it besides itself. A
+#: room that is not named here is an error.
+ROOMS = {
+    "partitions": (),
+    "drbench.errors": (),
+    "drbench.common": ("drbench.errors",),
+    "drbench.program": ("partitions", "drbench.errors", "drbench.common"),
+    "drbench.plan": ("drbench.program",),
+    "drbench.host": ("drbench.plan",),
+    "drbench.device": ("drbench.host",),
+    "drbench.model": ("drbench.plan",),
+    "drbench.measure": ("drbench.device",),
+    "algorithms": ("drbench.model",),
+    "plots.select": ("drbench.measure.record",),
+    "plots.draw": ("plots.select",),
+    "plots.registry": ("plots.draw",),
+    "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.Event"),
+    "plots.report": ("plots.figures",),
+    "launch.host": ("drbench", "algorithms"),
+    "launch.cases": ("launch.host",),
+    "launch.peers": ("launch.cases",),
+    "launch.ranks": ("launch.peers",),
+    "launch.sweeps": ("launch.peers", "plots.select"),
+    "launch.models": ("launch.sweeps",),
+    "launch.studies": ("launch.models", "plots"),
+    "launch.commands": ("launch.studies", "launch.ranks"),
+    "launch": ("launch.commands",),
+    "drbench": ("drbench.measure", "drbench.model"),
+    "plots": ("plots.report",),
 }
-UPWARD = {"drbench/__main__.py": ("launch.cli",)}
+UPWARD = {("drbench/__main__.py", "launch.commands.cli.main")}
+#: Most modules of one folder, and of one chain of imports inside a package.
+MOST_MODULES, MOST_FLOORS = 24, 12
 
 #: Modules that may import what only some may.
 ONLY_IN = {
     "mpi4py": (
-        "drbench/transports/",
-        "drbench/executor.py",
-        "drbench/collectives.py",
-        "drbench/matrix.py",
-        "drbench/verify.py",
-        "drbench/roof.py",
-        "drbench/device_executor.py",
-        "drbench/device_matrix.py",
-        "drbench/values.py",
-        "launch/",
+        "drbench/host/",
+        "drbench/device/executor.py",
+        "drbench/device/matrix.py",
+        "drbench/device/waiting.py",
+        "drbench/device/window.py",
+        "drbench/measure/",
+        "launch/commands/",
+        "launch/host/",
+        "launch/peers/",
+        "launch/ranks/",
     ),
-    "click": ("launch/",),
-    "cupy": ("drbench/devices/",),
-    "cupy_backends": ("drbench/devices/",),
+    "click": ("launch/commands/",),
+    "cupy": ("drbench/device/gpu/",),
+    "cupy_backends": ("drbench/device/gpu/",),
 }
-#: Heavy packages that no rank loads unless the case needs them: outside plots never at module
-#: level.
+#: Heavy packages that no rank loads unless the case needs them: at module level only in plots.
 HEAVY = ("matplotlib", "pandas", "torch", "plots", "cupy", "cupy_backends")
 #: Functions that import what a string names.
 BY_NAME = ("importlib.import_module", "import_module", "__import__")
@@ -49,7 +73,7 @@ def sources():
     """Every module of the project: path from the root -> text."""
     return {
         path.relative_to(ROOT).as_posix(): path.read_text()
-        for package in MAY_IMPORT
+        for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
     }
 
@@ -81,20 +105,44 @@ def under(name, prefixes):
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
+def room_of(name):
+    """The innermost room of a module, a parent of rooms, or None."""
+    return max((room for room in ROOMS if under(name, (room,))), key=len, default=None)
+
+
+def below(room):
+    """Every room that a room may import: what the table says, and what those may."""
+    found, left = set(), [room]
+    while left:
+        for each in ROOMS.get(left.pop(), ()):
+            if each not in found:
+                found.add(each)
+                left.append(each)
+    return found
+
+
+def reachable(name, allowed):
+    """Whether a name is in one of the rooms, or is one of the single modules, of a list."""
+    room = room_of(name)
+    return room in allowed or any(under(name, (each,)) for each in allowed if each not in ROOMS)
+
+
 def violations(path, text):
-    """One line for each import of a module that the layer table forbids."""
-    package = path.split("/")[0]
+    """One line for each import of a module that the table of rooms forbids."""
+    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    room = room_of(module)
+    allowed = (room, *below(room))
     found = []
     for name, line, at_module_level in imports(path, text):
         top = name.split(".")[0]
         where = f"{path}:{line} imports {name}"
-        if top in MAY_IMPORT and not under(name, MAY_IMPORT[package] + UPWARD.get(path, ())):
-            found.append(f"{where}: {package} may import {', '.join(MAY_IMPORT[package])}")
-        if package == "partitions" and top not in MAY_IMPORT and top not in sys.stdlib_module_names:
+        if top in PACKAGES and (path, name) not in UPWARD and not reachable(name, allowed):
+            found.append(f"{where}: {room} may import {', '.join(sorted(below(room)))}")
+        if room == "partitions" and top not in PACKAGES and top not in sys.stdlib_module_names:
             found.append(f"{where}: partitions needs nothing beyond the standard library")
         if top in ONLY_IN and not path.startswith(ONLY_IN[top]):
             found.append(f"{where}: only for {', '.join(ONLY_IN[top])}")
-        if top in HEAVY and at_module_level and package != "plots":
+        if top in HEAVY and at_module_level and not path.startswith("plots/"):
             found.append(f"{where}: at module level only in plots")
     return found
 
@@ -110,8 +158,8 @@ def reached(start, graph):
     return seen
 
 
-def graph():
-    """Module -> what it imports at module level, parent packages included."""
+def graph(deferred=False):
+    """Module -> what it imports at module level (or anywhere), parent packages included."""
     texts = sources()
     modules = {
         path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in texts
@@ -120,7 +168,7 @@ def graph():
     for module, path in modules.items():
         found = {module.rpartition(".")[0]} - {""}
         for name, _, at_module_level in imports(path, texts[path]):
-            if at_module_level:
+            if at_module_level or deferred:
                 parts = name.split(".")
                 prefixes = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
                 found |= prefixes & modules.keys() | {parts[0]}
@@ -128,20 +176,59 @@ def graph():
     return edges
 
 
-def test_every_module_keeps_to_the_layer_table():
+def floors(package):
+    """Longest chain of imports inside a package, imports inside functions included; a circle is an
+    error."""
+    edges = {
+        module: {
+            name
+            for name in found
+            if name != module and not module.startswith(f"{name}.") and under(name, (package,))
+        }
+        for module, found in graph(deferred=True).items()
+        if under(module, (package,))
+    }
+    chains = {}
+
+    def chain(module, above=()):
+        assert module not in above, "a circle: " + " -> ".join([*above, module])
+        if module not in chains:
+            longest = max(
+                (chain(name, (*above, module)) for name in edges[module]), key=len, default=()
+            )
+            chains[module] = (module, *longest)
+        return chains[module]
+
+    return max(map(chain, edges), key=len)
+
+
+def test_every_module_keeps_to_the_table_of_rooms():
     texts = sources()
-    assert {path.split("/")[0] for path in texts} == set(MAY_IMPORT)
+    assert {path.split("/")[0] for path in texts} == set(PACKAGES)
     assert [line for path, text in texts.items() for line in violations(path, text)] == []
 
 
-def test_the_shim_is_the_only_upward_import():
-    upward = {
-        (path, name)
-        for path, text in sources().items()
-        for name, _, _ in imports(path, text)
-        if name.split(".")[0] in MAY_IMPORT and not under(name, MAY_IMPORT[path.split("/")[0]])
-    }
-    assert upward == {("drbench/__main__.py", "launch.cli.main")}
+def test_the_table_itself_has_no_circle():
+    assert [room for room in ROOMS if room in below(room)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_package_has_a_circle_or_more_floors_than_a_head_holds(package, capsys):
+    longest = floors(package)
+    with capsys.disabled():
+        print(f"\n{package}: {len(longest)} floors: {' > '.join(longest)}")
+    assert len(longest) <= MOST_FLOORS
+
+
+def test_no_folder_holds_more_modules_than_a_head_holds():
+    folders = {}
+    for path in sources():
+        folder, _, name = path.rpartition("/")
+        if name != "__init__.py":
+            folders.setdefault(folder, []).append(name)
+    assert {
+        folder: len(names) for folder, names in folders.items() if len(names) > MOST_MODULES
+    } == {}
 
 
 def test_what_may_not_import_mpi4py_does_not_get_it_from_others_either():
@@ -151,9 +238,9 @@ def test_what_may_not_import_mpi4py_does_not_get_it_from_others_either():
     )
     pure = [module for module in edges if not under(module, allowed)]
     assert (
-        "drbench.memory" in pure
-        and "algorithms.universal" in pure
-        and "drbench.executor" not in pure
+        "drbench.plan.memory" in pure
+        and "algorithms.universal.program" in pure
+        and "drbench.host.executor" not in pure
     )
     assert [module for module in pure if "mpi4py" in reached([module], edges)] == []
 
@@ -161,7 +248,7 @@ def test_what_may_not_import_mpi4py_does_not_get_it_from_others_either():
 def test_the_command_line_starts_without_mpi_and_without_figures():
     """The process that starts jobs must not initialise MPI, and a rank does not pay for
     matplotlib."""
-    loaded = reached(["drbench.__main__", "launch.cli"], graph())
+    loaded = reached(["drbench.__main__", "launch.commands.cli"], graph())
     assert "click" in loaded and not loaded & {"mpi4py", "matplotlib", "pandas", "torch", "plots"}
 
 
@@ -169,7 +256,8 @@ def test_planning_a_program_really_loads_no_mpi():
     code = (
         "import sys\n"
         "from algorithms import get_algorithm\n"
-        "from drbench import blas, fill, memory, problem, record, schedule\n"
+        "from drbench.host import blas, fill\nfrom drbench.measure import record\n"
+        "from drbench.plan import memory, schedule\nfrom drbench.program import problem\n"
         "trace = get_algorithm('universal').trace(problem.Problem(8, 8, 8, 4), 1, stationary='B')\n"
         "memory.plan_arena(schedule.Windows(trace, 1), 4)\n"
         "print([name for name in ('mpi4py', 'click', 'matplotlib', 'pandas', 'torch') if name in "
@@ -189,33 +277,36 @@ def test_planning_a_program_really_loads_no_mpi():
         ("partitions/new.py", "def f():\n    import algorithms"),
         ("drbench/new.py", "from algorithms import get_algorithm"),
         ("drbench/new.py", "from launch import case"),
-        ("drbench/new.py", "import plots.mlp"),
-        ("drbench/new.py", "from launch.cli import main"),
-        ("drbench/trace.py", "from mpi4py import MPI"),
-        ("drbench/trace.py", "def f():\n    import mpi4py.MPI"),
-        ("drbench/timing.py", "if True:\n    import mpi4py"),
-        ("drbench/new.py", "import importlib\nimportlib.import_module('launch.case')"),
+        ("drbench/new.py", "import plots.figures.mlp"),
+        ("drbench/new.py", "from launch.commands.cli import main"),
+        ("drbench/program/trace.py", "from mpi4py import MPI"),
+        ("drbench/program/trace.py", "def f():\n    import mpi4py.MPI"),
+        ("drbench/common.py", "if True:\n    import mpi4py"),
+        ("drbench/new.py", "import importlib\nimportlib.import_module('launch.ranks.case')"),
         ("drbench/new.py", "__import__('mpi4py')"),
         ("drbench/new.py", "import click"),
-        ("drbench/executor.py", "def f():\n    import cupy"),
-        ("drbench/devices/new.py", "import cupy"),
-        ("drbench/devices/new.py", "from mpi4py import MPI"),
+        ("drbench/host/executor.py", "def f():\n    import cupy"),
+        ("drbench/device/gpu/new.py", "import cupy"),
+        ("drbench/device/gpu/new.py", "from mpi4py import MPI"),
         ("drbench/new.py", "import pandas"),
-        ("drbench/transports/new.py", "from ...algorithms import registry"),
-        ("drbench/__main__.py", "from launch.run import main"),
+        ("drbench/host/new.py", "from ...algorithms import registry"),
+        ("drbench/__main__.py", "from launch.ranks.run import main"),
         ("drbench/__main__.py", "from algorithms import algorithms"),
-        ("algorithms/new.py", "from launch.case import run"),
+        ("algorithms/new.py", "from launch.ranks.case import run"),
         ("algorithms/new.py", "from mpi4py import MPI"),
         ("algorithms/new.py", "from ..plots import style"),
-        ("plots/new.py", "from drbench.problem import Problem"),
-        ("plots/new.py", "from drbench import trace"),
-        ("plots/new.py", "import drbench"),
-        ("plots/new.py", "import partitions"),
-        ("plots/new.py", "from launch import case"),
-        ("launch/new.py", "import matplotlib.pyplot as plt"),
-        ("launch/new.py", "from plots.mlp import draw"),
-        ("launch/new.py", "try:\n    import pandas\nexcept ImportError:\n    pandas = None"),
-        ("launch/new.py", "class Case:\n    import torch"),
+        ("plots/figures/new.py", "from drbench.program.problem import Problem"),
+        ("plots/figures/new.py", "from drbench import trace"),
+        ("plots/figures/new.py", "import drbench"),
+        ("plots/figures/new.py", "import partitions"),
+        ("plots/figures/new.py", "from launch import case"),
+        ("launch/studies/new.py", "import matplotlib.pyplot as plt"),
+        ("launch/studies/new.py", "from plots.figures.mlp import draw"),
+        (
+            "launch/studies/new.py",
+            "try:\n    import pandas\nexcept ImportError:\n    pass",
+        ),
+        ("launch/studies/new.py", "class Case:\n    import torch"),
     ],
 )
 def test_an_import_that_points_up_or_out_is_caught(path, text):
@@ -234,25 +325,26 @@ def test_an_import_that_points_up_or_out_is_caught(path, text):
             "import numpy\nfrom partitions import part\nfrom .steps import Get\nfrom . import "
             "trace",
         ),
-        ("drbench/transports/new.py", "from mpi4py import MPI\nfrom ..errors import UsageError"),
-        ("drbench/roof.py", "import mpi4py"),
+        ("drbench/host/new.py", "from mpi4py import MPI\nfrom ..errors import UsageError"),
+        ("drbench/measure/roof.py", "import mpi4py"),
         (
-            "drbench/devices/new.py",
+            "drbench/device/gpu/new.py",
             "def f():\n    import cupy\n    from cupy_backends.cuda.libs import cublas",
         ),
-        ("drbench/__main__.py", "def main():\n    from launch.cli import main"),
+        ("drbench/__main__.py", "def main():\n    from launch.commands.cli import main"),
         (
             "algorithms/new.py",
-            "from drbench.steps import Get\nfrom partitions import part\nfrom . import registry",
+            "from drbench.program.steps import Get\nfrom partitions import part\nfrom . import "
+            "registry",
         ),
         (
-            "plots/new.py",
-            "import matplotlib, pandas\nfrom drbench.record import Record\nfrom drbench import "
-            "record",
+            "plots/figures/new.py",
+            "import matplotlib, pandas\nfrom drbench.measure.record import Record\nfrom drbench"
+            ".measure import record",
         ),
         (
-            "launch/new.py",
-            "import click, mpi4py\ndef f():\n    from plots.mlp import draw\n    import pandas",
+            "launch/studies/new.py",
+            "import csv\ndef f():\n    from plots.figures.mlp import draw\n    import pandas",
         ),
     ],
 )

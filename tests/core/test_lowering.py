@@ -12,18 +12,18 @@ from oracles import any_case, interpret, operands, require, traces_of, universal
 from test_memory import prove
 from virtual_time import CASES, MODES, RandomDelays, drive
 
-from algorithms import op_search
-from algorithms.computation_graph import Graph
-from algorithms.lowering import cost_greedy, greedy, lowered_operations, program_s
-from algorithms.op_costs import BalanceCosts, Cost, MachineCosts, costs_of
+from algorithms.universal import search as op_search
+from algorithms.universal.graph import Graph
+from algorithms.universal.lowering import cost_greedy, greedy, lowered_operations, program_s
+from algorithms.universal.op_costs import BalanceCosts, Cost, MachineCosts, costs_of
 from drbench.errors import UnsupportedError, UsageError
-from drbench.explain import listing, traffic
-from drbench.memory import plan_arena
-from drbench.problem import Problem
-from drbench.schedule import Scheduler, Windows
-from drbench.simulate import simulate
-from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet
-from launch.machine_models import find_machine
+from drbench.model.simulate import simulate
+from drbench.plan.explain import listing, traffic
+from drbench.plan.memory import plan_arena
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet
+from launch.cases.machine_models import find_machine
 
 LOWERED = ("greedy", "cost", "exhaustive")
 BOUNDS = ((1, 1), (1, 2), (2, 2), (3, 4))

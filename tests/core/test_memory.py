@@ -10,11 +10,11 @@ import pytest
 from oracles import Memory, Violation, any_case, assign, operands, require, traces_of
 from virtual_time import MODES, RandomDelays, drive, reads_all, reads_even, reads_own
 
-from drbench.memory import ALIGNMENT, buffer_elements, plan_arena
-from drbench.problem import Problem
-from drbench.schedule import Windows
-from drbench.steps import Accumulate, Add, Copy, Gemm, Get, Zero
-from drbench.trace import Trace
+from drbench.plan.memory import ALIGNMENT, buffer_elements, plan_arena
+from drbench.plan.schedule import Windows
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Zero
+from drbench.program.trace import Trace
 
 ITEMSIZE = 8
 DEPTHS = range(5)

@@ -14,7 +14,7 @@ from algorithms.meshslice import comb
 from algorithms.rings import gather_order, reduce_order
 from algorithms.wang import costlier_direction
 from drbench.errors import UnsupportedError, UsageError
-from drbench.explain import traffic
+from drbench.plan.explain import traffic
 
 from .mesh_machine import Machine, dealt
 

@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 from oracles import Violation, interpret, operands, replicas_moved, traces_of, work_done
 
-from drbench.problem import Problem
-from drbench.steps import Accumulate, Add, Fence, Gemm, Get, ReplicaGet, Zero
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, ReplicaGet, Zero
 
 REDUCED = Problem(7, 5, 6, 4, "tiles:3x2", "row/c2", "column/c2")
 SPLIT = Problem(7, 5, 6, 4, "row", "tiles:3x2", "block")

@@ -7,9 +7,9 @@ import pytest
 from oracles import traces_of
 from virtual_time import Links, drive
 
-from drbench.problem import Problem
-from drbench.steps import Gemm, Get, ReplicaGet
-from drbench.throttle import Throttle
+from drbench.host.throttle import Throttle
+from drbench.program.problem import Problem
+from drbench.program.steps import Gemm, Get, ReplicaGet
 
 
 class ThrottledLinks:

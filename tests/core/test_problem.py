@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 from oracles import check_block, home
 
+from drbench.common import PHASES, Clock
 from drbench.errors import (
     EXIT_CODES,
     DrbenchError,
@@ -14,8 +15,7 @@ from drbench.errors import (
     WrongResult,
     exit_code_of,
 )
-from drbench.problem import Problem
-from drbench.timing import PHASES, Clock
+from drbench.program.problem import Problem
 from partitions import Partition, ProcessGrid
 
 LAYOUTS = [

@@ -11,10 +11,10 @@ import tracemalloc
 import pytest
 from oracles import universal
 
-from drbench.memory import plan_arena
-from drbench.problem import Problem
-from drbench.schedule import Scheduler, Windows
-from drbench.steps import Accumulate, Fence, Gemm, Get
+from drbench.plan.memory import plan_arena
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Fence, Gemm, Get
 
 EXTENT, GRID = 262_144, 64
 RANKS = (0, 777, GRID * GRID - 1)

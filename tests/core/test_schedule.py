@@ -4,8 +4,8 @@ import pytest
 from oracles import any_case, traces_of
 from virtual_time import CASES, MODES, RandomDelays, check_rule, drive, programs
 
-from drbench.problem import Problem
-from drbench.schedule import Scheduler, Windows
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.problem import Problem
 
 DEPTHS = range(5)
 cases = pytest.mark.parametrize("case", CASES)

@@ -5,8 +5,8 @@ import pytest
 from oracles import Violation
 from virtual_time import CASES, Deadlock, RandomDelays, check_rule, drive, programs
 
-from drbench.schedule import Scheduler
-from drbench.steps import Fence
+from drbench.plan.schedule import Scheduler
+from drbench.program.steps import Fence
 
 
 def mutant(breaks):

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import home, interpret, operands, replicas_moved, traces_of, work_done
 
-from algorithms.slicing import own_first_balances, result_stays, slices, stationary_matrix
-from drbench.problem import Problem
-from drbench.steps import Add, Copy, Get
+from algorithms.universal.slicing import own_first_balances, result_stays, slices, stationary_matrix
+from drbench.program.problem import Problem
+from drbench.program.steps import Add, Copy, Get
 from partitions import Partition, ProcessGrid, divisors, exhaustive
 
 KINDS = ("row", "column", "block", "tiles:3x2")

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms import get_algorithm
-from drbench.explain import events_of
-from drbench.timeline import Event, chrome_trace, read_chrome_trace
+from drbench.common import Event
+from drbench.measure.timeline import chrome_trace, read_chrome_trace
+from drbench.plan.explain import events_of
 
 
 def events():

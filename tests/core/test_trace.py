@@ -12,9 +12,9 @@ from oracles import any_case, assign, home, operands, traces_of
 
 from algorithms import get_algorithm
 from drbench.errors import UsageError
-from drbench.problem import Problem
-from drbench.steps import Accumulate, Fence, Gemm, Get, Put, Zero
-from drbench.trace import trace
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Fence, Gemm, Get, Put, Zero
+from drbench.program.trace import trace
 
 M, N, K = 6, 8, 4
 ONE = Problem(M, N, K, 1, "block", "block", "block")
@@ -24,7 +24,8 @@ TILED = Problem(M, N, K, 1, "block", "tiles:4x4", "tiles:3x4")  # C in four tile
 def writes(problem, regions, between=None):
     """A program that writes A[rows]·B[columns] into each region (row0, row1, col0, col1) of C in
     turn."""
-    yield from between or []
+    for step in between or []:  # noqa: UP028  (a list has no send)
+        yield step
     for row0, row1, col0, col1 in regions:
         a = yield Get(problem.a.block((row0, row1), (0, problem.k)))
         b = yield Get(problem.b.block((0, problem.k), (col0, col1)))

@@ -11,9 +11,9 @@ import random
 import numpy as np
 from oracles import require, traces_of
 
-from drbench.problem import Problem
-from drbench.schedule import Scheduler, Windows
-from drbench.steps import Fence, Gemm, Get
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.problem import Problem
+from drbench.program.steps import Fence, Gemm, Get
 
 
 class Deadlock(AssertionError):

@@ -5,12 +5,12 @@ from fractions import Fraction
 import pytest
 
 from drbench.errors import UsageError
-from drbench.record import Record
-from launch.case_fields import Case
-from launch.peer_bench import Contender, Shape, case_name, contenders, rounds_of, shapes
-from launch.peer_output import markdown_table
-from launch.peer_tables import best_settings, libraries, lines, summary, table_rows
-from launch.peer_triples import action, triple_rows
+from drbench.measure.record import Record
+from launch.cases.case import Case
+from launch.commands.peer_output import markdown_table
+from launch.studies.peer_bench import Contender, Shape, case_name, contenders, rounds_of, shapes
+from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
+from launch.studies.peer_triples import action, triple_rows
 
 
 def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drbench.record import Record
+from drbench.measure.record import Record
 
 FORMS = {
     "UA - Row": ("row", "row", "row"),

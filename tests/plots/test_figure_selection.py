@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plots import algorithms, best, peers, scaling, volume
-from plots.cases import Options
+from plots.figures import algorithms, best, peers, scaling, volume
+from plots.select.cases import Options
 
 BYTES = (
     "get_bytes",

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plots.labels import Anchor, Box, length_inside, overlap, place
+from plots.draw.labels import Anchor, Box, length_inside, overlap, place
 
 FRAME = Box(0, 0, 213, 198)  # the axes of one panel, in points
 COLUMNS = (21, 78, 135, 192)

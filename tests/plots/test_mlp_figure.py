@@ -10,11 +10,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
-from drbench.record import append_csv
-from plots.labels import Box, overlap
-from plots.mlp import draw, figure
-from plots.selection import LEGEND, SelectionError, select
-from plots.style import STYLES
+from drbench.measure.record import append_csv
+from plots.draw.labels import Box, overlap
+from plots.draw.style import STYLES
+from plots.figures.mlp import draw, figure
+from plots.select.selection import LEGEND, SelectionError, select
 
 
 @pytest.fixture(scope="module")
@@ -221,9 +221,10 @@ def test_drawing_touches_no_global_state_of_matplotlib(synthetic):
 
 def test_neither_pyplot_nor_pandas_is_imported_and_selecting_needs_no_matplotlib():
     code = (
-        "import sys, plots, plots.selection, plots.sources, plots.labels, plots.style\n"
+        "import sys, plots, plots.select.selection, plots.select.sources, plots.draw.labels, "
+        "plots.draw.style\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "import plots.mlp\n"
+        "import plots.figures.mlp\n"
         "assert not {'matplotlib.pyplot', 'pandas', 'mpi4py'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drbench.record import Record
-from plots.selection import (
+from drbench.measure.record import Record
+from plots.select.selection import (
     LEGEND,
     Line,
     SelectionError,

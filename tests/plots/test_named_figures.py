@@ -11,11 +11,11 @@ import pytest
 from matplotlib.text import Text
 
 import plots
-from drbench.record import append_csv
-from plots.cases import Options
-from plots.labels import Box, overlap
+from drbench.measure.record import append_csv
+from plots.draw.labels import Box, overlap
 from plots.registry import draw, figures, find, suffixes
-from plots.selection import SelectionError
+from plots.select.cases import Options
+from plots.select.selection import SelectionError
 
 #: Figures that compare cases: what they say of one case alone.
 COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly and lowered"}
@@ -23,7 +23,9 @@ COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly an
 
 #: The figures that are drawn from records; timeline reads traces of its own
 #: (tests/cli/test_mesh_commands.py).
-OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is plots.sources.load)
+OF_RECORDS = sorted(
+    name for name, figure in figures().items() if figure.read is plots.select.sources.load
+)
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +278,7 @@ def test_files_folders_and_records_draw_the_same(synthetic, tmp_path):
 
 
 def test_a_line_has_the_same_look_in_every_figure():
-    from plots.style import ALGORITHMS, STYLES, style_of
+    from plots.draw.style import ALGORITHMS, STYLES, style_of
 
     assert all(style_of(name) == style for name, style in (STYLES | ALGORITHMS).items())
     looks = [
@@ -342,7 +344,7 @@ def test_the_folder_of_published_numbers_draws():
 
 
 def plots_load(paths):
-    from plots.sources import load
+    from plots.select.sources import load
 
     return load(paths)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from drbench.record import RecordError, append_csv
-from plots.sources import load, read_published
+from drbench.measure.record import RecordError, append_csv
+from plots.select.sources import load, read_published
 
 HEADER = "figure,system,devices,peak_tflops_per_device,dtype,layer,series,m,n,k,gflops,source\n"
 ROW = (

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from drbench.record import HEADER, Record, RecordError, TornRowWarning, append_csv, read_csv
+from drbench.measure.record import HEADER, Record, RecordError, TornRowWarning, append_csv, read_csv
 
 SECOND_SCHEMA = [
     "schema_version",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drbench.record import HEADER, MODES, STATUSES, Record, RecordError
+from drbench.measure.record import HEADER, MODES, STATUSES, Record, RecordError
 
 # the order agreed for every result file; a change here is a new schema version
 AGREED = [

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from drbench.record import Record, append_csv
-from plots.report import build, environments, page
+from drbench.measure.record import Record, append_csv
+from plots.report.page import build, environments, page
 
 EVIL = [
     "<script>window.struck=1</script>",

@@ -5,7 +5,7 @@ Knows DESIGN's rules 3 and 11 from the steps themselves: no scheduler, no queues
 Machines are plain dictionaries of functions.
 """
 
-from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
 
 MOVES = (Get, ReplicaGet, Put, Accumulate)
 LATE = 1e-12

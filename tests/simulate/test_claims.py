@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from drbench.record import Record
-from launch.claims import aligned, check_claims
+from drbench.measure.record import Record
+from launch.studies.slicing_claims import aligned, check_claims
 
 NESTED, CUT = ("column", "column", "column"), ("tiles:100x300", "tiles:70x90", "block")
 

@@ -7,13 +7,13 @@ from itertools import product
 import pytest
 
 from algorithms import algorithms, get_algorithm
-from drbench.folding import even, fits_torus, signature
-from drbench.gemm_model import Compute
-from drbench.machine import Collective, Link, Machine
-from drbench.simulate import PHASES, simulate
-from launch.case_fields import Case
-from launch.machine_models import find_machine
-from launch.predict import predict, traces_of
+from drbench.model.folding import even, fits_torus, signature
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
+from drbench.model.simulate import PHASES, simulate
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models.predict import predict, traces_of
 
 MESHES = [(1, 1), (1, 4), (4, 1), (2, 2), (2, 4), (3, 3), (4, 2)]
 OPERATIONS = ("allgather", "reducescatter", "broadcast", "reduce", "shift")

@@ -10,19 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms import get_algorithm
-from drbench.blocks import Block, Group, Piece
-from drbench.bounds import lower_bound
+from drbench.common import Event, parse_transport
 from drbench.errors import UnsupportedError
-from drbench.explain import traffic
-from drbench.gemm_model import Compute
-from drbench.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from drbench.machine import Collective, Link, Machine
-from drbench.problem import Problem
-from drbench.simulate import simulate
-from drbench.steps import Add, Gemm, Get, Join, Part, Scratch
-from drbench.throttle import parse_transport
-from drbench.timeline import Event
-from drbench.trace import trace
+from drbench.model.bounds import lower_bound
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
+from drbench.model.simulate import simulate
+from drbench.plan.explain import traffic
+from drbench.program.blocks import Block, Group, Piece
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.problem import Problem
+from drbench.program.steps import Add, Gemm, Get, Join, Part, Scratch
+from drbench.program.trace import trace
 
 ITEM = 4
 WIRE = (Link("wire", 4.0, shared="pair"),)  # an element a second

@@ -7,10 +7,11 @@ from itertools import product
 
 import pytest
 
-from drbench.gemm_model import Compute
-from drbench.machine import Collective, Link, Machine
-from launch.cli import main
-from launch.llm import (
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
+from launch.cases.machine_models import find_machine
+from launch.commands.cli import main
+from launch.models.llm import (
     MODELS,
     Layer,
     Product,
@@ -21,8 +22,7 @@ from launch.llm import (
     slice_counts,
     tune_llm,
 )
-from launch.llm_compare import ALGORITHMS, best_mesh
-from launch.machine_models import find_machine
+from launch.studies.meshslice_compare import ALGORITHMS, best_mesh
 
 #: Which operand of C = A·B each dataflow keeps in place.
 STAYS = {"OS": "C", "LS": "A", "RS": "B"}

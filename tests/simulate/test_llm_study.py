@@ -6,20 +6,20 @@ from dataclasses import replace
 import pytest
 
 from algorithms import get_algorithm
-from drbench.bounds import link_parts
 from drbench.errors import UsageError
-from drbench.gemm_model import Compute
-from drbench.machine import Collective, Link, Machine
-from launch.cli import main
-from launch.llm import Layer, Transformer
-from launch.llm_claims import PAPER, check
-from launch.llm_compare import ONE_DIMENSIONAL, best_ring, ring_cases
-from launch.llm_study import STUDIES, changes, run_study
-from launch.machine_models import find_machine
-from launch.predict import predict
-from plots.llm_rows import LlmRow, read_rows, write_rows
+from drbench.model.bounds import link_parts
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
+from launch.cases.machine_models import find_machine
+from launch.commands.cli import main
+from launch.models.llm import Layer, Transformer
+from launch.models.predict import predict
+from launch.studies.meshslice_claims import PAPER, check
+from launch.studies.meshslice_compare import ONE_DIMENSIONAL, best_ring, ring_cases
+from launch.studies.meshslice_study import STUDIES, changes, run_study
 from plots.registry import draw
-from plots.selection import SelectionError
+from plots.select.llm_rows import LlmRow, read_rows, write_rows
+from plots.select.selection import SelectionError
 
 LAYERS = [
     Layer("qkv", 4096, 512, 1536),

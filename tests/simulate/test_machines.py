@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 
+from drbench.common import parse_transport
 from drbench.errors import UsageError
-from drbench.gemm_model import Compute
-from drbench.machine import Link, Machine
-from drbench.throttle import parse_transport
-from launch.machine_models import FOLDER, find_machine
+from drbench.model.gemm import Compute
+from drbench.model.machine import Link, Machine
+from launch.cases.machine_models import FOLDER, find_machine
 
 NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", "here")
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from oracles import any_case, traces_of
 from slow_simulator import slow_simulate
 
-from drbench.bounds import lower_bound
 from drbench.errors import CaseFailed
-from drbench.explain import traffic
-from drbench.gemm_model import Compute
-from drbench.machine import Link, Machine
-from drbench.problem import Problem
-from drbench.simulate import simulate
-from drbench.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
-from drbench.trace import Trace, trace
+from drbench.model.bounds import lower_bound
+from drbench.model.gemm import Compute
+from drbench.model.machine import Link, Machine
+from drbench.model.simulate import simulate
+from drbench.plan.explain import traffic
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from drbench.program.trace import Trace, trace
 
 ITEM = 4
 seeds = st.integers(0, 10**6)
@@ -233,7 +233,7 @@ def test_without_look_ahead_on_one_moving_rank_time_is_the_sum(seed):
 
 
 def _block(matrix, owner, rows, cols):
-    from drbench.steps import Block
+    from drbench.program.steps import Block
 
     return Block(matrix, owner, 0, (0, 0), 0, rows, 0, cols, 0, cols)
 
@@ -283,7 +283,8 @@ def test_a_program_that_waits_for_itself_is_an_error_that_names_the_step():
 
 def test_a_throttled_transport_is_the_executors_throttle():
     """Each rank's own link, transfers in order, complete a latency after the last byte left."""
-    from drbench.throttle import Throttle, parse_transport
+    from drbench.common import parse_transport
+    from drbench.host.throttle import Throttle
 
     problem = Problem(6, 6, 8, 2, "column", "column", "column")
     machine = Machine.from_dict({"name": "m", "compute": {"peak_flops": 1e30}}).for_transport(

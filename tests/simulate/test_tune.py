@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
-from drbench.gemm_model import Compute
-from drbench.machine import Collective, Link, Machine
-from drbench.record import append_csv
-from launch.case_fields import Case
-from launch.cli import main
-from launch.machine_models import find_machine
-from launch.predict import predict_with
-from launch.tune import Request, candidates, choose_stationary, tune
+from drbench.measure.record import append_csv
+from drbench.model.gemm import Compute
+from drbench.model.machine import Collective, Link, Machine
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.commands.cli import main
+from launch.models.predict import predict_with
+from launch.models.tune import Request, candidates, choose_stationary, tune
 
 DEVICE = Machine.from_dict(
     {
@@ -138,7 +138,7 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
     ran = []
 
     def run_sweep(request, console):
-        from launch.sweep import plan_cases
+        from launch.sweeps.sweep import plan_cases
 
         for name, case in plan_cases(request)[2]:
             record, _ = predict_with(case, find_machine("here"), request.ranks)
@@ -150,7 +150,7 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
             )
         return 0
 
-    monkeypatch.setattr("launch.sweep.run_sweep", run_sweep)
+    monkeypatch.setattr("launch.sweeps.sweep.run_sweep", run_sweep)
     assert main([*TUNE, "--measure-top", "3", "--json"]) == 0
     places = json.loads(capsys.readouterr().out)["ranking"]
     assert len(ran) == 3 and [place["place"] for place in places] == list(range(1, len(places) + 1))

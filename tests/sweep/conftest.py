@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from drbench.record import Record
-from launch.case_fields import case_keys
-from launch.leftovers import held_files
+from drbench.measure.record import Record
+from launch.cases.case import case_keys
+from launch.host.leftovers import held_files
 
 _SPEC = importlib.util.spec_from_file_location(
     "tests_cli_conftest", Path(__file__).parents[1] / "cli" / "conftest.py"

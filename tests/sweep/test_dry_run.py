@@ -2,17 +2,19 @@
 
 import pytest
 
-from launch.case_fields import Case
-from launch.forecast import forecast
-from launch.kernels import Kernels
+from launch.cases.case import Case
+from launch.host.kernels import Kernels
+from launch.sweeps.forecast import forecast
 
 
 @pytest.fixture
 def dry(say, monkeypatch, tmp_path):
     """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
     ranks."""
-    monkeypatch.setattr("launch.forecast.measure_kernels", lambda: Kernels("Test", 100e9))
-    monkeypatch.setattr("launch.ranks.Ranks.__init__", lambda *_: pytest.fail("ranks were started"))
+    monkeypatch.setattr("launch.sweeps.forecast.measure_kernels", lambda: Kernels("Test", 100e9))
+    monkeypatch.setattr(
+        "launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")
+    )
     return lambda *arguments: say("sweep", *arguments, "--out", tmp_path / "out", "--dry-run")
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.errors import UsageError
-from launch.store import case_id
-from launch.sweep_file import expand, load_sweep, shipped
+from launch.cases.sweep_file import expand, load_sweep, shipped
+from launch.sweeps.store import case_id
 
 NAMES = (
     "algorithms",

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from drbench.errors import UsageError
-from drbench.record import read_csv
-from launch.case_fields import Case
-from launch.machine_launch import Machine, load_machine
-from launch.slurm import sbatch_script
-from launch.store import Store
-from launch.sweep_file import expand
+from drbench.measure.record import read_csv
+from launch.cases.case import Case
+from launch.cases.machine_files import Machine, load_machine
+from launch.cases.sweep_file import expand
+from launch.sweeps.slurm import sbatch_script
+from launch.sweeps.store import Store
 
 #: Harmless in a quoted word, and each of them something in an unquoted one.
 EVIL = [

@@ -10,7 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.leftovers import TOKEN, end_family, family, held_files, remove_abandoned, remove_files
+from launch.host.leftovers import (
+    TOKEN,
+    end_family,
+    family,
+    held_files,
+    remove_abandoned,
+    remove_files,
+)
 
 SHARED_MEMORY = Path("/dev/shm")
 pytestmark = pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="there is no /dev/shm here")

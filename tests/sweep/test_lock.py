@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from drbench.errors import UsageError
-from launch.lock import STALE_S, FolderLock, Holder
+from launch.sweeps.lock import STALE_S, FolderLock, Holder
 
 
 def leave(folder, age_s=0.0, **changes):

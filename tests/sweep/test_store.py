@@ -7,9 +7,9 @@ import os
 import pytest
 
 from drbench.errors import UsageError
-from drbench.record import append_csv, read_csv
-from launch.case_fields import Case
-from launch.store import Store, case_id
+from drbench.measure.record import append_csv, read_csv
+from launch.cases.case import Case
+from launch.sweeps.store import Store, case_id
 
 CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]
 IDS = [case_id(case, 2) for case in CASES]

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drbench.record import read_csv
-from launch.supervisor import ATTEMPTS
-from launch.sweep import Request, plan_cases
+from drbench.measure.record import read_csv
+from launch.sweeps.supervisor import ATTEMPTS
+from launch.sweeps.sweep import Request, plan_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 

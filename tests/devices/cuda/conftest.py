@@ -1,6 +1,8 @@
 """The CUDA device on host memory: CuPy is a fake, the kernels are compiled with g++, once for all
 tests."""
 
+# ruff: noqa: E402
+
 import shutil
 import sys
 from pathlib import Path
@@ -11,10 +13,10 @@ HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-from fake_cuda import FakeCupy, Library, compile_kernels  # noqa: E402
+from fake_cuda import FakeCupy, Library, compile_kernels
 
-from drbench.devices.cuda import CudaDevice  # noqa: E402
-from drbench.devices.cuda_stream import Modules  # noqa: E402
+from drbench.device.gpu.cuda import CudaDevice
+from drbench.device.gpu.cuda_stream import Modules
 
 
 @pytest.fixture(scope="session")

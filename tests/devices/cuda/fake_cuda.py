@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from drbench.devices import kernels
+from drbench.device.gpu import kernels
 
 try:
     from ml_dtypes import bfloat16

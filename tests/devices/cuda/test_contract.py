@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from fake_cuda import bfloat16
 
-from drbench.devices.address import DeviceArray, at_address
-from drbench.devices.cuda import cuda_device
+from drbench.device.address import DeviceArray, at_address
+from drbench.device.gpu.cuda import cuda_device
 from drbench.errors import MissingError, OutOfMemory
-from drbench.fill import Fill
+from drbench.host.fill import Fill
 
 DTYPES = [
     "float32",
@@ -230,8 +230,8 @@ def test_memory_that_is_not_there_is_out_of_memory_and_the_device_goes_on(any_de
 
 IMPORTER = """
 import sys, numpy as np
-from drbench.devices.address import at_address
-from drbench.devices.cuda import cuda_device
+from drbench.device.address import at_address
+from drbench.device.gpu.cuda import cuda_device
 device = cuda_device(1, 2)
 address = device.open_handle(bytes.fromhex(sys.argv[1]))
 tile = at_address(address, 64 * 100, "f4").reshape(64, 100)

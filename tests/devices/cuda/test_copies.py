@@ -6,8 +6,8 @@ from fake_cuda import PITCH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drbench.devices.address import DeviceArray
-from drbench.devices.copies import Axis, merged_axes, pitched
+from drbench.device.address import DeviceArray
+from drbench.device.gpu.copies import Axis, merged_axes, pitched
 from drbench.errors import UnsupportedError, UsageError
 
 examples = settings(

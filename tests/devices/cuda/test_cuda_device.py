@@ -12,10 +12,10 @@ from fake_cuda import FakeCupy, bfloat16
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drbench.devices.address import DeviceArray, at_address
-from drbench.devices.base import Device
-from drbench.devices.cuda import cuda_device
-from drbench.devices.cuda_gemm import gemm_call
+from drbench.device.address import DeviceArray, at_address
+from drbench.device.base import Device
+from drbench.device.gpu.cuda import cuda_device
+from drbench.device.gpu.cuda_gemm import gemm_call
 from drbench.errors import DrbenchError, MissingError, OutOfMemory, UnsupportedError, UsageError
 
 BORDER = 77
@@ -390,7 +390,7 @@ def test_without_a_device_or_without_cupy_one_line_says_the_way_out(importable, 
 def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(importable, monkeypatch):
     importable()
     monkeypatch.setattr(
-        "drbench.devices.cuda.CudaStream",
+        "drbench.device.gpu.cuda.CudaStream",
         lambda *_: (_ for _ in ()).throw(
             RuntimeError("CuPy failed to load libcublas.so.12:\n no such file")
         ),
@@ -405,14 +405,14 @@ def test_a_library_that_cupy_misses_when_it_is_first_used_is_one_line_too(import
 
 def test_importing_the_device_does_not_import_cupy():
     code = (
-        "import sys, drbench.devices.cuda, drbench.devices.nccl; assert not {'cupy', "
+        "import sys, drbench.device.gpu.cuda, drbench.device.gpu.nccl; assert not {'cupy', "
         "'cupy_backends', 'mpi4py'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
 def test_the_memory_of_a_tile_on_its_way_goes_with_its_future(device, cupy):
-    from drbench.device_matrix import DeviceTileFuture
+    from drbench.device.matrix import DeviceTileFuture
 
     memory, before = device.allocate(64), len(cupy.runtime.allocations)
     future = DeviceTileFuture(at_address(memory.address, 64, "u1"), memory, device.event())

@@ -12,10 +12,10 @@ from fake_cuda import SOURCE, bfloat16
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drbench.devices.address import DeviceArray
-from drbench.devices.kernels import NAMES, PRODUCT_THREADS, Kernels
+from drbench.device.address import DeviceArray
+from drbench.device.gpu.kernels import NAMES, PRODUCT_THREADS, Kernels
 from drbench.errors import UnsupportedError, UsageError
-from drbench.fill import Fill
+from drbench.host.fill import Fill
 
 BORDER = 77
 real = pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -11,8 +11,8 @@ from fake_cuda import memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drbench.devices.address import DeviceArray
-from drbench.devices.nccl import NcclGroup, nccl_group
+from drbench.device.address import DeviceArray
+from drbench.device.gpu.nccl import NcclGroup, nccl_group
 from drbench.errors import MissingError, UnsupportedError, UsageError
 
 STREAM = SimpleNamespace(cupy=SimpleNamespace(ptr=0x51))

@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 from harness import TRANSPORT, answer, ranks
 
-import launch.case
-from launch.case import Case, run_case
+import launch.ranks.case
+from launch.ranks.case import Case, run_case
 
 N, K = 80, 256
 
@@ -85,7 +85,7 @@ def main() -> None:
         warmup=0,
         threads=1,
     )
-    verify = launch.case.verify
+    verify = launch.ranks.case.verify
     verdicts = {}
 
     def spoil_and_verify(c, problem, fill, *replicas):
@@ -108,7 +108,7 @@ def main() -> None:
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
         return verdict
 
-    with ranks() as comm, mock.patch.object(launch.case, "verify", spoil_and_verify):
+    with ranks() as comm, mock.patch.object(launch.ranks.case, "verify", spoil_and_verify):
         record = run_case(case, comm)
         answer(
             comm,

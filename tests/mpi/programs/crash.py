@@ -9,14 +9,14 @@ import time
 
 from harness import TRANSPORT, ranks, wrap_starters
 
-import drbench.matrix
-import launch.case
-from drbench.blas import Blas
-from drbench.executor import Executor
-from drbench.fill import Fill
-from drbench.steps import Accumulate, Fence, Get
-from drbench.transports import RangeLocks
-from launch.case import Case, run_case
+import drbench.host.matrix
+import launch.ranks.case
+from drbench.host.blas import Blas
+from drbench.host.executor import Executor
+from drbench.host.fill import Fill
+from drbench.host.locks import RangeLocks
+from drbench.program.steps import Accumulate, Fence, Get
+from launch.ranks.case import Case, run_case
 
 
 def strike():
@@ -62,11 +62,11 @@ STEPS = {"get": Get, "accumulate": Accumulate, "fence": Fence}
 #: What else is replaced on rank 1, and by what around it.
 PLACES = {
     "fill": (Fill, "into", before(strike)),
-    "window": (drbench.matrix.Window, "__init__", before(strike)),
+    "window": (drbench.host.matrix.Window, "__init__", before(strike)),
     "gemm": (Blas, "gemm", before(strike)),
     "thread": (Executor, "_pump", before(only_in_the_thread)),
-    "verify": (launch.case, "verify", before(strike)),
-    "memory": (launch.case, "check_memory", before(lambda: [0] * (1 << 60))),
+    "verify": (launch.ranks.case, "verify", before(strike)),
+    "memory": (launch.ranks.case, "check_memory", before(lambda: [0] * (1 << 60))),
     "killed": (Blas, "gemm", before(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }

@@ -9,12 +9,14 @@ from itertools import product
 import numpy as np
 from harness import answer, ranks
 
-from drbench.device_matrix import DeviceMatrix
-from drbench.devices.host import HostDevice
+from drbench.common import TransportChoice
+from drbench.device.matrix import DeviceMatrix
+from drbench.device.threads import HostDevice
+from drbench.device.window import device_windows
 from drbench.errors import UnsupportedError
-from drbench.problem import Operand
-from drbench.transports import RangeLocks, Topology, TransportChoice
-from drbench.transports.device_window import device_windows
+from drbench.host.locks import RangeLocks
+from drbench.host.topology import Topology
+from drbench.program.problem import Operand
 from partitions import partition
 
 SHAPE = (23, 17)

@@ -14,14 +14,16 @@ from harness import answer, ranks
 from mpi4py import MPI
 
 from algorithms import get_algorithm
-from drbench.device_executor import DeviceExecutor
-from drbench.device_matrix import DeviceMatrix
-from drbench.devices.host import HostDevice
-from drbench.element_types import numpy_type
-from drbench.explain import traffic
-from drbench.fill import Fill
-from drbench.transports import RangeLocks, Topology, parse_transport
-from drbench.transports.device_window import device_windows
+from drbench.common import parse_transport
+from drbench.device.executor import DeviceExecutor
+from drbench.device.matrix import DeviceMatrix
+from drbench.device.threads import HostDevice
+from drbench.device.window import device_windows
+from drbench.host.fill import Fill
+from drbench.host.locks import RangeLocks
+from drbench.host.topology import Topology
+from drbench.plan.explain import traffic
+from drbench.program.element_types import numpy_type
 
 
 def run(comm, topology, case):

@@ -18,10 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "devices" / "cuda"))
 import fake_cuda
 from harness import answer, ranks
 
-import drbench.devices.cuda as cuda
-import drbench.devices.ipc as ipc
-from drbench.devices.cuda_stream import Modules
-from launch.case import Case, run_case
+import drbench.device.gpu.cuda as cuda
+import drbench.device.gpu.ipc as ipc
+from drbench.device.gpu.cuda_stream import Modules
+from launch.ranks.case import Case, run_case
 
 
 class SharedRuntime(fake_cuda.FakeRuntime):

@@ -8,10 +8,10 @@ import numpy as np
 from harness import answer
 from mpi4py import MPI
 
-from drbench.blas import load_blas
 from drbench.errors import UnsupportedError
-from launch.case import Case, run_case
+from drbench.host.blas import load_blas
 from launch.peers import PEERS, Availability, Job, Peer, Setting
+from launch.ranks.case import Case, run_case
 
 WAYS = sys.argv[1:]
 closed = []

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 
 from mpi4py import MPI
 
-from drbench.executor import Executor
-from drbench.matrix import DistributedMatrix
-from drbench.problem import Operand
-from drbench.transports import RangeLocks, Topology, TransportChoice
+from drbench.common import TransportChoice
+from drbench.host.executor import Executor
+from drbench.host.locks import RangeLocks
+from drbench.host.matrix import DistributedMatrix
+from drbench.host.topology import Topology
+from drbench.program.problem import Operand
 from partitions import partition
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]

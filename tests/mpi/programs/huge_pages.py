@@ -5,8 +5,9 @@ import numpy as np
 from harness import answer, ranks
 from mpi4py import MPI
 
-from drbench.transports import Topology, Window
-from drbench.transports.huge_pages import LEAST_BYTES
+from drbench.host.huge_pages import LEAST_BYTES
+from drbench.host.topology import Topology
+from drbench.host.window import Window
 
 
 def areas() -> int:

@@ -2,8 +2,8 @@
 often ranks slept.
 
 ``run_cases.py CASES.json [--delays SEED] [--small-pieces]``. A case is a dict of
-:class:`launch.case.Case` fields; the key ``pretend`` replaces functions of :mod:`launch.memory` by
-a constant.
+:class:`launch.ranks.case.Case` fields; the key ``pretend`` replaces functions of
+:mod:`launch.ranks.memory` by a constant.
 """
 
 import argparse
@@ -17,16 +17,18 @@ from unittest import mock
 from harness import answer, ranks, wrap_starters
 from mpi4py import MPI
 
-import drbench.executor
-import launch.memory
+import drbench.host.executor
+import launch.ranks.memory
 from drbench.errors import UsageError
-from drbench.executor import Executor
-from drbench.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from drbench.memory import plan_arena
-from drbench.schedule import Windows
-from drbench.steps import Accumulate, Fence, Get
-from drbench.transports import RangeLocks, Topology, Window
-from launch.case import Case, run_case
+from drbench.host.executor import Executor
+from drbench.host.locks import RangeLocks
+from drbench.host.topology import Topology
+from drbench.host.window import Window
+from drbench.plan.memory import plan_arena
+from drbench.plan.schedule import Windows
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.steps import Accumulate, Fence, Get
+from launch.ranks.case import Case, run_case
 
 COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 
@@ -72,7 +74,9 @@ def run(fields: dict, comm) -> dict:
 
     with ExitStack() as stack:
         for name, value in pretend.items():
-            stack.enter_context(mock.patch.object(launch.memory, name, lambda value=value: value))
+            stack.enter_context(
+                mock.patch.object(launch.ranks.memory, name, lambda value=value: value)
+            )
         for kind in (Topology, RangeLocks, Window):
             stack.enter_context(
                 mock.patch.object(kind, "__init__", noted(opened, kind, kind.__init__))
@@ -136,7 +140,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.small_pieces:
-        drbench.executor._PIECE_K, drbench.executor._PIECE_S = 3, 1e-7
+        drbench.host.executor._PIECE_K, drbench.host.executor._PIECE_S = 3, 1e-7
     with open(options.cases) as file:
         cases = json.load(file)
     with ranks() as comm:

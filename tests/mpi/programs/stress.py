@@ -14,13 +14,14 @@ import time
 import numpy as np
 from harness import TRANSPORT, answer, matrix, ranks
 
-from drbench.executor import Executor
-from drbench.fill import Fill
-from drbench.matrix import DistributedMatrix
-from drbench.problem import Problem
-from drbench.steps import Accumulate, Fence, Gemm, Get, Zero
-from drbench.trace import trace
-from drbench.transports import RangeLocks, Topology
+from drbench.host.executor import Executor
+from drbench.host.fill import Fill
+from drbench.host.locks import RangeLocks
+from drbench.host.matrix import DistributedMatrix
+from drbench.host.topology import Topology
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Fence, Gemm, Get, Zero
+from drbench.program.trace import trace
 
 TILE = (400, 500)
 

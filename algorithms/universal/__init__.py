@@ -1,0 +1,1 @@
+"""The universal one-sided algorithm: slicing, the direct program, and its lowerings."""

@@ -1,0 +1,215 @@
+"""The computation graph of one rank (*Slicing Is All You Need*, §4.3): its computes, and the tiles
+and sums they wait for.
+
+Bipartite in the paper: products on one side, tiles on the other. A tile this rank owns is at hand
+and no node; a remote tile is fetched once, however many products need it. To these come what the
+paper's figure leaves out and a whole program needs: sums that go to another rank's tile, the
+reduction of the replicas, and Fences.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from drbench.program.steps import Accumulate, Boundary, Fence, Gemm, Get, Step, Zero
+from drbench.program.trace import Trace
+
+__all__ = ["Frontier", "Graph", "Node", "Operation"]
+
+
+class Node(NamedTuple):
+    """A compute, a transfer or a Fence.
+
+    Attributes
+    ----------
+    step : Step
+        Of the direct program.
+    needs : tuple of int
+        Nodes that must be finished in an earlier operation.
+    sum : int or None
+        Of products that add up to one block: which sum. They may run in any order.
+    """
+
+    step: Step
+    needs: tuple
+    sum: int | None = None
+
+
+class Operation(NamedTuple):
+    """An IR operation: nodes that run at the same time. Fences are no transfers and are not
+    bounded."""
+
+    transfers: list
+    computes: list
+    fences: list
+
+
+class Graph:
+    """What one rank has to do, and what waits for what.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of the direct program, with one-sided steps only.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        In the order of the direct program.
+    users : list of list of int
+        For each node, those that need it.
+
+    Examples
+    --------
+    Rank 0 of two, all by columns: one product is ready, the other needs half of A from rank 1.
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.program.problem import Problem
+    >>> direct = get_algorithm("universal").trace(
+    ...     Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0
+    ... )
+    >>> [(type(node.step).__name__, node.needs) for node in Graph(direct).nodes]
+    [('Gemm', ()), ('Get', ()), ('Gemm', (1,))]
+    """
+
+    def __init__(self, trace: Trace):
+        self.trace, self.nodes, self._sums = trace, [], {}
+        fetched: dict[tuple, int] = {}  # blocks of A and B -> the node that fetches them
+        found: dict[int, int] = {}  # step -> node
+        zeros: dict[tuple, int] = {}
+        fence, since = None, []  # the last Fence, and what has touched C since
+        for step in trace.steps:
+            kind, block = type(step), step.block
+            if kind is Get:
+                if block.owner == trace.rank:
+                    continue
+                if block.key in fetched:
+                    found[step.index] = fetched[block.key]
+                    continue
+                fetched[block.key] = len(self.nodes)
+            needs, of_sum = set(), None
+            if kind is Gemm and block is None:
+                of_sum = found[step.index] = (
+                    step.index if step.onto is None else found[step.onto.index]
+                )
+                self._sums.setdefault(of_sum, []).append(len(self.nodes))
+            else:
+                found[step.index] = len(self.nodes)
+            for value in step.inputs:
+                if value is step.onto or (type(value) is Get and value.block.owner == trace.rank):
+                    continue
+                if type(value) is Gemm:
+                    needs.update(self._sums[found[value.index]])
+                else:
+                    needs.add(found[value.index])
+            if kind is Fence or (block is not None and block.matrix == trace.written):
+                if fence is not None:
+                    needs.add(fence)
+                if kind is Fence:
+                    needs.update(since)
+                    fence, since = len(self.nodes), []
+                    zeros.clear()  # the Fence has waited for them
+                else:
+                    since.append(len(self.nodes))
+                    if kind is Zero:
+                        zeros[block.tile] = len(self.nodes)
+                    elif step.computes and block.tile in zeros:
+                        needs.add(zeros[block.tile])
+            self.nodes.append(Node(step, tuple(sorted(needs)), of_sum))
+        self.users: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes):
+            for other in node.needs:
+                self.users[other].append(number)
+
+    def program(self, operations: list[Operation]) -> Iterator[Step]:
+        """The steps of the lowered program: in each operation communication, then computes, then
+        its Boundary."""
+        tokens: dict = {}  # of a fetched or own block, of a sum
+        for operation in operations:
+            computes = [self.nodes[number].step for number in operation.computes]
+            for _ in operation.fences:
+                yield Fence()
+            for number in operation.transfers:
+                step = self.nodes[number].step
+                if type(step) is Accumulate:
+                    yield Accumulate(tokens[self._sum_of(number)], step.block)
+                else:
+                    tokens[step.block.key] = yield type(step)(step.block)
+            for step in computes:
+                for value in step.inputs:
+                    if (
+                        type(value) is Get
+                        and value.block.owner == self.trace.rank
+                        and value.block.key not in tokens
+                    ):
+                        tokens[value.block.key] = yield Get(value.block)
+            for number, step in zip(operation.computes, computes):
+                if type(step) is Gemm:
+                    a, b = (tokens[value.block.key] for value in step.inputs[:2])
+                    of_sum = self.nodes[number].sum
+                    if of_sum is None:
+                        yield Gemm(a, b, into=step.block)
+                    else:
+                        tokens[of_sum] = yield Gemm(a, b, into=tokens.get(of_sum))
+                elif type(step) is Zero:
+                    yield Zero(step.block)
+                else:
+                    yield type(step)(tokens[step.inputs[0].block.key], into=step.block)
+            yield Boundary()
+
+    def _sum_of(self, number: int) -> int:
+        """The sum an Accumulate sends."""
+        return next(
+            self.nodes[other].sum
+            for other in self.nodes[number].needs
+            if self.nodes[other].sum is not None
+        )
+
+
+class Frontier:
+    """A graph being worked off: what is eligible now.
+
+    Attributes
+    ----------
+    computes, transfers, fences : list of int
+        Eligible nodes, in the order of the direct program.
+    pending : int
+        Nodes left.
+    missing : list of int
+        For each node, how many of those it needs are unfinished.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph, self.pending = graph, len(graph.nodes)
+        self.missing = [len(node.needs) for node in graph.nodes]
+        self.done = bytearray(len(graph.nodes))
+        self.computes, self.transfers, self.fences = [], [], []
+        for number, left in enumerate(self.missing):
+            if not left:
+                self._list_of(number).append(number)
+
+    def _list_of(self, number: int) -> list[int]:
+        step = self.graph.nodes[number].step
+        return (
+            self.computes
+            if step.computes
+            else self.fences
+            if type(step) is Fence
+            else self.transfers
+        )
+
+    def finish(self, operation: Operation) -> None:
+        """The nodes of an operation are done; those that waited for them only become eligible."""
+        for numbers, eligible in zip(operation, (self.transfers, self.computes, self.fences)):
+            for number in numbers:
+                del eligible[bisect_left(eligible, number)]
+                self.done[number] = 1
+                self.pending -= 1
+        for numbers in operation:
+            for number in numbers:
+                for user in self.graph.users[number]:
+                    self.missing[user] -= 1
+                    if not self.missing[user]:
+                        insort(self._list_of(user), user)

@@ -1,0 +1,224 @@
+"""Lowering a rank's program to operations of concurrent computes and transfers (*Slicing Is All You
+Need*, §4.3).
+
+Direct execution takes the steps in the order of the slicing. Lowering takes the computation graph
+instead and decides which computes run beside which transfers, at most ``ir_max_compute`` and
+``ir_max_comm`` of them in one operation; nothing passes the end of an operation. The lowered
+program consists of the same kinds of steps, so everything that works on programs works on it.
+
+==============  ====================================================================================
+``greedy``      all eligible computes and transfers, up to the bounds, in the order of the direct
+                program
+``cost``        the same filling, but what to take is chosen by cost; or stopping where transfers
+                would outlast the computes beside them; whichever, greedy's own order included, the
+                model finds cheapest
+``exhaustive``  no choice of operations is cheaper by the model (:mod:`algorithms.universal.search`)
+==============  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from drbench.model.machine import Machine
+from drbench.program.problem import Problem
+from drbench.program.steps import Get, Step
+from drbench.program.trace import trace
+
+from .graph import Frontier, Graph, Operation
+from .op_costs import BalanceCosts, Cost, Costs, MachineCosts, costs_of, operation_s
+from .search import search
+
+__all__ = [
+    "MAX_COMM",
+    "MAX_COMPUTE",
+    "SCHEDULES",
+    "cost_greedy",
+    "greedy",
+    "lower",
+    "lowered_operations",
+    "program_s",
+]
+
+#: ``direct`` does not lower.
+SCHEDULES = ("direct", "greedy", "cost", "exhaustive")
+
+#: Bounds by default: one product, and the two tiles of another.
+MAX_COMPUTE, MAX_COMM = 1, 2
+
+#: Of the eligible transfers, how many (in the order of the direct program) the cost-model greedy
+#: weighs against each other, and how many of the products each would serve.
+_WEIGHED, _SERVED = 32, 8
+
+
+def lower(
+    program: Iterable[Step],
+    problem: Problem,
+    rank: int,
+    schedule: str,
+    max_compute: int = MAX_COMPUTE,
+    max_comm: int = MAX_COMM,
+    machine: Machine | None = None,
+) -> Iterator[Step]:
+    """The lowered program of one rank.
+
+    Parameters
+    ----------
+    program : generator of Step
+        The direct program, of one-sided steps.
+    schedule : str
+        ``greedy``, ``cost`` or ``exhaustive``.
+    max_compute, max_comm : int
+        Most computes and most transfers in one operation.
+    machine : Machine, optional
+        Whose times ``cost`` and ``exhaustive`` go by; None for :class:`BalanceCosts`.
+
+    Raises
+    ------
+    UnsupportedError
+        If the search of ``exhaustive`` would go on for too long.
+
+    Examples
+    --------
+    >>> from drbench.plan.explain import listing
+    >>> from algorithms import get_algorithm
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> print("\\n".join(listing(get_algorithm("universal").trace(problem, 0, schedule="greedy"))))
+    -- operation 0: 1 compute, 1 transfer
+    0  Get(A[0:8, 4:8]@1)    # 128 bytes, rank 1
+    1  Get(A[0:8, 0:4]@0)
+    2  Get(B[0:4, 0:4]@0)
+    3  Gemm(%1 · %2 -> C[0:8, 0:4]@0, 8x4x4, beta=0)    # 256 FLOPs
+    -- operation 1: 1 compute, 0 transfers
+    4  Get(B[4:8, 0:4]@0)
+    5  Gemm(%0 · %4 -> C[0:8, 0:4]@0, 8x4x4, beta=1)    # 256 FLOPs
+    """
+    graph = Graph(trace(program, problem, rank))
+    model = MachineCosts(machine, problem.itemsize) if machine else BalanceCosts(problem.itemsize)
+    return graph.program(lowered_operations(graph, schedule, max_compute, max_comm, model))
+
+
+def lowered_operations(
+    graph: Graph, schedule: str, max_compute: int, max_comm: int, model: Costs
+) -> list[Operation]:
+    """The operations of a graph by one of the three strategies; deterministic."""
+    if schedule == "greedy":
+        return greedy(graph, max_compute, max_comm)
+    costs = costs_of(graph, model)
+    found = cost_greedy(graph, costs, max_compute, max_comm)
+    return found if schedule == "cost" else search(graph, costs, max_compute, max_comm, found)
+
+
+def program_s(operations: Iterable[Operation], costs: list[Cost]) -> float:
+    """What the model says of a list of operations: they run one after the other."""
+    return sum(
+        operation_s(costs[number] for numbers in operation for number in numbers)
+        for operation in operations
+    )
+
+
+def greedy(graph: Graph, max_compute: int, max_comm: int) -> list[Operation]:
+    """Eligible computes, then eligible transfers, up to the bounds."""
+    frontier, operations = Frontier(graph), []
+    while frontier.pending:
+        operations.append(
+            Operation(
+                frontier.transfers[:max_comm], frontier.computes[:max_compute], frontier.fences[:]
+            )
+        )
+        frontier.finish(operations[-1])
+    return operations
+
+
+def cost_greedy(
+    graph: Graph, costs: list[Cost], max_compute: int, max_comm: int
+) -> list[Operation]:
+    """The cheapest of: greedy; filling by cost; balancing, with one compute in an operation or with
+    as many as may be."""
+    found = [
+        greedy(graph, max_compute, max_comm),
+        _by_cost(graph, costs, max_compute, max_comm, fill=True),
+    ]
+    found += [
+        _by_cost(graph, costs, bound, max_comm, fill=False) for bound in sorted({1, max_compute})
+    ]
+    return min(found, key=lambda operations: program_s(operations, costs))
+
+
+def _by_cost(
+    graph: Graph, costs: list[Cost], max_compute: int, max_comm: int, fill: bool
+) -> list[Operation]:
+    """One pass over the graph: the longest eligible computes, beside them the transfers that serve
+    most computing for their time.
+
+    With ``fill`` transfers are added up to the bound. Otherwise as long as they take no longer than
+    the computes beside them; and, if the next operation would have nothing to compute, until it
+    has.
+    """
+    frontier, operations = Frontier(graph), []
+    while frontier.pending:
+        computes = sorted(
+            sorted(frontier.computes[:_WEIGHED], key=lambda number: -costs[number].core_s)[
+                :max_compute
+            ]
+        )
+        taken: list[int] = []
+        compute_s = operation_s(costs[number] for number in computes)
+        fed = len(frontier.computes) > len(computes) or not _computes_wait(graph, frontier)
+        while len(taken) < max_comm:
+            best = _best_transfer(graph, costs, frontier, taken)
+            if best is None:
+                break
+            longer = operation_s(costs[number] for number in (*computes, *taken, best)) > compute_s
+            if not fill and fed and longer and (computes or taken):
+                break
+            taken.append(best)
+            fed = fed or any(
+                _missing(graph, frontier, user, taken) == 0
+                for user in graph.users[best]
+                if graph.nodes[user].step.computes
+            )
+        operations.append(Operation(sorted(taken), computes, frontier.fences[:]))
+        frontier.finish(operations[-1])
+    return operations
+
+
+def _computes_wait(graph: Graph, frontier: Frontier) -> bool:
+    """Whether an eligible transfer serves any compute to come."""
+    return any(
+        graph.nodes[user].step.computes
+        for number in frontier.transfers[:_WEIGHED]
+        for user in graph.users[number]
+    )
+
+
+def _missing(graph: Graph, frontier: Frontier, number: int, taken: list[int]) -> int:
+    """How many nodes a node still needs after those taken."""
+    return frontier.missing[number] - sum(other in taken for other in graph.nodes[number].needs)
+
+
+def _best_transfer(
+    graph: Graph, costs: list[Cost], frontier: Frontier, taken: list[int]
+) -> int | None:
+    """The eligible transfer that serves most compute for the time of all transfers it still takes
+    to serve it; on a tie the first.
+
+    Sums go first: until they are sent they take memory.
+    """
+    best, best_score = None, -1.0
+    for number in frontier.transfers[: _WEIGHED + len(taken)]:
+        if number in taken:
+            continue
+        score = 0.0 if isinstance(graph.nodes[number].step, Get) else float("inf")
+        for user in graph.users[number][:_SERVED]:
+            if frontier.done[user] or not graph.nodes[user].step.computes:
+                continue
+            waits_s = sum(
+                costs[other].link_s
+                for other in graph.nodes[user].needs
+                if not frontier.done[other] and other not in taken
+            )
+            score = max(score, costs[user].core_s / waits_s if waits_s else float("inf"))
+        if score > best_score:
+            best, best_score = number, score
+    return best

@@ -1,0 +1,182 @@
+"""The universal one-sided algorithm of *Slicing Is All You Need* (§4): any partitions, any
+replication, get and accumulate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from algorithms.registry import algorithm
+from drbench.errors import UsageError
+from drbench.model.machine import Machine
+from drbench.program.problem import Problem
+from drbench.program.replicas import broadcast_replica, reduce_replicas
+from drbench.program.steps import Accumulate, Fence, Gemm, Get, Step, Zero
+
+from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
+from .slicing import Product, free_axis, own_first_balances, result_stays, slices, stationary_matrix
+
+__all__ = ["program"]
+
+
+#: Where tiles are not read in place the free axis is cut, so that transfers overlap with products:
+#: into this many pieces, none shorter than the second number of elements. Products lose next to
+#: nothing when k is cut, but much when m or n is.
+_CUTS = {"k": (16, 256), "m": (4, 1024), "n": (4, 1024)}
+
+
+def settle(
+    problem: Problem,
+    in_place: bool = True,
+    *,
+    stationary: str = "auto",
+    chunk: int | str | None = "auto",
+    replicate_result: bool = False,
+    schedule: str = "direct",
+    ir_max_compute: int | None = None,
+    ir_max_comm: int | None = None,
+) -> dict:
+    """Decide ``auto``: the largest matrix stays; free ranges are cut only where tiles are not read
+    in place."""
+    if schedule not in SCHEDULES:
+        raise UsageError(f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}.")
+    bounds = {"ir_max_compute": ir_max_compute, "ir_max_comm": ir_max_comm}
+    for name, bound in bounds.items():
+        if bound is not None and schedule == "direct":
+            raise UsageError(
+                f"--{name.replace('_', '-')} bounds the operations of a lowered program, but the "
+                "schedule is direct. Use --schedule greedy, cost or exhaustive."
+            )
+        if bound is not None and bound < 1:
+            raise UsageError(f"{name} must be at least 1, got {bound}.")
+    if schedule != "direct":
+        bounds = {
+            "ir_max_compute": ir_max_compute or MAX_COMPUTE,
+            "ir_max_comm": ir_max_comm or MAX_COMM,
+        }
+    if stationary not in ("A", "B", "C", "auto"):
+        raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
+    if isinstance(chunk, int) and chunk < 1:
+        raise UsageError(f"chunk must be at least 1 element, got {chunk}.")
+    if stationary == "auto":
+        stationary = stationary_matrix(problem)
+    if chunk == "none":
+        chunk = None
+    elif chunk == "auto":
+        free = free_axis(stationary)
+        pieces, shortest = _CUTS[free]
+        share = problem.extent(free) // problem.operand(stationary).partition.replicas
+        chunk = None if in_place else max(shortest, -(-share // pieces))
+    return {
+        "stationary": stationary,
+        "chunk": chunk,
+        "replicate_result": replicate_result,
+        "schedule": schedule,
+        **bounds,
+    }
+
+
+@algorithm("universal", settle=settle)
+def program(
+    problem: Problem,
+    rank: int,
+    *,
+    stationary: str = "auto",
+    chunk: int | str | None = "auto",
+    replicate_result: bool = False,
+    schedule: str = "direct",
+    ir_max_compute: int | None = None,
+    ir_max_comm: int | None = None,
+    machine: Machine | None = None,
+) -> Iterator[Step]:
+    """One-sided, for any partitioning and replication of A, B and C (Slicing Is All You Need).
+
+    Parameters
+    ----------
+    stationary : str
+        ``"A"``, ``"B"``, ``"C"``: the matrix whose tiles do not move; ``"auto"``: the largest.
+    chunk : int, optional
+        Longest range of the free axis in one product; smaller chunks overlap better and multiply
+        slower.
+    replicate_result : bool
+        Give the finished C to every replica of it, not only to replica 0.
+    schedule : str
+        ``"direct"``: in the order of the slicing; or one of the strategies of
+        :mod:`algorithms.universal.lowering`.
+    ir_max_compute, ir_max_comm : int, optional
+        Most computes and most transfers in one operation of a lowered program.
+    machine : Machine, optional
+        Whose times the schedules ``cost`` and ``exhaustive`` go by.
+    """
+    settled = settle(
+        problem,
+        stationary=stationary,
+        chunk=chunk,
+        schedule=schedule,
+        ir_max_compute=ir_max_compute,
+        ir_max_comm=ir_max_comm,
+    )
+    steps = _direct(problem, rank, settled["stationary"], settled["chunk"], replicate_result)
+    if schedule == "direct":
+        return steps
+    return lower(
+        steps, problem, rank, schedule, settled["ir_max_compute"], settled["ir_max_comm"], machine
+    )
+
+
+def _direct(
+    problem: Problem, rank: int, stationary: str, chunk: int | None, replicate_result: bool
+) -> Iterator[Step]:
+    """The steps in the order of the slicing."""
+    c, groups = problem.c, slices(problem, rank, stationary, chunk)
+    if result_stays(problem, stationary):
+        for group in groups:
+            yield from _into_own_tile(group)  # C[m, n] += A[m, k] · B[k, n], in place
+    else:
+        others = []
+        if own_first_balances(
+            problem, stationary
+        ):  # first what stays here: nobody accumulates yet, so these
+            for group in groups:  # products go straight into the tile they start
+                if all(product.c.owner == rank for product in group):
+                    yield from _into_own_tile(group)
+                else:
+                    others.append(group)
+        else:
+            for tile in c.own_tiles(rank):
+                yield Zero(tile)
+            others = groups
+        yield Fence()  # every tile is ready for everyone's accumulates
+        for group in others:
+            yield from _to_owner(group)
+
+    if c.partition.replicas > 1 or not result_stays(problem, stationary):
+        yield Fence()  # the partial results are complete
+    yield from reduce_replicas(c, rank)  # replica 0 += the others
+    if replicate_result:
+        yield from broadcast_replica(c, rank)
+
+
+def _into_own_tile(group: list[Product]) -> Iterator[Step]:
+    """Products whose C is this rank's own tile, written in place; a block several of them use is
+    fetched once."""
+    held: dict = {}
+    for product in group:
+        a = held.get(product.a) or (yield Get(product.a))
+        b = held.get(product.b) or (yield Get(product.b))
+        if len(group) > 1:
+            held[product.a], held[product.b] = a, b
+        yield Gemm(a, b, into=product.c)
+
+
+def _to_owner(group: list[Product]) -> Iterator[Step]:
+    """Products for other ranks' tiles: the sum over the pieces of k goes to the owner of C[m, n]
+    once."""
+    held: dict = {}
+    partial: Step | None = None
+    for product in group:
+        a = held.get(product.a) or (yield Get(product.a))
+        b = held.get(product.b) or (yield Get(product.b))
+        held[product.a], held[product.b] = a, b
+        partial = yield Gemm(a, b, into=None if product.first else partial)
+        if product.last:
+            yield Accumulate(partial, product.c)

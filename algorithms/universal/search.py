@@ -1,0 +1,372 @@
+"""Exhaustive lowering: branch and bound over every choice of operations (*Slicing Is All You Need*,
+§4.3).
+
+The search goes from states (which nodes are finished) to states by operations, cheapest bound
+first. It looks at less than all choices without missing a cheaper one:
+
+- An operation to which an eligible node could be added within the bounds without taking longer is
+  left out: doing more at no cost
+  is never worse, as an operation never takes longer for having less to do.
+- Parts of the graph that hang together only through Fences and are alike in every cost are
+  interchangeable; states that differ by
+  such an exchange count as one.
+- A state is left out if what it took, and for each stretch between two Fences the larger of the
+  compute and the link time left, is no
+  less than the best known.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import combinations
+from math import comb
+
+from drbench.errors import UnsupportedError
+from drbench.program.steps import Fence, Get
+
+from .graph import Graph, Operation
+from .op_costs import Cost, operation_s
+
+__all__ = ["MOST_SELECTIONS", "search"]
+
+#: The limit on size: choices that may be looked at, of operations, of their parts, and of nodes
+#: when a state is weighed.
+MOST_SELECTIONS = 500_000
+
+
+def search(
+    graph: Graph, costs: list[Cost], max_compute: int, max_comm: int, known: list[Operation]
+) -> list[Operation]:
+    """The cheapest operations by the model; ``known`` if there are no cheaper ones.
+
+    Raises
+    ------
+    UnsupportedError
+        If more than :data:`MOST_SELECTIONS` choices would have to be looked at.
+    """
+    return _Search(graph, costs, max_compute, max_comm).run(known)
+
+
+class _Search:
+    def __init__(self, graph: Graph, costs: list[Cost], max_compute: int, max_comm: int):
+        self.graph, self.costs, self.max_compute, self.max_comm = (
+            graph,
+            costs,
+            max_compute,
+            max_comm,
+        )
+        self.needs = [sum(1 << other for other in node.needs) for node in graph.nodes]
+        self.computes = [number for number, node in enumerate(graph.nodes) if node.step.computes]
+        self.fences = [
+            number for number, node in enumerate(graph.nodes) if type(node.step) is Fence
+        ]
+        self.transfers = [
+            number
+            for number, node in enumerate(graph.nodes)
+            if not node.step.computes and type(node.step) is not Fence
+        ]
+        self.stretches = [
+            [_Stretch(graph, costs, numbers) for numbers in ending] for ending in _stretches(graph)
+        ]
+        self.classes = _interchangeable(graph, costs)
+        self.place = {
+            number: (which, part)
+            for which, parts in enumerate(self.classes)
+            for part in parts
+            for number in part
+        }
+        self.links_only = [cost._replace(core_s=0.0) for cost in costs]
+        self.looked_at = 0
+
+    def run(self, known: list[Operation]) -> list[Operation]:
+        everything = (1 << len(self.graph.nodes)) - 1
+        best, best_s = (
+            known,
+            sum(operation_s(self.costs[n] for numbers in op for n in numbers) for op in known),
+        )
+        best_s *= 1 - 1e-12  # sums in another order are no improvement
+        cheapest, came = {self._key(0): 0.0}, {}
+        heap, count = [(self._bound(0), 0, 0, 0.0)], 0
+        while heap:
+            bound, _, done, spent = heappop(heap)
+            if bound >= best_s:
+                break
+            if spent > cheapest[self._key(done)]:
+                continue
+            if done == everything:
+                best, best_s = self._path(came, done), spent
+                break
+            for operation, seconds in self._operations(done):
+                after, total = done, spent + seconds
+                for numbers in operation:
+                    for number in numbers:
+                        after |= 1 << number
+                key = self._key(after)
+                if total >= cheapest.get(key, float("inf")):
+                    continue
+                self._look(1 + len(self.graph.nodes) // 2)
+                bound = total + self._bound(after)
+                if bound < best_s:
+                    cheapest[key], came[after] = total, (done, operation)
+                    count += 1
+                    heappush(
+                        heap, (bound, -count, after, total)
+                    )  # of equals the latest: deeper first
+        return best
+
+    @staticmethod
+    def _path(came: dict, done: int) -> list[Operation]:
+        operations = []
+        while done:
+            done, operation = came[done]
+            operations.append(operation)
+        return operations[::-1]
+
+    def _operations(self, done: int):
+        """Operations worth looking at in a state, with their seconds."""
+        eligible = lambda numbers: [
+            n for n in numbers if not done >> n & 1 and self.needs[n] & ~done == 0
+        ]
+        fences, ready, waiting = (
+            eligible(self.fences),
+            eligible(self.computes),
+            eligible(self.transfers),
+        )
+        before = self._exchangeable(ready + waiting, done)
+        computing = self._selections(ready, self.max_compute, before)
+        moving = self._selections(waiting, self.max_comm, before, fences)
+        self._look(len(computing) * len(moving))
+        for computes, core, _, more_computes in computing:
+            for transfers, own, link, more_transfers in moving:
+                if not (computes or transfers or fences):
+                    continue
+                seconds = max(core + own, link)
+                if any(more + own <= seconds for more, _ in more_computes):
+                    continue
+                if any(
+                    core + more <= seconds and more_link <= seconds
+                    for more, more_link in more_transfers
+                ):
+                    continue
+                yield Operation(list(transfers), list(computes), fences), seconds
+
+    def _look(self, more: int) -> None:
+        """Count what was looked at."""
+        self.looked_at += more
+        if self.looked_at > MOST_SELECTIONS:
+            raise UnsupportedError(
+                f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.computes)} "
+                f"computes and {len(self.transfers)} transfers would look at more "
+                f"than {MOST_SELECTIONS} choices (our limit). Use --schedule cost, smaller "
+                "--ir-max-compute and --ir-max-comm, or fewer tiles."
+            )
+
+    def _exchangeable(self, eligible: list[int], done: int) -> dict[int, list[int]]:
+        """For each eligible node those to be taken before it: nodes of parts that are alike and in
+        the same state. Only where nothing else of these parts is eligible; else to exchange one
+        node would not be to exchange the parts."""
+        of_part: dict = {}
+        for number in eligible:
+            of_part.setdefault(self.place[number], []).append(number)
+        alike, before = {}, {}
+        for (which, part), numbers in of_part.items():
+            for number in numbers:
+                before[number] = []
+            if len(numbers) == 1:
+                before[numbers[0]] = alike.setdefault(
+                    (which, tuple(done >> n & 1 for n in part)), []
+                )[:]
+                alike[which, tuple(done >> n & 1 for n in part)].append(numbers[0])
+        return before
+
+    def _selections(self, eligible: list[int], most: int, before: dict, beside=()) -> list[tuple]:
+        """Choices of at most so many nodes: (nodes, core seconds, link seconds, what each with one
+        node more would take)."""
+        out = []
+        self._look(
+            sum(
+                comb(len(eligible), size) * (len(eligible) if size < most else 1)
+                for size in range(min(most, len(eligible)) + 1)
+            )
+        )
+        for size in range(min(most, len(eligible)) + 1):
+            for chosen in combinations(eligible, size):
+                if any(number not in chosen for each in chosen for number in before[each]):
+                    continue
+                more = []
+                if size < most:
+                    more = [
+                        self._seconds((*chosen, number, *beside))
+                        for number in eligible
+                        if number not in chosen
+                    ]
+                out.append((chosen, *self._seconds((*chosen, *beside)), more))
+        return out
+
+    def _seconds(self, numbers) -> tuple[float, float]:
+        """What nodes take of the core, and of the links."""
+        return sum(self.costs[n].core_s for n in numbers), operation_s(
+            self.links_only[n] for n in numbers
+        )
+
+    # -- states that are alike
+    # --------------------------------------------------------------------------------------
+
+    def _key(self, done: int) -> tuple:
+        """The state, the same for all states that an exchange of interchangeable parts makes
+        equal."""
+        return tuple(
+            tuple(sorted([tuple(done >> n & 1 for n in part) for part in parts]))
+            for parts in self.classes
+        )
+
+    # -- the bound
+    # ---------------------------------------------------------------------------------------------
+
+    def _bound(self, done: int) -> float:
+        """No less than this is left to spend: some stretches from Fence to Fence, one after the
+        other."""
+        until = [0.0]
+        for ending in self.stretches:
+            until.append(
+                max(until[start] + stretch.least_s(done) for start, stretch in enumerate(ending))
+            )
+        return until[-1]
+
+
+class _Stretch:
+    """Nodes that all run between two Fences, in operations that have none of those before the one
+    or after the other.
+
+    ``waits``: each of its computes needs a transfer of it first. ``sends``: each of its computes is
+    followed by a transfer of it.
+    """
+
+    def __init__(self, graph: Graph, costs: list[Cost], numbers: list[int]):
+        inside = set(numbers)
+        transfers = {
+            n
+            for n in numbers
+            if not graph.nodes[n].step.computes and type(graph.nodes[n].step) is not Fence
+        }
+        self.computes = [(n, costs[n].core_s) for n in numbers if graph.nodes[n].step.computes]
+        self.transfers = [
+            (
+                n,
+                costs[n],
+                isinstance(graph.nodes[n].step, Get)
+                and any(user in inside for user in graph.users[n]),
+            )
+            for n in transfers
+        ]
+        self.mixed = any(
+            cost.core_s for _, cost, _ in self.transfers
+        )  # its operations without computes may use the core
+        self.waits = all(transfers & set(graph.nodes[n].needs) for n, _ in self.computes)
+        self.sends = all(transfers & set(graph.users[n]) for n, _ in self.computes)
+        self.fetches = sum(1 << n for n, _, fetches in self.transfers if fetches)
+
+    def least_s(self, done: int) -> float:
+        left = [core for n, core in self.computes if not done >> n & 1]
+        core, on_link, fetching, shortest, last = sum(left), {}, {}, float("inf"), float("inf")
+        for n, cost, fetches in self.transfers:
+            if done >> n & 1:
+                continue
+            core += cost.core_s
+            alone = 0.0 if self.mixed else cost.link_s
+            if fetches:
+                shortest = min(shortest, alone)
+            else:
+                last = min(last, alone)
+            for link in cost.links:
+                on_link[link] = on_link.get(link, 0.0) + cost.link_s
+                if fetches:  # what it fetches is computed with afterwards
+                    fetching[link] = fetching.get(link, 0.0) + cost.link_s
+        tail = last if left and self.sends and last < float("inf") else 0.0
+        after = min(left, default=0.0) + tail
+        if left and self.waits and self.fetches & ~done == self.fetches and shortest < float("inf"):
+            core += shortest  # nothing can be computed before the first of its transfers
+        return max(
+            core + tail,
+            max(on_link.values(), default=0.0),
+            max(fetching.values(), default=0.0) + after if fetching else 0.0,
+        )
+
+
+def _stretches(graph: Graph) -> list[list[list[int]]]:
+    """``[j][i]``: the nodes that must run after Fence i - 1 and before Fence j (i = 0: from the
+    start; the last j: to the end)."""
+    fences = [n for n, node in enumerate(graph.nodes) if type(node.step) is Fence]
+    after = [
+        sum(1 for f in fences if f < n and f in reached)
+        for n, reached in enumerate(_reached(graph))
+    ]
+    until = [len(fences)] * len(graph.nodes)
+    for place in reversed(range(len(fences))):
+        left = [fences[place]]
+        while left:
+            for n in graph.nodes[left.pop()].needs:
+                if until[n] > place:
+                    until[n] = place
+                    left.append(n)
+    inside = [n for n in range(len(graph.nodes)) if n not in fences]
+    return [
+        [[n for n in inside if after[n] >= i and until[n] <= j] for i in range(j + 1)]
+        for j in range(len(fences) + 1)
+    ]
+
+
+def _reached(graph: Graph) -> list[set]:
+    """For each node, the Fences that must be finished before it."""
+    found: list[set] = []
+    for node in graph.nodes:
+        before = set()
+        for other in node.needs:
+            before |= found[other]
+            if type(graph.nodes[other].step) is Fence:
+                before.add(other)
+        found.append(before)
+    return found
+
+
+def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
+    """The graph's parts (nodes that hang together other than through Fences), those that are alike
+    in one list.
+
+    Alike: node by node, in their order, the same kind of step, the same costs on the same links,
+    and the same needs. A link that one transfer only takes is nobody's but its.
+    """
+    taken: dict = {}
+    for cost in costs:
+        for link in cost.links:
+            taken[link] = taken.get(link, 0) + 1
+    fences = {number for number, node in enumerate(graph.nodes) if type(node.step) is Fence}
+    part_of = list(range(len(graph.nodes)))
+
+    def find(number):
+        while part_of[number] != number:
+            number = part_of[number]
+        return number
+
+    for number, node in enumerate(graph.nodes):
+        if number not in fences:
+            for other in set(node.needs) - fences:
+                part_of[find(number)] = find(other)
+    parts: dict = {}
+    for number in range(len(graph.nodes)):
+        parts.setdefault(find(number), []).append(number)
+    classes: dict = {}
+    for part in parts.values():
+        place, looks = {number: x for x, number in enumerate(part)}, []
+        for number in part:
+            cost, step = costs[number], graph.nodes[number].step
+            links = tuple(sorted((link for link in cost.links if taken[link] > 1), key=repr)) or (
+                bool(cost.links),
+            )
+            relations = [
+                tuple(place.get(other, -1 - other) for other in others)
+                for others in (graph.nodes[number].needs, graph.users[number])
+            ]
+            looks.append((type(step), cost.core_s, cost.link_s, cost.latency_s, links, *relations))
+        classes.setdefault(tuple(looks), []).append(tuple(part))
+    return list(classes.values())

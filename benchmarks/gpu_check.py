@@ -1,0 +1,418 @@
+"""``launch/gpu_check.sh``: what drbench claims about GPUs, stage by stage, each a process with a
+time limit; a table and a JSON file at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drbench.errors import EXIT_CODES, DrbenchError
+from drbench.measure.record import Record, RecordError, read_csv
+from launch.host.mpi import mpiexec_command, stop
+
+__all__ = ["Check", "checks_of", "main"]
+
+_DRBENCH = (sys.executable, "-m", "drbench")
+_RANKS = (1, 2, 4)
+#: All stages together, so that the whole ends in eight minutes; a stage is not started for less
+#: than this many seconds.
+_BUDGET_S, _LEAST_S = 460.0, 3.0
+#: What one rank is timed on: (label, m, n, k, further words).
+_TILES = (
+    "--a",
+    "tiles:2048x2048@1x1",
+    "--b",
+    "tiles:2048x2048@1x1",
+    "--c",
+    "tiles:2048x2048@1x1",
+    "--stationary",
+    "C",
+    "--chunk",
+    "none",
+)
+_TIMED = [
+    ("8192 cubed, 64 tiles", 8192, 8192, 8192, _TILES),
+    ("mlp1 h=12288 m=8192", 8192, 49152, 12288, ("--preset", "block", "--stationary", "C")),
+    ("mlp2 h=12288 m=8192", 8192, 12288, 49152, ("--preset", "block", "--stationary", "C")),
+]
+_ARITHMETIC = {"fp32": (), "tf32": ("--compute", "tf32"), "bf16": ("--dtype", "bfloat16:float32")}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A process: its name, command, time limit in seconds, and the file its records go to, if it
+    makes any."""
+
+    name: str
+    command: tuple
+    limit_s: float
+    records: Path | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table: what, the figure, the bar (None: none is set), and whether it holds
+    (None: not decided)."""
+
+    what: str
+    value: str
+    bar: str
+    ok: bool | None
+
+
+def stages(out: Path) -> list[Stage]:
+    """All stages, in order."""
+    found = [
+        Stage("report", (sys.executable, "-m", "launch.ranks.gpu_report"), 60),
+        Stage("speed", (sys.executable, "-m", "benchmarks.gpu_speed"), 90),
+        Stage(
+            "peers",
+            (
+                *mpiexec_command(2),
+                sys.executable,
+                "-m",
+                "mpi4py",
+                "-m",
+                "benchmarks.gpu_speed",
+                "peers",
+            ),
+            60,
+        ),
+        Stage(
+            "tests",
+            (
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "tests/devices/cuda/test_contract.py",
+            ),
+            90,
+        ),
+    ]
+    for ranks in _RANKS:
+        folder = out / f"exact-p{ranks}"
+        found.append(
+            Stage(
+                f"universal on {ranks}",
+                (
+                    *_DRBENCH,
+                    "sweep",
+                    "gpu-exact",
+                    "-p",
+                    str(ranks),
+                    "--out",
+                    str(folder),
+                    "--fresh",
+                ),
+                70,
+                folder / "records.csv",
+            )
+        )
+        folder = out / f"algorithms-p{ranks}"
+        found.append(
+            Stage(
+                f"algorithms on {ranks}",
+                (
+                    *_DRBENCH,
+                    "compare-algorithms",
+                    "-p",
+                    str(ranks),
+                    "-m",
+                    "768",
+                    "-n",
+                    "640",
+                    "-k",
+                    "896",
+                    "--iters",
+                    "1",
+                    "--backend",
+                    "cupy",
+                    "--out",
+                    str(folder),
+                ),
+                60,
+                folder / "records.csv",
+            )
+        )
+    for label, m, n, k, words in _TIMED:
+        for arithmetic, more in _ARITHMETIC.items():
+            path = (
+                out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
+            )  # its own: a stage that made no record shows none
+            found.append(
+                Stage(
+                    f"{label}, {arithmetic}",
+                    (
+                        *_DRBENCH,
+                        "run",
+                        "-p",
+                        "1",
+                        "-m",
+                        str(m),
+                        "-n",
+                        str(n),
+                        "-k",
+                        str(k),
+                        *words,
+                        *more,
+                        "--backend",
+                        "cupy",
+                        "--get",
+                        "copy",
+                        "--iters",
+                        "5",
+                        "--csv",
+                        str(path),
+                    ),
+                    40,
+                    path,
+                )
+            )
+    return found
+
+
+def run_stage(stage: Stage, log: Path, limit_s: float | None = None) -> dict:
+    """Run one stage, at most ``limit_s`` seconds if that is less than its own limit; how it ended,
+    and the JSON lines it printed.
+
+    A stage that is late is ended with all the ranks it started: they would go on using the GPU
+    beside the next one.
+    """
+    start, limit_s = (
+        time.monotonic(),
+        min(stage.limit_s, stage.limit_s if limit_s is None else limit_s),
+    )
+    if limit_s < _LEAST_S:
+        code, text = (
+            EXIT_CODES["timeout"],
+            "not started: the time of all stages together is used up",
+        )
+    else:
+        with tempfile.TemporaryFile(
+            "w+", encoding="utf-8", errors="replace"
+        ) as output:  # no pipe: a rank that is left would keep it open
+            process = subprocess.Popen(
+                stage.command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            late = ""
+            try:
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                stop(process)
+                code, late = EXIT_CODES["timeout"], f"\ngpu_check: ended after {limit_s:.0f} s"
+            except BaseException:
+                stop(process)
+                raise
+            output.seek(0)
+            text = output.read() + late
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"=== {stage.name}: exit {code}, {time.monotonic() - start:.1f} s\n{text}\n")
+    lines = []
+    for line in text.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            lines.append(value)
+    return {
+        "name": stage.name,
+        "exit": code,
+        "seconds": round(time.monotonic() - start, 1),
+        "lines": lines,
+        "end": text.strip().splitlines()[-1:] if code else [],
+    }
+
+
+def checks_of(ended: list[dict], records: dict[str, list[Record]]) -> list[Check]:
+    """The table: what each stage showed, against its bar.
+
+    Parameters
+    ----------
+    ended : list of dict
+        What :func:`run_stage` gave.
+    records : dict
+        Records by stage name.
+
+    Examples
+    --------
+    >>> speed = {
+    ...     "name": "speed",
+    ...     "exit": 0,
+    ...     "lines": [
+    ...         {"kind": "copy", "what": "half of each row", "gb_per_s": 1900.0, "of_plain": 0.93}
+    ...     ],
+    ... }
+    >>> checks_of([speed], {})[1]
+    Check(what='strided copy / whole copy', value='0.93 (1900 GB/s)', bar='>= 0.9', ok=True)
+    """
+    found = []
+    for stage in ended:
+        name, lines, rows = stage["name"], stage["lines"], records.get(stage["name"], [])
+        fine = stage["exit"] == 0
+        if rows and not name.endswith(tuple(_ARITHMETIC)):
+            exact = sum(row.status == "ok" and row.error == 0 for row in rows)
+            refused = sum(row.status == "unsupported" for row in rows)
+            found.append(
+                Check(
+                    f"{name} rank(s) exact",
+                    f"{exact} of {len(rows) - refused}, {refused} refused",
+                    "all",
+                    fine and exact == len(rows) - refused and exact > 0,
+                )
+            )
+        elif rows:
+            row = rows[-1]
+            ratio = (row.percent_of_roof or 0.0) / 100
+            found.append(
+                Check(
+                    f"{name} / unsplit gemmEx",
+                    f"{ratio:.3f} ({(row.gflops or 0) / 1e3:.1f} TFLOP/s)"
+                    if row.status == "ok"
+                    else row.reason,
+                    ">= 0.95",
+                    row.status == "ok" and row.error == 0 and ratio >= 0.95,
+                )
+            )
+        else:
+            found.append(
+                Check(
+                    name,
+                    f"exit {stage['exit']} {' '.join(stage.get('end', []))}"[:120].strip(),
+                    "exit 0",
+                    fine,
+                )
+            )
+        found += [check for line in lines for check in _of_line(line)]
+    return found
+
+
+def _of_line(line: dict) -> list[Check]:
+    kind = line.get("kind")
+    if kind == "peaks":
+        return [
+            Check(f"peak {name}", f"{value:.1f} TFLOP/s", "", None)
+            for name, value in line.items()
+            if name != "kind"
+        ]
+    if kind == "copy" and "of_plain" in line:
+        return [
+            Check(
+                "strided copy / whole copy",
+                f"{line['of_plain']:.2f} ({line['gb_per_s']:.0f} GB/s)",
+                ">= 0.9",
+                line["of_plain"] >= 0.9,
+            )
+        ]
+    if kind == "accumulate" and line["what"] == "vectors":
+        return [
+            Check(
+                "accumulate / whole copy",
+                f"{line['of_plain']:.2f} ({line['gb_per_s']:.0f} GB/s)",
+                ">= 0.7",
+                line["of_plain"] >= 0.7,
+            )
+        ]
+    if kind == "overlap":
+        bar = ">= 0.9 where a copy engine copies" if "copies" in line["what"] else ""
+        return [
+            Check(
+                f"hidden: {line['what']}"
+                + (f", {line['blocks']} blocks" if line["blocks"] else ""),
+                f"{line['hidden']:.2f}",
+                bar,
+                None,
+            )
+        ]
+    if kind == "peer" and "gb_per_s" in line and line["rank"] == 0 and not line["all_at_once"]:
+        return [
+            Check(f"between two ranks: {line['what']}", f"{line['gb_per_s']:.0f} GB/s", "", None)
+        ]
+    return []
+
+
+def _write(out: Path, begin: float, ended: list[dict], checks: list[Check]) -> None:
+    (out / "gpu_check.json").write_text(
+        json.dumps(
+            {
+                "seconds": round(time.monotonic() - begin, 1),
+                "host": os.uname().machine,
+                "stages": ended,
+                "checks": [asdict(check) for check in checks],
+            },
+            indent=1,
+        )
+        + "\n",
+        encoding="utf-8",
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="launch/gpu_check.sh")
+    parser.add_argument("--out", type=Path, required=True)
+    out = parser.parse_args().out
+    from drbench.device.gpu.cuda import require_gpu
+
+    console = Console(width=150)
+    try:
+        require_gpu()
+        todo = stages(out)
+    except DrbenchError as error:
+        print(f"gpu_check: {error}", file=sys.stderr)
+        return error.exit_code
+    out.mkdir(parents=True, exist_ok=True)
+    for stage in todo:
+        if stage.records is not None:  # of an earlier check
+            stage.records.unlink(missing_ok=True)
+    log, ended, records, begin = out / "log.txt", [], {}, time.monotonic()
+    log.write_text("", encoding="utf-8")
+    for stage in todo:
+        ended.append(run_stage(stage, log, _BUDGET_S - (time.monotonic() - begin)))
+        console.print(
+            f"{stage.name}: exit {ended[-1]['exit']}, {ended[-1]['seconds']} s", markup=False
+        )
+        if stage.records is not None:
+            try:
+                records[stage.name] = read_csv(stage.records)
+            except (OSError, RecordError):
+                records[stage.name] = []
+        _write(
+            out, begin, ended, checks_of(ended, records)
+        )  # whoever is ended from outside leaves what there is
+    checks = checks_of(ended, records)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("what", "measured", "bar", ""):
+        table.add_column(heading)
+    for check in checks:
+        table.add_row(
+            Text(check.what),
+            Text(check.value or ""),
+            Text(check.bar),
+            {True: "ok", False: "NOT MET", None: ""}[check.ok],
+        )
+    console.print(table)
+    console.print(f"{out / 'gpu_check.json'}", markup=False)
+    return EXIT_CODES["wrong"] if any(check.ok is False for check in checks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

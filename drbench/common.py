@@ -1,0 +1,118 @@
+"""What every room uses: the one clock, the choice of transport, and when a step ran."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .errors import UsageError
+
+__all__ = ["PHASES", "Clock", "Event", "TransportChoice", "parse_transport"]
+
+#: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``collective_wait`` idle
+#: for shifts and collectives, ``accumulate`` adding (and idle for adds), ``fence`` idle at a Fence,
+#: ``pack`` copying pieces into and out of the buffers of collectives; what is left over is the
+#: executor's own cost.
+PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+
+
+class Clock:
+    """Seconds since an arbitrary point, and seconds spent per phase.
+
+    Examples
+    --------
+    >>> clock = Clock()
+    >>> with clock.phase("gemm"):
+    ...     pass
+    >>> clock.seconds["gemm"] > 0, clock.seconds["fence"]
+    (True, 0.0)
+    """
+
+    now = staticmethod(time.perf_counter)
+
+    def __init__(self):
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._phases = {name: _Phase(self.seconds, name) for name in PHASES}
+
+    def reset(self) -> None:
+        """Forget all phases."""
+        for name in PHASES:
+            self.seconds[name] = 0.0
+
+    def phase(self, name: str) -> _Phase:
+        """Context manager that adds the time inside to one phase. The same phase does not nest."""
+        return self._phases[name]
+
+
+class _Phase:
+    __slots__ = ("_seconds", "_name", "_start")
+
+    def __init__(self, seconds, name):
+        self._seconds, self._name = seconds, name
+
+    def __enter__(self):
+        self._start = time.perf_counter()
+
+    def __exit__(self, *exc):
+        self._seconds[self._name] += time.perf_counter() - self._start
+
+
+class Event(NamedTuple):
+    """One step of one rank: on which track, its place in the program, and when, in seconds from the
+    start of the repeat."""
+
+    rank: int
+    track: str
+    index: int
+    name: str
+    start_s: float
+    stop_s: float
+
+
+@dataclass(frozen=True)
+class TransportChoice:
+    """What the user asked for.
+
+    Attributes
+    ----------
+    kind : str
+        ``"auto"`` (in place where a peer's memory can be reached, RMA elsewhere), ``"direct"`` (all
+        in place, else unsupported), ``"rma"`` (RMA even on the node) or ``"throttled"``.
+    bandwidth_bytes_per_s, latency_s : float or None
+        Of each rank's link, one direction; throttled only.
+    """
+
+    kind: str
+    bandwidth_bytes_per_s: float | None = None
+    latency_s: float | None = None
+
+    def __str__(self) -> str:
+        if self.kind != "throttled":
+            return self.kind
+        return f"throttled:{self.bandwidth_bytes_per_s / 1e9:g},{self.latency_s * 1e6:g}"
+
+
+def parse_transport(text: str) -> TransportChoice:
+    """Read ``auto``, ``direct``, ``rma`` or ``throttled:GBps,us``.
+
+    Examples
+    --------
+    >>> parse_transport("throttled:20,5")
+    TransportChoice(kind='throttled', bandwidth_bytes_per_s=20000000000.0, latency_s=5e-06)
+    """
+    kind, _, numbers = text.strip().partition(":")
+    if kind in ("auto", "direct", "rma") and not numbers:
+        return TransportChoice(kind)
+    if kind == "throttled":
+        try:
+            bandwidth, latency = (float(x) for x in numbers.split(","))
+            if 0 < bandwidth < float("inf") and 0 <= latency < float("inf"):
+                return TransportChoice(kind, bandwidth * 1e9, latency / 1e6)
+        except ValueError:
+            pass
+        raise UsageError(
+            f"throttled needs a bandwidth in GB/s and a latency in us, got {text!r}. "
+            "Use for example throttled:20,5."
+        )
+    raise UsageError(f"transport must be auto, direct, rma or throttled:GBps,us, got {text!r}.")

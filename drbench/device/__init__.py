@@ -1,0 +1,1 @@
+"""Programs run on devices: streams, edges between them, device memory and its windows."""

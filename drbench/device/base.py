@@ -1,0 +1,217 @@
+"""What a device offers the executor: memory, streams, events, and five things to do on a stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from .address import DeviceArray
+
+__all__ = ["Device", "DeviceInfo", "Event", "Memory", "Stream"]
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a record says of a device.
+
+    Attributes
+    ----------
+    name : str
+        As "NVIDIA H200".
+    library, kernel : str
+        What multiplies, with its version, and for which architecture or in which arithmetic, as
+        "cuBLAS 12.8" and "sm_90".
+    index, count : int
+        Which of the node's devices this rank uses, and how many there are.
+    """
+
+    name: str
+    library: str
+    kernel: str
+    index: int
+    count: int
+
+
+class Event(ABC):
+    """A point in the work of a stream. Recorded again, it means the new point."""
+
+    @abstractmethod
+    def query(self) -> bool:
+        """True if everything before the point is complete (also if it was never recorded). Raises
+        what the stream met."""
+
+    @abstractmethod
+    def synchronise(self) -> None:
+        """Block the host until the point is reached."""
+
+    @abstractmethod
+    def seconds_since(self, earlier: Event) -> float:
+        """Time between two reached points; both events must have been made with ``timed=True``."""
+
+
+class Stream(ABC):
+    """Work in order, beside that of other streams."""
+
+    @abstractmethod
+    def record(self, event: Event) -> None:
+        """Make ``event`` the point after everything given to the stream so far."""
+
+    @abstractmethod
+    def wait(self, event: Event) -> None:
+        """Nothing given to the stream from now on starts before ``event``'s latest point; the host
+        does not wait."""
+
+    @abstractmethod
+    def synchronise(self) -> None:
+        """Block the host until the stream is empty. Raises what an operation met."""
+
+
+class Memory(ABC):
+    """One allocation.
+
+    Attributes
+    ----------
+    address, nbytes : int
+    """
+
+    address: int
+    nbytes: int
+
+    @abstractmethod
+    def free(self) -> None:
+        """Give it back; idempotent."""
+
+
+class Device(ABC):
+    """One rank's device. All arrays are :class:`~drbench.device.address.DeviceArray` unless a
+    method says otherwise.
+
+    Operations are asynchronous: they are put into the stream and return. Arrays given to them must
+    stay as they are until the stream has passed them.
+    """
+
+    info: DeviceInfo
+    #: Most bytes that were allocated on it at one time by this process; None where its memory is
+    #: the host's.
+    peak_bytes: int | None = None
+    #: True if :meth:`poison` makes buffers NaN that are given away (a device for tests).
+    poisons = False
+
+    def spare_event(self) -> Event:
+        """An event given back by :meth:`give_back`, or a new one: after the first repeat none is
+        made while the clock runs."""
+        spares = self.__dict__.setdefault("_spares", [])
+        return spares.pop() if spares else self.event()
+
+    def give_back(self, event: Event) -> None:
+        """Nobody asks about the event's last point any more."""
+        self.__dict__.setdefault("_spares", []).append(event)
+
+    def poison(self, target, stream: Stream) -> None:  # noqa: B027  (most devices cannot)
+        """target[...] = NaN (flat): what was there must not be read again. Only where
+        ``poisons``."""
+
+    # -- memory
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Memory:
+        """Device memory, at an address that is a multiple of 512. Raises OutOfMemory with what is
+        free."""
+
+    @abstractmethod
+    def allocate_host(self, nbytes: int) -> np.ndarray:
+        """Pinned host memory as a flat array of bytes, freed with its last view."""
+
+    @abstractmethod
+    def pin(self, memory: np.ndarray) -> DeviceArray:
+        """Host memory (flat) made fit for asynchronous copies and visible to the device, as the
+        device sees it; until :meth:`unpin`.
+
+        Raises UnsupportedError if the driver cannot.
+        """
+
+    @abstractmethod
+    def unpin(self, memory: np.ndarray) -> None:
+        """Undo :meth:`pin`, before the memory is freed."""
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """What this rank may still allocate: the device's free memory, divided by the ranks that
+        share it."""
+
+    # -- streams
+
+    @abstractmethod
+    def stream(self, name: str, multiplies: bool = False) -> Stream:
+        """A new stream that does not wait for any other; ``multiplies`` makes ready now what its
+        first product would have to make."""
+
+    @abstractmethod
+    def event(self, timed: bool = False) -> Event:
+        """A new event."""
+
+    @abstractmethod
+    def synchronise(self) -> None:
+        """Block the host until all streams of this device made by this process are empty."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all streams and handles, and of memory that was not freed."""
+
+    # -- operations on a stream
+
+    @abstractmethod
+    def gemm(self, a, b, c, beta: float, stream: Stream) -> None:
+        """c = beta·c + a·b in place, as :meth:`drbench.host.blas.Blas.gemm` (views contiguous along
+        one axis, beta 0 or 1)."""
+
+    @abstractmethod
+    def copy(self, target, source, stream: Stream) -> None:
+        """target[...] = source for arrays of one shape and dtype with 2 or 4 axes, or flat; a
+        stride of the last axis is one element.
+
+        Either may be pinned host memory (a plain ndarray, then both are contiguous or 2-D).
+        """
+
+    @abstractmethod
+    def accumulate(self, target, value, stream: Stream, guard=None) -> None:
+        """target += value (2-D, row-major, any leading dimensions), atomic element by element
+        against every process that can reach the memory.
+
+        ``guard`` is a context manager around the adding, for devices without atomics.
+        """
+
+    @abstractmethod
+    def add(self, target, value, stream: Stream) -> None:
+        """target += value (2-D) where nobody else can be writing."""
+
+    @abstractmethod
+    def zero(self, target, stream: Stream) -> None:
+        """target[...] = 0 (2-D)."""
+
+    # -- outside the clock; these block the host
+
+    @abstractmethod
+    def fill(self, target, fill, matrix: str, row0: int, col0: int) -> None:
+        """:meth:`drbench.host.fill.Fill.into` on the device."""
+
+    @abstractmethod
+    def times(self, tile, x: np.ndarray) -> np.ndarray:
+        """tile · x in float64: tile rows×columns on the device, x columns×v and the result rows×v
+        on the host."""
+
+    @abstractmethod
+    def hashed_times(
+        self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
+    ) -> np.ndarray:
+        """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
+
+    @abstractmethod
+    def all_finite(self, tile) -> bool:
+        """Whether no element is NaN or infinite."""
+
+    @abstractmethod
+    def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
+        """Some rows of a tile, copied to the host, in the tile's dtype."""

@@ -1,0 +1,545 @@
+"""The executor for devices: everything is launched as early as it may be, and streams wait for each
+other on the device.
+
+The same traces, scheduler, memory plan and layout as :class:`drbench.host.executor.Executor`. For
+the scheduler a step counts as finished once its work is launched; what may not run before what is
+the edges' (:mod:`drbench.plan.edges`). The host itself waits only where it must take part: in a
+Fence, and where MPI moves data that a device cannot reach.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.common import Clock
+from drbench.device.gpu.nccl import issue
+from drbench.errors import UnsupportedError, UsageError
+from drbench.host.values import Values
+from drbench.plan.edges import EDGES, edges
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.steps import (
+    COUNTERS,
+    Accumulate,
+    Add,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Join,
+    Part,
+    Put,
+    ReplicaGet,
+)
+from drbench.program.trace import Trace
+
+from .address import at_address
+from .base import Device, Event, Stream
+from .staging import HostTwins
+from .waiting import completed, until
+
+__all__ = ["DeviceExecutor"]
+
+
+class _Lane:
+    """A stream, how many points were recorded on it, and up to which point of the others it has
+    waited."""
+
+    __slots__ = ("name", "stream", "count", "seen")
+
+    def __init__(self, name: str, stream: Stream):
+        self.name, self.stream, self.count, self.seen = name, stream, 0, {}
+
+
+class DeviceExecutor:
+    """One rank's trace on matrices in device memory; run as often as wanted (collective to make).
+
+    Parameters
+    ----------
+    trace : Trace
+    matrices : dict of str to DeviceMatrix
+    device : Device
+    prefetch : int
+        Look-ahead of :mod:`drbench.plan.schedule`; 0 puts everything on one stream.
+    get : str
+        ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products
+        read them where they are.
+    max_gemms, max_accumulates : int
+        Streams for products and for accumulates: how many may run at the same time.
+    collectives : callable, optional
+        ``collectives(group)`` gives the :class:`~drbench.device.gpu.nccl.NcclGroup` of a process
+        row or column; without it MPI moves what collectives move, directly if the matrices' MPI is
+        GPU-aware, else through pinned host memory.
+    without : collection of str
+        Edges to leave out, for tests.
+
+    Attributes
+    ----------
+    bytes, arena_bytes, timeline :
+        As of :class:`drbench.host.executor.Executor`.
+    clock : None
+        Phases are not measured: on a device nobody is idle where the host could see it. The
+        timeline tells.
+    """
+
+    clock = None
+
+    def __init__(
+        self,
+        trace: Trace,
+        matrices: dict,
+        device: Device,
+        *,
+        prefetch: int = 1,
+        get: str = "copy",
+        max_gemms: int = 1,
+        max_accumulates: int = 1,
+        collectives=None,
+        without=(),
+    ):
+        if not set(without) <= set(EDGES):
+            raise UsageError(
+                f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
+            )
+        self.trace, self.matrices, self.device, self.rank = trace, matrices, device, trace.rank
+        self.comm = matrices[trace.written].topology.comm
+        self.windows = Windows(trace, prefetch)
+        self._without = frozenset(without)
+        self._memory = None
+        layout = Values(self.windows, matrices, get, allocate=self._allocate)
+        self.values, self.calls, self.products, self.buffers = (
+            layout.arrays,
+            layout.calls,
+            layout.products,
+            layout.buffers,
+        )
+        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = (
+            layout.plan.size,
+            layout.moved_bytes,
+            layout.resolved_bytes,
+            layout.resolved,
+        )
+        sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
+        self._edges = edges(self.windows, layout.plan, sizes, self._without)
+        needed = {s for waits in self._edges for s in waits}
+        self._events: dict[int, Event] = {t: device.event() for t in needed}
+        self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
+        self._lanes: dict[str, _Lane] = {}
+        self._groups = (
+            {group: collectives(group) for group in trace.groups if len(group) > 1}
+            if collectives
+            else {}
+        )
+        self._staged = not all(matrix.direct for matrix in matrices.values())
+        self._twins = HostTwins(device, layout.arena)
+        self._prepare_twins()
+        self._read_apart = self._agree_on_reads()
+        self._open_lanes()
+        self.bytes = dict.fromkeys(COUNTERS, 0)
+        self.timeline: list[tuple[int, float, float]] | None = None
+        self.prepare()
+
+    # -- before the clock runs
+    # --------------------------------------------------------------------------------------
+
+    def _allocate(self, nbytes: int) -> np.ndarray:
+        self._memory = self.device.allocate(max(nbytes, 1))
+        arena = at_address(self._memory.address, nbytes, np.uint8)
+        if self.device.poisons and nbytes:
+            stream = self.device.stream("poison")
+            self.device.poison(arena[: nbytes // 4 * 4].view(np.float32), stream)
+            stream.synchronise()
+        return arena
+
+    def _prepare_twins(self) -> None:
+        """Host memory for whatever MPI is going to move on behalf of the device."""
+        for step in self.trace.steps:
+            t, block = step.index, step.block
+            if (
+                block is not None
+                and type(step) in (Get, ReplicaGet, Accumulate, Put)
+                and self.matrices[block.matrix].view(block) is None
+            ):
+                if type(step) is Put:
+                    raise UnsupportedError(
+                        f"{step!r}: rank {block.owner} is out of reach, and a device's tile "
+                        "cannot be written from another node. "
+                        "Use Accumulate, or one node."
+                    )
+                # MPI adds in host memory, so what is added is always staged
+                if self._staged or type(step) is Accumulate:
+                    self._twins.of(
+                        self.values[t]
+                        if type(step) is not Accumulate
+                        else self.values[step.inputs[0].index]
+                    )
+        if self._staged:
+            for t, call in self.calls.items():
+                if call.issue is not None and self.trace.steps[t].group not in self._groups:
+                    for array in (call.sent, call.received):
+                        self._twins.of(array)
+
+    def _open_lanes(self) -> None:
+        """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all
+        that the device is doing, which may wait for other ranks."""
+        resolved, kinds = set(self.resolved), {"out"} if self._read_apart else set()
+        names = {self.trace.steps[t].group.name for t in self.calls}
+        for step in self.trace.steps:
+            if step.computes:
+                kinds.add("gemm")
+            elif type(step) in (Put, Accumulate, Fence):
+                kinds.add("out")
+            elif isinstance(step, Get) and step.index not in resolved:
+                names.add("in")
+        for name in sorted(
+            names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
+        ):
+            self._lane(name)
+
+    def _agree_on_reads(self) -> dict[str, set[int]]:
+        """Matrix -> how many Fences precede reads of it by a rank out of reach, over all ranks
+        (collective if anyone is out of reach)."""
+        if all(matrix.outgoing is None for matrix in self.matrices.values()):
+            return {}
+        found, fences = set(), 0
+        for step in self.trace.steps:
+            fences += type(step) is Fence
+            if isinstance(step, Get) and self.matrices[step.block.matrix].view(step.block) is None:
+                found.add(
+                    (step.block.matrix, fences if step.block.matrix == self.trace.written else 0)
+                )
+        everyone = set().union(*self.comm.allgather(found))
+        return {
+            name: {fence for matrix, fence in everyone if matrix == name} for name in self.matrices
+        }
+
+    def prepare(self) -> None:
+        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
+        was not done."""
+        self._schedule = Scheduler(self.windows, self.resolved)
+        self._points: dict[int, tuple] = {}  # step -> (lane, count, event) after its work
+        self._hosted: list[Iterator[None]] = []  # steps that wait for the host
+        self._turns: dict = {}  # group -> [tickets given, calls issued]
+        self._next = {"gemm": 0, "out": 0}
+        self._op, self._fences = 0, 0
+        self._marks: dict[int, list] = {}
+        for lane in self._lanes.values():
+            lane.count, lane.seen = 0, {}
+        for name, value in self._resolved_bytes.items():
+            self.bytes[name] = value
+        self._published = not any(0 in fences for fences in self._read_apart.values())
+        self._prepared = True
+
+    # -- the loop
+    # ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Execute the trace once (collective over the ranks of the program); returns when this
+        rank's device is done."""
+        if not self._prepared:
+            self.prepare()
+        self._prepared = False
+        if self.timeline is not None:
+            zero = self.device.event(timed=True)
+            stream = self._lane("gemm0").stream
+            stream.record(zero)
+            stream.synchronise()
+            began = Clock.now()
+        if not self._published:
+            self._hosted.append(self._publish())
+        schedule = self._schedule
+        while schedule.pending or self._hosted:
+            launched = False
+            for t in schedule.take():
+                launched = True
+                self._STARTERS[type(self.trace.steps[t])](self, t)
+            while (t := schedule.next_compute()) is not None:
+                launched = True
+                self._compute(t)
+                if self._hosted:
+                    break
+            if self._hosted:
+                self._hosted = [each for each in self._hosted if next(each, self) is not self]
+                if not launched:
+                    os.sched_yield()
+        for lane in self._lanes.values():
+            lane.stream.synchronise()
+        if self.timeline is not None:
+            for t, (start, stop) in self._marks.items():
+                if not isinstance(start, float):
+                    start, stop = (began + event.seconds_since(zero) for event in (start, stop))
+                self.timeline.append((t, start, stop))
+
+    # -- streams and edges
+    # ------------------------------------------------------------------------------------------
+
+    def _lane(self, name: str) -> _Lane:
+        if self._single:
+            name = "all"
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = _Lane(
+                name, self.device.stream(name, multiplies=self._single or name.startswith("gemm"))
+            )
+        return lane
+
+    def _in_turn(self, kind: str) -> _Lane:
+        """The next of the streams for products, or for accumulates."""
+        number = self._next[kind]
+        self._next[kind] = (number + 1) % self._max[kind]
+        return self._lane(f"{kind}{number}")
+
+    def _begin(self, lane: _Lane, t: int) -> None:
+        """Let a lane wait for all that a step needs."""
+        if self.windows.lowered and self.windows.before[t] != self._op:
+            self._join(self.windows.before[t])
+        for s in self._edges[t]:
+            point = self._points.get(s)
+            if point is not None:
+                self._wait(lane, *point)
+        if self.device.poisons and t in self.buffers:
+            self.device.poison(self.buffers[t], lane.stream)
+        if self.timeline is not None:
+            self._marks[t] = [self._mark(lane), None]
+
+    def _wait(self, lane: _Lane, other: _Lane, count: int, event: Event) -> None:
+        if other is not lane and lane.seen.get(other.name, 0) < count:
+            lane.stream.wait(event)
+            lane.seen[other.name] = count
+
+    def _join(self, op: int) -> None:
+        """A new operation of a lowered program: nothing of it starts before everything of the one
+        before is complete."""
+        self._op = op
+        points = [(lane, self.device.spare_event()) for lane in self._lanes.values()]
+        for lane, event in points:
+            lane.stream.record(event)
+            lane.count += 1
+        for lane in self._lanes.values():
+            for other, event in points:
+                self._wait(lane, other, other.count, event)
+        for (
+            _,
+            event,
+        ) in points:  # waiting for a point is no use of its event once the wait is launched
+            self.device.give_back(event)
+
+    def _launched(self, t: int, lane: _Lane) -> None:
+        """All of a step's work is in the lane."""
+        event = self._events.get(t)
+        if event is not None:
+            lane.stream.record(event)
+            lane.count += 1
+            self._points[t] = lane, lane.count, event
+        if self.timeline is not None:
+            self._marks[t][1] = self._mark(lane)
+        self._schedule.finish(t)
+
+    def _mark(self, lane: _Lane) -> Event:
+        event = self.device.event(timed=True)
+        lane.stream.record(event)
+        return event
+
+    def _reached(self, lane: _Lane) -> Iterator[None]:
+        """The host waits until a lane has done all it was given."""
+        if "begin" not in self._without:
+            yield from until(self.device, lane.stream)
+
+    # -- communication steps
+    # ----------------------------------------------------------------------------------------
+
+    def _publish(self) -> Iterator[None]:
+        """Show the operands to the ranks out of reach."""
+        for name, fences in sorted(self._read_apart.items()):
+            if 0 in fences:
+                yield from self.matrices[name].publishing(self._lane("out0").stream)
+        yield from completed(self.comm.Ibarrier())
+        self._published = True
+
+    def _nbytes(self, block) -> int:
+        """Bytes that move between ranks."""
+        return (
+            block.size * self.matrices[block.matrix].dtype.itemsize
+            if block.owner != self.rank
+            else 0
+        )
+
+    def _start_get(self, t: int) -> None:
+        step, lane = self.trace.steps[t], self._lane("in")
+        self.bytes[step.counter] += self._nbytes(step.block)
+        source = self.matrices[step.block.matrix].view(step.block)
+        self._begin(lane, t)
+        if source is None:
+            self._hosted.append(self._get_apart(t, lane))
+            return
+        self.device.copy(self.values[t], source, lane.stream)
+        self._launched(t, lane)
+
+    def _get_apart(self, t: int, lane: _Lane) -> Iterator[None]:
+        """Read from a rank out of reach."""
+        step, value = self.trace.steps[t], self.values[t]
+        block, matrix = step.block, self.matrices[step.block.matrix]
+        landed = value if matrix.direct else self._twins.of(value)
+        yield from self._reached(lane)
+        while not self._published:
+            yield
+        yield from completed(matrix.outgoing.rget(landed, block.owner, block.offset, block.ld))
+        if landed is not value:
+            self.device.copy(value, landed, lane.stream)
+        self._launched(t, lane)
+
+    def _start_put(self, t: int) -> None:
+        step, lane = self.trace.steps[t], self._in_turn("out")
+        self.bytes["put_bytes"] += self._nbytes(step.block)
+        self._begin(lane, t)
+        self.device.copy(
+            self.matrices[step.block.matrix].view(step.block),
+            self.values[step.inputs[0].index],
+            lane.stream,
+        )
+        self._launched(t, lane)
+
+    def _start_accumulate(self, t: int) -> None:
+        step, lane = self.trace.steps[t], self._in_turn("out")
+        block, value = step.block, self.values[step.inputs[0].index]
+        self.bytes["accumulate_bytes"] += self._nbytes(block)
+        matrix = self.matrices[block.matrix]
+        target = matrix.view(block)
+        self._begin(lane, t)
+        if target is None:
+            self._hosted.append(self._accumulate_apart(t, lane, value, matrix))
+            return
+        self.device.accumulate(target, value, lane.stream, matrix.guard(block))
+        self._launched(t, lane)
+
+    def _accumulate_apart(self, t: int, lane: _Lane, value, matrix) -> Iterator[None]:
+        """Add to the mirror of a rank out of reach."""
+        block, twin = self.trace.steps[t].block, self._twins.of(value)
+        self.device.copy(twin, value, lane.stream)
+        yield from self._reached(lane)
+        yield from completed(matrix.incoming.raccumulate(twin, block.owner, block.offset, block.ld))
+        self._launched(t, lane)
+
+    def _start_fence(self, t: int) -> None:
+        self._hosted.append(self._fence(t))
+
+    def _fence(self, t: int) -> Iterator[None]:
+        began = Clock.now()
+        if "fence" not in self._without:
+            for lane in list(self._lanes.values()):
+                yield from until(self.device, lane.stream)
+        while (
+            not self._published
+        ):  # its barrier and ours are of the same ranks: in one order everywhere
+            yield
+        self._fences += 1
+        written = self.trace.written
+        yield from self.matrices[written].fencing(
+            self._lane("out0").stream, self._fences in self._read_apart.get(written, ())
+        )
+        if self.timeline is not None:
+            self._marks[t] = [began, Clock.now()]
+        self._schedule.finish(t)
+
+    def _start_group(self, t: int) -> None:
+        step, call = self.trace.steps[t], self.calls[t]
+        lane = self._lane(step.group.name)
+        self.bytes["collective_bytes"] += self._moved[t]
+        self._begin(lane, t)
+        for target, source in call.before:
+            self.device.copy(target, source, lane.stream)
+        if call.issue is None:
+            self._unpack(t, call, lane)
+        elif step.group in self._groups:
+            issue(self._groups[step.group], step, call.sent, call.received, lane.stream)
+            self._unpack(t, call, lane)
+        else:
+            self._hosted.append(self._group_by_mpi(t, step, call, lane))
+
+    def _group_by_mpi(self, t: int, step, call, lane: _Lane) -> Iterator[None]:
+        """A shift or collective that the host issues."""
+        turns = self._turns.setdefault(step.group, [0, 0])
+        ticket, turns[0] = turns[0], turns[0] + 1
+        sent, received = call.sent, call.received
+        if self._staged:
+            sent, received = self._twins.of(sent), self._twins.of(received)
+            if sent is not None and sent.size:
+                self.device.copy(sent, call.sent, lane.stream)
+        yield from self._reached(lane)
+        while turns[1] != ticket:  # members issue in the same order
+            yield
+        requests = call.issue(sent, received)
+        turns[1] += 1
+        while not MPI.Request.Testall(requests):
+            yield
+        if self._staged and received is not None and received.size:
+            self.device.copy(call.received, received, lane.stream)
+        self._unpack(t, call, lane)
+
+    def _unpack(self, t: int, call, lane: _Lane) -> None:
+        for target, source in call.after:
+            self.device.copy(target, source, lane.stream)
+        self._launched(t, lane)
+
+    def _start_alias(self, t: int) -> None:
+        """What a Part or Join shows has been launched."""
+        self._schedule.finish(t)
+
+    # -- computes
+    # ---------------------------------------------------------------------------------------------
+
+    def _compute(self, t: int) -> None:
+        step, device, values = self.trace.steps[t], self.device, self.values
+        lane = self._in_turn("gemm")
+        self._begin(lane, t)
+        if type(step) is Gemm:
+            whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
+            for a, b, c, beta in self.products.get(t, (whole,)):
+                device.gemm(a, b, c, beta, lane.stream)
+        elif type(step) is Add:
+            device.add(values[t], values[step.inputs[0].index], lane.stream)
+        elif type(step) is Copy:
+            device.copy(values[t], values[step.inputs[0].index], lane.stream)
+        else:
+            device.zero(values[t], lane.stream)
+        self._launched(t, lane)
+
+    _STARTERS = {
+        Get: _start_get,
+        ReplicaGet: _start_get,
+        Put: _start_put,
+        Accumulate: _start_accumulate,
+        Fence: _start_fence,
+        Part: _start_alias,
+        Join: _start_alias,
+        **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group),
+    }
+
+    # -- the end
+    # ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the arena and of every view into the matrices."""
+        for lane in self._lanes.values():
+            lane.stream.synchronise()
+        self.values, self.calls, self.products, self.buffers, self._twins, self._schedule = (
+            [],
+            {},
+            {},
+            {},
+            None,
+            None,
+        )
+        if self._memory is not None:
+            self._memory.free()
+
+    def __enter__(self) -> DeviceExecutor:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        if exc[0] is None:
+            self.close()

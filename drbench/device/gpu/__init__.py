@@ -1,0 +1,1 @@
+"""GPUs through CuPy: runtime, cuBLAS, kernels, IPC and NCCL."""

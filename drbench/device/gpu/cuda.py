@@ -1,0 +1,436 @@
+"""GPUs through CuPy: CUDA's runtime, cuBLAS and the kernels of ``kernels.cu`` behind
+:class:`~drbench.device.base.Device`.
+
+CuPy is imported by :func:`cuda_device` only, so that everything else works without it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import resources
+
+import numpy as np
+
+from drbench.device.address import DeviceArray, at_address
+from drbench.device.base import Device, DeviceInfo
+from drbench.errors import MissingError, OutOfMemory, UnsupportedError, UsageError
+
+from .copies import merged_axes, pitched
+from .cuda_gemm import CublasGemm
+from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
+from .ipc import Peers
+from .kernels import NAMES, Kernels
+
+__all__ = ["CudaDevice", "cuda_device", "describe", "require_gpu"]
+
+_MEMCPY_DEFAULT = 4  # the addresses say which side is host and which is device
+_ERROR_OUT_OF_MEMORY = 2
+_PORTABLE_AND_MAPPED = 1 | 2
+_INSTALL = (
+    "Install CuPy with pip install 'drbench[cuda12]' or 'drbench[cuda13]', as the driver has it, "
+    "or choose another --backend."
+)
+
+
+class CudaDevice(Device, Peers):
+    """One rank's GPU.
+
+    Parameters
+    ----------
+    modules : Modules
+    index : int
+        Which of the devices this process sees.
+    sharers : int
+        Ranks that use this device.
+    tf32 : bool
+        Multiply float32 in TF32.
+    accumulate_blocks : int or None
+        As for :class:`~drbench.device.gpu.kernels.Kernels`.
+
+    Attributes
+    ----------
+    bus_id : str
+        The device's PCI address, which two ranks of a node share exactly if they share the device.
+    sharers : int
+        May be set where ranks see different devices (CUDA_VISIBLE_DEVICES), once their ``bus_id``
+        have been compared.
+    """
+
+    def __init__(
+        self,
+        modules: Modules,
+        index: int,
+        sharers: int = 1,
+        tf32: bool = False,
+        accumulate_blocks: int | None = None,
+    ):
+        self._modules, self._runtime, self._index, self.sharers = (
+            modules,
+            modules.runtime,
+            index,
+            sharers,
+        )
+        self._streams: list[CudaStream] = []
+        self._living: dict[int, CudaMemory] = {}
+        self.peak_bytes = 0
+        self.use()
+        self.bus_id = self._runtime.deviceGetPCIBusId(index)
+        Peers.__init__(self, self._runtime, index, self.bus_id)
+        properties = self._runtime.getDeviceProperties(index)
+        self._gemm = CublasGemm(modules.cublas, tf32)
+        self._module = modules.raw_module(
+            code=resources.files(__package__).joinpath("kernels.cu").read_text(),
+            options=("-std=c++17",),
+        )
+        self._functions = {
+            name: self._module.get_function(name) for name in NAMES
+        }  # compiled now, not while the clock runs
+        self._kernels = Kernels(self._launch, properties["major"] >= 9, accumulate_blocks)
+        self._checks = CudaStream(modules, "checks")
+        version = modules.cublas.getVersion(self._checks.handle)
+        architecture = f"sm_{properties['major']}{properties['minor']}"
+        self.info = DeviceInfo(
+            properties["name"].decode(),
+            f"cuBLAS {version // 10000}.{version // 100 % 100}.{version % 100}",
+            f"{architecture} tf32" if tf32 else architecture,
+            index,
+            self._runtime.getDeviceCount(),
+        )
+
+    def use(self) -> None:
+        """Make this the device of the calling thread (a thread starts on device 0)."""
+        self._runtime.setDevice(self._index)
+
+    # -- memory
+
+    def allocate(self, nbytes: int) -> CudaMemory:
+        self.use()
+        with self._out_of_memory(f"{nbytes} bytes on {self.info.name}"):
+            memory = CudaMemory(self._runtime, nbytes, self._living)
+        self.peak_bytes = max(self.peak_bytes, sum(each.nbytes for each in self._living.values()))
+        return memory
+
+    def allocate_host(self, nbytes: int) -> np.ndarray:
+        with self._out_of_memory(f"{nbytes} bytes of pinned host memory"):
+            memory = self._modules.cuda.PinnedMemory(max(nbytes, 1))
+        return np.frombuffer(self._modules.cuda.PinnedMemoryPointer(memory, 0), np.uint8, nbytes)
+
+    def pin(self, memory: np.ndarray) -> DeviceArray:
+        address = memory.ctypes.data
+        if memory.nbytes:
+            self.use()
+            try:
+                self._runtime.hostRegister(address, memory.nbytes, _PORTABLE_AND_MAPPED)
+            except self._runtime.CUDARuntimeError as error:
+                raise UnsupportedError(
+                    f"CUDA cannot pin {memory.nbytes} bytes of MPI's window ({error}), which "
+                    "ranks out of reach need; use ranks that reach "
+                    "each other's devices, or an MPI whose windows lie in /dev/shm."
+                ) from error
+            address = self._runtime.pointerGetAttributes(address).devicePointer
+        return at_address(address, memory.size, memory.dtype)
+
+    def unpin(self, memory: np.ndarray) -> None:
+        if memory.nbytes:
+            self.synchronise()
+            self._runtime.hostUnregister(memory.ctypes.data)
+
+    def free_bytes(self) -> int:
+        self.use()
+        return self._runtime.memGetInfo()[0] // self.sharers
+
+    @contextmanager
+    def _out_of_memory(self, what: str):
+        try:
+            yield
+        except self._runtime.CUDARuntimeError as error:
+            if error.status != _ERROR_OUT_OF_MEMORY:
+                raise
+            free, total = self._runtime.memGetInfo()
+            raise OutOfMemory(
+                f"cannot allocate {what}: {free} of its {total} bytes are free; use more devices "
+                "or smaller matrices."
+            ) from error
+
+    # -- streams
+
+    def stream(self, name: str, multiplies: bool = False) -> CudaStream:
+        self.use()
+        stream = CudaStream(self._modules, name)
+        if multiplies:
+            stream.handle  # noqa: B018  (made here, before the clock)
+        self._streams.append(stream)
+        return stream
+
+    def event(self, timed: bool = False) -> CudaEvent:
+        self.use()
+        return CudaEvent(self._modules, timed)
+
+    def synchronise(self) -> None:
+        self.use()
+        self._runtime.deviceSynchronize()
+
+    def close(self) -> None:
+        for stream in [*self._streams, self._checks]:
+            stream.close()
+        self._streams = []
+        for memory in list(
+            self._living.values()
+        ):  # of a case that was refused half-way; a sweep goes on in this process
+            memory.free()
+
+    # -- operations on a stream
+
+    def gemm(self, a, b, c, beta: float, stream: CudaStream) -> None:
+        if not a.shape[1]:
+            if beta == 0.0:
+                self.zero(c, stream)
+        elif c.size:
+            self.use()
+            with stream.cupy:  # gemmEx computes on CuPy's current stream, whatever the handle's was
+                self._gemm(stream.handle, a, b, c, beta)
+
+    def copy(self, target, source, stream: CudaStream) -> None:
+        if target.shape != source.shape or target.dtype != source.dtype:
+            raise UsageError(
+                f"a copy needs one shape and dtype, got {target.shape} {target.dtype} = "
+                f"{source.shape} {source.dtype}."
+            )
+        if not target.size:
+            return
+        to, of = target.ctypes.data, source.ctypes.data
+        axes = merged_axes(target.shape, target.strides, source.strides)
+        rows = pitched(axes, target.itemsize)
+        if rows is None:
+            if not (isinstance(target, DeviceArray) and isinstance(source, DeviceArray)):
+                raise UnsupportedError(
+                    "our copies between host and device take rows at a pitch; pack on the device "
+                    "first."
+                )
+            self._kernels.copy(axes, target.itemsize, to, of, stream)
+        elif rows[0] == 1:
+            self._runtime.memcpyAsync(to, of, rows[1], _MEMCPY_DEFAULT, stream.cupy.ptr)
+        else:
+            count, width, to_pitch, of_pitch = rows
+            self._runtime.memcpy2DAsync(
+                to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT, stream.cupy.ptr
+            )
+
+    def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
+        self._kernels.accumulate(target, value, stream)
+
+    def add(self, target, value, stream: CudaStream) -> None:
+        self._kernels.add(target, value, stream)
+
+    def zero(self, target, stream: CudaStream) -> None:
+        if not target.size:
+            return
+        if target.flags.forc:
+            self._runtime.memsetAsync(target.ctypes.data, 0, target.nbytes, stream.cupy.ptr)
+        else:
+            self._kernels.zero(target if target.strides[1] == target.itemsize else target.T, stream)
+
+    def _launch(self, name: str, grid, block, arguments, stream: CudaStream) -> None:
+        self.use()
+        with stream.cupy:
+            self._functions[name](grid, block, tuple(arguments))
+
+    # -- outside the clock: everything the device was given is complete before, and what is done
+    # here after
+
+    @contextmanager
+    def _alone(self):
+        self.synchronise()
+        try:
+            yield self._checks
+        finally:
+            self._checks.synchronise()
+
+    def fill(self, target, fill, matrix: str, row0: int, col0: int) -> None:
+        with self._alone() as stream:
+            self._kernels.fill(target, fill, matrix, row0, col0, stream)
+
+    def times(self, tile, x: np.ndarray) -> np.ndarray:
+        return self._product(tile.shape[0], x, lambda *where: self._kernels.times(tile, *where))
+
+    def hashed_times(
+        self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
+    ) -> np.ndarray:
+        return self._product(
+            row1 - row0,
+            x,
+            lambda *where: self._kernels.hashed_times(fill, matrix, row0, row1, columns, *where),
+        )
+
+    def _product(self, rows: int, x: np.ndarray, start) -> np.ndarray:
+        """Give x and the result a place on the device; ``start(address of x, vectors, address of
+        the result, stream)``."""
+        x, out = np.ascontiguousarray(x, float), np.empty((rows, x.shape[1]))
+        memory = self.allocate(x.nbytes + out.nbytes)
+        result = memory.address + x.nbytes
+        try:
+            with (
+                self._alone() as stream
+            ):  # copies in the same stream: a cudaMemcpy could return before it has arrived
+                self._runtime.memcpyAsync(
+                    memory.address, x.ctypes.data, x.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
+                )
+                start(memory.address, x.shape[1], result, stream)
+                self._runtime.memcpyAsync(
+                    out.ctypes.data, result, out.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
+                )
+        finally:
+            memory.free()
+        return out
+
+    def all_finite(self, tile) -> bool:
+        found = np.zeros(1, np.uint32)
+        memory = self.allocate(found.nbytes)
+        try:
+            with self._alone() as stream:
+                self._runtime.memsetAsync(memory.address, 0, found.nbytes, stream.cupy.ptr)
+                self._kernels.not_finite(tile, memory.address, stream)
+                self._runtime.memcpyAsync(
+                    found.ctypes.data,
+                    memory.address,
+                    found.nbytes,
+                    _MEMCPY_DEFAULT,
+                    stream.cupy.ptr,
+                )
+        finally:
+            memory.free()
+        return not found[0]
+
+    def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
+        out = np.empty((len(rows), tile.shape[1]), tile.dtype)
+        with self._alone() as stream:
+            for run in (
+                np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
+                if len(rows)
+                else ()
+            ):
+                low, row = int(run[0]), int(rows[run[0]])
+                self.copy(out[low : low + len(run)], tile[row : row + len(run)], stream)
+        return out
+
+
+def cuda_device(
+    local_rank: int, ranks_on_node: int, compute: str = "auto", accumulate_blocks: int | None = None
+) -> CudaDevice:
+    """The GPU of one rank: ranks of a node take its devices in turn.
+
+    Parameters
+    ----------
+    local_rank, ranks_on_node : int
+        Which rank of its node this is, and how many there are.
+    compute : str
+        ``"auto"``: products in the dtype's own arithmetic; ``"tf32"``: float32 products in TF32.
+    accumulate_blocks : int or None
+        At most so many thread blocks add into tiles at a time; None for no limit.
+
+    Raises
+    ------
+    MissingError
+        If CuPy, cuBLAS or NVRTC cannot be loaded, or there is no device, or none that can be used.
+    UsageError
+        If ``compute`` is something else.
+    """
+    if compute not in ("auto", "tf32"):
+        raise UsageError(f"the arithmetic is auto or tf32, got {compute!r}.")
+    modules, count = require_gpu()
+    index = local_rank % count
+    try:
+        return CudaDevice(
+            modules,
+            index,
+            len(range(index, ranks_on_node, count)),
+            compute == "tf32",
+            accumulate_blocks,
+        )
+    except (
+        ImportError,
+        OSError,
+        RuntimeError,
+        # CuPy looks for cuBLAS and NVRTC when they are first used; the device may be another's
+    ) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise MissingError(
+            f"--backend cupy cannot set up GPU {index} ({reason}). Check nvidia-smi, and CuPy "
+            "with python -c 'import cupy; cupy.show_config()'."
+        ) from error
+
+
+def require_gpu() -> tuple[Modules, int]:
+    """CuPy's modules, and how many GPUs this process sees.
+
+    Raises
+    ------
+    MissingError
+        If there is no CuPy, or no GPU.
+    """
+    modules = _import_cupy()
+    try:
+        count = modules.runtime.getDeviceCount()
+    except modules.runtime.CUDARuntimeError as error:
+        raise MissingError(
+            f"--backend cupy needs a GPU, and CUDA finds none: {error}. Check nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES."
+        ) from error
+    if not count:
+        raise MissingError(
+            "--backend cupy needs a GPU, and CUDA finds none. Check nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES."
+        )
+    return modules, count
+
+
+def describe(device: CudaDevice) -> dict:
+    """The GPUs of this process and what they can do, in plain values: devices, versions, pairs
+    without peer access, whether memory can be shared."""
+    import cupy
+
+    runtime, count = device._runtime, device.info.count
+    devices = []
+    for index in range(count):
+        properties = runtime.getDeviceProperties(index)
+        devices.append(
+            {
+                "index": index,
+                "name": properties["name"].decode(),
+                "bytes": int(properties["totalGlobalMem"]),
+                "architecture": f"sm_{properties['major']}{properties['minor']}",
+                "multiprocessors": properties["multiProcessorCount"],
+            }
+        )
+    apart = [
+        (a, b)
+        for a in range(count)
+        for b in range(count)
+        if a != b and not runtime.deviceCanAccessPeer(a, b)
+    ]
+    memory = device.allocate(1)
+    try:
+        device.ipc_handle(memory)
+        shared = True
+    except UnsupportedError:
+        shared = False
+    memory.free()
+    return {
+        "devices": devices,
+        "cupy": cupy.__version__,
+        "cublas": device.info.library,
+        "runtime": runtime.runtimeGetVersion(),
+        "driver": runtime.driverGetVersion(),
+        "no_peer_access": apart,
+        "ipc": shared,
+    }
+
+
+def _import_cupy() -> Modules:
+    try:
+        import cupy
+        from cupy_backends.cuda.libs import cublas
+    except ImportError as error:  # CuPy loads libraries of CUDA when it is imported
+        reason = " ".join(str(error).split())
+        raise MissingError(f"--backend cupy cannot load CuPy: {reason}. {_INSTALL}") from error
+    return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule)

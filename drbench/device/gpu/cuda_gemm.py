@@ -1,0 +1,152 @@
+"""cuBLAS on row- or column-major views in place: the call of :class:`drbench.host.blas.Blas`, in
+the terms of ``cublasGemmEx``."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from drbench.errors import UnsupportedError, UsageError
+from drbench.host.blas import layout
+
+__all__ = ["CublasGemm", "GemmCall", "gemm_call"]
+
+_NO_TRANS, _TRANS = 0, 1
+_LARGEST = (1 << 31) - 1  # m, n, k and leading dimensions are 32-bit integers
+#: cudaDataType of each dtype.
+_DATA_TYPES = {"float32": 0, "float64": 1, "bfloat16": 14}
+#: (a and b, c) -> cublasComputeType, dtype of alpha and beta.
+_COMPUTE_TYPES = {
+    ("float32", "float32"): (68, "float32"),
+    ("float64", "float64"): (70, "float64"),
+    ("bfloat16", "float32"): (68, "float32"),
+}
+_TF32 = 77
+_DEFAULT_ALGORITHM = -1
+
+
+class GemmCall(NamedTuple):
+    """C = op(A)·op(B) as column-major BLAS sees it: matrices are addresses with leading dimensions
+    in elements."""
+
+    transa: int
+    transb: int
+    m: int
+    n: int
+    k: int
+    a: int
+    lda: int
+    b: int
+    ldb: int
+    c: int
+    ldc: int
+
+
+def gemm_call(a, b, c) -> GemmCall:
+    """What a column-major GEMM has to be told for c = a·b on views contiguous along either axis.
+
+    A row-major c is the transposed one of a column-major GEMM: Cᵀ = Bᵀ·Aᵀ, so the operands change
+    places.
+
+    Raises
+    ------
+    UsageError
+        If an operand is contiguous along neither axis.
+    UnsupportedError
+        If an extent or leading dimension does not fit 32 bits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a, b, c = np.zeros((2, 3)), np.zeros((4, 3)).T, np.zeros((2, 10))[:, :4]
+    >>> call = gemm_call(a, b, c)
+    >>> (call.transa, call.transb), (call.m, call.n, call.k), (call.lda, call.ldb, call.ldc)
+    ((1, 0), (4, 2, 3), (3, 3, 10))
+    """
+    (m, n), k = c.shape, a.shape[1]
+    if a.shape != (m, k) or b.shape != (k, n):
+        raise UsageError(f"c = a·b needs m×k, k×n and m×n, got {a.shape}, {b.shape} and {c.shape}.")
+    (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
+    left = (_NO_TRANS if major_a == major_c else _TRANS), m, a.ctypes.data, ld_a
+    right = (_NO_TRANS if major_b == major_c else _TRANS), n, b.ctypes.data, ld_b
+    if major_c == "row":
+        left, right = right, left
+    call = GemmCall(
+        left[0], right[0], left[1], right[1], k, *left[2:], *right[2:], c.ctypes.data, ld_c
+    )
+    largest = max(call.m, call.n, call.k, call.lda, call.ldb, call.ldc)
+    if largest > _LARGEST:
+        raise UnsupportedError(
+            f"cuBLAS counts in 32 bits, got an extent or leading dimension of {largest}; use "
+            "smaller tiles or more ranks."
+        )
+    return call
+
+
+@functools.cache
+def _name(dtype: np.dtype) -> str:
+    """``dtype.name``, which NumPy makes anew each time at the cost of a kernel launch."""
+    return dtype.name
+
+
+class CublasGemm:
+    """``cublasGemmEx`` with the constants it reads from host memory.
+
+    Parameters
+    ----------
+    cublas : module
+        ``cupy_backends.cuda.libs.cublas``.
+    tf32 : bool
+        Round float32 operands to TF32, for tensor cores.
+    """
+
+    def __init__(self, cublas, tf32: bool):
+        self._cublas, self.tf32 = cublas, tf32
+        self._constants = {name: np.array([0, 1], name) for name in ("float32", "float64")}
+        self._addresses = {
+            name: (x.ctypes.data, x.ctypes.data + x.itemsize) for name, x in self._constants.items()
+        }
+
+    def __call__(self, handle: int, a, b, c, beta: float) -> None:
+        """c = beta·c + a·b on CuPy's current stream, to which ``gemmEx`` ties the handle; no extent
+        is zero, and beta is 0 or 1."""
+        inputs, output = _name(a.dtype), _name(c.dtype)
+        if (inputs, output) not in _COMPUTE_TYPES or b.dtype != a.dtype:
+            raise UnsupportedError(
+                "our cuBLAS products are float32, float64 or bfloat16 into float32; got "
+                f"{inputs} · {b.dtype.name} into {output}."
+            )
+        if self.tf32 and inputs != "float32":
+            raise UnsupportedError(
+                f"TF32 is an arithmetic for float32, got {inputs}; leave the arithmetic to the "
+                "dtype."
+            )
+        if beta not in (0.0, 1.0):
+            raise UsageError(f"beta is 0 or 1, got {beta}.")
+        compute, scalar = _COMPUTE_TYPES[inputs, output]
+        zero, one = self._addresses[scalar]
+        x = gemm_call(a, b, c)
+        kind = _DATA_TYPES[inputs]
+        self._cublas.gemmEx(
+            handle,
+            x.transa,
+            x.transb,
+            x.m,
+            x.n,
+            x.k,
+            one,
+            x.a,
+            kind,
+            x.lda,
+            x.b,
+            kind,
+            x.ldb,
+            one if beta else zero,
+            x.c,
+            _DATA_TYPES[output],
+            x.ldc,
+            _TF32 if self.tf32 else compute,
+            _DEFAULT_ALGORITHM,
+        )

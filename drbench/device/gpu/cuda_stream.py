@@ -1,0 +1,106 @@
+"""Streams, events and memory of a GPU through CuPy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from drbench.device.base import Event, Memory, Stream
+from drbench.errors import CaseFailed, UsageError
+
+__all__ = ["CudaEvent", "CudaMemory", "CudaStream", "Modules"]
+
+_ERROR_NOT_READY = 600
+_ALIGNMENT = 512
+_PAGE = 2 << 20
+
+
+class Modules(NamedTuple):
+    """What is used of CuPy."""
+
+    cuda: object  # cupy.cuda
+    runtime: object  # cupy.cuda.runtime
+    cublas: object  # cupy_backends.cuda.libs.cublas
+    raw_module: type  # cupy.RawModule
+
+
+class CudaEvent(Event):
+    """A CUDA event; without ``timed`` it carries no time, which makes it cheaper."""
+
+    def __init__(self, modules: Modules, timed: bool):
+        self._runtime, self.timed = modules.runtime, timed
+        self.cupy = modules.cuda.Event(disable_timing=not timed)
+
+    def query(self) -> bool:
+        status = self._runtime.eventQuery(self.cupy.ptr)
+        if status not in (0, _ERROR_NOT_READY):
+            raise self._runtime.CUDARuntimeError(status)
+        return status == 0
+
+    def synchronise(self) -> None:
+        self.cupy.synchronize()
+
+    def seconds_since(self, earlier: CudaEvent) -> float:
+        if not (self.timed and earlier.timed):
+            raise UsageError("the time between two events needs both made with timed=True.")
+        return self._runtime.eventElapsedTime(earlier.cupy.ptr, self.cupy.ptr) / 1e3
+
+
+class CudaStream(Stream):
+    """A stream that does not wait for the default stream, with a cuBLAS handle of its own once it
+    multiplies.
+
+    A handle has one workspace of megabytes, so two streams that multiply at once must not share it,
+    and streams that only copy have none.
+    """
+
+    def __init__(self, modules: Modules, name: str):
+        self.name = name
+        self.cupy = modules.cuda.Stream(non_blocking=True)
+        self._cublas, self._handle = modules.cublas, None
+
+    @property
+    def handle(self) -> int:
+        """cuBLAS's, made when it is first asked for on the stream's device."""
+        if self._handle is None:
+            self._handle = self._cublas.create()
+        return self._handle
+
+    def record(self, event: CudaEvent) -> None:
+        self.cupy.record(event.cupy)
+
+    def wait(self, event: CudaEvent) -> None:
+        self.cupy.wait_event(event.cupy)
+
+    def synchronise(self) -> None:
+        self.cupy.synchronize()
+
+    def close(self) -> None:
+        """Let go of the handle; the stream goes with its last use."""
+        self.cupy.synchronize()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._cublas.destroy(handle)
+
+
+class CudaMemory(Memory):
+    """One cudaMalloc, whose address names it for other processes (memory of a pool could not be
+    shared).
+
+    It has whole pages, because sharing it shares the pages it lies in.
+    """
+
+    def __init__(self, runtime, nbytes: int, living: dict):
+        self._runtime, self.nbytes, self._living = runtime, nbytes, living
+        self.address = runtime.malloc(max(-(-nbytes // _PAGE), 1) * _PAGE)
+        if self.address % _ALIGNMENT:
+            raise CaseFailed(
+                f"cudaMalloc returned {self.address:#x}, which is no multiple of {_ALIGNMENT}; "
+                "please report the driver."
+            )
+        living[self.address] = self  # by address, until it is freed
+
+    def free(self) -> None:
+        address, self.address = self.address, 0
+        if address:
+            del self._living[address]
+            self._runtime.free(address)

@@ -1,0 +1,203 @@
+// Kernels of the CUDA device. Matrices are row-major: an address, a leading dimension in elements, rows and columns.
+//
+// Every kernel walks over its rows and columns in strides of its grid, so any grid does the whole work and a small one leaves most
+// multiprocessors to GEMMs. Threads are numbered x along a row (neighbours touch neighbouring elements) and y across rows.
+// Nothing is included and nothing is used but atomicAdd_system, shared memory and __syncthreads, so that NVRTC, nvcc and, through
+// a shim, g++ compile the same text: the tests run these kernels on the host.
+
+typedef long long i64;
+typedef unsigned int u32;
+struct bf16 { unsigned short bits; };
+
+#define EACH_ROW(r, rows) for (i64 r = (i64)blockIdx.y * blockDim.y + threadIdx.y; r < (rows); r += (i64)gridDim.y * blockDim.y)
+#define EACH_COLUMN(c, columns) for (i64 c = (i64)blockIdx.x * blockDim.x + threadIdx.x; c < (columns); c += (i64)gridDim.x * blockDim.x)
+#define KERNEL extern "C" __global__ void
+
+union Word { u32 bits; float value; };
+
+static __device__ double widened(float x) { return x; }
+static __device__ double widened(double x) { return x; }
+static __device__ double widened(bf16 x) { Word w; w.bits = (u32)x.bits << 16; return w.value; }
+
+static __device__ void store(float* to, float x) { *to = x; }
+static __device__ void store(double* to, float x) { *to = x; }
+static __device__ void store(bf16* to, float x) {              // rounded to nearest, ties to even; x is finite
+    Word w; w.value = x;
+    to->bits = (unsigned short)((w.bits + 0x7FFFu + ((w.bits >> 16) & 1u)) >> 16);
+}
+
+// -- target += value: atomic at system scope, because other GPUs and other processes add into the same tile
+
+template <class T>
+static __device__ void accumulate(T* target, i64 ldt, const T* __restrict__ value, i64 ldv, i64 rows, i64 columns) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) atomicAdd_system(target + r * ldt + c, value[r * ldv + c]);
+}
+
+KERNEL accumulate_f32(float* target, i64 ldt, const float* value, i64 ldv, i64 rows, i64 columns) {
+    accumulate(target, ldt, value, ldv, rows, columns);
+}
+
+KERNEL accumulate_f64(double* target, i64 ldt, const double* value, i64 ldv, i64 rows, i64 columns) {
+    accumulate(target, ldt, value, ldv, rows, columns);
+}
+
+// Four neighbours in one 16-byte operation (each is atomic by itself): addresses, leading dimensions and columns are multiples of four.
+KERNEL accumulate_f32x4(float* target, i64 ldt, const float* value, i64 ldv, i64 rows, i64 columns) {
+    EACH_ROW(r, rows) {
+        float4* to = (float4*)(target + r * ldt);
+        const float4* from = (const float4*)(value + r * ldv);
+        EACH_COLUMN(c, columns / 4) {
+#if __CUDA_ARCH__ >= 900
+            atomicAdd_system(to + c, from[c]);
+#else
+            const float4 v = from[c];
+            atomicAdd_system(&to[c].x, v.x);
+            atomicAdd_system(&to[c].y, v.y);
+            atomicAdd_system(&to[c].z, v.z);
+            atomicAdd_system(&to[c].w, v.w);
+#endif
+        }
+    }
+}
+
+// -- target += value where nobody else writes
+
+template <class T>
+static __device__ void add(T* target, i64 ldt, const T* value, i64 ldv, i64 rows, i64 columns) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) target[r * ldt + c] += value[r * ldv + c];
+}
+
+KERNEL add_f32(float* target, i64 ldt, const float* value, i64 ldv, i64 rows, i64 columns) { add(target, ldt, value, ldv, rows, columns); }
+KERNEL add_f64(double* target, i64 ldt, const double* value, i64 ldv, i64 rows, i64 columns) { add(target, ldt, value, ldv, rows, columns); }
+
+// -- target = 0, by the size of an element: zero is all bits zero in every dtype
+
+template <class T>
+static __device__ void zero(T* target, i64 ldt, i64 rows, i64 columns) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) target[r * ldt + c] = 0;
+}
+
+KERNEL zero_b2(unsigned short* target, i64 ldt, i64 rows, i64 columns) { zero(target, ldt, rows, columns); }
+KERNEL zero_b4(u32* target, i64 ldt, i64 rows, i64 columns) { zero(target, ldt, rows, columns); }
+KERNEL zero_b8(i64* target, i64 ldt, i64 rows, i64 columns) { zero(target, ldt, rows, columns); }
+
+// -- target = source: runs of rows x rows x runs of columns x columns, any strides (in units of T) on both sides.
+//    Index arithmetic in 32 bits, because a division by 64 bits would cost more than the memory access.
+
+template <class T>
+static __device__ void copy(T* target, i64 t0, i64 t1, i64 t2, i64 t3, const T* source, i64 s0, i64 s1, i64 s2, i64 s3,
+                            u32 n0, u32 n1, u32 n2, u32 n3) {
+    EACH_ROW(r, (i64)n0 * n1) {
+        const i64 i0 = (u32)r / n1, i1 = (u32)r % n1;
+        EACH_COLUMN(c, (i64)n2 * n3) {
+            const i64 i2 = (u32)c / n3, i3 = (u32)c % n3;
+            target[i0 * t0 + i1 * t1 + i2 * t2 + i3 * t3] = source[i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3];
+        }
+    }
+}
+
+#define COPY(name, T) \
+    KERNEL name(T* target, i64 t0, i64 t1, i64 t2, i64 t3, const T* source, i64 s0, i64 s1, i64 s2, i64 s3, u32 n0, u32 n1, u32 n2, u32 n3) { \
+        copy(target, t0, t1, t2, t3, source, s0, s1, s2, s3, n0, n1, n2, n3); \
+    }
+COPY(copy_b2, unsigned short)
+COPY(copy_b4, u32)
+COPY(copy_b8, i64)
+COPY(copy_b16, uint4)
+
+// -- the elements of A and B, as drbench/host/fill.py makes them: range is 2*bound + 1 for integers, 0 for uniform
+
+static __device__ u32 mix(u32 x) {
+    x ^= x >> 16; x *= 0x7FEB352Du;
+    x ^= x >> 15; x *= 0x846CA68Bu;
+    return x ^ (x >> 16);
+}
+
+static __device__ float hashed(i64 row, i64 column, u32 salt, u32 range) {
+    u32 x = mix((u32)row ^ salt) ^ (mix((u32)column + salt) * 0x9E3779B1u + 0x7F4A7C15u);
+    x *= 0x9E3779B1u;
+    x ^= x >> 15;
+    x *= 0x85EBCA77u;
+    x >>= 8;                                                   // 24 good bits: exact in float
+    return range ? (float)((x * range) >> 24) - (float)(range / 2) : (float)x * 1.1920928955078125e-07f - 1.0f;      // 2^-23
+}
+
+template <class T>
+static __device__ void fill(T* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) store(out + r * ld + c, hashed(row0 + r, col0 + c, salt, range));
+}
+
+KERNEL fill_f32(float* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, salt, range);
+}
+
+KERNEL fill_f64(double* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, salt, range);
+}
+
+KERNEL fill_bf16(bf16* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, salt, range);
+}
+
+// -- matrix * x in double: block (i, j) makes element (i, j) of the result, x being columns x vectors. The sum is always made in
+//    the same order: each thread every THREADS-th column, then the first thread over the threads.
+
+#define THREADS 128
+
+template <class Matrix>
+static __device__ void product(Matrix matrix, i64 columns, const double* x, i64 vectors, double* out) {
+    __shared__ double part[THREADS];
+    const i64 row = blockIdx.x, vector = blockIdx.y;
+    double sum = 0;
+    for (i64 c = threadIdx.x; c < columns; c += THREADS) sum += matrix(row, c) * x[c * vectors + vector];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = 0;
+        for (int t = 0; t < THREADS; ++t) sum += part[t];
+        out[row * vectors + vector] = sum;
+    }
+}
+
+template <class T>
+struct Stored {
+    const T* tile;
+    i64 ld;
+    __device__ double operator()(i64 r, i64 c) const { return widened(tile[r * ld + c]); }
+};
+
+struct Hashed {                                                // remade, so that what is checked cannot vouch for itself
+    i64 row0;
+    u32 salt, range;
+    __device__ double operator()(i64 r, i64 c) const { return hashed(row0 + r, c, salt, range); }
+};
+
+KERNEL times_f32(const float* tile, i64 ld, i64 columns, const double* x, i64 vectors, double* out) {
+    product(Stored<float>{tile, ld}, columns, x, vectors, out);
+}
+
+KERNEL times_f64(const double* tile, i64 ld, i64 columns, const double* x, i64 vectors, double* out) {
+    product(Stored<double>{tile, ld}, columns, x, vectors, out);
+}
+
+KERNEL times_bf16(const bf16* tile, i64 ld, i64 columns, const double* x, i64 vectors, double* out) {
+    product(Stored<bf16>{tile, ld}, columns, x, vectors, out);
+}
+
+KERNEL hashed_times(i64 row0, u32 salt, u32 range, i64 columns, const double* x, i64 vectors, double* out) {
+    product(Hashed{row0, salt, range}, columns, x, vectors, out);
+}
+
+// -- found = 1 if an element is NaN or infinite: then, and only then, x - x is not 0
+
+template <class T>
+static __device__ void not_finite(const T* tile, i64 ld, i64 rows, i64 columns, u32* found) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) {
+        const double x = widened(tile[r * ld + c]);
+        if (x - x != 0) *found = 1;
+    }
+}
+
+KERNEL not_finite_f32(const float* tile, i64 ld, i64 rows, i64 columns, u32* found) { not_finite(tile, ld, rows, columns, found); }
+KERNEL not_finite_f64(const double* tile, i64 ld, i64 rows, i64 columns, u32* found) { not_finite(tile, ld, rows, columns, found); }
+KERNEL not_finite_bf16(const bf16* tile, i64 ld, i64 rows, i64 columns, u32* found) { not_finite(tile, ld, rows, columns, found); }

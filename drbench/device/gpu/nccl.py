@@ -1,0 +1,236 @@
+"""Collectives between GPUs by NCCL, on device memory and in a stream. Unequal pieces go as one
+group of broadcasts or reductions."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import contextmanager
+
+from drbench.errors import MissingError, UnsupportedError, UsageError
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+
+__all__ = ["NcclGroup", "issue", "nccl_group", "nccl_version", "why_no_nccl"]
+
+_DATA_TYPES = {"float32": 7, "float64": 8, "bfloat16": 9}
+_SUM = 0
+#: The first NCCL that takes several ranks on one device, if the environment asks for it.
+_SHARED_DEVICES, _SHARED_DEVICES_VERSION = "NCCL_MULTI_RANK_GPU_ENABLE", 23000
+
+
+class NcclGroup:
+    """One process row, column or the like. Its members issue their steps in the same order, as with
+    an MPI communicator.
+
+    Every call puts its work into ``stream`` and returns; arrays are device arrays without gaps and
+    must stay as they are until the stream has passed. A piece of no elements is not sent.
+
+    Parameters
+    ----------
+    nccl : module
+        ``cupy.cuda.nccl``.
+    communicator : NcclCommunicator
+    rank, size : int
+        This member, and how many there are.
+    """
+
+    def __init__(self, nccl, communicator, rank: int, size: int):
+        self._nccl, self._communicator, self.rank, self.size = nccl, communicator, rank, size
+
+    def broadcast(self, array, root: int, stream) -> None:
+        """``array`` of the root into everybody's."""
+        if array.size:
+            self._communicator.broadcast(
+                _address(array), _address(array), array.size, _type(array), root, stream.cupy.ptr
+            )
+
+    def all_gather(self, flat, sizes: list[int], stream) -> None:
+        """Everybody's piece into every ``flat``, where the own piece (``sizes[rank]`` elements
+        after those of lower ranks) already lies."""
+        places = _places(flat, sizes)
+        if len(set(sizes)) == 1:
+            if sizes[0]:
+                self._communicator.allGather(
+                    places[self.rank], places[0], sizes[0], _type(flat), stream.cupy.ptr
+                )
+            return
+        with self._grouped():
+            for root, (place, size) in enumerate(zip(places, sizes)):
+                if size:
+                    self._communicator.broadcast(
+                        place, place, size, _type(flat), root, stream.cupy.ptr
+                    )
+
+    def reduce(self, sent, into, root: int, stream) -> None:
+        """The sum of everybody's ``sent`` to the root's ``into``, which is None elsewhere and may
+        be ``sent``."""
+        if sent.size:
+            target = _address(into, sent.size) if self.rank == root else 0
+            self._communicator.reduce(
+                _address(sent), target, sent.size, _type(sent), _SUM, root, stream.cupy.ptr
+            )
+
+    def reduce_scatter(self, sent, into, sizes: list[int], stream) -> None:
+        """The sum of everybody's ``sent``, cut into pieces of ``sizes`` elements, the own piece to
+        ``into``."""
+        places = _places(sent, sizes)
+        if into.size != sizes[self.rank]:
+            raise UsageError(
+                f"the own piece has {sizes[self.rank]} elements, its place {into.size}."
+            )
+        if len(set(sizes)) == 1:
+            if sizes[0]:
+                self._communicator.reduceScatter(
+                    places[0], _address(into), sizes[0], _type(sent), _SUM, stream.cupy.ptr
+                )
+            return
+        with self._grouped():
+            for root, (place, size) in enumerate(zip(places, sizes)):
+                if size:
+                    target = _address(into) if root == self.rank else 0
+                    self._communicator.reduce(
+                        place, target, size, _type(sent), _SUM, root, stream.cupy.ptr
+                    )
+
+    def shift(self, into, sent, source: int, target: int, stream) -> None:
+        """``sent`` to rank ``target``, and what rank ``source`` sends into ``into``, both at
+        once."""
+        with self._grouped():
+            if sent.size:
+                self._communicator.send(
+                    _address(sent), sent.size, _type(sent), target, stream.cupy.ptr
+                )
+            if into.size:
+                self._communicator.recv(
+                    _address(into), into.size, _type(into), source, stream.cupy.ptr
+                )
+
+    def close(self) -> None:
+        """Give the communicator up; its streams are empty."""
+        self._communicator.destroy()
+
+    @contextmanager
+    def _grouped(self):
+        self._nccl.groupStart()
+        try:
+            yield
+        finally:
+            self._nccl.groupEnd()
+
+
+def issue(nccl: NcclGroup, step, sent, received, stream) -> None:
+    """Put a group step into a stream.
+
+    Parameters
+    ----------
+    step : Shift, Broadcast, AllGather, Reduce or ReduceScatter
+    sent, received : DeviceArray or None
+        As in :class:`drbench.host.collectives.Call`.
+    """
+    kind, size, me = type(step), len(step.group), step.group.position
+    if kind is Shift:
+        nccl.shift(received, sent, (me - step.by) % size, (me + step.by) % size, stream)
+    elif kind is Broadcast:
+        nccl.broadcast(sent if step.root == me else received, step.root, stream)
+    elif kind is AllGather:
+        nccl.all_gather(received, [piece.size for piece in step.pieces], stream)
+    elif kind is Reduce:
+        nccl.reduce(sent, received, step.root, stream)
+    elif kind is ReduceScatter:
+        nccl.reduce_scatter(
+            sent.reshape(-1), received.reshape(-1), [piece.size for piece in step.pieces], stream
+        )
+
+
+def nccl_version() -> str:
+    """Of the library that is loaded, as "2.27.3"."""
+    nccl, _ = _import_nccl()
+    number = nccl.get_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def why_no_nccl(sharers: int) -> str | None:
+    """Why a rank cannot use NCCL on a device that so many ranks use; None if it can."""
+    nccl, reason = _import_nccl()
+    if nccl is None:
+        return f"NCCL cannot be loaded ({reason})"
+    if sharers > 1 and not _shares(nccl):
+        return f"NCCL takes one rank a device, and {sharers} ranks share one"
+    return None
+
+
+def nccl_group(comm, device) -> NcclGroup:
+    """NCCL among the ranks of an mpi4py communicator (collective).
+
+    Raises
+    ------
+    MissingError
+        On all ranks, if one of them has no NCCL.
+    UnsupportedError
+        On all ranks, if two of them use one device.
+    """
+    nccl, reason = _import_nccl()
+    reports = comm.allgather((reason, f"{socket.gethostname()} {device.bus_id}", _shares(nccl)))
+    missing = [(rank, report[0]) for rank, report in enumerate(reports) if report[0]]
+    if missing:
+        raise MissingError(
+            f"collectives between GPUs need NCCL, and rank {missing[0][0]} has none: "
+            f"{missing[0][1]}. pip install nvidia-nccl-cu12 (or -cu13)."
+        )
+    places = [place for _, place, _ in reports]
+    if len(set(places)) < len(places) and not all(shares for _, _, shares in reports):
+        place = next(place for place in places if places.count(place) > 1)
+        ranks = ", ".join(str(rank) for rank, other in enumerate(places) if other == place)
+        raise UnsupportedError(
+            f"NCCL takes one rank a device, and ranks {ranks} share {place}; use as many ranks "
+            "as devices "
+            f"(or NCCL 2.30 and later with {_SHARED_DEVICES}=1)."
+        )
+    name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
+    device.use()
+    return NcclGroup(nccl, nccl.NcclCommunicator(comm.size, name, comm.rank), comm.rank, comm.size)
+
+
+def _import_nccl():
+    """(CuPy's module, "") or (None, why there is none)."""
+    try:
+        from cupy.cuda import nccl
+    except ImportError as error:
+        return None, " ".join(str(error).split())
+    return (nccl, "") if nccl.available else (None, "CuPy cannot load libnccl")
+
+
+def _shares(nccl) -> bool:
+    return (
+        nccl is not None
+        and os.environ.get(_SHARED_DEVICES) == "1"
+        and nccl.get_version() >= _SHARED_DEVICES_VERSION
+    )
+
+
+def _type(array) -> int:
+    try:
+        return _DATA_TYPES[array.dtype.name]
+    except KeyError:
+        raise UnsupportedError(
+            f"our NCCL steps move {', '.join(_DATA_TYPES)}, got {array.dtype}."
+        ) from None
+
+
+def _address(array, size: int | None = None) -> int:
+    if array.size and not array.flags.c_contiguous:
+        raise UsageError(
+            f"NCCL moves memory without gaps, got strides {array.strides}; pack it first."
+        )
+    if size is not None and array.size != size:
+        raise UsageError(f"{size} elements are sent, their place has {array.size}.")
+    return array.ctypes.data
+
+
+def _places(flat, sizes: list[int]) -> list[int]:
+    """Address of each piece of a flat array."""
+    if flat.size != sum(sizes):
+        raise UsageError(
+            f"the pieces have {sum(sizes)} elements together, their memory {flat.size}."
+        )
+    return [_address(flat) + sum(sizes[:x]) * flat.itemsize for x in range(len(sizes))]

@@ -1,0 +1,45 @@
+"""Pinned host memory that stands beside device memory, for data that MPI moves on a device's
+behalf."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .base import Device
+
+__all__ = ["HostTwins"]
+
+
+class HostTwins:
+    """For an array in device memory, an array of the same shape in host memory; two views of one
+    buffer have views of one twin.
+
+    Parameters
+    ----------
+    device : Device
+    arena : DeviceArray, flat
+        Everything inside it gets its twin in one piece of host memory, made when first asked for;
+        other arrays get their own.
+    """
+
+    def __init__(self, device: Device, arena):
+        self._device, self._base, self._size = device, arena.ctypes.data, arena.nbytes
+        self._arena: np.ndarray | None = None
+        self._others: dict[tuple[int, int], np.ndarray] = {}
+
+    def of(self, array) -> np.ndarray | None:
+        """The twin of an array without gaps; None for None."""
+        if array is None:
+            return None
+        at, nbytes = array.ctypes.data, array.nbytes
+        if not nbytes:
+            return np.empty(array.shape, array.dtype)
+        if self._base <= at and at + nbytes <= self._base + self._size:
+            if self._arena is None:
+                self._arena = self._device.allocate_host(self._size)
+            memory = self._arena[at - self._base : at - self._base + nbytes]
+        else:
+            memory = self._others.get((at, nbytes))
+            if memory is None:
+                memory = self._others[at, nbytes] = self._device.allocate_host(nbytes)
+        return memory.view(array.dtype).reshape(array.shape)

@@ -1,0 +1,255 @@
+"""A device made of NumPy and threads (``--backend numpy-async``): the asynchronous executor without
+a GPU.
+
+Streams are threads that start each operation after a random delay, so that whatever two operations
+are not ordered by an event runs in either order sooner or later. It proves correctness; its times
+mean nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import random
+import threading
+import time
+from contextlib import nullcontext
+
+import numpy as np
+import psutil
+
+from drbench.errors import OutOfMemory
+from drbench.host.blas import load_blas
+from drbench.host.fill import Fill
+
+from .address import at_address
+from .base import Device, DeviceInfo, Event, Memory, Stream
+
+__all__ = ["HostDevice"]
+
+_ALIGNMENT = 512
+#: Longest random delay before an operation, and how many operations in ten are delayed.
+_DELAY_S, _DELAYED = 4e-4, 5
+
+
+class _Mark:
+    """One point in a stream's work, reached once."""
+
+    __slots__ = ("reached", "at_s", "stream")
+
+    def __init__(self, stream: HostStream):
+        self.reached, self.at_s, self.stream = threading.Event(), 0.0, stream
+
+    def reach(self) -> None:
+        self.at_s = time.perf_counter()
+        self.reached.set()
+
+
+class HostEvent(Event):
+    def __init__(self):
+        self.mark: _Mark | None = None
+
+    def query(self) -> bool:
+        if self.mark is None:
+            return True
+        self.mark.stream.check()
+        return self.mark.reached.is_set()
+
+    def synchronise(self) -> None:
+        if self.mark is not None:
+            self.mark.reached.wait()
+            self.mark.stream.check()
+
+    def seconds_since(self, earlier: HostEvent) -> float:
+        return self.mark.at_s - earlier.mark.at_s
+
+
+class HostStream(Stream):
+    """A thread that works off a queue; after a failure it lets the rest pass undone and keeps the
+    error."""
+
+    def __init__(self, name: str, seed: int, delay_s: float):
+        self._queue: queue.SimpleQueue = queue.SimpleQueue()
+        self._random, self._delay_s = random.Random(f"{seed} {name}"), delay_s
+        self._failure: BaseException | None = None
+        threading.Thread(target=self._work, name=f"drbench-stream-{name}", daemon=True).start()
+
+    def _work(self) -> None:
+        while (operation := self._queue.get()) is not None:
+            delayed, call = operation
+            if delayed and self._delay_s and self._random.randrange(10) < _DELAYED:
+                time.sleep(self._random.random() * self._delay_s)
+            if delayed and self._failure is not None:
+                continue
+            try:
+                call()
+            except BaseException as error:  # the host's, at its next question
+                self._failure = error
+            del operation, call  # what it holds may be memory
+
+    def put(self, call) -> None:
+        """Do ``call()`` after everything given to the stream so far."""
+        self._queue.put((True, call))
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError(
+                f"an operation on a stream failed: {self._failure}"
+            ) from self._failure
+
+    def record(self, event: HostEvent) -> None:
+        event.mark = mark = _Mark(self)
+        self._queue.put((False, mark.reach))
+
+    def wait(self, event: HostEvent) -> None:
+        if event.mark is not None:
+            self._queue.put((False, event.mark.reached.wait))
+
+    def synchronise(self) -> None:
+        event = HostEvent()
+        self.record(event)
+        event.synchronise()
+
+    def close(self) -> None:
+        """End the thread once its queue is empty."""
+        self._queue.put(None)
+
+
+class HostMemory(Memory):
+    def __init__(self, nbytes: int):
+        self._memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        start = self._memory.ctypes.data
+        self.address, self.nbytes = start + -start % _ALIGNMENT, nbytes
+
+    def free(self) -> None:
+        self._memory = None
+
+
+class HostDevice(Device):
+    """See the module.
+
+    Parameters
+    ----------
+    seed : int
+        Of the delays.
+    delay_s : float
+        Longest delay before an operation; 0 for none.
+    """
+
+    #: Values of buffers that are given away are made NaN.
+    poisons = True
+
+    def __init__(self, seed: int = 0, delay_s: float = _DELAY_S):
+        self._seed, self._delay_s, self._blas = seed, delay_s, load_blas()
+        self._streams: list[HostStream] = []
+        self._number = itertools.count()
+        info = self._blas.info
+        self.info = DeviceInfo("worker threads", info.library, info.kernel, 0, 1)
+
+    # -- memory
+
+    def allocate(self, nbytes: int) -> HostMemory:
+        if nbytes > psutil.virtual_memory().available:
+            raise OutOfMemory(
+                f"{nbytes} bytes were asked for, {psutil.virtual_memory().available} are "
+                "available. Use smaller matrices."
+            )
+        return HostMemory(nbytes)
+
+    def allocate_host(self, nbytes: int) -> np.ndarray:
+        return np.empty(nbytes, np.uint8)
+
+    def pin(self, memory: np.ndarray):
+        return at_address(memory.ctypes.data, memory.size, memory.dtype)
+
+    def unpin(self, memory: np.ndarray) -> None:
+        pass  # nothing was done
+
+    def free_bytes(self) -> int:
+        return psutil.virtual_memory().available
+
+    # -- streams
+
+    def stream(self, name: str, multiplies: bool = False) -> HostStream:
+        stream = HostStream(f"{name} {next(self._number)}", self._seed, self._delay_s)
+        self._streams.append(stream)
+        return stream
+
+    def event(self, timed: bool = False) -> HostEvent:
+        return HostEvent()
+
+    def synchronise(self) -> None:
+        for stream in self._streams:
+            stream.synchronise()
+
+    def close(self) -> None:
+        """End all streams."""
+        for stream in self._streams:
+            stream.close()
+        self._streams = []
+
+    # -- operations on a stream
+
+    def gemm(self, a, b, c, beta, stream) -> None:
+        a, b, c = map(_elements, (a, b, c))
+        if a.dtype != c.dtype:  # bfloat16 operands: every one is a float32
+            stream.put(
+                lambda: self._blas.gemm(
+                    np.ascontiguousarray(a, c.dtype), np.ascontiguousarray(b, c.dtype), c, beta
+                )
+            )
+        else:
+            stream.put(lambda: self._blas.gemm(a, b, c, beta))
+
+    def copy(self, target, source, stream) -> None:
+        target, source = _elements(target), _elements(source)
+        if target.shape != source.shape or target.dtype != source.dtype:
+            raise ValueError(
+                f"cannot copy {source.shape} {source.dtype} to {target.shape} {target.dtype}"
+            )
+        stream.put(lambda: np.copyto(target, source))
+
+    def accumulate(self, target, value, stream, guard=None) -> None:
+        target, value = _elements(target), _elements(value)
+
+        def work():
+            with guard or nullcontext():
+                np.add(target, value, out=target)
+
+        stream.put(work)
+
+    def add(self, target, value, stream) -> None:
+        self.accumulate(target, value, stream)
+
+    def zero(self, target, stream) -> None:
+        target = _elements(target)
+        stream.put(lambda: target.fill(0))
+
+    def poison(self, target, stream) -> None:
+        """target[...] = NaN (flat, of any dtype): what was there must not be read again."""
+        target = _elements(target)
+        stream.put(lambda: target.fill(np.nan))
+
+    # -- outside the clock
+
+    def fill(self, target, fill: Fill, matrix: str, row0: int, col0: int) -> None:
+        fill.into(_elements(target), matrix, row0, col0)
+
+    def times(self, tile, x: np.ndarray) -> np.ndarray:
+        return _elements(tile).astype(float) @ x
+
+    def hashed_times(
+        self, fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
+    ) -> np.ndarray:
+        return fill.rows(matrix, row0, row1, columns) @ x
+
+    def all_finite(self, tile) -> bool:
+        return bool(np.isfinite(_elements(tile)).all())
+
+    def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
+        return _elements(tile)[rows]
+
+
+def _elements(array) -> np.ndarray:
+    """The elements of an array of this device, which are the host's."""
+    return array.view(np.ndarray)

@@ -1,2 +1,0 @@
-"""Devices that compute asynchronously: GPUs through CuPy, and NumPy on worker threads to test the
-same executor without one."""

@@ -1,0 +1,181 @@
+"""GEMM in place on strided views: C = beta·C + A·B with any leading dimensions, through NumPy's own
+BLAS.
+
+``np.matmul`` has no beta and copies strided operands, and SciPy's ``sgemm`` silently copies a
+strided C, so the ``cblas_?gemm`` of the library NumPy has already loaded is called through ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import threadpoolctl
+
+from drbench.errors import UsageError
+
+__all__ = ["Blas", "BlasInfo", "layout", "load_blas"]
+
+_ROW_MAJOR, _COLUMN_MAJOR, _NO_TRANS, _TRANS = 101, 102, 111, 112
+#: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.
+_SYMBOLS = [
+    ("scipy_", "64_", True),
+    ("", "64_", True),
+    ("", "_64", True),
+    ("scipy_", "", False),
+    ("", "", False),
+]
+_ROUTINES = {
+    "float32": ("cblas_sgemm", ctypes.c_float),
+    "float64": ("cblas_dgemm", ctypes.c_double),
+}
+
+
+@dataclass(frozen=True)
+class BlasInfo:
+    """Which BLAS computes: library with version, kernel architecture, and whether calls are in
+    place."""
+
+    library: str
+    kernel: str
+    threading: str
+    in_place: bool
+
+
+class Blas:
+    """GEMM on row- or column-major views, in place.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> blas = load_blas()
+    >>> a, b, c = np.ones((2, 3), "f4"), np.ones((3, 4), "f4"), np.zeros((5, 9), "f4")
+    >>> blas.gemm(a, b, c[1:3, 2:6], beta=0.0)
+    >>> float(c.sum()), c[1, 2:6].tolist()
+    (24.0, [3.0, 3.0, 3.0, 3.0])
+    """
+
+    def __init__(self, info: BlasInfo, functions: dict):
+        self.info = info
+        self._functions = functions
+
+    def gemm(self, a, b, c, beta: float) -> None:
+        """c = beta·c + a·b.
+
+        Parameters
+        ----------
+        a, b, c : ndarray
+            m×k, k×n and m×n, of one dtype (float32 or float64); each contiguous along one axis,
+            with any leading dimension along the other. c must not overlap a or b.
+        beta : float
+            0 (c is not read: it may hold NaN) or 1.
+
+        Raises
+        ------
+        UsageError
+            If an operand is contiguous along neither axis.
+        """
+        (m, n), k = c.shape, a.shape[1]
+        if not (m and n):
+            return
+        if not k:
+            if beta == 0.0:
+                c.fill(0)
+            return
+        function = self._functions.get(c.dtype.char)
+        if function is None:
+            c[...] = a @ b if beta == 0.0 else beta * c + a @ b
+            return
+        (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
+        order = _COLUMN_MAJOR if major_c == "column" else _ROW_MAJOR
+        trans_a = _NO_TRANS if major_a == major_c else _TRANS
+        trans_b = _NO_TRANS if major_b == major_c else _TRANS
+        function(
+            order,
+            trans_a,
+            trans_b,
+            m,
+            n,
+            k,
+            1.0,
+            a.ctypes.data,
+            ld_a,
+            b.ctypes.data,
+            ld_b,
+            beta,
+            c.ctypes.data,
+            ld_c,
+        )
+
+
+def layout(x) -> tuple[str, int]:
+    """How BLAS sees a matrix: its major, and its leading dimension in elements.
+
+    "row" if x is contiguous along its rows (or has one column), "column" if along its columns. The
+    other stride must be a whole number of elements and at least the contiguous extent, or BLAS
+    would read other memory than x. The leading dimension is at least the contiguous extent even for
+    one row, because BLAS checks it.
+
+    Raises
+    ------
+    UsageError
+        If x is contiguous along neither axis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = np.zeros((4, 9))
+    >>> layout(whole[:, 2:5]), layout(whole[:, 2:5].T), layout(whole[:1])
+    (('row', 9), ('column', 9), ('row', 9))
+    """
+    step, shape, strides = x.itemsize, x.shape, x.strides
+    for major, along, across in (("row", 1, 0), ("column", 0, 1)):
+        extent = shape[along]
+        if strides[along] == step or extent <= 1:
+            stride, rest = divmod(strides[across], step)
+            if shape[across] <= 1 or (stride >= extent and not rest):
+                return major, max(stride, extent, 1)
+    raise UsageError(
+        f"GEMM needs an operand contiguous along one axis; got strides {strides} for {step} bytes."
+    )
+
+
+@functools.cache
+def load_blas() -> Blas:
+    """The BLAS that NumPy has loaded; NumPy itself (with copies) where its symbols cannot be
+    reached."""
+    pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    pools.sort(key=lambda pool: "numpy" not in pool["filepath"])  # NumPy's own before SciPy's
+    for pool in pools:
+        library = ctypes.CDLL(pool["filepath"])
+        name = f"{pool['internal_api']} {pool['version'] or ''}".strip()
+        info = BlasInfo(
+            name,
+            pool.get("architecture") or "unknown",
+            pool.get("threading_layer") or "unknown",
+            True,
+        )
+        for prefix, suffix, wide in _SYMBOLS:
+            functions = {}
+            for dtype, (routine, real) in _ROUTINES.items():
+                function = getattr(library, prefix + routine + suffix, None)
+                if function is not None:
+                    functions[np.dtype(dtype).char] = _typed(
+                        function, real, ctypes.c_int64 if wide else ctypes.c_int
+                    )
+            if len(functions) == len(_ROUTINES):
+                return Blas(info, functions)
+    return Blas(BlasInfo(f"numpy {np.__version__} matmul", "unknown", "unknown", False), {})
+
+
+def _typed(function, real, integer):
+    pointer, enum = ctypes.c_void_p, ctypes.c_int
+    function.restype = None
+    function.argtypes = (
+        [enum] * 3
+        + [integer] * 3
+        + [real, pointer, integer, pointer, integer, real, pointer, integer]
+    )
+    return function

@@ -1,0 +1,482 @@
+"""The executor: runs the trace of any program on MPI, with overlap.
+
+One loop asks the scheduler what may start, starts it, completes what has completed, and computes.
+Everything a repeat touches (views, receive buffers, scratch) is laid out when the executor is made;
+while the clock runs nothing is planned or allocated.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.common import Clock
+from drbench.plan.schedule import Scheduler, Windows
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.steps import (
+    COUNTERS,
+    Accumulate,
+    Add,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Join,
+    Part,
+    Put,
+    ReplicaGet,
+    Zero,
+)
+from drbench.program.trace import Trace
+
+from .blas import Blas, load_blas
+from .collectives import Call
+from .throttle import Throttle
+from .values import Values
+
+__all__ = ["PROGRESS", "Executor"]
+
+#: Who drives MPI while this rank computes: the Gemm split along k with polls between, a thread, or
+#: nobody.
+PROGRESS = ("poll", "thread", "none")
+
+_PIECE_S = 0.010  # a Gemm is cut into pieces of about this long ...
+_PIECE_K = 256  # ... but never thinner than this along k
+_FIRST_FLOPS_PER_S = 5e10  # until a Gemm has been timed ...
+_TIMED_S = 1e-3  # ... that took at least this long
+_NAP_S = 5e-4  # between two polls of the progress thread
+
+
+class Executor:
+    """One rank's trace on one set of matrices; run as often as wanted.
+
+    Parameters
+    ----------
+    trace : Trace
+    matrices : dict of str to DistributedMatrix
+        The matrices the steps name.
+    blas : Blas, optional
+    clock : Clock, optional
+        Receives the phases of each run.
+    prefetch : int
+        Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes.
+    get : str
+        ``"view"`` reads reachable peers in place; ``"copy"`` copies first.
+    throttle : Throttle, optional
+        Delays the completion of transfers between ranks.
+    progress : str
+        One of :data:`PROGRESS`; matters only where some peer is reached by RMA.
+    yields : bool
+        Give the core away when idle (more ranks than cores).
+
+    Attributes
+    ----------
+    bytes : dict of str to int
+        :data:`COUNTERS` of the last run, this rank only.
+    arena_bytes : int
+        Receive and scratch memory, fixed at construction.
+    timeline : list or None
+        If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
+
+    Notes
+    -----
+    Own cost: a few microseconds a step (``benchmarks/core.py executor``).
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        matrices: dict,
+        *,
+        blas: Blas | None = None,
+        clock: Clock | None = None,
+        prefetch: int = 1,
+        get: str = "view",
+        throttle: Throttle | None = None,
+        progress: str = "poll",
+        yields: bool = True,
+    ):
+        self.trace, self.matrices, self.rank = trace, matrices, trace.rank
+        self.blas, self.clock = blas or load_blas(), clock or Clock()
+        self.get, self.throttle, self.yields = get, throttle, yields
+        self.window = matrices[trace.written].window
+        self.comm = matrices[trace.written].topology.comm
+        self.windows = Windows(trace, prefetch)
+        serves = any(matrix.serves_rma for matrix in matrices.values())
+        self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
+        needs_progress = self._serves or any(len(group) > 1 for group in trace.groups)
+        self.polls, self.threaded = (
+            needs_progress and progress == name for name in ("poll", "thread")
+        )
+        self._flops_per_s = _FIRST_FLOPS_PER_S
+        self._lock = threading.Lock()
+        layout = Values(self.windows, matrices, get, throttle is not None)
+        self.values, self.calls, self.products, self.arena = (
+            layout.arrays,
+            layout.calls,
+            layout.products,
+            layout.arena,
+        )
+        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = (
+            layout.plan.size,
+            layout.moved_bytes,
+            layout.resolved_bytes,
+            layout.resolved,
+        )
+        self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
+        self.bytes = dict.fromkeys(COUNTERS, 0)
+        self.timeline: list[tuple[int, float, float]] | None = None
+        self.prepare()
+
+    # -- before the clock runs
+    # ----------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
+        was not done."""
+        self._schedule = Scheduler(self.windows, self.resolved)
+        self._requests: list = []
+        self._request_steps: list[int] = []
+        self._timers: list = []  # (due, step), by start
+        self._adds: list[int] = []  # accumulates waiting for a lock
+        self._left: dict[int, int] = {}  # requests still open, of steps with several
+        self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
+        self._began: dict[int, float] = {}  # for the timeline
+        for name, value in self._resolved_bytes.items():
+            self.bytes[name] = value
+        self._failure: BaseException | None = None
+        self._prepared = True
+
+    # -- the loop
+    # ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Execute the trace once (collective over the ranks of the program)."""
+        if not self._prepared:
+            self.prepare()
+        self._prepared = False
+        if self.threaded:
+            self._run_with_thread()
+        else:
+            self._work()
+
+    def _work(self) -> None:
+        """Start, complete and compute until nothing is left."""
+        schedule = self._schedule
+        while schedule.pending:
+            if self._failure is not None:
+                raise self._failure
+            self._pump()
+            t = schedule.next_compute()
+            if t is not None:
+                if self.timeline is not None:
+                    self._began[t] = self.clock.now()
+                self._compute(t)
+                self._finish(t)
+            elif schedule.pending:
+                self._idle()
+
+    def _pump(self) -> bool:
+        """Start what may start and complete what has completed until nothing changes. Never
+        blocks."""
+        schedule, any_moved = self._schedule, False
+        while True:
+            moved = False
+            for t in schedule.take():
+                moved = True
+                if self.timeline is not None:
+                    self._began[t] = self.clock.now()
+                self._STARTERS[type(self.trace.steps[t])](self, t)
+            if self._requests:
+                for x in sorted(MPI.Request.Testsome(self._requests) or (), reverse=True):
+                    t = self._request_steps.pop(x)
+                    self._requests.pop(x)
+                    moved = True
+                    self._arrived(t)
+            if self._timers:
+                now = self.clock.now()
+                due = [t for when, t in self._timers if when <= now]
+                if due:
+                    self._timers = [entry for entry in self._timers if entry[0] > now]
+                    for t in due:
+                        self._finish(t)
+                    moved = True
+            if self._adds:
+                waiting, self._adds = self._adds, []
+                for t in waiting:
+                    moved |= self._try_add(t)
+            any_moved |= moved
+            if not moved:
+                return any_moved
+
+    def _idle(self) -> None:
+        """Nothing to compute: wait, and say for what."""
+        steps = self.trace.steps
+        if any(type(steps[t]) is Fence for t in self._request_steps):
+            name = "fence"
+        elif any(isinstance(steps[t], Get) for t in self._request_steps) or any(
+            isinstance(steps[t], Get) for _, t in self._timers
+        ):
+            name = "get_wait"
+        elif any(t in self.calls for t in self._request_steps) or any(
+            t in self.calls for _, t in self._timers
+        ):
+            name = "collective_wait"
+        else:
+            name = "accumulate"
+        clock, start = self.clock, self.clock.now()
+        while not self._pump():
+            if not self._requests:
+                self._serve()
+            if self.yields:
+                os.sched_yield()
+            clock.seconds[name] += clock.now() - start
+            start = clock.now()
+
+    def _serve(self) -> None:
+        """Let MPI make progress for the ranks that reach this one by RMA."""
+        self.comm.Iprobe()
+
+    def _run_with_thread(self) -> None:
+        """The loop with a second thread that polls while this one is inside BLAS."""
+        stop = threading.Event()
+
+        def poll():
+            try:
+                while not stop.is_set():
+                    with self._lock:
+                        if not stop.is_set():
+                            self._pump()
+                            self._serve()
+                    stop.wait(_NAP_S)
+            except BaseException as error:
+                self._failure = error  # the rank's, not only this thread's: the loop raises it
+
+        helper = threading.Thread(target=poll, name="drbench-progress")
+        with self._lock:
+            helper.start()
+            try:
+                self._work()
+            finally:
+                stop.set()
+        helper.join()
+
+    # -- communication steps
+    # --------------------------------------------------------------------------------------
+
+    def _request(self, t: int, request: MPI.Request) -> None:
+        self._requests.append(request)
+        self._request_steps.append(t)
+
+    def _arrived(self, t: int) -> None:
+        """An MPI request has completed."""
+        left = self._left.get(t, 1) - 1
+        if left:
+            self._left[t] = left
+            return
+        call = self.calls.get(t)
+        if call is not None:
+            self._unpack(t, call)
+        else:
+            if type(self.trace.steps[t]) is Fence:
+                self.window.sync()
+            self._finish(t)
+
+    def _finish(self, t: int) -> None:
+        """A step is done."""
+        if self.timeline is not None:
+            self.timeline.append((t, self._began[t], self.clock.now()))
+        self._schedule.finish(t)
+
+    def _done_in_place(self, t: int, direction: str, nbytes: int) -> None:
+        """A transfer made by loads and stores is complete: at once, or when the throttled link
+        would have it."""
+        if self.throttle is None or not nbytes:
+            self._finish(t)
+        else:
+            self._timers.append((self.throttle.due(direction, nbytes, self.clock.now()), t))
+
+    def _start_group(self, t: int) -> None:
+        """Pack what leaves, and issue the shift or collective."""
+        call = self.calls[t]
+        if call.before:
+            with self.clock.phase("pack"):
+                for target, source in call.before:
+                    np.copyto(target, source)
+        self.bytes["collective_bytes"] += self._moved[t]
+        if call.issue is None:
+            self._unpack(t, call)
+            return
+        if self.throttle is not None:
+            self._due[t] = self.throttle.due(call.link, call.nbytes, self.clock.now(), call.hops)
+        with self.clock.phase("collective_wait"):
+            requests = call.issue(call.sent, call.received)  # MPI may do some of the work here
+        self._left[t] = len(requests)
+        for request in requests:
+            self._request(t, request)
+
+    def _unpack(self, t: int, call: Call) -> None:
+        """What a group step brought is here: put it into its place."""
+        if call.after:
+            with self.clock.phase("pack"):
+                for target, source in call.after:
+                    np.copyto(target, source)
+        due = self._due.pop(t, None)
+        if due is None or due <= self.clock.now():
+            self._finish(t)
+        else:
+            self._timers.append((due, t))
+
+    def _start_alias(self, t: int) -> None:
+        """What a Part or Join shows has arrived."""
+        self._schedule.finish(t)
+
+    def _nbytes(self, block) -> int:
+        """Bytes that move between ranks."""
+        return block.size * self._itemsizes[block.matrix] if block.owner != self.rank else 0
+
+    def _start_get(self, t: int) -> None:
+        step = self.trace.steps[t]
+        block, value = step.block, self.values[t]
+        nbytes = self._nbytes(block)
+        matrix = self.matrices[block.matrix]
+        source = matrix.view(block)
+        if source is None:
+            self.bytes[step.counter] += nbytes
+            self._request(t, matrix.rget(value, block))
+            return
+        if value.flags.writeable:  # a buffer: --get copy
+            with self.clock.phase("get_wait"):
+                np.copyto(value, source)
+            self.bytes[step.counter] += nbytes
+        else:
+            self.bytes["direct_bytes" if step.counter == "get_bytes" else step.counter] += nbytes
+        self._done_in_place(t, "in", nbytes)
+
+    def _start_put(self, t: int) -> None:
+        step = self.trace.steps[t]
+        block, value = step.block, self.values[step.inputs[0].index]
+        matrix = self.matrices[block.matrix]
+        target, nbytes = matrix.view(block), self._nbytes(block)
+        self.bytes["put_bytes"] += nbytes
+        if target is None:
+            self._request(t, matrix.rput(value, block))
+            return
+        np.copyto(target, value)
+        self._done_in_place(t, "out", nbytes)
+
+    def _start_accumulate(self, t: int) -> None:
+        step = self.trace.steps[t]
+        block = step.block
+        matrix = self.matrices[block.matrix]
+        self.bytes["accumulate_bytes"] += self._nbytes(block)
+        if matrix.protocols[block.replica] == "mpi":
+            with self.clock.phase("accumulate"):
+                self._request(t, matrix.raccumulate(self.values[step.inputs[0].index], block))
+        elif not self._try_add(t):
+            pass  # its lock is taken: _pump tries again
+
+    def _try_add(self, t: int) -> bool:
+        step = self.trace.steps[t]
+        with self.clock.phase("accumulate"):
+            added = self.matrices[step.block.matrix].add(
+                self.values[step.inputs[0].index], step.block, wait=False
+            )
+        if added:
+            self._done_in_place(t, "out", self._nbytes(step.block))
+        else:
+            self._adds.append(t)
+        return added
+
+    def _start_fence(self, t: int) -> None:
+        with self.clock.phase("fence"):
+            self.window.flush()
+            self.window.sync()
+            self._request(t, self.comm.Ibarrier())
+
+    # -- computes
+    # ---------------------------------------------------------------------------------------------
+
+    def _compute(self, t: int) -> None:
+        step = self.trace.steps[t]
+        self._COMPUTERS[type(step)](self, t, step)
+
+    def _gemm(self, t: int, step: Gemm) -> None:
+        values = self.values
+        whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
+        for a, b, c, beta in self.products.get(t, (whole,)):
+            if self.polls:
+                self._gemm_in_pieces(a, b, c, beta)
+                continue
+            with self.clock.phase("gemm"):
+                if self.threaded:
+                    self._lock.release()
+                    try:
+                        self.blas.gemm(a, b, c, beta)
+                    finally:
+                        self._lock.acquire()
+                else:
+                    self.blas.gemm(a, b, c, beta)
+
+    def _gemm_in_pieces(self, a, b, c, beta: float) -> None:
+        """Split along k (which costs BLAS least) and poll MPI between the pieces, as long as anyone
+        needs it."""
+        k, flops = a.shape[1], 2 * a.shape[0] * a.shape[1] * b.shape[1]
+        pieces = max(1, min(k // _PIECE_K, round(flops / (self._flops_per_s * _PIECE_S))))
+        spent, k0, x = 0.0, 0, 0
+        while x == 0 or k0 < k:
+            x += 1
+            k1 = (
+                k * x // pieces if self._serves or self._requests else k
+            )  # nothing is under way: the rest in one go
+            start = self.clock.now()
+            with self.clock.phase("gemm"):
+                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta)
+            spent += self.clock.now() - start
+            k0 = k1
+            if not self._requests:
+                self._serve()
+            self._pump()
+        if spent > _TIMED_S:
+            self._flops_per_s = flops / spent
+
+    def _add(self, t: int, step: Add) -> None:
+        with self.clock.phase("accumulate"):
+            target = self.values[t]
+            np.add(target, self.values[step.inputs[0].index], out=target)
+
+    def _copy(self, t: int, step: Copy) -> None:
+        with self.clock.phase("accumulate"):
+            np.copyto(self.values[t], self.values[step.inputs[0].index])
+
+    def _zero(self, t: int, step: Zero) -> None:
+        with self.clock.phase("accumulate"):
+            self.values[t].fill(0)
+
+    _STARTERS = {
+        Get: _start_get,
+        ReplicaGet: _start_get,
+        Put: _start_put,
+        Accumulate: _start_accumulate,
+        Fence: _start_fence,
+        Part: _start_alias,
+        Join: _start_alias,
+        **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group),
+    }
+    _COMPUTERS = {Gemm: _gemm, Add: _add, Copy: _copy, Zero: _zero}
+
+    # -- the end
+    # ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of every view into the windows, which may then be freed."""
+        self.values, self.calls, self.products, self.arena, self._schedule = [], {}, {}, None, None
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()

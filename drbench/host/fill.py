@@ -1,0 +1,121 @@
+"""Matrix elements from a hash of (seed, matrix, i, j): the same under every partition, made by
+whoever owns them.
+
+``integer`` fill gives small integers so that every partial sum of every product is exact in the
+accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64); ``uniform`` gives multiples
+of 2⁻²³ in [-1, 1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drbench.errors import UsageError
+
+__all__ = ["Fill", "integer_bound"]
+
+_EXACT = 1 << 24
+_SALT = {"A": 0x9E3779B9, "B": 0x85EBCA6B, "C": 0xC2B2AE35}
+#: Elements hashed at a time: the working set stays in cache.
+_CHUNK = 1 << 16
+
+
+def integer_bound(k: int) -> int:
+    """Largest absolute value vmax such that k·vmax² < 2²⁴, at most 8.
+
+    Raises
+    ------
+    UsageError
+        If not even 1 is exact (k ≥ 2²⁴).
+
+    Examples
+    --------
+    >>> integer_bound(768), integer_bound(1_000_000)
+    (8, 4)
+    """
+    bound = min(8, int(((_EXACT - 1) / k) ** 0.5))
+    if bound < 1:
+        raise UsageError(
+            f"--fill integer is exact up to k < 2**24, got k = {k}. Use --fill uniform."
+        )
+    return bound
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """A 32-bit finaliser (two xor-shift-multiply rounds) in place; every output bit depends on
+    every input bit."""
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x7FEB352D)
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x846CA68B)
+    x ^= x >> np.uint32(16)
+    return x
+
+
+class Fill:
+    """The elements of A and B for one seed.
+
+    Parameters
+    ----------
+    kind : str
+        ``"integer"`` or ``"uniform"``.
+    seed : int
+    k : int
+        Inner extent, which bounds the integers.
+
+    Examples
+    --------
+    The same element under every partition:
+
+    >>> import numpy as np
+    >>> fill, whole = Fill("integer", 0, k=64), np.empty((9, 7), "f4")
+    >>> fill.into(whole, "A", 0, 0)
+    >>> corner = np.empty((3, 2), "f4")
+    >>> fill.into(corner, "A", 6, 5)
+    >>> bool((corner == whole[6:, 5:]).all()), float(abs(whole).max()) <= 8
+    (True, True)
+    """
+
+    def __init__(self, kind: str, seed: int, k: int):
+        if kind not in ("integer", "uniform"):
+            raise UsageError(f"fill must be integer or uniform, got {kind!r}.")
+        self.kind = kind
+        self.seed = seed
+        self.bound = integer_bound(k) if kind == "integer" else 1
+
+    def into(self, out: np.ndarray, matrix: str, row0: int, col0: int) -> None:
+        """Write elements [row0, row0 + rows) × [col0, col0 + columns) of a matrix into ``out``."""
+        salt = np.uint32(self.salt(matrix))
+        rows = _mix(np.arange(row0, row0 + out.shape[0], dtype=np.uint32) ^ salt)
+        cols = _mix(np.arange(col0, col0 + out.shape[1], dtype=np.uint32) + salt)
+        cols *= np.uint32(
+            0x9E3779B1
+        )  # not the rows' hash, or they would cancel where the two agree
+        cols += np.uint32(0x7F4A7C15)
+        step = max(1, _CHUNK // max(1, out.shape[1]))
+        for top in range(0, out.shape[0], step):
+            x = rows[top : top + step, None] ^ cols[None, :]
+            x *= np.uint32(0x9E3779B1)
+            x ^= x >> np.uint32(15)
+            x *= np.uint32(0x85EBCA77)
+            x >>= np.uint32(8)  # 24 good bits
+            part = out[top : top + step]
+            if self.kind == "integer":
+                x *= np.uint32(2 * self.bound + 1)  # 24 bits · at most 17 fits in 32
+                x >>= np.uint32(24)
+                part[...] = x
+                part -= self.bound
+            else:
+                part[...] = x
+                part *= part.dtype.type(2.0**-23)
+                part -= part.dtype.type(1.0)
+
+    def salt(self, matrix: str) -> int:
+        """The 32 bits in which the hashes of two seeds or matrices differ."""
+        return (_SALT[matrix] ^ (self.seed * 0x27D4EB2F)) & 0xFFFFFFFF
+
+    def rows(self, matrix: str, row0: int, row1: int, columns: int) -> np.ndarray:
+        """Rows [row0, row1) of a matrix with ``columns`` columns, in float64."""
+        out = np.empty((row1 - row0, columns))
+        self.into(out, matrix, row0, 0)
+        return out

@@ -1,0 +1,1 @@
+"""What a run is worth: the roof, verification, records and timelines."""

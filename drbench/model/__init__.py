@@ -1,0 +1,1 @@
+"""Machine models and the simulator: the same programs in virtual time."""

@@ -1,0 +1,149 @@
+"""A cheap lower bound on a simulated time, from the trace of a single rank: its products, and each
+of its links, one after another."""
+
+from __future__ import annotations
+
+from math import inf
+
+from drbench.plan.layouts import product_shapes
+from drbench.program.group_steps import Shift
+from drbench.program.steps import Accumulate, Get
+from drbench.program.trace import Trace
+
+from .costs import GROUP_COSTS, group_parts, group_seconds, ring_way
+from .machine import Machine
+from .simulate import compute_seconds
+
+__all__ = ["link_parts", "lower_bound"]
+
+
+def lower_bound(trace: Trace, machine: Machine) -> float:
+    """Seconds that no simulation of the program on this machine can be below: neither products nor
+    one link's transfers overlap with themselves.
+
+    Examples
+    --------
+    Rank 0 reads 128 bytes at 64 bytes a second, and multiplies for a second twice:
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Link
+    >>> from drbench.program.problem import Problem
+    >>> trace = get_algorithm("universal").trace(
+    ...     Problem(8, 8, 8, 2, a="column", b="column", c="column"), 0
+    ... )
+    >>> (
+    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 32.0),))),
+    ...     lower_bound(trace, Machine("toy", Compute(256.0), (Link("wire", 96.0),))),
+    ... )
+    (4.0, 2.0)
+    """
+    rank, itemsize = trace.rank, trace.problem.itemsize
+    parts = product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
+    computes, busy = 0.0, {}
+    for step in trace.steps:
+        if step.computes:
+            computes += compute_seconds(machine, step, itemsize, parts.get(step.index))
+        elif step.counter == "collective_bytes":
+            if len(step.group) > 1:
+                for resource, seconds in _of_group(machine, step, itemsize):
+                    busy[resource] = busy.get(resource, 0.0) + seconds
+        elif step.counter is not None and step.block.owner != rank:
+            owner = step.block.owner
+            link, resources = machine.route(
+                *((owner, rank) if isinstance(step, Get) else (rank, owner))
+            )
+            share = machine.accumulate_efficiency if type(step) is Accumulate else 1.0
+            if link.shared == "initiator":
+                resources = ("in" if isinstance(step, Get) else "out",)
+            for resource in resources:
+                busy[resource] = (
+                    busy.get(resource, 0.0)
+                    + step.block.size * itemsize / link.bandwidth_bytes_per_s / share
+                )
+    return max(computes, max(busy.values(), default=0.0))
+
+
+def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, float]:
+    """Seconds of the products of a mesh program, and of launching, synchronising and transferring
+    on the busiest link that its chip sends on.
+
+    Overlapped or not: what each would take by itself. A collective both ways round is on the links
+    of both directions; a shift farther than to a neighbour passes every link of its direction as
+    often as it has hops.
+
+    Examples
+    --------
+    Gathers on rows and columns of 2 × 2 chips, on different links: launch 2 s, one synchronisation,
+    one shard of 16 bytes.
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Collective, Link
+    >>> toy = Machine(
+    ...     "toy",
+    ...     Compute(8.0),
+    ...     (Link("wire", 4.0),),
+    ...     collectives={"allgather": Collective(2.0, 0.5)},
+    ... )
+    >>> algorithm = get_algorithm("collective")
+    >>> problem = algorithm.problem(4, 4, 4, 4, mesh="2x2")
+    >>> link_parts(algorithm.trace(problem, 0, dataflow="OS", mesh="2x2"), toy)
+    (4.0, 2.0, 0.5, 4.0)
+    """
+    itemsize, computes, busy = trace.problem.itemsize, 0.0, {}
+    for step in trace.steps:
+        if step.computes:
+            computes += compute_seconds(machine, step, itemsize)
+        elif step.counter == "collective_bytes" and len(step.group) > 1:
+            cost, group = GROUP_COSTS[type(step)], step.group
+            rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s
+            parts, kept, hops = (
+                group_parts(
+                    cost, machine, len(group), itemsize * cost.shard(step), rate, group.name
+                ),
+                machine.collectives.get(cost.operation),
+                1,
+            )
+            ways = "+-" if kept is not None and kept.both_ways else "+"
+            if type(step) is Shift:
+                ahead = step.by % len(group)
+                hops = min(ahead, len(group) - ahead)
+                ways = "+" if hops == ahead else "-"
+            for way in ways:
+                before = busy.get((group.name, way), (0.0, 0.0, 0.0))
+                busy[group.name, way] = tuple(one + hops * more for one, more in zip(before, parts))
+    return computes, *max(busy.values(), key=sum, default=(0.0, 0.0, 0.0))
+
+
+def _of_group(machine: Machine, step, itemsize: int):
+    """What a group step keeps busy, of what this rank sees: (resource, seconds)."""
+    cost, group = GROUP_COSTS[type(step)], step.group
+    members, me = group.members, group.position
+    link = machine.link(*members[:2])
+    if link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
+        way, _, elements = ring_way(step)
+        return [(way, elements * itemsize / link.bandwidth_bytes_per_s)]
+    nbytes = itemsize * cost.shard(step)
+    if cost.kind != "shift":
+        links = [machine.link(a, b) for a, b in zip(members, members[1:] + members[:1])]
+        seconds = group_seconds(
+            cost,
+            machine,
+            len(group),
+            nbytes,
+            min(each.bandwidth_bytes_per_s for each in links),
+            group.name,
+        )
+        target = members[(me + 1) % len(members)]
+    elif step.by % len(group):
+        target = members[(me + step.by) % len(members)]
+        link = machine.link(members[me], target)
+        seconds = group_seconds(
+            cost, machine, len(group), nbytes, link.bandwidth_bytes_per_s, group.name
+        )
+        if machine.adds_on_core:
+            return []  # the core's share of it is not all of it
+    else:
+        return []
+    return [(resource, seconds) for resource in machine.route(members[me], target)[1]]

@@ -1,0 +1,149 @@
+"""Process rows and columns whose members do the same at the same time: one member can stand for all
+of them in a simulation.
+
+On a torus whose links are alike, chips whose programs are *congruent* (the same steps on values of
+the same shapes, the same neighbours relative to themselves) stay in step: by induction over the
+events each starts and finishes its n-th step when all others do. A collective then begins when one
+member has come, a shift between neighbours likewise, and a chip's own outgoing links stand for
+those of the whole ring, as nobody else uses them. So the time is that of one chip;
+``tests/simulate/test_folding.py`` compares it with all of them.
+
+The root of a broadcast does more than the others: it may pack its piece. But all then leave the
+broadcast together, so the group stays in step; it is as if every member packed. That is not so
+after a reduction whose root unpacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.problem import Problem
+from drbench.program.trace import Trace
+
+from .costs import packed
+from .machine import Machine
+
+__all__ = ["even", "fits_torus", "moved_by_all", "packed_by_any", "signature"]
+
+
+def even(problem: Problem) -> bool:
+    """True if every rank holds one tile of each matrix, and all tiles of a matrix have the same
+    shape.
+
+    Examples
+    --------
+    >>> (
+    ...     even(Problem(8, 8, 8, 4)),
+    ...     even(Problem(8, 7, 8, 4)),
+    ...     even(Problem(8, 8, 8, 4, b="tiles:2x2@2x2")),
+    ... )
+    (True, False, False)
+    """
+    partitions = [operand.partition for operand in problem.operands]
+    return all(
+        p.replicas == 1
+        and p.shape == (p.tile_shape[0] * p.grid.rows, p.tile_shape[1] * p.grid.cols)
+        for p in partitions
+    )
+
+
+def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
+    """True if the folded groups are whole rings of the machine's torus, in which every chip talks
+    to its neighbours only, on links of its own.
+
+    Examples
+    --------
+    >>> from algorithms import get_algorithm
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Link
+    >>> algorithm = get_algorithm("collective")
+    >>> problem = algorithm.problem(8, 8, 8, 8, mesh="2x4")
+    >>> trace = algorithm.trace(problem, 0, **algorithm.settle(problem, mesh="2x4"))
+    >>> ici = (Link("ici", 1e9, shared="pair"),)
+    >>> [
+    ...     fits_torus(trace, Machine("t", Compute(1e12), ici, devices=8, torus=torus), ("row",))
+    ...     for torus in ((2, 4), (4, 2))
+    ... ]
+    [True, False]
+    """
+    if (
+        machine.torus is None
+        or machine.adds_on_core
+        or machine.links[0].shared != "pair"
+        or machine.devices != trace.problem.nprocs
+    ):
+        return False
+    rows, cols = machine.torus
+    row, col = divmod(trace.rank, cols)
+    rings = tuple(range(row * cols, (row + 1) * cols)), tuple(range(col, rows * cols, cols))
+    return all(len(group) == 1 or group.members in rings for group in trace.groups) and all(
+        step.by % len(step.group) in (0, 1, len(step.group) - 1)
+        for step in trace.steps
+        if type(step) is Shift and step.group.name in folded
+    )
+
+
+def moved_by_all(step) -> int:
+    """Elements that a group step moves, summed over the members of a group whose pieces are
+    alike."""
+    size = len(step.group)
+    if type(step) in (Broadcast, Reduce):
+        return (size - 1) * step.piece.size
+    return size * sum(
+        elements for _, elements in step.moved(step.group.members[step.group.position])
+    )
+
+
+def packed_by_any(step) -> int:
+    """Elements that the member who packs most copies before it takes part in a group step."""
+    if type(step) is Broadcast:
+        return step.piece.size if len(step.group) > 1 and not step.piece.contiguous else 0
+    return packed(step, False)[0]
+
+
+def signature(trace: Trace) -> list[tuple]:
+    """What of a trace decides its times: equal signatures are what makes chips congruent. Roots are
+    left out.
+
+    Examples
+    --------
+    >>> from algorithms import get_algorithm
+    >>> algorithm = get_algorithm("collective")
+    >>> problem = algorithm.problem(8, 8, 8, 4)
+    >>> one, other = (
+    ...     signature(algorithm.trace(problem, rank, dataflow="OS", mesh="2x2")) for rank in (0, 3)
+    ... )
+    >>> one == other
+    True
+    """
+    found = []
+    for step in trace.steps:
+        of_group = ()
+        if isinstance(step, (AllGather, ReduceScatter)):
+            of_group = (
+                step.group.name,
+                len(step.group),
+                step.axis,
+                packed(step, False),
+                tuple(piece.shape for piece in step.pieces),
+            )
+        elif isinstance(step, (Broadcast, Reduce)):
+            of_group = step.group.name, len(step.group), step.piece.shape, packed_by_any(step)
+        elif isinstance(step, Shift):
+            of_group = step.group.name, len(step.group), step.by % len(step.group)
+        block = (
+            None
+            if step.block is None
+            else (step.block.matrix, step.block.shape, step.block.owner == trace.rank)
+        )
+        found.append(
+            (
+                type(step).__name__,
+                tuple(value.index for value in step.inputs),
+                step.shape,
+                block,
+                of_group,
+            )
+        )
+    return found

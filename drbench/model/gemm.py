@@ -1,0 +1,138 @@
+"""How long one local product takes: a roofline with tile-quantised efficiency over (m, n, k).
+
+One model for all machines. A library has kernels for a few tile shapes and, for small m·n, divides
+k over several workers; the fastest combination counts:
+
+    blocks  = ⌈m / tile_m⌉ · ⌈n / tile_n⌉ · splits          padding: thin panels fill their tiles
+    badly waves   = ⌈blocks / units⌉                              the last wave may be almost empty
+    compute = waves · 2 · tile_m · tile_n · (⌈k / splits⌉ + k_ramp) / (sustained_flops / units ·
+    tile efficiency) time    = launch + max(compute, bytes / memory bandwidth) + packing
+
+The efficiency of a tile falls with its edge-to-area ratio, ``1 / (1 + edge · (1/tile_m +
+1/tile_n))``, relative to the best tile. Packing (nanoseconds an element of A, B and C) is what CPU
+libraries spend on copying operands into their own layout: cutting m costs the packing of B again. C
+they read and write once for each ``k_block`` elements of k, so that cutting k costs little. On GPUs
+it is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil
+
+from drbench.errors import UsageError
+
+__all__ = ["Compute"]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Constants of one device's local products and memory.
+
+    Attributes
+    ----------
+    peak_flops : float
+        Theoretical peak, what ``percent_of_peak`` refers to.
+    peak_measured : bool
+        It is a measured rate instead; then there is no percent of peak.
+    sustained : float
+        Share of the peak that large products reach, in the middle of a wave.
+    units : int
+        Workers that tiles are dealt to (streaming multiprocessors, Xe cores).
+    tiles : tuple of (int, int)
+        Tile shapes of the library's kernels.
+    splits : tuple of int
+        Numbers of pieces k may be divided into.
+    edge, k_ramp : float
+        See the module; in elements.
+    memory_bytes_per_s : float
+    launch_s : float
+        Of any kernel.
+    pack_s : tuple of float
+        Seconds an element of A (m×k), B (k×n) and C (m×n).
+    k_block : float
+        C is read and written once for so many elements of k; inf for once.
+
+    Examples
+    --------
+    >>> compute = Compute(1e12, tiles=((128, 128),), units=4)
+    >>> (
+    ...     f"{compute.gemm_s(256, 256, 1000):.3g}",
+    ...     f"{compute.gemm_s(256, 257, 1000):.3g}",
+    ...     f"{compute.gemm_s(1, 256, 1000):.3g}",
+    ... )
+    ('0.000131', '0.000262', '0.000131')
+    """
+
+    peak_flops: float
+    peak_measured: bool = False
+    sustained: float = 1.0
+    units: int = 1
+    tiles: tuple = ((1, 1),)
+    splits: tuple = (1,)
+    edge: float = 0.0
+    k_ramp: float = 0.0
+    memory_bytes_per_s: float = float("inf")
+    launch_s: float = 0.0
+    pack_s: tuple = (0.0, 0.0, 0.0)
+    k_block: float = float("inf")
+    _known: dict = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self):
+        if not (
+            self.peak_flops > 0
+            and 0 < self.sustained <= 1
+            and self.units >= 1
+            and self.tiles
+            and self.splits
+        ):
+            raise UsageError(
+                "compute needs peak_flops > 0, 0 < sustained <= 1, units >= 1, and at least one "
+                "of tiles and splits."
+            )
+
+    @cached_property
+    def _kernels(self) -> list[tuple[int, int, float]]:
+        """Tile shapes with the seconds one worker spends on one element of k."""
+        loss = {(tm, tn): 1 + self.edge * (1 / tm + 1 / tn) for tm, tn in map(tuple, self.tiles)}
+        least = min(loss.values())
+        worker = self.peak_flops * self.sustained / self.units
+        return [(tm, tn, 2 * tm * tn * loss[tm, tn] / least / worker) for tm, tn in loss]
+
+    def gemm_s(self, m: int, n: int, k: int, itemsize: int = 4) -> float:
+        """Seconds of a local product m×k times k×n."""
+        key = m, n, k, itemsize
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._gemm_s(*key)
+        return found
+
+    def _gemm_s(self, m, n, k, itemsize) -> float:
+        if not (m and n and k):  # nothing to multiply; an empty sum is still written
+            return self.memory_s(m * n * itemsize)
+        best = float("inf")
+        for tm, tn, per_k in self._kernels:
+            blocks = -(-m // tm) * -(-n // tn)
+            for splits in self.splits:
+                if splits > k:
+                    continue
+                seconds = (
+                    -(-blocks * splits // self.units) * (-(-k // splits) + self.k_ramp) * per_k
+                )
+                if splits > 1:  # partial sums are written and read again
+                    seconds += 2 * splits * m * n * itemsize / self.memory_bytes_per_s
+                best = min(best, seconds)
+        a, b, c = self.pack_s
+        memory = itemsize * (m * k + k * n + 2 * m * n) / self.memory_bytes_per_s
+        return (
+            self.launch_s
+            + max(best, memory)
+            + a * m * k
+            + b * k * n
+            + c * m * n * max(1, ceil(k / self.k_block))
+        )
+
+    def memory_s(self, nbytes: float) -> float:
+        """Seconds of a kernel that only moves bytes through memory."""
+        return self.launch_s + nbytes / self.memory_bytes_per_s

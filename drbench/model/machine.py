@@ -1,0 +1,397 @@
+"""Machine models: how long a product, a transfer or a collective takes on machines, also those
+nobody here has.
+
+A model is the section ``[model]`` of a TOML file (``launch/data/machines``), in which every number
+has its unit in its name and its source beside it. One efficiency model serves all machines; only
+its constants differ.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from dataclasses import MISSING, dataclass, field, fields
+from math import inf
+
+from drbench.common import TransportChoice
+from drbench.errors import UsageError
+from drbench.program.steps import Block
+
+from .gemm import Compute
+
+__all__ = ["Collective", "Link", "Machine"]
+
+#: What one link may be shared by: the two ranks of an ordered pair; all flows out of (into) a
+#: device; all flows out of (into) a node; or nobody but the rank that started the transfer (the
+#: throttled transport).
+SHARED = ("pair", "device", "node", "initiator")
+
+
+@dataclass(frozen=True)
+class Link:
+    """One class of links.
+
+    Attributes
+    ----------
+    within : int
+        Joins ranks a and b with ``a // within == b // within``; 0 joins all. The first class that
+        joins two ranks is theirs.
+    bandwidth_bytes_per_s : float
+        One direction.
+    latency_s : float
+        From the last byte leaving the link to the step being complete; it does not occupy the link.
+    shared : str
+        One of :data:`SHARED`.
+    node : int
+        Ranks of a node, where links are shared by nodes.
+    reads_in_place : bool
+        A Get is a view, and costs what ``bandwidth_bytes_per_s`` says (nothing if that is inf), but
+        counts as direct bytes.
+    core_bytes_per_s : float
+        Rate at which the core that computes has to copy what it gets; inf where a copy engine moves
+        the data.
+    core_row_s : float
+        Seconds more for each row of a block whose rows lie apart in the owner's memory, where the
+        core copies.
+    core_add_bytes_per_s : float
+        Where the core makes accumulates itself (``adds_on_core``): bytes of the block a second; inf
+        for what memory allows.
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+    within: int = 0
+    shared: str = "device"
+    node: int = 1
+    reads_in_place: bool = False
+    core_bytes_per_s: float = inf
+    core_row_s: float = 0.0
+    core_add_bytes_per_s: float = inf
+
+    def __post_init__(self):
+        if self.shared not in SHARED:
+            raise UsageError(
+                f"link {self.name}: shared must be one of {', '.join(SHARED)}, got {self.shared!r}."
+            )
+        if not self.bandwidth_bytes_per_s > 0:
+            raise UsageError(
+                f"link {self.name}: bandwidth_bytes_per_s must be above 0, got "
+                f"{self.bandwidth_bytes_per_s}."
+            )
+
+    def copy_s(self, block: Block, nbytes: int) -> float:
+        """Seconds of the core that getting a block costs.
+
+        Examples
+        --------
+        Half the columns of a tile of 8 rows and 4 columns, and half its rows:
+
+        >>> link = Link("node", 1e9, core_bytes_per_s=64.0, core_row_s=0.25)
+        >>> (
+        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 8, 0, 2, 0, 4), 64),
+        ...     link.copy_s(Block("A", 1, 0, (0, 0), 0, 4, 0, 4, 0, 4), 64),
+        ... )
+        (3.0, 1.0)
+        """
+        apart = block.row1 - block.row0 if block.col1 - block.col0 < block.ld else 0
+        return nbytes / self.core_bytes_per_s + apart * self.core_row_s
+
+    def resources(self, source: int, target: int) -> tuple:
+        """What a transfer from ``source`` to ``target`` occupies.
+
+        Examples
+        --------
+        >>> Link("nvlink", 450e9).resources(0, 3), Link("xe", 20e9, shared="pair").resources(0, 3)
+        ((('nvlink', 'out', 0), ('nvlink', 'in', 3)), (('xe', 0, 3),))
+        """
+        if self.shared == "device":
+            return (self.name, "out", source), (self.name, "in", target)
+        if self.shared == "node":
+            return (self.name, "out", source // self.node), (self.name, "in", target // self.node)
+        return ((self.name, source, target),)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective on P ranks: ``launch_s + (P - 1) · (sync_s + bytes of a shard / bandwidth)``
+    (MeshSlice, §3.2.2).
+
+    ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says
+    that it goes round the ring in both directions at once: twice that bandwidth, on the links of
+    both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their links
+    differ from those of rows.
+    """
+
+    launch_s: float = 0.0
+    sync_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    column_bandwidth_bytes_per_s: float | None = None
+    both_ways: bool = False
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine model.
+
+    Attributes
+    ----------
+    name : str
+    devices : int or None
+        Ranks the model is made for; None for any number.
+    memory_bytes : float
+        Memory of one device.
+    compute : Compute
+    links : tuple of Link
+    torus : tuple of int or None
+        Rows and columns of a 2-D torus of ranks; transfers then go along columns first, rows
+        second, and occupy every link on the way.
+    fence_s : float
+        From the last rank coming to a Fence to all leaving it.
+    step_s : float
+        Time of the computing core that starting one step costs.
+    accumulate_efficiency : float
+        Bandwidth of an accumulate over that of a copy.
+    accumulate_slowdown : float
+        Local products take ``1 + accumulate_slowdown`` times as long while an accumulate of the
+        same rank is under way.
+    transfer_slowdown : float
+        Local products take that much longer for each link that the same rank sends or receives on:
+        both share its memory. A ring collective both ways is four.
+    adds_on_core : bool
+        The core that computes does everything else, too: accumulates, at
+        ``compute.memory_bytes_per_s``, packing, and the data of collectives.
+    pieces_apart : bool
+        A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU
+        libraries need; else it is as fast as of whole ones.
+    dtype : str
+        The element type the rates are for, ``drbench simulate``'s default.
+    packets : int
+        Pieces of a pipelined broadcast or reduction.
+    collectives : dict of str to Collective
+        By operation: ``allgather``, ``reducescatter``, ``broadcast``, ``reduce``, ``shift``.
+    assumed : tuple of str
+        Paths of constants that rest on an assumption; the sensitivity study varies them.
+    sources : dict
+        The section as read, for :meth:`vary`.
+
+    Examples
+    --------
+    >>> machine = Machine.from_dict(
+    ...     {
+    ...         "name": "toy",
+    ...         "compute": {"peak_flops": 1e12},
+    ...         "links": {"wire": {"bandwidth_bytes_per_s": 1e9}},
+    ...     }
+    ... )
+    >>> (
+    ...     machine.link(0, 1).bandwidth_bytes_per_s,
+    ...     machine.vary("links.wire.bandwidth_bytes_per_s", 2).link(0, 1).bandwidth_bytes_per_s,
+    ... )
+    (1000000000.0, 2000000000.0)
+    """
+
+    name: str
+    compute: Compute
+    links: tuple[Link, ...] = ()
+    devices: int | None = None
+    memory_bytes: float = inf
+    torus: tuple[int, int] | None = None
+    fence_s: float = 0.0
+    step_s: float = 0.0
+    accumulate_efficiency: float = 1.0
+    accumulate_slowdown: float = 0.0
+    transfer_slowdown: float = 0.0
+    adds_on_core: bool = False
+    pieces_apart: bool = False
+    dtype: str = "float32"
+    packets: int = 8
+    collectives: dict = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    sources: dict = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_dict(cls, section: dict, name: str | None = None) -> Machine:
+        """Make a machine of a ``[model]`` section.
+
+        Raises
+        ------
+        UsageError
+            If a key is missing or unknown, or a value makes no sense.
+        """
+        raw = copy.deepcopy(section)
+        values = dict(raw)
+        values["name"] = name or values.get("name", "unnamed")
+        values.pop("transports", None)
+        values["compute"] = _made(Compute, values.get("compute", {}), "model.compute")
+        values["links"] = tuple(
+            _made(Link, link, f"model.links.{key}", name=key)
+            for key, link in values.get("links", {}).items()
+        )
+        values["collectives"] = {
+            key: _made(Collective, each, f"model.collectives.{key}")
+            for key, each in values.get("collectives", {}).items()
+        }
+        values["assumed"] = tuple(values.get("assumed", ()))
+        if isinstance(values.get("torus"), str):
+            raise UsageError(
+                f"machine {values['name']} needs the shape of its torus. Name it "
+                f"{values['name']}-RxC, as {values['name']}-4x8."
+            )
+        if values.get("torus") is not None:
+            values["torus"] = tuple(values["torus"])
+            values["devices"] = values["torus"][0] * values["torus"][1]
+        return _made(cls, values | {"sources": raw}, "model")
+
+    @classmethod
+    def load(cls, path, name: str | None = None, **changes) -> Machine:
+        """Read the ``[model]`` section of a TOML file; ``changes`` replace constants of it.
+
+        Raises
+        ------
+        UsageError
+            If the file is not there, is no TOML, or holds no valid ``[model]``.
+        """
+        try:
+            with open(path, "rb") as file:
+                section = tomllib.load(file).get("model")
+        except OSError as error:
+            raise UsageError(
+                f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate "
+                f"--out {path}."
+            ) from None
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"machine file {path} is no TOML: {error}. Correct it.") from None
+        if section is None:
+            raise UsageError(
+                f"machine file {path} has no section [model]. Add one, or make one with drbench "
+                f"calibrate --out {path}."
+            )
+        return cls.from_dict(section | changes, name)
+
+    def vary(self, path: str, factor: float) -> Machine:
+        """The machine with one constant times a factor; ``path`` as in
+        ``links.xe.bandwidth_bytes_per_s``."""
+        return self.with_value(path, lambda value: value * factor)
+
+    def with_value(self, path: str, value) -> Machine:
+        """The machine with one constant replaced (or put through a function)."""
+        raw = copy.deepcopy(self.sources)
+        *folders, last = path.split(".")
+        place = raw
+        for name in folders:
+            if not isinstance(place.get(name), dict):
+                raise UsageError(
+                    f"{self.name} has no constant {path!r}. Its tables are "
+                    f"{', '.join(k for k, v in raw.items() if isinstance(v, dict))}."
+                )
+            place = place[name]
+        if callable(value) and last not in place:
+            raise UsageError(f"{self.name} has no constant {path!r}.")
+        place[last] = value(place[last]) if callable(value) else value
+        return Machine.from_dict(raw, self.name)
+
+    def for_transport(self, choice: TransportChoice) -> Machine:
+        """The machine as seen through a transport: throttled is exact by definition; others from
+        ``[model.transports.NAME]``.
+
+        Raises
+        ------
+        UsageError
+            If the machine has no model of that transport.
+        """
+        transports = self.sources.get("transports", {})
+        if (
+            choice.kind == "throttled"
+        ):  # adds are made in place, and then take as long as the link says
+            link = {
+                "bandwidth_bytes_per_s": choice.bandwidth_bytes_per_s,
+                "latency_s": choice.latency_s,
+                "shared": "initiator",
+                "reads_in_place": True,
+                "core_add_bytes_per_s": transports.get("direct", {}).get(
+                    "core_add_bytes_per_s", inf
+                ),
+            }
+            return Machine.from_dict(
+                {
+                    **self.sources,
+                    "links": {"throttled": link},
+                    "accumulate_efficiency": 1.0,
+                    "collectives": {},
+                },
+                self.name,
+            )
+        if choice.kind == "auto" and not (transports and not self.links):
+            return self
+        kind = "direct" if choice.kind == "auto" else choice.kind
+        if kind not in transports:
+            raise UsageError(
+                f"machine {self.name} has no model of the transport {choice.kind}. It has "
+                f"{', '.join(('auto', 'throttled', *transports))}."
+            )
+        return Machine.from_dict({**self.sources, "links": {kind: transports[kind]}}, self.name)
+
+    def link(self, a: int, b: int) -> Link:
+        """The class of link that joins two ranks."""
+        for link in self.links:
+            if not link.within or a // link.within == b // link.within:
+                return link
+        raise UsageError(
+            f"machine {self.name} has no link between ranks {a} and {b}. Add one with within = 0."
+        )
+
+    def route(self, source: int, target: int) -> tuple[Link, tuple]:
+        """The link class of a transfer, and the links it occupies.
+
+        Examples
+        --------
+        >>> Machine("t", Compute(1e12), (Link("ici", 1e9),), torus=(2, 4)).route(0, 6)[1]
+        (('ici', 0, 1), ('ici', 1, 2), ('ici', 2, 6))
+        """
+        link = self.link(source, target)
+        if self.torus is None:
+            return link, link.resources(source, target)
+        rows, cols = self.torus
+        (row, col), (to_row, to_col), path = divmod(source, cols), divmod(target, cols), [source]
+        for step in _steps(col, to_col, cols):
+            col = (col + step) % cols
+            path.append(row * cols + col)
+        for step in _steps(row, to_row, rows):
+            row = (row + step) % rows
+            path.append(row * cols + col)
+        return link, tuple((link.name, a, b) for a, b in zip(path, path[1:]))
+
+
+def _steps(at: int, to: int, size: int) -> list[int]:
+    """The shorter way round a ring, as steps of +1 or -1; on a tie +1."""
+    ahead = (to - at) % size
+    return [1] * ahead if 2 * ahead <= size else [-1] * (size - ahead)
+
+
+def _made(kind, values: dict, where: str, **more):
+    if not isinstance(values, dict):
+        raise UsageError(f"{where} must be a table of constants, got {values!r}.")
+    values = more | values
+    known = {each.name: each for each in fields(kind)}
+    for name in values:
+        if name not in known:
+            raise UsageError(
+                f"{where} has no constant {name!r}. It takes "
+                f"{', '.join(sorted(set(known) - {'sources'}))}."
+            )
+    for name, each in known.items():
+        if name not in values and each.default is MISSING and each.default_factory is MISSING:
+            raise UsageError(f"{where} needs {name}. Add it, with its source.")
+    for name, value in values.items():
+        if (
+            re.search(r"_(s|flops|bytes|per_s|efficiency|slowdown)$", name)
+            and isinstance(value, (int, float))
+            and not value >= 0
+        ):
+            raise UsageError(f"{where}.{name} must be at least 0, got {value}.")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise UsageError(f"{where}: {error}. Correct it.") from None

@@ -1,0 +1,1 @@
+"""What follows from a trace before anything runs: starting order, memory, edges, bytes."""

@@ -1,0 +1,193 @@
+"""What must be complete before a step's work may start on a device: the edges between streams.
+Pure.
+
+The scheduler orders the *launching* of steps (on a device a step counts as finished for it once it
+is launched). That is not enough: what is launched later on another stream may run earlier. So each
+step waits, on the device, for the steps named here. The kinds:
+
+=========  =========================================================================================
+``ready``  what the step takes has been transferred (or received)
+``made``   what the step takes has been computed
+``free``   whoever used the memory of its buffer before is done with it
+``order``  products into one part of the own tile, and into one token, follow each other, whichever
+           stream they are on
+=========  =========================================================================================
+
+Steps on one stream need no edge: a stream keeps its order, and every edge points to a step launched
+earlier (by rule 2 of the scheduler for values, and by the memory plan for buffers: what dies before
+another is born is launched before it).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from drbench.program.steps import Scratch
+
+from .memory import ArenaPlan
+from .schedule import Windows
+
+__all__ = ["EDGES", "edges"]
+
+#: The kinds; ``fence`` and ``begin`` are the host's: a Fence waits for all streams, MPI for what it
+#: reads and writes in memory.
+EDGES = ("ready", "made", "free", "order", "fence", "begin")
+
+
+def edges(
+    windows: Windows, plan: ArenaPlan, sizes: dict[int, int], without: frozenset = frozenset()
+) -> list[list[int]]:
+    """For each step, the earlier steps it waits for.
+
+    Parameters
+    ----------
+    windows : Windows
+    plan : ArenaPlan
+    sizes : dict of int to int
+        Size of each buffer of the plan, by step, in the plan's units.
+    without : frozenset of str
+        Kinds to leave out, to test that they are needed.
+
+    Examples
+    --------
+    Two products of a fetched block each, with room for one block: the second transfer waits for the
+    first product.
+
+    >>> from drbench.plan.memory import ArenaPlan
+    >>> from drbench.program.steps import Block, Gemm, Get
+    >>> from drbench.program.trace import trace
+    >>> def program():
+    ...     for x in (0, 1):
+    ...         b = yield Get(Block("B", 1, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4))
+    ...         a = yield Get(Block("A", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4))
+    ...         yield Gemm(a, b, into=Block("C", 0, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4))
+    >>> found = trace(program(), None, 0, fresh=False)
+    >>> edges(Windows(found, 0), ArenaPlan({0: 0, 3: 0}, 16), {0: 16, 3: 16})
+    [[], [], [0, 1], [0, 2], [], [3, 4]]
+    """
+    steps = windows.trace.steps
+    roots = _roots(steps)
+    found: list[set[int]] = [set() for _ in steps]
+    for step in steps:
+        for value in step.inputs:
+            for made in _makers(value):
+                kind = "made" if made.computes else "ready"
+                if (
+                    made.computes
+                    and step.computes
+                    and step.onto is not None
+                    and made.index in _chain(step)
+                ):
+                    kind = "order"
+                if kind not in without:
+                    found[step.index].add(made.index)
+    _order_products(steps, roots, found, without)
+    if "free" not in without:
+        _free_buffers(windows, plan, sizes, roots, found)
+        for step in steps:  # a Scratch does nothing itself: those that fill it wait in its place
+            if step.computes and step.onto is not None:
+                for r in roots[step.index]:
+                    if type(steps[r]) is Scratch:
+                        found[step.index] |= found[r]
+    return [sorted(each - {t}) for t, each in enumerate(found)]
+
+
+def _makers(value) -> list:
+    """The steps that give a token its contents: itself, or for a Part or Join those it shows."""
+    if not value.alias:
+        return [value]
+    return [made for shown in value.inputs for made in _makers(shown)]
+
+
+def _chain(step) -> set[int]:
+    """The step whose token this one adds onto."""
+    return {made.index for made in _makers(step.onto)}
+
+
+def _roots(steps) -> list[tuple[int, ...]]:
+    """The steps in whose memory each value lies."""
+    roots: list[tuple[int, ...]] = []
+    for step in steps:
+        if step.alias:
+            roots.append(tuple(r for value in step.inputs for r in roots[value.index]))
+        else:
+            roots.append(
+                roots[step.onto.index] if step.computes and step.onto is not None else (step.index,)
+            )
+    return roots
+
+
+def _order_products(steps, roots, found, without) -> None:
+    """Computes that write overlapping parts of the own tiles, or one Scratch, one after another;
+    who takes a Scratch waits for all that filled it."""
+    last: dict[tuple, dict] = {}  # tile -> {(row0, row1, col0, col1): step that wrote it last}
+    filled: dict[int, list[int]] = {}  # Scratch -> computes into parts of it
+    for step in steps:
+        t = step.index
+        if type(step) is Scratch:
+            filled[t] = []
+        if step.alias:
+            continue
+        scratches = {r for value in step.inputs for r in roots[value.index] if r in filled}
+        writes = step.computes and step.onto is not None
+        if ("order" if writes else "made") not in without:
+            for r in scratches:
+                found[t].update(filled[r])
+        if writes:
+            for r in scratches.intersection(roots[t]):
+                filled[r].append(t)
+        if step.computes and step.block is not None and "order" not in without:
+            block = step.block
+            region, regions = (
+                (block.row0, block.row1, block.col0, block.col1),
+                last.setdefault((block.matrix, block.replica, block.tile), {}),
+            )
+            touched = [other for other in regions if _overlap(region, other)]
+            found[t].update(regions[other] for other in touched)
+            for other in touched:
+                if _within(other, region):
+                    del regions[other]
+            regions[region] = t
+
+
+def _overlap(x, y) -> bool:
+    return x[0] < y[1] and y[0] < x[1] and x[2] < y[3] and y[2] < x[3]
+
+
+def _within(x, y) -> bool:
+    return y[0] <= x[0] and x[1] <= y[1] and y[2] <= x[2] and x[3] <= y[3]
+
+
+def _free_buffers(windows: Windows, plan: ArenaPlan, sizes, roots, found) -> None:
+    """Each buffer waits for all that used the buffers which had its memory before."""
+    users: dict[int, list[int]] = {}
+    for step in windows.trace.steps:
+        if not step.alias:
+            for r in {r for value in step.inputs for r in roots[value.index]} | set(
+                roots[step.index]
+            ):
+                users.setdefault(r, []).append(step.index)
+    born = sorted((windows.birth(t), t) for t in sizes if t in plan.offsets)
+    starts, segments = (
+        [0],
+        [(plan.size, None)],
+    )  # who had each part of the arena last: starts[x] to segments[x][0]
+    for _, t in born:
+        low, high = plan.offsets[t], plan.offsets[t] + sizes[t]
+        if low == high:
+            continue
+        x = bisect_right(starts, low) - 1
+        first, new = x, []
+        while x < len(starts) and starts[x] < high:
+            end, owner = segments[x]
+            if owner is not None:
+                found[t].update(users[owner])
+            if starts[x] < low:
+                new.append((starts[x], low, owner))
+            if end > high:
+                new.append((high, end, owner))
+            x += 1
+        new.append((low, high, t))
+        new.sort()
+        starts[first:x] = [start for start, _, _ in new]
+        segments[first:x] = [(end, owner) for _, end, owner in new]

@@ -1,0 +1,153 @@
+"""The explainer: what a traced program moves, computes and holds, without running it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from drbench.common import Event
+from drbench.program.blocks import Group
+from drbench.program.element_types import element_types
+from drbench.program.steps import COUNTERS, Gemm, Step
+from drbench.program.trace import Trace
+from partitions import Partition
+
+from .memory import plan_arena
+from .schedule import Windows
+
+__all__ = ["Traffic", "events_of", "listing", "memory_bytes", "picture", "traffic"]
+
+
+@dataclass
+class Traffic:
+    """Bytes a rank's program moves between ranks.
+
+    Attributes
+    ----------
+    counters : dict of str to int
+        By kind, with the names of the records. ``direct_bytes`` is 0: whether a Get is copied or
+        read in place is the transport's business, and the plan counts it as ``get_bytes``.
+    by_peer : dict of int to dict of str to int
+        The same by the other rank.
+    """
+
+    counters: dict = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    by_peer: dict = field(default_factory=dict)
+
+
+def traffic(trace: Trace) -> Traffic:
+    """Count the bytes of a trace: what every step moves between this rank and others.
+
+    Examples
+    --------
+    Each of two ranks reads the other's half of A, 8·4 elements of 4 bytes:
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.program.problem import Problem
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
+    {1: {'get_bytes': 128}}
+    """
+    out, widths, rank = Traffic(), element_types(trace, trace.problem.itemsizes), trace.rank
+    for step in trace.steps:
+        for other, elements in step.moved(rank):
+            nbytes = elements * widths[step.index]
+            out.counters[step.counter] += nbytes
+            peer = out.by_peer.setdefault(other, {})
+            peer[step.counter] = peer.get(step.counter, 0) + nbytes
+    return out
+
+
+def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
+    """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the
+    pool if none is."""
+    problem, windows = trace.problem, Windows(trace, prefetch)
+    widths = element_types(trace, problem.itemsizes)
+    out = {
+        op.name: op.partition.local_size(trace.rank) * problem.itemsizes[op.name]
+        for op in problem.operands
+    }
+    out["pool"] = plan_arena(windows, 1, widths=widths).size
+    out["pool_direct"] = plan_arena(windows, 1, views=lambda owner: True, widths=widths).size
+    return out
+
+
+def picture(partition: Partition, height: int = 12, width: int = 24) -> list[list[int]]:
+    """Owners in replica 0, sampled on a raster of at most height × width points.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> picture(partition("block", (8, 8), 4), 2, 4)
+    [[0, 0, 1, 1], [2, 2, 3, 3]]
+    """
+    rows, cols = partition.shape
+    height, width = min(height, rows), min(width, cols)
+    points = [(2 * y + 1) * rows // (2 * height) for y in range(height)]
+    across = [(2 * x + 1) * cols // (2 * width) for x in range(width)]
+    return [[partition.owner(partition.tile_index(row, col)) for col in across] for row in points]
+
+
+def listing(trace: Trace, limit: int | None = None) -> list[str]:
+    """The program as text, one step a line, at most ``limit`` steps and a line for the rest.
+
+    Each operation of a lowered program has a line before its steps, which counts its computes and
+    transfers.
+    """
+    steps = trace.steps if limit is None else trace.steps[:limit]
+    width = len(str(max(0, len(trace.steps) - 1)))
+    lines, op, widths = [], None, element_types(trace, trace.problem.itemsizes)
+    for step in steps:
+        note = ""
+        if trace.ops is not None and trace.ops[step.index] != op:
+            op = trace.ops[step.index]
+            lines.append(_op_line(trace, step.index))
+        if trace.is_remote(step):
+            moved = step.moved(trace.rank)
+            nbytes = sum(elements for _, elements in moved) * widths[step.index]
+            note = (
+                f"    # {nbytes} bytes, rank{'s' if len(moved) > 1 else ''} "
+                f"{', '.join(str(other) for other, _ in moved)}"
+            )
+        elif type(step) is Gemm:
+            note = f"    # {step.flops} FLOPs"
+        lines.append(f"{step.index:>{width}}  {step!r}{note}")
+    if len(steps) < len(trace.steps):
+        lines.append(f"... {len(trace.steps) - len(steps)} more steps")
+    return lines
+
+
+def _op_line(trace: Trace, start: int) -> str:
+    """The heading of the operation that begins with a step."""
+    op, computes, transfers = trace.ops[start], 0, 0
+    for step in trace.steps[start : bisect_right(trace.ops, op)]:
+        computes += step.computes
+        transfers += not step.computes and (trace.is_remote(step) or bool(step.inputs))
+    return (
+        f"-- operation {op}: {computes} compute{'s' * (computes != 1)}, {transfers} "
+        f"transfer{'s' * (transfers != 1)}"
+    )
+
+
+def track_of(step: Step) -> str:
+    """``compute``, the name of the group whose ring the step uses (``row``, ``column``), ``fence``,
+    or ``one-sided``."""
+    if step.computes:
+        return "compute"
+    if isinstance(step.group, Group):
+        return step.group.name
+    return "fence" if step.group is not None else "one-sided"
+
+
+def events_of(
+    trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float
+) -> list[Event]:
+    """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the
+    start of the repeat."""
+    return [
+        Event(
+            trace.rank, track_of(trace.steps[t]), t, repr(trace.steps[t]), start - zero, stop - zero
+        )
+        for t, start, stop in timeline
+    ]

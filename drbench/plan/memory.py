@@ -1,0 +1,191 @@
+"""Receive and scratch memory, planned before the run: every buffer gets its place in one arena.
+
+A buffer that is filled at some point of the schedule and one that is emptied before that point may
+share memory. Both points are known from the rule of :mod:`drbench.plan.schedule` alone, so the plan
+is safe for every order in which steps may complete, and nothing is allocated while the clock runs.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.steps import Gemm, Get, ReplicaGet, Scratch, Step
+
+from .schedule import Windows
+
+__all__ = ["ArenaPlan", "buffer_elements", "gathers_in_place", "plan_arena"]
+
+#: Buffers start at multiples of this many bytes (a cache line, and enough for aligned AVX-512
+#: loads).
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaPlan:
+    """Where each buffer lies.
+
+    Attributes
+    ----------
+    offsets : dict of int to int
+        Step index -> element offset in the arena. A Gemm onto an earlier product has that product's
+        offset.
+    size : int
+        Elements the arena must hold.
+    """
+
+    offsets: dict
+    size: int
+
+
+#: Ranges of a piece at least this long on average are multiplied where they lie; shorter ones are
+#: packed first.
+_LONG_RANGE = 128
+
+
+def buffer_elements(
+    step: Step, rank: int, *, views: Callable[[int], bool] = lambda owner: False
+) -> int:
+    """Elements of memory of its own that a step needs, for its value or on the way into a tile; 0
+    for none.
+
+    Parameters
+    ----------
+    step : Step
+    rank : int
+        The rank that runs it.
+    views : callable
+        ``views(owner)`` is True if that rank's tiles are read in place. The default says that none
+        are, which gives the largest arena any transport needs.
+    """
+    kind = type(step)
+    if kind is Gemm:
+        return _area(step.shape) if step.block is None and step.onto is None else 0
+    if kind is Get or kind is ReplicaGet:
+        return step.block.size if step.block.owner != rank and not views(step.block.owner) else 0
+    if kind is Scratch or kind is Shift:
+        return _area(step.shape)
+    if kind is Broadcast:
+        in_place = step.piece.owner == rank and (step.piece.contiguous or len(step.group) == 1)
+        return 0 if in_place else step.piece.size
+    if kind is AllGather:
+        return 0 if gathers_in_place(step) else _area(step.shape)
+    if kind is Reduce or kind is ReduceScatter:
+        own = step.piece if kind is Reduce else step.pieces[step.group.position]
+        return 0 if own.owner != rank or own.contiguous or len(step.group) == 1 else own.size
+    return 0
+
+
+def gathers_in_place(step: AllGather) -> bool:
+    """True if a rank alone in its group need not even pack its piece: it is one range, or ranges
+    long enough to multiply."""
+    if len(step.group) > 1:
+        return False
+    piece, (across, along) = (
+        step.pieces[0],
+        ("cols", "rows") if step.axis == 0 else ("rows", "cols"),
+    )
+    ranges = getattr(piece, along)
+    return len(getattr(piece, across)) <= 1 and (
+        len(ranges) <= 1 or piece.shape[step.axis] >= _LONG_RANGE * len(ranges)
+    )
+
+
+def _area(shape: tuple[int, int]) -> int:
+    return shape[0] * shape[1]
+
+
+def plan_arena(
+    windows: Windows,
+    itemsize: int,
+    views: Callable[[int], bool] = lambda owner: False,
+    widths: list | None = None,
+) -> ArenaPlan:
+    """Give every buffer of a trace a place; buffers that can be alive together never overlap.
+
+    Parameters
+    ----------
+    windows : Windows
+        Of the trace, with the look-ahead it will run with.
+    itemsize : int
+        Bytes of one element.
+    views : callable
+        As in :func:`buffer_elements`.
+    widths : list of int, optional
+        Bytes of an element of each step's value, where they differ; then ``itemsize`` is 1 and the
+        plan is in bytes.
+
+    Returns
+    -------
+    ArenaPlan
+
+    Notes
+    -----
+    Lifetimes are :meth:`Windows.birth` of the step that makes a value to the last
+    :meth:`Windows.death` of those that take it. First fit in order of birth. Leaving buffers out
+    can make first fit worse, so with ``views`` the plan without them is made too and the smaller
+    one taken: what was announced for a transport that copies everything always holds.
+    """
+    plan = _first_fit(windows, itemsize, views, widths)
+    whole = _first_fit(windows, itemsize, lambda owner: False, widths) if plan.size else plan
+    if whole.size >= plan.size:
+        return plan
+    return ArenaPlan(
+        {t: offset for t, offset in whole.offsets.items() if t in plan.offsets}, whole.size
+    )
+
+
+def _first_fit(
+    windows: Windows, itemsize: int, views: Callable[[int], bool], widths: list | None
+) -> ArenaPlan:
+    """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
+    rank = windows.trace.rank
+    steps = windows.trace.steps
+    roots: list[tuple[int, ...]] = []  # the steps in whose memory each value lies
+    death: dict[int, int] = {}
+    born: list[tuple[int, int]] = []
+    need: dict[int, int] = {}
+    for step in steps:
+        t = step.index
+        if step.alias:
+            roots.append(tuple(r for value in step.inputs for r in roots[value.index]))
+            continue  # no memory, and no use: that of its own consumers counts
+        roots.append(roots[step.onto.index] if step.computes and step.onto is not None else (t,))
+        elements = buffer_elements(step, rank, views=views)
+        if elements:
+            born.append((windows.birth(t), t))
+            death[t], need[t] = 0, elements if widths is None else elements * widths[t]
+        end = windows.death(t)  # whatever takes a buffer is exposed: H grows when it finishes
+        for r in (r for value in step.inputs for r in roots[value.index]):
+            if r in death and death[r] < end:
+                death[r] = end
+        if not step.uses:
+            for r in roots[t]:
+                if r in death and death[r] < end:
+                    death[r] = end  # a value no one takes lives until its own step is finished
+    unit = max(1, ALIGNMENT // itemsize)
+    offsets: dict[int, int] = {}
+    live: list[tuple[int, int, int]] = []  # (offset, end offset, death), by offset
+    size = 0
+    for birth, t in sorted(born):
+        live = [entry for entry in live if entry[2] > birth]
+        size_here = -(-need[t] // unit) * unit
+        at = 0
+        for low, high, _ in live:  # the lowest gap that is wide enough
+            if low - at >= size_here:
+                break
+            at = max(at, high)
+        insort(live, (at, at + size_here, death[t]))
+        offsets[t] = at
+        size = max(size, at + size_here)
+    for step in steps:
+        if (
+            type(step) is Gemm
+            and step.onto is not None
+            and not step.onto.alias
+            and roots[step.index][0] in offsets
+        ):
+            offsets[step.index] = offsets[roots[step.index][0]]
+    return ArenaPlan(offsets, size)

@@ -1,0 +1,188 @@
+"""The problem: C = A·B with a partition for each matrix, bound to a number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drbench.errors import UsageError
+from partitions import LayoutError, Partition, near_square, partition
+
+from .steps import Block
+
+__all__ = ["AXES", "Operand", "Problem"]
+
+#: The two axes of each matrix, rows first: C (m×n) = A (m×k) · B (k×n).
+AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
+
+#: Bytes of an element of A and B. With "bfloat16:float32" products of bfloat16 operands are summed
+#: up and kept in float32.
+ITEMSIZES = {"float32": 4, "float64": 8, "bfloat16": 2, "bfloat16:float32": 2}
+
+
+class Operand:
+    """One of the three matrices: its name, its partition, and blocks of it.
+
+    Parameters
+    ----------
+    name : str
+        ``"A"``, ``"B"`` or ``"C"``.
+    partition : Partition
+        Bound to the matrix's shape and the number of ranks.
+    """
+
+    __slots__ = ("name", "axes", "partition")
+
+    def __init__(self, name: str, partition: Partition):
+        self.name = name
+        self.axes = AXES[name]
+        self.partition = partition
+
+    def cuts(self, axis: str, start: int, stop: int) -> list[int]:
+        """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
+        matrix."""
+        p = self.partition
+        return p.row_cuts(start, stop) if axis == self.axes[0] else p.col_cuts(start, stop)
+
+    def block(self, rows, cols, replica: int = 0) -> Block:
+        """The block of rows × columns (half-open pairs), which must lie inside one tile.
+
+        Examples
+        --------
+        >>> c = Problem(6, 8, 4, 4, c="block").c
+        >>> c.block((3, 5), (4, 8))
+        C[3:5, 4:8]@3
+        """
+        p = self.partition
+        tile_rows, tile_cols = p.tile_shape
+        i, j = rows[0] // tile_rows, cols[0] // tile_cols
+        width = min(tile_cols, p.shape[1] - j * tile_cols)
+        offset = p.tile_offset((i, j)) + (rows[0] - i * tile_rows) * width + cols[0] - j * tile_cols
+        return Block(
+            self.name,
+            p.owner((i, j), replica),
+            replica,
+            (i, j),
+            rows[0],
+            rows[1],
+            cols[0],
+            cols[1],
+            offset,
+            width,
+        )
+
+    def tile_block(self, idx, replica: int = 0) -> Block:
+        """A whole tile as a block."""
+        return self.block(*self.partition.tile_bounds(idx), replica)
+
+    def own_tiles(self, rank: int) -> list[Block]:
+        """The tiles a rank owns, as blocks of its own replica."""
+        replica = self.partition.replica_of(rank)
+        return [self.tile_block(idx, replica) for idx in self.partition.tiles_of(rank)]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """C = A·B, how the three matrices are partitioned, and over how many ranks.
+
+    Parameters
+    ----------
+    m, n, k : int
+        C is m×n, A is m×k, B is k×n; all at least 1.
+    nprocs : int
+        Ranks, at least 1.
+    a, b, c : str
+        Text forms of the partitions (:mod:`partitions.text`); bound on construction, when they
+        become :class:`Operand`.
+    dtype : str
+        ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices;
+        ``"bfloat16"`` can be planned and simulated only.
+
+    Raises
+    ------
+    UsageError
+        If a size is below 1 or a partition does not fit the shape and the number of ranks.
+
+    Examples
+    --------
+    >>> problem = Problem(1024, 3072, 768, 4, a="row", b="column", c="block")
+    >>> problem.c.partition.tile_shape, problem.flops
+    ((512, 1536), 4831838208)
+    """
+
+    m: int
+    n: int
+    k: int
+    nprocs: int
+    a: Operand = field(default="block")
+    b: Operand = field(default="block")
+    c: Operand = field(default="block")
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        for name in ("m", "n", "k", "nprocs"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.dtype not in ITEMSIZES:
+            raise UsageError(f"dtype must be one of {', '.join(ITEMSIZES)}, got {self.dtype!r}.")
+        for name in "ABC":
+            text = getattr(self, name.lower())
+            shape = tuple(getattr(self, axis) for axis in AXES[name])
+            try:
+                bound = (
+                    text
+                    if isinstance(text, Partition)
+                    else partition(text, shape, self.nprocs, role=name)
+                )
+            except LayoutError as error:
+                raise UsageError(f"--{name.lower()}: {error}") from None
+            object.__setattr__(self, name.lower(), Operand(name, bound))
+
+    def operand(self, name: str) -> Operand:
+        """A, B or C by name."""
+        return getattr(self, name.lower())
+
+    @property
+    def operands(self) -> tuple[Operand, Operand, Operand]:
+        return self.a, self.b, self.c
+
+    @property
+    def flops(self) -> int:
+        """2·m·n·k."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element of A and B."""
+        return ITEMSIZES[self.dtype]
+
+    def type_of(self, matrix: str) -> str:
+        """Name of the type of a matrix's elements.
+
+        Examples
+        --------
+        >>> Problem(8, 8, 8, 1, dtype="bfloat16:float32").type_of("C")
+        'float32'
+        """
+        operands, _, result = self.dtype.partition(":")
+        return result if result and matrix == "C" else operands
+
+    @property
+    def itemsizes(self) -> dict[str, int]:
+        """Bytes of one element of each matrix."""
+        return {name: ITEMSIZES[self.type_of(name)] for name in AXES}
+
+    def extent(self, axis: str) -> int:
+        """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""
+        return getattr(self, axis)
+
+    def local_shapes(self) -> list[tuple[int, int, int]]:
+        """(m, n, k) of the local products of the roof: m, n, or a near-square grid divided over the
+        ranks."""
+        rows, cols = near_square(self.nprocs)
+        ceil = lambda extent, parts: -(-extent // parts)
+        shapes = [
+            (ceil(self.m, self.nprocs), self.n, self.k),
+            (self.m, ceil(self.n, self.nprocs), self.k),
+            (ceil(self.m, rows), ceil(self.n, cols), self.k),
+        ]
+        return list(dict.fromkeys(shapes))

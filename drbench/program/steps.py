@@ -1,0 +1,323 @@
+"""The steps: what one rank's program is made of. No MPI, no arrays, no clocks.
+
+A program is a generator that yields steps in textbook order. ``yield`` hands the step itself back
+as the *token* of the value it makes (a fetched block, a local product); later steps take tokens as
+inputs. Tokens carry no data, so a program cannot branch on data and can be traced before it is run.
+
+=================  ===========================================================  ====================
+step               meaning                                                      bytes counted as
+=================  ===========================================================  ====================
+``Get``            one-sided read of a block                                    ``get_bytes``
+``ReplicaGet``     the same from another replica of the result                  ``replica_bytes``
+``Put``            one-sided write of a token into a block                      ``put_bytes``
+``Accumulate``     one-sided element-wise add of a token into a block           ``accumulate_bytes``
+``Gemm``           local multiply; into a block of an own tile, onto a token,   --
+                   or (``into=None``) a new token
+``Add``, ``Copy``  a token added to, or copied into, a block of an own tile     --
+``Zero``           a block of an own tile made zero                             --
+``Fence``          everyone's one-sided work complete and visible               --
+``Shift``          a token sent along a ring, another one received              ``collective_bytes``
+``Broadcast``      a piece of one member given to the whole group               ``collective_bytes``
+``AllGather``      every member's piece given to the whole group                ``collective_bytes``
+``Reduce``         the members' tokens summed into a piece of one of them       ``collective_bytes``
+``ReduceScatter``  the members' tokens summed, each member's part into its      ``collective_bytes``
+                   piece
+``Scratch``        memory that Gemms fill part by part                          --
+``Part``           a range of rows or columns of a token, without a copy        --
+``Join``           tokens side by side, without a copy                          --
+``Boundary``       end of an operation of a lowered program; not kept in the    --
+                   trace, which numbers its steps by operation
+=================  ===========================================================  ====================
+
+One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a
+group count the payload a rank receives; ``Reduce`` and ``ReduceScatter`` what it sends.
+"""
+
+from __future__ import annotations
+
+from .blocks import Block, Group, joined_shape
+
+__all__ = [
+    "COUNTERS",
+    "Accumulate",
+    "Add",
+    "Block",
+    "Boundary",
+    "Copy",
+    "Fence",
+    "Gemm",
+    "Get",
+    "Join",
+    "Part",
+    "Put",
+    "ReplicaGet",
+    "Scratch",
+    "Step",
+    "Zero",
+]
+
+#: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in
+#: place.
+COUNTERS = (
+    "get_bytes",
+    "direct_bytes",
+    "put_bytes",
+    "accumulate_bytes",
+    "collective_bytes",
+    "replica_bytes",
+)
+
+
+class Step:
+    """One thing a rank does. The step doubles as the token of the value it makes.
+
+    ``index`` (its place in the trace) and ``uses`` (how many later steps take its value) are set by
+    :func:`drbench.program.trace.trace`. ``shape`` is the shape of the value, None when there is
+    none. ``block`` is the block of a distributed matrix the step reads or writes, if any.
+    """
+
+    __slots__ = ("index", "uses")
+
+    #: True for work of the compute engine, which runs in program order; False for communication.
+    computes = False
+    #: Record counter the bytes of this step go to.
+    counter: str | None = None
+    #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group;
+    #: None for one-sided and local steps.
+    group: str | Group | None = None
+    #: True if the value is memory of other steps, seen differently.
+    alias = False
+    shape: tuple[int, int] | None = None
+    block: Block | None = None
+    inputs: tuple[Step, ...] = ()
+    #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
+    #: block.
+    onto: Step | None = None
+
+    def moved(self, rank: int) -> list[tuple[int, int]]:
+        """What counts as moved between this rank and others: (other rank, elements) pairs."""
+        if self.counter is None or self.block.owner == rank:
+            return []
+        return [(self.block.owner, self.block.size)]
+
+    def writes(self) -> list[Block]:
+        """Blocks of own tiles that this step overwrites by itself (a Gemm's are planned by the
+        trace)."""
+        return []
+
+
+class Get(Step):
+    """One-sided read of a block; the token is read-only, and a view of the owner's tile where that
+    can be reached."""
+
+    __slots__ = ("block",)
+    counter = "get_bytes"
+
+    def __init__(self, block: Block):
+        self.block = block
+
+    @property
+    def shape(self):
+        return self.block.shape
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.block!r})"
+
+
+class ReplicaGet(Get):
+    """A Get from another replica of the result, for its reduction or broadcast."""
+
+    __slots__ = ()
+    counter = "replica_bytes"
+
+
+class _Remote(Step):
+    __slots__ = ("block", "inputs")
+
+    def __init__(self, token: Step, block: Block):
+        self.block = block
+        self.inputs = (token,)
+
+    def __repr__(self):
+        return f"{type(self).__name__}(%{self.inputs[0].index} -> {self.block!r})"
+
+
+class Put(_Remote):
+    """One-sided write of a token into a block that no one else touches before the next Fence."""
+
+    __slots__ = ()
+    counter = "put_bytes"
+
+
+class Accumulate(_Remote):
+    """One-sided element-wise add of a token into a block; atomic against every other Accumulate."""
+
+    __slots__ = ()
+    counter = "accumulate_bytes"
+
+
+class Gemm(Step):
+    """Local multiply of two tokens: a (m×k) times b (k×n).
+
+    ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the
+    first write: ``beta``), a token that was computed or received (added onto it, in place), a Part
+    or Join of Scratches (which become the product), or None for a new token.
+    """
+
+    __slots__ = ("inputs", "block", "onto", "beta")
+    computes = True
+
+    def __init__(self, a: Step, b: Step, into: Block | Step | None = None):
+        if into is None:
+            self.inputs, self.block, self.onto = (a, b), None, None
+        elif type(into) is Block:
+            self.inputs, self.block, self.onto = (a, b), into, None
+        else:
+            self.inputs, self.block, self.onto = (a, b, into), None, into
+        self.beta = 0.0 if into is None or type(into) in (Part, Join) else 1.0
+
+    @property
+    def shape(self):
+        return (
+            None if self.block is not None else (self.inputs[0].shape[0], self.inputs[1].shape[1])
+        )
+
+    @property
+    def flops(self) -> int:
+        """2·m·n·k of this product."""
+        m, k = self.inputs[0].shape
+        return 2 * m * k * self.inputs[1].shape[1]
+
+    def __repr__(self):
+        a, b = self.inputs[:2]
+        into = (
+            f" -> {self.block!r}"
+            if self.block is not None
+            else f" -> %{self.onto.index}"
+            if self.onto
+            else ""
+        )
+        m, k = a.shape
+        return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={self.beta:g})"
+
+
+class _Own(Step):
+    __slots__ = ("block", "inputs")
+    computes = True
+
+    def __init__(self, token: Step, into: Block):
+        self.block = into
+        self.inputs = (token,)
+
+    def __repr__(self):
+        return f"{type(self).__name__}(%{self.inputs[0].index} -> {self.block!r})"
+
+
+class Add(_Own):
+    """A token added to a block of an own tile, only where no one else can be adding (after a
+    Fence), or onto another token."""
+
+    __slots__ = ("onto",)
+
+    def __init__(self, token: Step, into: Block | Step):
+        if type(into) is Block:
+            self.block, self.onto, self.inputs = into, None, (token,)
+        else:
+            self.block, self.onto, self.inputs = None, into, (token, into)
+
+    @property
+    def shape(self):
+        return None if self.onto is None else self.onto.shape
+
+    def __repr__(self):
+        into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
+        return f"Add(%{self.inputs[0].index} -> {into})"
+
+
+class Copy(_Own):
+    """A token copied into a block of an own tile."""
+
+    __slots__ = ()
+
+
+class Zero(Step):
+    """A block of an own tile made zero, ready for accumulation."""
+
+    __slots__ = ("block",)
+    computes = True
+
+    def __init__(self, block: Block):
+        self.block = block
+
+    def __repr__(self):
+        return f"Zero({self.block!r})"
+
+
+class Fence(Step):
+    """Everyone's one-sided work on the result is complete and visible to everyone."""
+
+    __slots__ = ()
+    group = "world"
+
+    def __repr__(self):
+        return "Fence()"
+
+
+class Scratch(Step):
+    """Memory without values yet, which Gemms fill part by part."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, int]):
+        self.shape = shape
+
+    def __repr__(self):
+        return f"Scratch({self.shape[0]}x{self.shape[1]})"
+
+
+class Part(Step):
+    """Rows [start, stop) or columns [start, stop) of a token; no copy."""
+
+    __slots__ = ("inputs", "axis", "start", "stop", "shape")
+    alias = True
+
+    def __init__(self, token: Step, axis: int, start: int, stop: int):
+        self.inputs, self.axis, self.start, self.stop = (token,), axis, start, stop
+        rows, cols = token.shape
+        self.shape = (stop - start, cols) if axis == 0 else (rows, stop - start)
+
+    def __repr__(self):
+        at = f"{self.start}:{self.stop}, :" if self.axis == 0 else f":, {self.start}:{self.stop}"
+        return f"Part(%{self.inputs[0].index}[{at}])"
+
+
+class Join(Step):
+    """Tokens stacked (``axis`` 0) or side by side (1), seen as one; no copy."""
+
+    __slots__ = ("inputs", "axis", "shape")
+    alias = True
+
+    def __init__(self, tokens: list, axis: int):
+        self.inputs, self.axis, self.shape = (
+            tuple(tokens),
+            axis,
+            joined_shape([token.shape for token in tokens], axis),
+        )
+
+    def __repr__(self):
+        return f"Join({', '.join(f'%{token.index}' for token in self.inputs)}, axis {self.axis})"
+
+
+class Boundary(Step):
+    """End of one operation of a lowered program: nothing after it starts before everything before
+    it is finished, on this rank.
+
+    A program that yields one is *lowered*, and its operations take the place of the look-ahead
+    (:mod:`drbench.plan.schedule`). The trace keeps no Boundary among its steps, but the number of
+    each step's operation.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "Boundary()"

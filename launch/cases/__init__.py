@@ -1,0 +1,1 @@
+"""What to run: the case, sweep files, machine files."""

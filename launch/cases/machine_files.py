@@ -1,0 +1,225 @@
+"""Machine files: how ranks are started somewhere. Arguments and environment, never a line for a
+shell.
+
+A file in ``launch/data/machines/`` (or any path) has the tables ``[launch]``, ``[environment]``,
+``[modules]`` and ``[site]``; ``[model…]`` tables belong to the simulator and are not looked at
+here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drbench.errors import UsageError
+from launch.host.mpi import mpiexec_command
+
+from .sweep_values import check_text, integer
+
+__all__ = ["Machine", "load_machine", "machine_files"]
+
+MACHINES = Path(__file__).parents[1] / "data" / "machines"
+#: Launchers by name. ``mpiexec`` is the one that belongs to this Python's MPI.
+LAUNCHERS = {
+    "mpiexec": None,
+    "srun": ("srun", "--ntasks={ranks}", "--input=0", "--kill-on-bad-exit=1"),
+    "mpirun": ("mpirun", "-n", "{ranks}"),
+    "aprun": ("aprun", "-n", "{ranks}"),
+    "flux": ("flux", "run", "-n", "{ranks}"),
+}
+_LAUNCH_KEYS = ("launcher", "ranks_per_node", "gpus_per_node", "sbatch")
+_PLACES = ("ranks", "ranks_per_node", "nodes")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and how to start ranks.
+
+    Attributes
+    ----------
+    name : str
+        Goes into records.
+    launcher : tuple of str
+        The launcher with its arguments, with ``{ranks}``, ``{ranks_per_node}`` and ``{nodes}``;
+        empty for this Python's mpiexec.
+    environment : dict of str to str
+        Set for the ranks.
+    modules : tuple of str
+        Loaded in a job script.
+    sbatch : dict of str to str
+        Options of a job script, without their dashes.
+    site : dict of str to str
+        What the site has to set itself: name -> what it is.
+    """
+
+    name: str = "here"
+    launcher: tuple[str, ...] = ()
+    ranks_per_node: int | None = None
+    gpus_per_node: int | None = None
+    environment: dict = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    sbatch: dict = field(default_factory=dict)
+    site: dict = field(default_factory=dict)
+
+    def nodes(self, ranks: int) -> int:
+        """Nodes for so many ranks.
+
+        Examples
+        --------
+        >>> Machine(ranks_per_node=8).nodes(12), Machine().nodes(12)
+        (2, 1)
+        """
+        return -(-ranks // self.ranks_per_node) if self.ranks_per_node else 1
+
+    def command(self, ranks: int) -> list[str]:
+        """The launcher with its arguments, up to the program.
+
+        Examples
+        --------
+        >>> Machine(
+        ...     launcher=("srun", "--ntasks={ranks}", "--nodes={nodes}"), ranks_per_node=4
+        ... ).command(8)
+        ['srun', '--ntasks=8', '--nodes=2']
+        """
+        if not self.launcher:
+            return mpiexec_command(ranks)
+        values = {
+            "ranks": ranks,
+            "ranks_per_node": min(ranks, self.ranks_per_node or ranks),
+            "nodes": self.nodes(ranks),
+        }
+        found = []
+        for word in self.launcher:
+            for name in _PLACES:
+                word = word.replace(f"{{{name}}}", str(values[name]))
+            found.append(word)
+        return found
+
+    def with_launcher(self, name: str | None) -> Machine:
+        """The same with another launcher, by name; None leaves it."""
+        if name is None:
+            return self
+        if name not in LAUNCHERS:
+            raise UsageError(
+                f"--launcher {name!r}: there are {', '.join(LAUNCHERS)}. Others go into a "
+                "machine file, as a list of arguments."
+            )
+        return Machine(**{**self.__dict__, "launcher": LAUNCHERS[name] or ()})
+
+
+def machine_files() -> list[str]:
+    """Names of the machines that come with drbench."""
+    return sorted(path.stem for path in MACHINES.glob("*.toml"))
+
+
+def load_machine(text: str) -> Machine:
+    """A machine by name or path; a name without a file is a label for this machine.
+
+    Raises
+    ------
+    UsageError
+        Naming the file and the key.
+    """
+    check_text(text, "--machine")
+    path = MACHINES / f"{text}.toml" if text in machine_files() else Path(text)
+    if path.suffix != ".toml":
+        if "/" in text or os.sep in text:
+            raise UsageError(
+                f"--machine {text!r}: a machine file ends in .toml; a label holds no {os.sep}."
+            )
+        return Machine(text)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"--machine {text}: {error.strerror}. There are {', '.join(machine_files())}."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path.name} is not TOML: {error}.") from None
+    return _machine(path.stem, table, path.name)
+
+
+def _machine(name: str, table: dict, file: str) -> Machine:
+    launch = _table(table, "launch", file)
+    for key in launch:
+        if key not in _LAUNCH_KEYS:
+            raise UsageError(
+                f"{file}: launch.{key}: there is no such key. There are {', '.join(_LAUNCH_KEYS)}."
+            )
+    counts = {
+        key: integer(launch[key], f"{file}: launch.{key}", least=1)
+        for key in ("ranks_per_node", "gpus_per_node")
+        if key in launch
+    }
+    environment = _texts(_table(table, "environment", file), f"{file}: environment")
+    for key in environment:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key, re.ASCII):
+            raise UsageError(f"{file}: environment: {key!r} is no name of a variable.")
+    modules = _table(table, "modules", file).get("load", [])
+    return Machine(
+        name,
+        _launcher(launch.get("launcher", []), f"{file}: launch.launcher"),
+        environment=environment,
+        modules=_words(modules, f"{file}: modules.load"),
+        site=_texts(_table(table, "site", file), f"{file}: site"),
+        sbatch=_sbatch(launch.get("sbatch", {}), f"{file}: launch.sbatch"),
+        **counts,
+    )
+
+
+def _launcher(value, where: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise UsageError(
+            f'{where}: must be a list of arguments, as ["srun", "--ntasks={{ranks}}"]; got the '
+            f"text {value!r}."
+        )
+    words = _words(value, where)
+    for word in words:
+        for place in re.findall(r"\{([^}]*)\}", word):
+            if place not in _PLACES:
+                raise UsageError(
+                    f"{where}: {{{place}}} is none of "
+                    f"{', '.join(f'{{{name}}}' for name in _PLACES)}."
+                )
+    return words
+
+
+def _sbatch(value, where: str) -> dict:
+    """Options of sbatch. Slurm reads these lines itself, with quoting of its own: only harmless
+    characters."""
+    found = _texts(value if isinstance(value, dict) else {"": None}, where)
+    for key, text in found.items():
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", key, re.ASCII) or not re.fullmatch(
+            r"[A-Za-z0-9_.:,=+@%/-]*", text, re.ASCII
+        ):
+            raise UsageError(
+                f"{where}: {key} = {text!r}: only letters, digits and _ . : , = + @ % / - may be "
+                "in it."
+            )
+    return found
+
+
+def _table(table: dict, key: str, file: str) -> dict:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise UsageError(f"{file}: {key}: must be a table, as [{key}]; got {value!r}.")
+    return value
+
+
+def _texts(table: dict, where: str) -> dict:
+    return {
+        key: check_text(
+            str(value) if isinstance(value, int) and not isinstance(value, bool) else value,
+            f"{where}.{key}",
+        )
+        for key, value in table.items()
+    }
+
+
+def _words(value, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise UsageError(f"{where}: must be a list of texts; got {value!r}.")
+    return tuple(check_text(word, where) for word in value)

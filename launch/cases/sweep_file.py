@@ -1,0 +1,400 @@
+"""Sweep files: experiments as data. A TOML file of blocks, each block a product of lists, becomes a
+list of cases.
+
+``docs/sweeps.md`` says how to write one. Reading and expanding is pure: the same file, ranks and
+overrides give the same cases in the same order.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+from algorithms import algorithms
+from drbench.errors import UsageError, did_you_mean
+from partitions import LayoutError
+from partitions import preset as preset_texts
+from partitions.enumerate import (
+    KINDS,
+    equal_replication,
+    paired_replication,
+    partition_triples,
+    replication_triples,
+)
+from partitions.grids import divisors
+from partitions.partition import replica_suffix
+
+from .case import Case
+from .sweep_values import check_text, integer, name_of, scaled_size, size_of, values_of
+
+__all__ = ["Sweep", "expand", "find_sweep", "load_sweep", "shipped"]
+
+SWEEPS = Path(__file__).parents[1] / "data" / "sweeps"
+_TOP = ("name", "about", "scale", "defaults", "cases")
+_SHAPE = ("m", "n", "k")
+#: Options of algorithms, whether or not this installation has the algorithm.
+OPTIONS = (
+    "stationary",
+    "dataflow",
+    "mesh",
+    "slices",
+    "block",
+    "panel",
+    "unroll",
+    "chunk",
+    "schedule",
+    "ir_max_compute",
+    "ir_max_comm",
+    "replicate_result",
+    "variant",
+    "device",
+)
+_FIELDS = tuple(name for name in Case.__dataclass_fields__ if name != "options")
+#: Keys that are not fields of a case but set several of them.
+_SPECIAL = ("partitions", "replication", "zip", "exclude")
+_REPLICATION = {
+    "equal": equal_replication,
+    "paired": paired_replication,
+    "all": replication_triples,
+}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An expanded sweep.
+
+    Attributes
+    ----------
+    name, about : str
+    cases : tuple of Case
+        In the file's order, without repetition.
+    scale : Fraction
+        What m, n and k were multiplied by.
+    repeated : int
+        Cases left out because an earlier one is the same.
+    """
+
+    name: str
+    about: str
+    cases: tuple[Case, ...]
+    scale: Fraction
+    repeated: int = 0
+
+
+def shipped() -> list[str]:
+    """Names of the sweeps that come with drbench.
+
+    Examples
+    --------
+    >>> "exhaustive" in shipped()
+    True
+    """
+    return sorted(path.stem for path in SWEEPS.glob("*.toml"))
+
+
+def find_sweep(text: str) -> Path:
+    """The file of a sweep: a path, or the name of a shipped one.
+
+    Raises
+    ------
+    UsageError
+    """
+    if text in shipped():
+        return SWEEPS / f"{text}.toml"
+    path = Path(text)
+    if path.is_file():
+        return path
+    raise UsageError(
+        f"no sweep {text!r}: neither a file nor one of "
+        f"{', '.join(shipped())}.{did_you_mean(text, shipped())}"
+    )
+
+
+def load_sweep(text: str, ranks: int, scale: str | Fraction | None = None, **overrides) -> Sweep:
+    """Find, read and expand a sweep.
+
+    Parameters
+    ----------
+    text : str
+        Path of a TOML file, or the name of a shipped sweep.
+    ranks : int
+    scale : str or Fraction, optional
+        Instead of the file's own, as ``"1/16"``.
+    **overrides
+        Case fields that every case gets instead of its own (None: leave it).
+
+    Raises
+    ------
+    UsageError
+        Naming the file and the key.
+
+    Examples
+    --------
+    >>> sweep = load_sweep("mlp1-small", 4)
+    >>> len(sweep.cases), (sweep.cases[0].m, sweep.cases[0].n, sweep.cases[0].k)
+    (144, (64, 3072, 768))
+    """
+    path = find_sweep(text)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}. Use a file that can be read.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path.name} is not TOML: {error}.") from None
+    return expand(table, ranks, path.name, scale, **overrides)
+
+
+def expand(
+    table: dict, ranks: int, file: str = "sweep", scale: str | Fraction | None = None, **overrides
+) -> Sweep:
+    """The cases of a sweep file that has been read; see :func:`load_sweep`.
+
+    Examples
+    --------
+    >>> block = {
+    ...     "m": [64, "1Ki"],
+    ...     "n": 64,
+    ...     "k": 64,
+    ...     "preset": "row",
+    ...     "replication": "equal",
+    ...     "stationary": ["C", "B"],
+    ... }
+    >>> sweep = expand({"name": "tiny", "cases": [block]}, ranks=2)
+    >>> [(case.m, case.c, case.options["stationary"]) for case in sweep.cases][:4]
+    [(64, 'row', 'C'), (64, 'row', 'B'), (64, 'row/c2', 'C'), (64, 'row/c2', 'B')]
+    """
+    for key in table:
+        if key not in _TOP:
+            raise UsageError(
+                f"{file}: {key}: there is no such key. A sweep file has {', '.join(_TOP)}."
+            )
+    name = name_of(table.get("name"), file)
+    about = check_text(table.get("about", ""), f"{file}: about")
+    factor = _scale(
+        scale if scale is not None else table.get("scale", "1"),
+        f"{file}: scale" if scale is None else "--scale",
+    )
+    defaults, blocks = table.get("defaults", {}), table.get("cases")
+    if not isinstance(defaults, dict):
+        raise UsageError(f"{file}: defaults: must be a table, as [defaults]; got {defaults!r}.")
+    if (
+        not isinstance(blocks, list)
+        or not blocks
+        or not all(isinstance(block, dict) for block in blocks)
+    ):
+        raise UsageError(f"{file}: cases: must be one or more tables, as [[cases]].")
+    given = {key: value for key, value in overrides.items() if value is not None}
+    cases: dict[str, Case] = {}
+    total = 0
+    for number, block in enumerate(blocks, 1):
+        where = f"{file}: cases {number}"
+        for case in _block({**defaults, **block}, ranks, factor, where):
+            if "backend" in given and "get" not in {**defaults, **block}:
+                case = replace(case, get=None, **given)  # the backend's own
+            else:
+                case = replace(case, **given)
+            cases.setdefault(repr(case), case)
+            total += 1
+    return Sweep(name, about, tuple(cases.values()), factor, total - len(cases))
+
+
+def _scale(text, where: str) -> Fraction:
+    try:
+        factor = Fraction(text) if not isinstance(text, (bool, float)) else None
+    except (ValueError, ZeroDivisionError, TypeError):
+        factor = None
+    if factor is None or factor <= 0:
+        raise UsageError(f'{where}: {text!r} is no scale. Use a fraction such as "1/16".')
+    return factor
+
+
+def _block(block: dict, ranks: int, scale: Fraction, where: str):
+    """The cases of one block: the product of its axes, the first key turning slowest."""
+    axes = {
+        key: _axis(key, value, ranks, f"{where}: {key}")
+        for key, value in block.items()
+        if key not in ("zip", "exclude")
+    }
+    for key in _SHAPE:
+        if key not in axes:
+            raise UsageError(f"{where}: {key}: is missing. Every case needs m, n and k.")
+    merged = _zipped(axes, block.get("zip", []), f"{where}: zip")
+    excluded = _exclusions(block.get("exclude", []), axes, f"{where}: exclude")
+    for choice in product(*merged):
+        values = {key: value for part in choice for key, value in part.items()}
+        if not any(all(values[key] in wanted for key, wanted in rule.items()) for rule in excluded):
+            yield _case(values, ranks, scale, where)
+
+
+def _axis(key: str, value, ranks: int, where: str) -> list:
+    """All values of one key of a block."""
+    if key == "partitions":
+        if value == "all":
+            return list(partition_triples(KINDS))
+        return [
+            tuple(check_text(text, where) for text in _triple(each, where))
+            for each in _list(value, where)
+        ]
+    if key == "replication":
+        if isinstance(value, str):
+            if value not in _REPLICATION:
+                raise UsageError(
+                    f"{where}: {value!r} is none of {', '.join(_REPLICATION)}; or give factors, "
+                    "as [1, 2] or [[1, 1, 2]]."
+                )
+            return list(_REPLICATION[value](ranks))
+        triples = [
+            (each,) * 3 if isinstance(each, int) else _triple(each, where)
+            for each in (value if isinstance(value, list) else [value])
+        ]
+        return [tuple(integer(factor, where, least=1) for factor in triple) for triple in triples]
+    if key not in _FIELDS and key not in OPTIONS:
+        known = (*_FIELDS, *OPTIONS, *_SPECIAL)
+        raise UsageError(
+            f"{where}: there is no such key."
+            + (did_you_mean(key, known) or f" There are {', '.join(known)}.")
+        )
+    if (
+        key == "algorithm" and value == "all"
+    ):  # whatever is in algorithms/ and runs on a process mesh
+        return [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
+    if key == "mesh" and value == "all":
+        return [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]
+    return values_of(value, where, _CONVERT[_KINDS_OF_KEYS.get(key, "text")])
+
+
+#: What the values of a key are; all others are texts.
+_KINDS_OF_KEYS = {
+    **dict.fromkeys(
+        (
+            "m",
+            "n",
+            "k",
+            "block",
+            "panel",
+            "slices",
+            "unroll",
+            "ir_max_compute",
+            "ir_max_comm",
+            "max_gemms",
+            "max_accumulates",
+            "accumulate_blocks",
+        ),
+        "size",
+    ),
+    **dict.fromkeys(("seed", "prefetch", "warmup"), "count"),
+    **dict.fromkeys(("threads", "iters"), "positive"),
+    **dict.fromkeys(("check", "roof", "replicate_result"), "bool"),
+    "chunk": "chunk",
+    "pool": "bytes",
+}
+
+
+def _boolean(value, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{where}: must be true or false, got {value!r}.")
+    return value
+
+
+def _chunk(value, where: str):
+    return value if value in ("auto", "none") else size_of(value, where)
+
+
+_CONVERT = {
+    "text": check_text,
+    "size": size_of,
+    "count": integer,
+    "positive": lambda value, where: integer(value, where, least=1),
+    "bool": _boolean,
+    "chunk": _chunk,
+    "bytes": lambda value, where: size_of(value, where, suffix="b", least=0),
+}
+
+
+def _list(value, where: str) -> list:
+    if not isinstance(value, list) or not value:
+        raise UsageError(f"{where}: must be a list that is not empty, got {value!r}.")
+    return value
+
+
+def _triple(value, where: str) -> tuple:
+    if not isinstance(value, list) or len(value) != 3:
+        raise UsageError(f"{where}: must be three values, for A, B and C; got {value!r}.")
+    return tuple(value)
+
+
+def _zipped(axes: dict, groups, where: str) -> list[list[dict]]:
+    """Axes as lists of assignments; those of a zip group advance together, at the place of the
+    first of them."""
+    if not isinstance(groups, list):
+        raise UsageError(
+            f'{where}: must be a list of lists of keys, as [["m", "n"]]; got {groups!r}.'
+        )
+    group_of = {}
+    for group in groups:
+        if not isinstance(group, list) or len(group) < 2 or not all(key in axes for key in group):
+            raise UsageError(f"{where}: {group!r} must name two or more keys of this block.")
+        lengths = {key: len(axes[key]) for key in group}
+        if len(set(lengths.values())) > 1:
+            raise UsageError(
+                f"{where}: keys that advance together need lists of one length, got {lengths}."
+            )
+        for key in group:
+            if key in group_of:
+                raise UsageError(f"{where}: {key} is in two groups.")
+            group_of[key] = group
+    merged, done = [], set()
+    for key, _values in axes.items():
+        group = group_of.get(key, [key])
+        if group[0] not in done and key not in done:
+            merged.append([dict(zip(group, each)) for each in zip(*(axes[name] for name in group))])
+        done |= set(group)
+    return merged
+
+
+def _exclusions(rules, axes: dict, where: str) -> list[dict]:
+    """Each rule: key -> values; a case that has one of them for every key of a rule is left out."""
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) and rule for rule in rules):
+        raise UsageError(
+            f'{where}: must be a list of tables, as [{{preset = "row", stationary = "B"}}]; got '
+            f"{rules!r}."
+        )
+    found = []
+    for rule in rules:
+        wanted = {}
+        for key, value in rule.items():
+            if key not in axes:
+                raise UsageError(f"{where}: {key} is no key of this block, so nothing could match.")
+            wanted[key] = _axis(key, value, 1, f"{where}: {key}")
+        found.append(wanted)
+    return found
+
+
+def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
+    """One case of a combination of values."""
+    values = dict(values)
+    triple, factors = values.pop("partitions", None), values.pop("replication", None)
+    for key in _SHAPE:
+        values[key] = scaled_size(values[key], scale)
+    options = {key: values.pop(key) for key in OPTIONS if key in values}
+    texts = dict.fromkeys("abc")
+    try:
+        if values.get("preset") is not None:
+            texts = dict(zip("abc", preset_texts(values["preset"], ranks)))
+    except LayoutError as error:
+        raise UsageError(f"{where}: preset: {error}") from None
+    if triple is not None:
+        texts = dict(zip("abc", triple))
+    texts |= {key: values[key] for key in "abc" if values.get(key) is not None}
+    if factors is not None:
+        for name, factor in zip("abc", factors):
+            if texts[name] is None or (factor > 1 and "/c" in texts[name]):
+                raise UsageError(
+                    f"{where}: replication: needs partitions of A, B and C without factors of "
+                    f"their own; {name} is {texts[name]}."
+                )
+            texts[name] += replica_suffix(factor)
+    return Case(**{**values, **texts}, options=options)

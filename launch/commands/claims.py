@@ -1,0 +1,249 @@
+"""``drbench check-claims``: the paper's claims against simulated records, and how they move with
+assumed constants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from drbench.errors import UsageError
+
+__all__ = ["check_claims"]
+
+_WORD = {True: "holds", False: "does not hold", None: "undecided"}
+
+
+@click.command("check-claims")
+@click.argument("folder", type=click.Path(exists=True))
+@click.option(
+    "--published",
+    type=click.Path(exists=True, dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Published lines to compare with. [default: results/published/h100.csv where it exists]",
+)
+@click.option(
+    "--sensitivity",
+    "factor",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    metavar="SHARE",
+    help="Simulate again with each assumed constant up and down by this share, as 0.25, and say "
+    "which claims change. Minutes.",
+)
+@click.option(
+    "--of",
+    "only",
+    type=click.Choice(["pvc12", "h100x8"]),
+    default=None,
+    help="With --sensitivity: vary this machine's constants only. [default: both]",
+)
+@click.option(
+    "--most-replicas",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="Leave out cases with A and B in more than N replicas (P7 and P10 turn on them). Wants "
+    "all rows of a sweep, not an excerpt.",
+)
+@click.option(
+    "--figures",
+    type=click.Path(file_okay=False),
+    default=None,
+    metavar="DIR",
+    help="Draw Figures 2 and 3 of these records, a PDF and a PNG a machine.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one JSON list.")
+def check_claims(folder, published, factor, only, most_replicas, figures, as_json):
+    """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER.
+
+    \b
+      drbench check-claims results/simulated
+
+    No claim has constants of its own; launch/studies/slicing_claims.py states what each must show.
+    A claim that does not hold is a finding (docs/reproduction.md), not a failure: the exit code is
+    0 if the report was made.
+    """
+    from drbench.measure.record import read_csv
+    from launch.studies.slicing_claims import check_claims as check
+    from plots.select.sources import read_published
+
+    paths = sorted(Path(folder).glob("*.csv")) if Path(folder).is_dir() else [Path(folder)]
+    if not paths:
+        raise UsageError(
+            f"no CSV file in {folder}. Make some with drbench simulate mlp1 --out {folder}."
+        )
+    records = [record for path in paths for record in read_csv(path)]
+    if most_replicas is not None:
+        from plots.select.selection import factors
+
+        records = [record for record in records if factors(record)[0] <= most_replicas]
+    default = Path(__file__).parents[1] / "results/published/h100.csv"
+    published = published or (default if default.exists() else None)
+    theirs = read_published(published) if published else []
+    if only and not factor:
+        raise UsageError("--of belongs to --sensitivity. Give both, or leave it out.")
+    verdicts = check(records + theirs)
+    if as_json:
+        print(json.dumps([vars(verdict) for verdict in verdicts]))
+    else:
+        _show(verdicts)
+    if figures:
+        _draw(records, theirs, figures)
+    if factor:
+        _sensitivity(factor, theirs, only, as_json)
+    return 0
+
+
+def _draw(records, theirs, folder) -> None:
+    from plots.figures.mlp import draw
+
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--figures {folder}: {error.strerror}. Use a folder that can be made."
+        ) from None
+    for machine in sorted({record.machine for record in records if record.mode == "simulated"}):
+        ours = [record for record in records if record.machine == machine]
+        drawn = draw(
+            [*ours, *(record for record in theirs if record.machine == machine)],
+            Path(folder) / f"mlp-{machine}",
+        )
+        click.echo(f"figure: {', '.join(str(path) for path in drawn.paths)}", err=True)
+
+
+def _show(verdicts) -> None:
+    for verdict in verdicts:
+        click.echo(f"{verdict.claim:4} {_WORD[verdict.holds]:14} {verdict.text}")
+        click.echo(f"{'':19} {verdict.numbers}")
+    counts = {
+        word: sum(_WORD[verdict.holds] == word for verdict in verdicts) for word in _WORD.values()
+    }
+    click.echo(", ".join(f"{count} {word}" for word, count in counts.items()))
+
+
+#: Of the sensitivity runs: batch sizes (the ends of the figures), the most replicas of C, and how
+#: many of the fastest factors with the unchanged constants are simulated again for each
+#: partitioning, data movement and batch size (besides none and the most).
+_ENDS, _MOST_OF_C, _FASTEST = (1024, 8192), 4, 4
+
+
+def _candidates(machine, say) -> tuple[list, list]:
+    """(layer's cases that can be best near these constants, found by simulating all of them once;
+    their records)."""
+    from launch.models.simulate_sweeps import legend_cases, run_simulations
+
+    kept, rows = [], []
+    for layer in ("mlp1", "mlp2"):
+        cases = [
+            case
+            for case in legend_cases(layer, machine.devices, batches=_ENDS)
+            if int(case.c.partition("/c")[2] or 1) <= _MOST_OF_C
+        ]
+        groups: dict = {}
+        for case, record in zip(cases, run_simulations(cases, machine, machine.devices, None)):
+            groups.setdefault((case.preset, case.options["stationary"], case.m), []).append(
+                (record.best_s, len(rows), case, record)
+            )
+        for group in groups.values():
+            ordered = sorted(group, key=lambda each: each[:2])
+            moving = [
+                each
+                for each in ordered
+                if (each[3].get_bytes or 0)
+                + (each[3].accumulate_bytes or 0)
+                + (each[3].replica_bytes or 0)
+            ]
+            ends = [
+                each
+                for each in group
+                if each[2].a.partition("/c")[2]
+                == each[2].c.partition("/c")[2]
+                in ("", str(_MOST_OF_C))
+            ]
+            chosen = {id(each): each for each in [*moving[:_FASTEST], *ends]}
+            kept += [each[2] for each in chosen.values()]
+            rows += [each[3] for each in chosen.values()]
+    say(f"{machine.name}: {len(kept)} cases a change")
+    return kept, rows
+
+
+def _sensitivity(share: float, theirs, only, as_json) -> None:
+    """Each assumed constant of each machine up and down, and each assumed alternative."""
+    from launch.cases.machine_models import find_machine
+    from launch.models.simulate_sweeps import run_simulations
+    from launch.studies.slicing_claims import check_claims as check
+
+    machines = {name: find_machine(name) for name in ("pvc12", "h100x8")}
+    found = {
+        name: _candidates(machine, lambda text: click.echo(text, err=True))
+        for name, machine in machines.items()
+    }
+    theirs = [record for record in theirs if record.m in _ENDS]
+    base = {v.claim: v.holds for v in check([*found["pvc12"][1], *found["h100x8"][1], *theirs])}
+    told = ", ".join(f"{claim} {_WORD[holds]}" for claim, holds in base.items())
+    click.echo(
+        json.dumps({"unchanged": told})
+        if as_json
+        else f"sensitivity at batch sizes {_ENDS[0]} and {_ENDS[1]}, at most {_MOST_OF_C} "
+        f"replicas of C; unchanged constants: {told}"
+    )
+    for name in [only] if only else machines:
+        machine, (cases, _) = machines[name], found[name]
+        other = found["h100x8" if name == "pvc12" else "pvc12"][1]
+        for told, changed in _variants(machine, share):
+            verdicts = check(
+                [*run_simulations(cases, changed, machine.devices, None), *other, *theirs]
+            )
+            flips = [f"{v.claim} {_WORD[v.holds]}" for v in verdicts if v.holds != base[v.claim]]
+            line = {"machine": name, "change": told, "changed_claims": flips}
+            click.echo(
+                json.dumps(line)
+                if as_json
+                else f"{name:8} {told:50} {', '.join(flips) or 'no claim changes'}"
+            )
+
+
+def _variants(machine, share: float) -> list:
+    """(what is changed, the changed machine)."""
+    out = [
+        (f"{path} x {1 + sign * share:g}", machine.vary(path, 1 + sign * share))
+        for path in machine.assumed
+        for sign in (-1, 1)
+        if not (path.endswith("sustained") and machine.compute.sustained * (1 + sign * share) > 1)
+    ]
+    out += [
+        (
+            f"links.{link.name}.shared = device",
+            machine.with_value(f"links.{link.name}.shared", "device"),
+        )
+        for link in machine.links
+        if link.shared == "pair" and not link.within
+    ]
+    far = next((link for link in machine.links if not link.within), None)
+    out += [
+        (
+            f"links.{link.name} as slow as {far.name} (no two ranks of a replica on one GPU)",
+            machine.with_value(
+                f"links.{link.name}.bandwidth_bytes_per_s", far.bandwidth_bytes_per_s
+            ),
+        )
+        for link in machine.links
+        if link.within and far
+    ]
+    if machine.accumulate_slowdown:
+        out.append(("accumulate_slowdown = 0", machine.with_value("accumulate_slowdown", 0.0)))
+        out.append(
+            (
+                "accumulate_efficiency = 0.2 (accumulates at a fifth of a copy)",
+                machine.with_value("accumulate_efficiency", 0.2),
+            )
+        )
+        out += [
+            (f"accumulate_slowdown x {times}", machine.vary("accumulate_slowdown", times))
+            for times in (2, 4)
+        ]
+    return out

@@ -1,0 +1,241 @@
+"""``drbench compare``: what became slower between two runs of the same cases."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import warnings
+
+import click
+
+from drbench.errors import EXIT_CODES, UsageError
+from drbench.measure.record import TornRowWarning
+
+__all__ = ["compare"]
+
+#: Fields that tell one case from another at a glance, in the order they are printed.
+_TOLD = (
+    "algorithm",
+    "stationary",
+    "dataflow",
+    "mesh",
+    "slices",
+    "m",
+    "n",
+    "k",
+    "a",
+    "b",
+    "c",
+    "ranks",
+    "transport",
+    "dtype",
+)
+_COLUMNS = (
+    "outcome",
+    "best_ratio",
+    "median_ratio",
+    "median_ratio_low",
+    "median_ratio_high",
+    "old_best_s",
+    "new_best_s",
+    "old_median_s",
+    "new_median_s",
+    "old_status",
+    "new_status",
+    "old_reason",
+    "new_reason",
+)
+
+
+@click.command()
+@click.argument("old", type=click.Path(exists=True))
+@click.argument("new", type=click.Path(exists=True))
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 10),
+    default=0.05,
+    show_default=True,
+    help="How much slower a case may be: 0.05 for 5 %.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=40,
+    show_default=True,
+    help="Rows of the table; what is left out is counted.",
+)
+@click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(dir_okay=False),
+    default=None,
+    help="Write every case to this file.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print every case and the summary as one JSON object."
+)
+def compare(old, new, tolerance, limit, csv_path, as_json):
+    """Compare NEW with OLD, case by case: result files, or folders of sweeps.
+
+    A case is slower if its best and its median time are both beyond the tolerance and noise,
+    estimated from its samples, does not explain it. Exit code 1 if a case is slower or no longer
+    ok, else 0.
+
+    \b
+      drbench compare results/measured/before results/measured/here --tolerance 0.1
+    """
+    from launch.studies.compare import KEYS, REGRESSIONS, summary
+    from launch.studies.compare import compare as judge
+    from plots.select.sources import load
+
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TornRowWarning)
+            sides = [load([path]) for path in (old, new)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename}: {error.strerror}. Use files that can be read."
+        ) from None
+    pairs, notes = judge(*sides, tolerance)
+    found = summary(pairs)
+    rows = [_row(pair, KEYS) for pair in pairs]
+    if csv_path:
+        _write(csv_path, rows, (*_COLUMNS, *KEYS))
+    for text in [str(warning.message) for warning in caught] + notes:
+        click.echo(text, err=True)
+    if as_json:
+        click.echo(
+            json.dumps({"tolerance": tolerance, "summary": found, "cases": rows}, allow_nan=False)
+        )
+    else:
+        _show(pairs, found, tolerance, limit)
+    return (
+        EXIT_CODES["wrong"] if any(found[outcome] for outcome in REGRESSIONS) else EXIT_CODES["ok"]
+    )
+
+
+def _row(pair, keys) -> dict:
+    told = pair.new or pair.old
+    values = (pair.outcome, pair.best, pair.median, pair.low, pair.high)
+    both = [
+        getattr(side, name) if side else None
+        for name in ("best_s", "median_s", "status", "reason")
+        for side in (pair.old, pair.new)
+    ]
+    return dict(zip(_COLUMNS, (*values, *both), strict=True)) | {
+        name: getattr(told, name) for name in keys
+    }
+
+
+def _write(path: str, rows: list[dict], columns: tuple[str, ...]) -> None:
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows([_cell(row[name]) for name in columns] for row in rows)
+    except OSError as error:
+        raise UsageError(
+            f"--csv {path}: {error.strerror}. Use a file that can be written."
+        ) from None
+
+
+def _cell(value) -> str:
+    if isinstance(value, str) and value.startswith(
+        ("=", "+", "-", "@", "\t", "'")
+    ):  # a spreadsheet would run it
+        return "'" + value
+    return (
+        ""
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    listed = [pair for pair in pairs if pair.outcome not in ("same", "noise", "failing")]
+    say = Console(
+        file=sys.stdout, highlight=False, soft_wrap=True, width=400
+    )  # a terminal wraps a long line better than a table its cells
+    if listed:
+        varying = [
+            name
+            for name in _TOLD
+            if len({getattr(pair.new or pair.old, name) for pair in pairs}) > 1
+        ] or ["algorithm"]
+        table = Table(box=None, padding=(0, 1), pad_edge=False)
+        for name in ("outcome", "best", "median", "99 % of median", *varying, "why"):
+            table.add_column(
+                name,
+                justify="right" if name in ("best", "median", "m", "n", "k") else "left",
+                no_wrap=True,
+            )
+        for pair in listed[:limit]:
+            told = pair.new or pair.old
+            span = "" if pair.low is None else f"{pair.low:.3f} to {pair.high:.3f}"
+            why = _why(pair)
+            cells = (
+                pair.outcome,
+                _ratio(pair.best),
+                _ratio(pair.median),
+                span,
+                *(_plain(getattr(told, name)) for name in varying),
+                why,
+            )
+            table.add_row(*(Text(cell) for cell in cells))
+        say.print(table)
+        if len(listed) > limit:
+            say.print(f"... and {len(listed) - limit} more; --limit or --csv shows them")
+    counts = ", ".join(
+        f"{found[name]} {name}"
+        for name in (
+            "broken",
+            "slower",
+            "faster",
+            "fixed",
+            "status",
+            "missing",
+            "new",
+            "failing",
+            "noise",
+            "same",
+        )
+        if found[name]
+    )
+    say.print(f"{found['compared']} cases compared at tolerance {100 * tolerance:g} %: {counts}")
+    if found["compared"]:
+        middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
+        roof = f"; roof {found['roof']:.3f}" if found["roof"] is not None else ""
+        say.print(f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}")
+    if found["unknown_noise"]:
+        say.print(
+            f"{found['unknown_noise']} cases have fewer than 3 samples on a side: their noise is "
+            "unknown"
+        )
+
+
+def _why(pair) -> str:
+    if pair.old is None or pair.new is None:
+        return "only in NEW" if pair.old is None else "only in OLD"
+    if pair.old.status == pair.new.status == "ok":
+        return ""
+    reason = pair.new.reason or pair.old.reason or ""
+    return f"{pair.old.status} -> {pair.new.status}: {reason[:120]}"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _plain(value) -> str:
+    return "" if value is None else str(value)[:40]

@@ -1,0 +1,338 @@
+"""``drbench doctor``: what this machine offers, and what to change."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+import psutil
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from drbench.errors import EXIT_CODES, DrbenchError
+from drbench.host.blas import load_blas
+from launch.host.kernels import measure_kernels, pinned, without_pins
+from launch.host.memory_places import SHARED_MEMORY, shared_memory_free
+from launch.host.mpi import find_mpiexec, launched, mpiexec_command
+from launch.host.show import console
+from launch.host.units import format_bytes
+
+__all__ = ["Finding", "findings", "show_findings"]
+
+_PROBE_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report: ``ok``, ``advice`` (works, could be better) or ``missing`` (does not
+    work)."""
+
+    subject: str
+    level: str
+    text: str
+    way_out: str = ""
+
+
+def findings(ranks: int) -> list[Finding]:
+    """Look at MPI, cores, BLAS, memory and GPUs."""
+    return [*_mpi(ranks), _cores(ranks), *_blas(), *_memory(), *_gpus()]
+
+
+def show_findings(ranks: int, as_json: bool) -> int:
+    """Print the report; exit code 3 if something is missing that a run needs."""
+    here = launched()
+    found = findings(ranks) if here is None or here.rank == 0 else []
+    if found and as_json:
+        print(json.dumps([asdict(each) for each in found]))
+    elif found:
+        table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
+        for _ in range(3):
+            table.add_column()
+        style = {"ok": "green", "advice": "yellow", "missing": "red"}
+        for each in found:
+            text = escape(each.text + (f"\n-> {each.way_out}" if each.way_out else ""))
+            table.add_row(each.subject, f"[{style[each.level]}]{each.level}[/]", text)
+        console().print(table)
+    return EXIT_CODES["unsupported"] if any(each.level == "missing" for each in found) else 0
+
+
+def _mpi(ranks: int) -> list[Finding]:
+    """Start a few ranks and let them try what the transports need."""
+    if launched() is not None:
+        return [
+            Finding(
+                "MPI", "ok", "started by a launcher; run doctor without it for the MPI self-test"
+            )
+        ]
+    try:
+        command = mpiexec_command(ranks)
+    except DrbenchError as error:
+        return [Finding("MPI launcher", "missing", str(error))]
+    try:
+        done = subprocess.run(
+            [*command, sys.executable, "-m", "mpi4py", "-m", "launch.ranks.doctor_probe"],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_PROBE_TIMEOUT_S,
+        )
+        probe = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, ValueError, IndexError):
+        return [
+            Finding(
+                "MPI",
+                "missing",
+                f"{ranks} ranks started with {find_mpiexec()} did not answer",
+                "see that mpiexec and libmpi are of one MPI: python -m mpi4py --mpi-lib-version",
+            )
+        ]
+    if probe["size"] != ranks:
+        return [
+            Finding(
+                "MPI",
+                "missing",
+                f"{find_mpiexec()} started {ranks} ranks and {probe['library']} sees "
+                f"{probe['size']}",
+                "use the launcher of that library, or point MPI4PY_LIBMPI at the launcher's libmpi",
+            )
+        ]
+    out = [
+        Finding(
+            "MPI", "ok", f"{probe['library']} (MPI {probe['standard']}), launcher {find_mpiexec()}"
+        )
+    ]
+    if probe["direct"]:
+        out.append(
+            Finding(
+                "windows",
+                "ok",
+                f"ranks of a node read each other's tiles in place ({probe['allocation']}), "
+                "unified memory model",
+            )
+        )
+    else:
+        out.append(
+            Finding(
+                "windows",
+                "advice",
+                "ranks of a node do not see each other's windows: every transfer is RMA",
+                "use an MPI with shared windows (MPICH, Open MPI 5)",
+            )
+        )
+    works = probe["rma"]
+    out.append(
+        Finding(
+            "RMA",
+            "ok" if works else "missing",
+            "Rget, Rput and Raccumulate work in one passive epoch"
+            if works
+            else "a small get, put or accumulate gave a wrong result",
+            "" if works else "use another MPI",
+        )
+    )
+    return out
+
+
+def _cores(ranks: int) -> Finding:
+    cores, threads = len(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS", "")
+    physical = psutil.cpu_count(logical=False) or cores
+    text = (
+        f"{cores} usable ({physical} physical); {ranks} ranks get {max(1, cores // ranks)} "
+        "thread(s) each by default"
+    )
+    if ranks > cores:
+        return Finding(
+            "cores",
+            "advice",
+            text,
+            f"use at most {cores} ranks: more share cores, and their times say little",
+        )
+    if threads.isdigit() and int(threads) * ranks > cores:
+        return Finding(
+            "cores",
+            "advice",
+            f"{text}; OMP_NUM_THREADS={threads}",
+            "drbench sets BLAS threads itself (--threads); other libraries may not",
+        )
+    return Finding("cores", "ok", text)
+
+
+def _blas() -> list[Finding]:
+    blas, now = load_blas(), measure_kernels()
+    text = (
+        f"{blas.info.library}, {now.name} kernels, {now.flops_per_s / 1e9:.0f} GFLOP/s on one "
+        "thread (float32)"
+    )
+    out = []
+    if not blas.info.in_place:
+        out.append(
+            Finding(
+                "BLAS",
+                "advice",
+                f"{text}; its cblas_sgemm cannot be reached, products are copied",
+                "use a NumPy wheel from PyPI",
+            )
+        )
+    pins = pinned()
+    if not pins:
+        return out or [Finding("BLAS", "ok", text)]
+    names = " ".join(f"{name}={value}" for name, value in pins.items())
+    free = measure_kernels(without_pins())
+    if free.flops_per_s > 1.05 * now.flops_per_s:
+        return [
+            *out,
+            Finding(
+                "BLAS",
+                "advice",
+                f"{text}; {names} holds it below {free.name} kernels, which reach "
+                f"{free.flops_per_s / 1e9:.0f} GFLOP/s: "
+                f"{100 * (1 - now.flops_per_s / free.flops_per_s):.0f} % are lost",
+                f"unset {' '.join(pins)}",
+            ),
+        ]
+    return [
+        *out,
+        Finding(
+            "BLAS",
+            "ok",
+            f"{text}; {names} is set and costs nothing here ({free.name} kernels without it: "
+            f"{free.flops_per_s / 1e9:.0f} GFLOP/s)",
+        ),
+    ]
+
+
+def _memory() -> list[Finding]:
+    out = [Finding("memory", "ok", f"{format_bytes(psutil.virtual_memory().available)} available")]
+    free = shared_memory_free()
+    if free is None:
+        return [
+            *out,
+            Finding(
+                "shared memory",
+                "advice",
+                f"no {SHARED_MEMORY}: windows live elsewhere",
+                "mount a tmpfs there",
+            ),
+        ]
+    if free < 1 << 30:
+        return [
+            *out,
+            Finding(
+                "shared memory",
+                "advice",
+                f"{SHARED_MEMORY} has {format_bytes(free)} free: the tiles of a node must fit",
+                f"enlarge it: mount -o remount,size=8G {SHARED_MEMORY} (containers: --shm-size=8g)",
+            ),
+        ]
+    return [*out, Finding("shared memory", "ok", f"{SHARED_MEMORY} has {format_bytes(free)} free")]
+
+
+def _named(tool: str) -> str:
+    """The GPUs that the driver's own tool sees."""
+    done = subprocess.run(
+        [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+    )
+    return (
+        "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
+        or "no GPU that the driver shows"
+    )
+
+
+def _gpus() -> list[Finding]:
+    """Asked of a process of its own: a driver that hangs, or CuPy of another CUDA, must not take
+    doctor along."""
+    tool = shutil.which("nvidia-smi")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "launch.ranks.gpu_report"],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_PROBE_TIMEOUT_S,
+        )
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, ValueError, IndexError):
+        return [
+            Finding(
+                "GPUs",
+                "advice",
+                "looking for GPUs did not end in order",
+                "see python -m launch.ranks.gpu_report",
+            )
+        ]
+    if "missing" in found:
+        if tool is None:
+            return [Finding("GPUs", "ok", "none found; every command runs on CPUs")]
+        return [Finding("GPUs", "advice", f"{_named(tool)}; {found['missing']}", found["way_out"])]
+    devices = found["devices"]
+    names = "; ".join(
+        f"{device['index']}: {device['name']}, {format_bytes(device['bytes'])}, "
+        f"{device['architecture']}"
+        for device in devices
+    )
+    out = [
+        Finding(
+            "GPUs",
+            "ok",
+            f"{names}; CuPy {found['cupy']}, {found['cublas']}, CUDA {found['runtime']}, driver "
+            f"for CUDA {found['driver']}",
+        )
+    ]
+    pairs = [f"{a}-{b}" for a, b in found["no_peer_access"]]
+    if len(devices) > 1:
+        out.append(
+            Finding(
+                "peer access",
+                "advice",
+                f"no GPU reads another's memory in {', '.join(pairs)}: staged through the host "
+                "there",
+            )
+            if pairs
+            else Finding("peer access", "ok", "every GPU reads every other's memory")
+        )
+    out.append(
+        Finding(
+            "GPU memory between ranks",
+            "ok" if found["ipc"] else "advice",
+            "CUDA IPC handles can be made"
+            if found["ipc"]
+            else "the driver makes no IPC handles: ranks reach each other through the host",
+            "" if found["ipc"] else "containers: --ipc=host",
+        )
+    )
+    out.append(
+        Finding(
+            "NCCL",
+            "ok" if found["nccl"] else "advice",
+            found["nccl"] or found["no_nccl"],
+            ""
+            if found["nccl"]
+            else "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged",
+        )
+    )
+    out.append(
+        Finding(
+            "MPI on GPU memory",
+            "ok",
+            found["mpi"]
+            if found["gpu_aware"]
+            else f"{found['mpi']}: staged through pinned host memory",
+        )
+    )
+    out.append(
+        Finding(
+            "ranks a GPU",
+            "ok",
+            f"ranks of a node take its {len(devices)} GPU(s) in turn; more ranks than GPUs share "
+            "them in time slices, "
+            "which proves results and not speed",
+        )
+    )
+    return out

@@ -1,0 +1,207 @@
+"""``drbench peers``: the comparison, its tables, and DTensor triple by triple."""
+
+from __future__ import annotations
+
+import signal
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from drbench.errors import UsageError
+from launch.host.mpi import launched
+
+from .device_options import BACKEND
+
+__all__ = ["peers"]
+
+
+class _Scale(click.ParamType):
+    name = "fraction"
+
+    def convert(self, value, param, ctx):
+        try:
+            scale = Fraction(value)
+        except (ValueError, ZeroDivisionError):
+            scale = Fraction(0)
+        if not 0 < scale <= 64:
+            self.fail(f"{value!r} is no fraction such as 1/8 or 1.", param, ctx)
+        return scale
+
+
+@click.command()
+@click.option(
+    "-p", "--ranks", type=click.IntRange(1), default=2, show_default=True, help="MPI ranks."
+)
+@click.option(
+    "--shapes",
+    "kinds",
+    default="square,mlp1,mlp2",
+    show_default=True,
+    help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048.",
+)
+@click.option(
+    "--scale",
+    type=_Scale(),
+    default="1",
+    show_default=True,
+    metavar="FRACTION",
+    help="Multiply all extents by this, as 1/8.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="BLAS threads a rank. [default: 1; none on GPUs]",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="How often all of it is run, in turn.",
+)
+@click.option(
+    "--iters",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Timed repeats of each case and round.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    default="float32",
+    show_default=True,
+    help="Element type.",
+)
+@click.option(
+    "--settings",
+    type=click.Choice(["default", "all"]),
+    default="default",
+    show_default=True,
+    help="default: what each peer does by itself; all: every setting of it, for the table of best "
+    "settings.",
+)
+@click.option(
+    "--only", default=None, metavar="NAMES", help="Only these, as drbench,dtensor,scalapack."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="results/measured/here",
+    show_default=True,
+    help="Where its folder is, peers-pN or triples-pN, with records.csv; the figure peers-pN.pdf "
+    "and .png is beside it.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    default=300.0,
+    show_default=True,
+    help="Seconds a case may take; 0 for no limit.",
+)
+@click.option(
+    "--machine",
+    default="here",
+    show_default=True,
+    help="Machine file (see drbench list), or a label for the records.",
+)
+@click.option(
+    "--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued."
+)
+@click.option(
+    "--show",
+    is_flag=True,
+    help="Only print the tables, and draw the figure, of the records that are there.",
+)
+@click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+@BACKEND
+@click.option(
+    "--triples",
+    is_flag=True,
+    help="Instead: what DTensor and drbench do with each partitioning and replication of A, B and "
+    "C.",
+)
+def peers(
+    ranks,
+    kinds,
+    scale,
+    threads,
+    rounds,
+    iters,
+    dtype,
+    settings,
+    only,
+    out,
+    timeout,
+    machine,
+    fresh,
+    show,
+    markdown,
+    triples,
+    backend,
+):
+    """Compare drbench with other libraries on the same work: DTensor, ScaLAPACK, COSMA, pylops-mpi,
+    HeAT.
+
+    \b
+      drbench peers -p 2 --shapes square,mlp1 --scale 1/8
+      drbench peers -p 2 --show --markdown
+      drbench peers -p 4 --triples
+
+    Everybody runs with the same threads, elements, repeats and clock, in rounds; every result that
+    is handed out is verified. A run that was ended is continued where it stopped. drbench list
+    --peers says who is here.
+    """
+    here = launched()
+    if here is not None and here.size > 1:
+        raise UsageError(
+            "drbench peers starts its own ranks. Run it without mpirun, with -p for their number."
+        )
+    from launch.cases.case import Case
+    from launch.peers import PEERS
+    from launch.studies.peer_bench import run_peers, shapes
+    from launch.studies.peer_triples import run_triples
+
+    from .peer_output import draw_bars, show_tables, show_triples
+
+    chosen = shapes(kinds, scale)
+    names = {word.strip() for word in only.split(",")} if only else None
+    unknown = sorted((names or set()) - {"drbench", *PEERS})
+    if unknown:
+        raise UsageError(f"--only: {unknown[0]!r} is none of drbench, {', '.join(PEERS)}.")
+    folder = out / (f"triples-p{ranks}" if triples else f"peers-p{ranks}")
+    if show and not (folder / "records.csv").exists():
+        raise UsageError(f"no {folder / 'records.csv'} to show. Run without --show first.")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # whoever ends this process means its ranks
+        signal.signal(number, signal.default_int_handler)
+    if triples and backend != "numpy":
+        raise UsageError(
+            "--triples counts bytes, which are the same on every backend. Leave out --backend."
+        )
+    if triples:
+        code = 0 if show else run_triples(ranks, folder, machine, timeout or None, fresh)
+        show_triples(folder / "records.csv", markdown)
+        return code
+    base = Case(
+        1,
+        1,
+        1,
+        dtype=dtype,
+        threads=threads or (None if backend == "cupy" else 1),
+        iters=iters,
+        roof=True,
+        machine=machine,
+        backend=backend,
+    )
+    code = (
+        0
+        if show
+        else run_peers(
+            ranks, base, chosen, rounds, settings == "all", names, timeout or None, folder, fresh
+        )
+    )
+    show_tables(folder / "records.csv", markdown)
+    draw_bars(folder / "records.csv", folder)
+    return code

@@ -1,0 +1,168 @@
+"""``drbench plan``: the program of a rank, without MPI."""
+
+from __future__ import annotations
+
+import json
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from algorithms import get_algorithm
+from drbench.common import Clock
+from drbench.errors import UsageError
+from drbench.plan.explain import listing, memory_bytes, traffic
+from drbench.program.problem import Problem
+from drbench.program.steps import COUNTERS
+from launch.cases.machine_models import of_schedule
+from launch.host.show import console, drawing
+from launch.host.units import format_bytes, seconds
+
+__all__ = ["Plan", "plan_rank", "show_plan"]
+
+
+class Plan:
+    """Counts of one rank's program, or their sum over all ranks.
+
+    Attributes
+    ----------
+    plan_s : float
+        Seconds spent tracing.
+    steps, flops : int
+    counters : dict of str to int
+    """
+
+    def __init__(self):
+        self.plan_s, self.steps, self.flops = 0.0, 0, 0
+        self.counters = dict.fromkeys(COUNTERS, 0)
+
+    def add(self, trace, plan_s: float) -> None:
+        """Count one more rank's trace."""
+        self.plan_s += plan_s
+        self.steps += len(trace.steps)
+        self.flops += trace.flops
+        for name, value in traffic(trace).counters.items():
+            self.counters[name] += value
+
+    def to_json_dict(self) -> dict:
+        """What ``plan --json`` prints of the counts."""
+        return {"plan_s": self.plan_s, "steps": self.steps, "flops": self.flops, **self.counters}
+
+
+def plan_rank(algorithm: str, problem: Problem, rank: int, options: dict, model: str | None = None):
+    """Trace one rank's program: (trace, seconds it took). ``model`` as in
+    :class:`launch.cases.case.Case`."""
+    chosen = get_algorithm(algorithm)
+    settled = chosen.settle(problem, **options)
+    settled |= of_schedule(model, settled.get("schedule"))
+    start = Clock.now()
+    trace = chosen.trace(problem, rank, **settled)
+    return trace, Clock.now() - start
+
+
+def show_plan(
+    algorithm: str,
+    problem: Problem,
+    options: dict,
+    rank: int | str,
+    prefetch: int,
+    as_json: bool,
+    limit: int,
+    model: str | None = None,
+) -> None:
+    """Print the plan of one rank, or the sums over all ranks."""
+    if rank != "all" and rank >= problem.nprocs:
+        raise UsageError(f"--rank must be below the number of ranks, {problem.nprocs}, got {rank}.")
+    settled = get_algorithm(algorithm).settle(problem, **options)
+    plan, trace, peers, memory = Plan(), None, {}, []
+    for r in range(problem.nprocs) if rank == "all" else [rank]:
+        trace, plan_s = plan_rank(algorithm, problem, r, options, model)
+        plan.add(trace, plan_s)
+        memory.append(memory_bytes(trace, prefetch))
+        peers[r] = traffic(trace)
+    if as_json:
+        keys = {
+            "algorithm": algorithm,
+            "m": problem.m,
+            "n": problem.n,
+            "k": problem.k,
+            "dtype": problem.dtype,
+            "ranks": problem.nprocs,
+            "rank": rank,
+            **{name: problem.operand(name).partition.text for name in "abc"},
+            "stationary": settled.get("stationary"),
+        }
+        largest = {
+            f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
+        }
+        tiles = {"tile_bytes": max(each["A"] + each["B"] + each["C"] for each in memory)}
+        print(json.dumps(keys | plan.to_json_dict() | tiles | largest))
+        return
+    out = console()
+    out.print(drawing(problem))
+    still = f", Stationary {settled['stationary']}" if settled.get("stationary") else ""
+    who = (
+        f"all {problem.nprocs} ranks together"
+        if rank == "all"
+        else f"rank {rank} of {problem.nprocs}"
+    )
+    out.print(
+        f"\n[bold]{algorithm}{still}[/], {who}: {plan.steps} steps, {plan.flops:.4g} FLOPs, "
+        f"planned in {seconds(plan.plan_s)}"
+    )
+    moved = {name: value for name, value in plan.counters.items() if value}
+    out.print(
+        "bytes moved: "
+        + (
+            ", ".join(
+                f"{name.removesuffix('_bytes')} {value} ({format_bytes(value)})"
+                for name, value in moved.items()
+            )
+            or "none"
+        )
+    )
+    _show_memory(out, memory, rank)
+    if rank == "all":
+        _show_ranks(out, peers, memory)
+    else:
+        _show_peers(out, peers[rank])
+        for line in listing(trace, limit):
+            out.print(line, markup=False, soft_wrap=True)
+
+
+def _show_memory(out, memory, rank) -> None:
+    total = lambda each: each["A"] + each["B"] + each["C"]
+    most = max(memory, key=lambda each: total(each) + each["pool"])
+    tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
+    whose = "the largest rank" if rank == "all" else "the rank"
+    out.print(
+        f"memory of {whose}: tiles {tiles} = {format_bytes(total(most))}; pool at most "
+        f"{format_bytes(most['pool'])} "
+        f"({format_bytes(most['pool_direct'])} if every tile is read in place)"
+    )
+
+
+def _show_peers(out, found) -> None:
+    if not found.by_peer:
+        return
+    table = Table(box=SIMPLE_HEAD, title="bytes by peer", title_justify="left", pad_edge=False)
+    names = [name for name in COUNTERS if any(name in kinds for kinds in found.by_peer.values())]
+    for name in ("rank", *names):
+        table.add_column(name, justify="right")
+    for peer, kinds in sorted(found.by_peer.items()):
+        table.add_row(str(peer), *(str(kinds.get(name, 0)) for name in names))
+    out.print(table)
+
+
+def _show_ranks(out, peers, memory) -> None:
+    table = Table(box=SIMPLE_HEAD, title="bytes by rank", title_justify="left", pad_edge=False)
+    names = [name for name in COUNTERS if any(found.counters[name] for found in peers.values())]
+    for name in ("rank", *names, "tiles", "pool"):
+        table.add_column(name, justify="right")
+    for (rank, found), each in zip(sorted(peers.items()), memory):
+        table.add_row(
+            str(rank),
+            *(str(found.counters[name]) for name in names),
+            format_bytes(each["A"] + each["B"] + each["C"]),
+            format_bytes(each["pool"]),
+        )
+    out.print(table)

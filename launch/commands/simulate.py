@@ -1,0 +1,396 @@
+"""``drbench simulate``: one problem, or the sweep of a figure, on a machine model."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from drbench.errors import EXIT_CODES, UsageError
+
+from .options import decide_stationary, partitions, take_options
+from .params import TRANSPORT
+
+__all__ = ["simulate_command"]
+
+_NAMES = ("mlp1", "mlp2")
+
+
+_OPTIONS = [
+    click.option(
+        "-p",
+        "--ranks",
+        type=click.IntRange(1),
+        default=None,
+        help="Ranks. [default: the machine's devices]",
+    ),
+    click.option(
+        "--machine",
+        default="pvc12",
+        show_default=True,
+        metavar="NAME|FILE",
+        help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file.",
+    ),
+    click.option(
+        "--transport",
+        type=TRANSPORT,
+        default="auto",
+        show_default=True,
+        metavar="auto|direct|rma|throttled:GBps,us",
+        help="Transport, where the machine has models of several.",
+    ),
+    click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="CONSTANT=VALUE",
+        help="Change a constant of the model, as links.xe.shared=device. Repeatable.",
+    ),
+    click.option(
+        "--out",
+        type=click.Path(file_okay=False),
+        default=None,
+        metavar="DIR",
+        help="Sweeps: folder of the CSV file. Cases it holds are not run again.",
+    ),
+    click.option(
+        "--replication",
+        type=click.Choice(["equal", "paired", "all"]),
+        default="paired",
+        show_default=True,
+        help="mlp1, mlp2: factors of A, B, C all equal, of A and B equal, or every triple.",
+    ),
+    click.option(
+        "--lines-only",
+        is_flag=True,
+        help="mlp1, mlp2: only the six partitionings of the figures, Stationary B and C.",
+    ),
+    click.option(
+        "--excerpt",
+        type=click.Path(file_okay=False),
+        default=None,
+        metavar="DIR",
+        help="Sweeps: also write the rows that figures and claims need to this folder.",
+    ),
+    click.option(
+        "--csv",
+        "csv_path",
+        type=click.Path(dir_okay=False),
+        default=None,
+        help="One problem: append the record to this file.",
+    ),
+    click.option(
+        "--timeline",
+        type=click.Path(dir_okay=False),
+        default=None,
+        help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
+        "or drbench plot timeline.",
+    ),
+    click.option(
+        "--json", "as_json", is_flag=True, help="One problem: print the record as one JSON object."
+    ),
+]
+
+
+def simulate_command(problem_options) -> click.Command:
+    """The command, with the options that define a problem (which :mod:`launch.commands.cli` shares
+    with run and plan)."""
+    command = _simulate
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    command = click.argument("sweep", required=False, metavar="[mlp1|mlp2|SWEEP|FILE]")(
+        problem_options(command)
+    )
+    command = click.command("simulate")(command)
+    for parameter in command.params:
+        if parameter.name in ("m", "n", "k"):
+            parameter.required = False  # a sweep brings its own
+        elif parameter.name == "dtype":
+            parameter.type, parameter.default = (
+                click.Choice(["float32", "float64", "bfloat16"]),
+                None,
+            )
+            parameter.help, parameter.show_default = "Element type. [default: the machine's]", False
+    return command
+
+
+def _simulate(
+    sweep,
+    ranks,
+    machine,
+    transport,
+    changes,
+    out,
+    replication,
+    lines_only,
+    excerpt,
+    csv_path,
+    timeline,
+    as_json,
+    **values,
+):
+    """Predict times on a machine model: the same programs, in virtual time.
+
+    \b
+      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --stationary C
+      --chunk none drbench simulate mlp1 --machine h100x8 --out results/simulated drbench simulate
+      lowering --machine h100x8 --out results/simulated
+
+    mlp1 and mlp2 are the paper's figures: all triples of row, column and block, and traditional,
+    with c_A = c_B and any c_C, Stationary A, B and C, four batch sizes. FILE is a sweep as drbench
+    sweep takes it (a TOML file, or a name such as lowering; docs/sweeps.md), or a JSON list of
+    cases. Simulated rows say so in column mode.
+    """
+    from launch.cases.machine_models import find_machine
+
+    model = find_machine(machine)
+    for change in changes:
+        name, _, value = change.partition("=")
+        model = model.with_value(name, _value(value))
+    if sweep is None:
+        for name, given in (("--out", out), ("--excerpt", excerpt), ("--lines-only", lines_only)):
+            if given:
+                raise UsageError(
+                    f"{name} belongs to sweeps. Name one (mlp1, mlp2 or a file), or leave it out."
+                )
+        return _one(model, ranks, transport, csv_path, timeline, as_json, values)
+    for name, given in (
+        ("-m, -n and -k", values["m"] or values["n"] or values["k"]),
+        ("--csv", csv_path),
+        ("--timeline", timeline),
+        ("--json", as_json),
+    ):
+        if given:
+            raise UsageError(
+                f"{name} belong to one problem, not to the sweep {sweep}. Leave them out."
+            )
+    if out is None:
+        raise UsageError(f"the sweep {sweep} needs --out DIR for its records.")
+    for name in ("a", "b", "c", "preset"):
+        if values[name]:
+            raise UsageError(
+                f"--{name} belongs to one problem; a sweep has partitions of its own. Leave it out."
+            )
+    if values["algorithm"] != "universal" or values["stationary"]:
+        raise UsageError(
+            "a sweep has algorithms and data movements of its own. Leave out --algorithm and "
+            "--stationary."
+        )
+    return _sweep(sweep, model, ranks, out, replication, lines_only, excerpt, transport, values)
+
+
+def _value(text: str):
+    """A number if it is one.
+
+    Examples
+    --------
+    >>> _value("2e9"), _value("device")
+    (2000000000.0, 'device')
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
+    from drbench.measure.record import append_csv
+    from drbench.measure.timeline import chrome_trace
+    from launch.cases.case import TOLD, Case
+    from launch.models.predict import predict_with
+
+    values["dtype"] = values["dtype"] or machine.dtype
+    for name in "mnk":
+        if values[name] is None:
+            raise UsageError(
+                f"-{name} is missing. Give -m, -n and -k, or the name of a sweep: "
+                f"{', '.join(_NAMES)}."
+            )
+    options = take_options(values)
+    ranks = ranks or machine.devices
+    if ranks is None:
+        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    options = decide_stationary(values, options, ranks, machine, transport)
+    values |= partitions(values, ranks)
+    record, found = predict_with(
+        Case(**values, options=options, transport=transport, machine=machine.name),
+        machine,
+        ranks,
+        timeline=timeline is not None,
+        pool=True,
+    )
+    if csv_path:
+        append_csv(csv_path, record)
+    if timeline and found:
+        try:
+            about = {name: getattr(record, name) for name in TOLD}
+            Path(timeline).write_text(chrome_trace(found.timeline, about), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"--timeline {timeline}: {error.strerror}. Use a file that can be made."
+            ) from None
+    if as_json:
+        print(json.dumps(record.to_json_dict()))
+    else:
+        _show(record)
+    return EXIT_CODES[record.status]
+
+
+def _show(record) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from launch.host.show import console, lowered_words
+    from launch.host.units import format_bytes, seconds
+
+    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row(
+        "problem",
+        f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, "
+        f"{record.dtype}",
+    )
+    table.add_row("partitions", f"A {record.a}   B {record.b}   C {record.c}")
+    kind = (
+        f"{record.algorithm}, Stationary {record.stationary}"
+        if record.stationary
+        else record.algorithm
+    )
+    table.add_row(
+        "algorithm",
+        ", ".join(filter(None, (kind, f"prefetch {record.prefetch}", lowered_words(record)))),
+    )
+    table.add_row("machine", f"{record.machine}, {record.ranks} ranks, simulated")
+    if record.best_s is not None:
+        table.add_row(
+            "time",
+            f"{seconds(record.best_s)} ({seconds(record.local_gemm_s)} as one local product a "
+            "rank)",
+        )
+        table.add_row(
+            "rate",
+            f"{record.gflops:.4g} GFLOP/s"
+            + (
+                ""
+                if record.percent_of_peak is None
+                else f", {record.percent_of_peak:.1f} % of peak"
+            ),
+        )
+        names = (
+            "get_bytes",
+            "direct_bytes",
+            "put_bytes",
+            "accumulate_bytes",
+            "collective_bytes",
+            "replica_bytes",
+        )
+        table.add_row(
+            "moved",
+            ", ".join(
+                f"{name.removesuffix('_bytes')} {format_bytes(getattr(record, name))}"
+                for name in names
+                if getattr(record, name)
+            )
+            or "nothing",
+        )
+        phases = ("gemm", "get_wait", "collective_wait", "accumulate", "fence")
+        table.add_row(
+            "mean phases",
+            ", ".join(
+                f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}"
+                for name in phases
+                if getattr(record, f"phase_{name}_s")
+            ),
+        )
+        table.add_row("memory", f"pool {format_bytes(record.pool_bytes)} (largest rank)")
+    table.add_row(
+        "result", record.status if record.reason is None else f"{record.status}: {record.reason}"
+    )
+    console().print(table)
+
+
+def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport, values) -> int:
+    from rich.console import Console
+
+    from launch.models.simulate_sweeps import (
+        excerpt,
+        legend_cases,
+        load_cases,
+        run_simulations,
+        sweep_cases,
+        write_rows,
+    )
+
+    ranks = ranks or machine.devices
+    if ranks is None:
+        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    options = take_options(values)
+    folder, say = Path(out), Console(highlight=False, soft_wrap=True)
+    if sweep not in _NAMES:
+        given = [
+            name
+            for name, differs in (
+                ("algorithm options", options),
+                ("--transport", transport != "auto"),
+                ("--prefetch", values["prefetch"] != 1),
+                ("--dtype", values["dtype"]),
+                ("--replication", replication != "paired"),
+                ("--lines-only", lines_only),
+            )
+            if differs
+        ]
+        if given:
+            raise UsageError(
+                f"the cases of {sweep} say themselves what they are; {', '.join(given)} "
+                f"{'is' if len(given) == 1 else 'are'} for mlp1 and mlp2."
+            )
+        cases = load_cases(sweep, ranks)
+    elif lines_only:
+        cases = list(legend_cases(sweep, ranks, options=options))
+    else:
+        cases = list(sweep_cases(sweep, ranks, replication=replication, options=options))
+    if sweep in _NAMES:
+        cases = [
+            replace(
+                case,
+                prefetch=values["prefetch"],
+                dtype=values["dtype"] or machine.dtype,
+                transport=transport,
+            )
+            for case in cases
+        ]
+    for each in {folder, Path(keep) if keep else folder}:
+        try:
+            each.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{each}: {error.strerror}. Use a folder that can be made.") from None
+    path = folder / f"{Path(sweep).stem}-{machine.name}.csv"
+    start, done = time.monotonic(), 0
+
+    def on_case(record):
+        nonlocal done
+        done += 1
+        if done % 1000 == 0:
+            say.print(
+                f"{done} cases in {time.monotonic() - start:.0f} s; {record.a} {record.b} "
+                f"{record.c} S-{record.stationary} m={record.m}"
+            )
+
+    records = run_simulations(cases, machine, ranks, path, on_case)
+    counts = {}
+    for record in records:
+        counts[record.status] = counts.get(record.status, 0) + 1
+    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    say.print(
+        f"{len(records)} cases ({told}), {done} of them new, in {time.monotonic() - start:.0f} "
+        f"s: {path}"
+    )
+    if keep:
+        kept = excerpt(records)
+        write_rows(Path(keep) / path.name, kept)
+        say.print(f"{len(kept)} rows for figures and claims: {Path(keep) / path.name}")
+    return 0

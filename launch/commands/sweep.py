@@ -1,0 +1,206 @@
+"""The commands ``drbench sweep`` and ``drbench unlock``."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from drbench.errors import UsageError
+from launch.host.mpi import launched
+
+from .device_options import installed
+from .params import BYTES, TEXT
+
+__all__ = ["sweep", "unlock"]
+
+
+class _Part(click.ParamType):
+    name = "i/n"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value, re.ASCII)
+        part = (int(found[1]), int(found[2])) if found else (0, 0)
+        if not 1 <= part[0] <= part[1]:
+            self.fail(f"{value!r} is no part. Use for example 2/4, the second of four.", param, ctx)
+        return part
+
+
+@click.command()
+@click.argument("sweep", type=TEXT, metavar="FILE|NAME")
+@click.option(
+    "-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default=None,
+    metavar="DIR",
+    help="Folder of the records; one sweep a folder. Needed unless --dry-run.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the cases, their number, memory and an estimate of the time; run nothing.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=40,
+    show_default=True,
+    help="Cases that --dry-run lists; 0 for all.",
+)
+@click.option(
+    "--max-cases", type=click.IntRange(1), default=None, help="Run at most so many cases now."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    default=120.0,
+    show_default=True,
+    help="Seconds a case may take; 0 for no limit.",
+)
+@click.option(
+    "--resume/--fresh",
+    "resume",
+    default=True,
+    show_default=True,
+    help="Go on where the folder stands; or move what it holds aside and begin anew.",
+)
+@click.option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
+@click.option(
+    "--rerun-on-new-code",
+    is_flag=True,
+    help="Count rows of another version of the source as not done.",
+)
+@click.option(
+    "--launcher",
+    default=None,
+    metavar="NAME",
+    help="mpiexec, srun, mpirun, aprun or flux instead of the machine file's.",
+)
+@click.option(
+    "--machine",
+    type=TEXT,
+    default=None,
+    metavar="NAME|FILE",
+    help="Machine file (see drbench list), or a label for the records.",
+)
+@click.option(
+    "--shuffle",
+    type=int,
+    default=None,
+    is_flag=False,
+    flag_value=0,
+    metavar="[SEED]",
+    help="Run in random order, the same for the same seed. [seed: 0]",
+)
+@click.option(
+    "--mem-limit",
+    type=BYTES,
+    default=None,
+    metavar="BYTES",
+    help="Do not run what needs more memory than this on a node, as 16GiB; it becomes "
+    "out_of_memory.",
+)
+@click.option(
+    "--scale",
+    type=TEXT,
+    default=None,
+    metavar="FRACTION",
+    help="Multiply m, n and k by this instead of the file's scale, as 1/16.",
+)
+@click.option(
+    "--iters", type=click.IntRange(1), default=None, help="Timed repeats, instead of the file's."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="BLAS threads a rank. [default: cores of the node // ranks on it]",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["numpy", "numpy-async", "cupy"]),
+    default=None,
+    callback=installed,
+    help="Where products run, instead of the file's: numpy, cupy (GPUs) or numpy-async.",
+)
+@click.option(
+    "--part",
+    type=_Part(),
+    default="1/1",
+    metavar="I/N",
+    help="Every N-th case, from the I-th: to share a sweep between jobs, each with its own --out.",
+)
+@click.option(
+    "--stream",
+    is_flag=True,
+    help="Records to standard output as CSV, rows of earlier runs first; everything else to "
+    "standard error.",
+)
+@click.option(
+    "--jobs",
+    type=click.Choice(["slurm"]),
+    default=None,
+    help="Write job scripts into DIR instead of running.",
+)
+@click.option(
+    "--parts",
+    type=click.IntRange(1, 999),
+    default=1,
+    show_default=True,
+    help="With --jobs: share the sweep between so many jobs.",
+)
+def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, parts, **options):
+    """Run every case of an experiment, resume it, lose nothing.
+
+    \b
+      drbench sweep mlp1-small -p 4 --out runs/mlp1
+      drbench sweep mine.toml  -p 4 --out runs/mine --dry-run
+      drbench sweep mlp1 -p 8 --out runs/mlp1 --machine h100x8 --jobs slurm
+
+    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: algorithms, exhaustive,
+    misaligned, mlp1, mlp1-dtensor, mlp1-small, mlp2, mlp2-dtensor, mlp2-small, square. The same
+    command again goes on where a killed one stopped.
+    """
+    here = launched()
+    if here is not None and here.size > 1:
+        raise UsageError(
+            "drbench sweep starts its own ranks. Run it without mpirun, with -p for their number."
+        )
+    from launch.sweeps.console import progress_console
+    from launch.sweeps.sweep import Request, plan_cases, run_sweep
+
+    if out is None and not dry_run:
+        raise UsageError("--out is missing: the folder that gets the records.")
+    request = Request(sweep, ranks, out or "", fresh=not resume, timeout=timeout or None, **options)
+    console = progress_console(stderr=stream)
+    if jobs:
+        from launch.sweeps.jobs import write_jobs
+
+        return write_jobs(request, parts, console)
+    if parts > 1:
+        raise UsageError("--parts belongs to --jobs. Use --part I/N to run one part here.")
+    if dry_run:
+        from launch.sweeps.console import dry_run as show
+
+        return show(request, *plan_cases(request), limit, console)
+    if stream:
+        from launch.sweeps.stream import Stream
+
+        return run_sweep(request, console, Stream)
+    return run_sweep(request, console)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False), metavar="DIR")
+@click.option("--force", is_flag=True, help="Also if its holder may be alive.")
+def unlock(folder, force):
+    """Remove the lock that a dead sweep left on a folder (one on this host is recognised by
+    itself)."""
+    from launch.sweeps.lock import unlock as remove
+
+    click.echo(remove(folder, force))

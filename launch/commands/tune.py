@@ -1,0 +1,462 @@
+"""``drbench tune``: which partitioning, data movement or algorithm to use, by the model; and
+``--measure-top`` to see whether it is so."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import click
+
+from drbench.errors import EXIT_CODES, UsageError
+
+from .device_options import installed
+from .params import BYTES, FILE, SIZE, TEXT, TRANSPORT
+
+__all__ = ["tune_command"]
+
+_BYTES = ("get_bytes", "direct_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
+
+
+@click.command("tune")
+@click.option(
+    "-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."
+)
+@click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C.")
+@click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B.")
+@click.option(
+    "-p",
+    "--ranks",
+    type=click.IntRange(1),
+    default=None,
+    help="Ranks. [default: the machine's devices]",
+)
+@click.option(
+    "--machine",
+    default="here",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Machine model, as in drbench simulate.",
+)
+@click.option(
+    "--memory",
+    type=BYTES,
+    default=None,
+    metavar="BYTES",
+    help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the device's memory]",
+)
+@click.option(
+    "--fixed-a",
+    type=TEXT,
+    default=None,
+    metavar="PARTITION",
+    help="A is partitioned so, and not otherwise.",
+)
+@click.option("--fixed-b", type=TEXT, default=None, metavar="PARTITION", help="B, likewise.")
+@click.option("--fixed-c", type=TEXT, default=None, metavar="PARTITION", help="C, likewise.")
+@click.option(
+    "--algorithms",
+    "names",
+    type=TEXT,
+    default=None,
+    metavar="A,B,...",
+    help="Algorithms to try. [default: all]",
+)
+@click.option(
+    "--replication",
+    type=click.Choice(["none", "equal", "paired", "all"]),
+    default=None,
+    help="Replication factors to try: none, of A, B and C all equal, of A and B equal, or every "
+    "triple. [default: all up to 16 ranks, else equal]",
+)
+@click.option(
+    "--transport",
+    type=TRANSPORT,
+    default="auto",
+    show_default=True,
+    metavar="auto|direct|rma|throttled:GBps,us",
+    help="Transport, as in drbench run.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64", "bfloat16"]),
+    default=None,
+    help="Element type. [default: the machine's]",
+)
+@click.option(
+    "--prefetch",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Look-ahead in products that need communication.",
+)
+@click.option(
+    "--top", type=click.IntRange(1), default=10, show_default=True, help="Places of the ranking."
+)
+@click.option(
+    "--measure-top",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="Run the first N on MPI ranks of this machine, and show predicted against measured.",
+)
+@click.option(
+    "--iters",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="With --measure-top: timed repeats.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="With --measure-top: BLAS threads a rank. [default: cores // ranks]",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["numpy", "numpy-async", "cupy"]),
+    default=None,
+    callback=installed,
+    help="With --measure-top: where products run. [default: numpy]",
+)
+@click.option(
+    "--csv",
+    "csv_path",
+    type=FILE,
+    default=None,
+    help="Append the records of the ranking to this file, measured ones too.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the ranking as one JSON object.")
+def tune_command(
+    ranks,
+    machine,
+    fixed_a,
+    fixed_b,
+    fixed_c,
+    names,
+    measure_top,
+    iters,
+    threads,
+    backend,
+    csv_path,
+    as_json,
+    **values,
+):
+    """Choose partitions, replication and data movement, or a 2-D algorithm, mesh and slices, by a
+    machine model.
+
+    \b
+      drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --machine h100x8 --memory 60GiB --fixed-b column
+      drbench tune -m 2048 -n 2048 -k 2048 -p 2 --transport rma --replication none --measure-top 5
+
+    Within the memory, more replicas of A and B mean less to move; how they get there is not part of
+    the product and not counted.
+    """
+    from drbench.measure.record import append_csv
+    from launch.cases.machine_models import find_machine
+    from launch.models.tune import Request, tune
+
+    model = find_machine(machine)
+    ranks = ranks or model.devices
+    if ranks is None:
+        raise UsageError(f"machine {model.name} is a model for any number of ranks. Give -p.")
+    for name, value in (("threads", threads), ("backend", backend)):
+        if measure_top is None and value is not None:
+            raise UsageError(f"--{name} belongs to --measure-top. Give both, or leave it out.")
+    values["dtype"] = values["dtype"] or model.dtype
+    if measure_top is not None and values["dtype"] == "bfloat16":
+        raise UsageError(
+            "bfloat16 products run on machine models only. Leave out --measure-top, or use "
+            "--dtype float32."
+        )
+    values["top"] = max(values["top"], measure_top or 0)
+    fixed = {name: text for name, text in zip("abc", (fixed_a, fixed_b, fixed_c)) if text}
+    chosen = tuple(name.strip() for name in names.split(",")) if names else None
+    found = tune(Request(ranks=ranks, fixed=fixed, algorithms=chosen, **values), model)
+    measured = (
+        _measure(found, ranks, measure_top, iters, threads, backend, as_json) if measure_top else []
+    )
+    if csv_path:
+        append_csv(
+            csv_path,
+            *(record for _, record in found.ranking),
+            *(record for record in measured if record is not None),
+        )
+    if as_json:
+        print(json.dumps(_as_json(found, measured)))
+    else:
+        _show(found, measured, model, ranks)
+    return max((EXIT_CODES[record.status] for record in measured if record is not None), default=0)
+
+
+def describe(record) -> str:
+    """Algorithm and options of a record, short.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> describe(
+    ...     Record(
+    ...         mode="simulated",
+    ...         algorithm="meshslice",
+    ...         dataflow="OS",
+    ...         mesh="2x4",
+    ...         slices=8,
+    ...         status="failed",
+    ...         reason="-",
+    ...     )
+    ... )
+    'meshslice OS 2x4 S=8'
+    """
+    words = [
+        record.algorithm,
+        record.stationary and f"S-{record.stationary}",
+        record.dataflow,
+        record.mesh,
+        record.slices and f"S={record.slices}",
+        record.unroll and record.unroll > 1 and f"unroll {record.unroll}",
+        record.chunk and f"chunk {record.chunk}",
+    ]
+    return " ".join(str(word) for word in words if word)
+
+
+def moved(record) -> int:
+    """Bytes that cross links, all ranks together."""
+    return sum(getattr(record, name) or 0 for name in _BYTES)
+
+
+def efficiency(record) -> float:
+    """Percent: time of the best local product over the mean time of a rank's own products."""
+    return 100 * record.local_gemm_s / record.phase_gemm_s if record.phase_gemm_s else 100.0
+
+
+def exposed(record) -> float:
+    """Seconds in which the mean rank does not multiply."""
+    return max(0.0, record.best_s - record.phase_gemm_s)
+
+
+def reasons(record, other) -> str:
+    """Why one case is faster than another: the shares of products and of what is exposed in the
+    difference.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> make = lambda seconds, gemm, gets: Record(
+    ...     mode="simulated",
+    ...     algorithm="universal",
+    ...     status="ok",
+    ...     best_s=seconds,
+    ...     phase_gemm_s=gemm,
+    ...     local_gemm_s=1.0,
+    ...     get_bytes=gets,
+    ... )
+    >>> for line in reasons(make(1.5, 1.0, 2**20), make(2.0, 1.25, 2**21)).split(", "):
+    ...     print(line)
+    33.3 % faster: exposed time 500 ms instead of 750 ms
+    products 1 s instead of 1.25 s (100.0 % against 80.0 % of the best local product)
+    1 MiB moved instead of 2 MiB
+    """
+    from launch.host.units import format_bytes, seconds
+
+    gains = {
+        f"exposed time {seconds(exposed(record))} instead of {seconds(exposed(other))}": exposed(
+            other
+        )
+        - exposed(record),
+        f"products {seconds(record.phase_gemm_s)} instead of {seconds(other.phase_gemm_s)} "
+        f"({efficiency(record):.1f} % against "
+        f"{efficiency(other):.1f} % of the best local product)": other.phase_gemm_s
+        - record.phase_gemm_s,
+    }
+    least = 1e-3 * record.best_s
+    words = [
+        text
+        for text, gain in sorted(gains.items(), key=lambda item: -item[1])
+        if abs(gain) >= least
+    ]
+    words.append(
+        f"{format_bytes(moved(record))} moved instead of {format_bytes(moved(other))}"
+        if moved(record) != moved(other)
+        else f"{format_bytes(moved(record))} moved by both"
+    )
+    gain = 100 * (other.best_s / record.best_s - 1)
+    return (
+        f"{f'{gain:.1f} % faster' if gain >= 0.05 else 'as fast within 0.05 %'}: {', '.join(words)}"
+    )
+
+
+def _as_json(found, measured) -> dict:
+    places = []
+    for at, (_, record) in enumerate(found.ranking):
+        place = {
+            "place": at + 1,
+            "memory_bytes": found.memory[at],
+            "equal": found.equals[at],
+            "moved_bytes": moved(record),
+            "gemm_efficiency_percent": efficiency(record),
+            "exposed_s": exposed(record),
+            "record": record.to_json_dict(),
+        }
+        if at < len(measured):
+            place["measured"] = measured[at].to_json_dict() if measured[at] is not None else None
+        places.append(place)
+    return {
+        "tried": found.tried,
+        "simulated": found.simulated,
+        "refused": found.refused,
+        "too_large": found.too_large,
+        "ranking": places,
+    }
+
+
+def _show(found, measured, machine, ranks) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from launch.host.show import console
+    from launch.host.units import format_bytes, seconds
+
+    out, best = console(), found.ranking[0][1]
+    out.print(
+        f"C {best.m}x{best.n} = A {best.m}x{best.k} · B {best.k}x{best.n}, {best.dtype}, {ranks} "
+        f"ranks of {machine.name}: {found.tried} candidates, "
+        f"{found.refused} refused, {found.too_large} too large, {found.simulated} simulated, the "
+        "others slower by their lower bound",
+        markup=False,
+    )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "algorithm", "A", "B", "C"):
+        table.add_column(name)
+    for name in (
+        "time",
+        *(["measured"] if measured else []),
+        "% of roof",
+        "moved",
+        "GEMM eff.",
+        "exposed",
+        "memory",
+        "equal",
+    ):
+        table.add_column(name, justify="right")
+    for at, (_, record) in enumerate(found.ranking):
+        ran = measured[at] if at < len(measured) else None
+        mine = (
+            [("-" if ran is None else seconds(ran.best_s) if ran.status == "ok" else ran.status)]
+            if measured
+            else []
+        )
+        table.add_row(
+            str(at + 1),
+            describe(record),
+            record.a,
+            record.b,
+            record.c,
+            seconds(record.best_s),
+            *mine,
+            f"{record.percent_of_roof:.1f}",
+            format_bytes(moved(record)),
+            f"{efficiency(record):.1f} %",
+            seconds(exposed(record)),
+            format_bytes(found.memory[at]),
+            f"+{found.equals[at]}" if found.equals[at] else "",
+        )
+    out.print(table)
+    for at, (_, record) in enumerate(found.ranking[1:3], 2):
+        out.print(f"1 against {at}: {reasons(best, record)}", markup=False, soft_wrap=True)
+    ok = [
+        (record, ran)
+        for (_, record), ran in zip(found.ranking, measured)
+        if ran is not None and ran.status == "ok"
+    ]
+    if ok and measured[0] is not None and measured[0].status == "ok":
+        fastest = min(ran.best_s for _, ran in ok)
+        errors = sorted(abs(record.best_s / ran.best_s - 1) for record, ran in ok)
+        out.print(
+            f"measured: the pick is {100 * (measured[0].best_s / fastest - 1):.1f} % above the "
+            f"fastest of {len(ok)}; "
+            f"median error of the predictions {100 * errors[len(errors) // 2]:.1f} %",
+            markup=False,
+        )
+
+
+def _measure(
+    found, ranks: int, count: int, iters: int, threads: int | None, backend: str | None, quiet: bool
+) -> list:
+    """Run the first places as a sweep in a folder of its own; their records, None for those that
+    did not get one."""
+    from drbench.measure.record import read_csv
+    from launch.sweeps.console import progress_console
+    from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
+
+    cases = [case for case, _ in found.ranking[:count]]
+    with tempfile.TemporaryDirectory(prefix="drbench-tune-") as folder:
+        path = Path(folder) / "tune.toml"
+        path.write_text(sweep_text(cases), encoding="utf-8")
+        request = Request(
+            str(path),
+            ranks,
+            str(Path(folder) / "out"),
+            iters=iters,
+            threads=threads,
+            backend=backend,
+            passing=True,
+        )
+        if run_sweep(request, progress_console(stderr=quiet)) == INTERRUPTED:
+            raise KeyboardInterrupt
+        done = {record.case: record for record in read_csv(Path(request.out) / "records.csv")}
+        return [done.get(name) for name, _ in plan_cases(request)[2]]
+
+
+def sweep_text(cases: list) -> str:
+    """A sweep file with a block for each case, in their order.
+
+    Examples
+    --------
+    >>> from .case_fields import Case
+    >>> print(
+    ...     sweep_text(
+    ...         [Case(8, 8, 8, "row", options={"stationary": "C", "chunk": "auto"})]
+    ...     ).replace(chr(34), "'")
+    ... )
+    name = 'tune'
+    [[cases]]
+    m = 8
+    n = 8
+    k = 8
+    a = 'row'
+    algorithm = 'universal'
+    dtype = 'float32'
+    transport = 'auto'
+    prefetch = 1
+    stationary = 'C'
+    chunk = 'auto'
+    """
+    lines = ['name = "tune"']
+    for case in cases:
+        fields = {
+            name: getattr(case, name)
+            for name in (
+                "m",
+                "n",
+                "k",
+                "a",
+                "b",
+                "c",
+                "algorithm",
+                "dtype",
+                "transport",
+                "prefetch",
+            )
+        }
+        lines += [
+            "[[cases]]",
+            *(
+                f"{key} = {json.dumps(value)}"
+                for key, value in {**fields, **case.options}.items()
+                if value is not None
+            ),
+        ]
+    return "\n".join(lines)

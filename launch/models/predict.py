@@ -1,0 +1,186 @@
+"""Predict one case: trace all its ranks, run them in virtual time, make the record a run would
+make."""
+
+from __future__ import annotations
+
+import gc
+
+from algorithms import get_algorithm
+from drbench.common import Clock, parse_transport
+from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
+from drbench.measure.record import Record
+from drbench.model.folding import even, fits_torus
+from drbench.model.machine import Machine
+from drbench.model.simulate import PHASES, Simulated, simulate
+from drbench.plan.memory import buffer_elements, plan_arena
+from drbench.plan.schedule import Windows
+from drbench.program.problem import Problem
+from launch.cases.case import Case, case_keys, recorded
+
+__all__ = ["UNREAL", "predict", "predict_with", "traces_of"]
+
+#: Columns that make no sense without real matrices.
+UNREAL = ("fill", "seed", "get", "progress", "iters", "warmup", "backend")
+
+
+def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:
+    """The record of a case on a machine model: mode ``simulated``, times in virtual seconds.
+
+    Parameters
+    ----------
+    case : Case
+        ``transport`` chooses among the transports a machine has models of; ``throttled:GBps,us`` is
+        exact by definition.
+    machine : Machine
+    ranks : int, optional
+        By default the machine's devices.
+
+    Raises
+    ------
+    UsageError
+        If the case makes no sense. What is refused otherwise is a record with its status and
+        reason.
+
+    Examples
+    --------
+    >>> from .machine_models import find_machine
+    >>> record = predict(
+    ...     Case(1024, 4096, 1024, "column", "column", "column", options={"stationary": "C"}),
+    ...     find_machine("pvc12"),
+    ... )
+    >>> record.status, record.ranks, record.get_bytes == 11 * 1024 * 1024 * 4
+    ('ok', 12, True)
+    """
+    return predict_with(case, machine, ranks)[0]
+
+
+def predict_with(
+    case: Case,
+    machine: Machine,
+    ranks: int | None = None,
+    *,
+    timeline: bool = False,
+    pool: bool = False,
+) -> tuple[Record, Simulated | None]:
+    """:func:`predict`, with the simulation itself (None if the case was refused).
+
+    ``timeline`` keeps a bar for each step; ``pool`` plans the receive memory too, which takes as
+    long as the rest.
+    """
+    ranks = ranks or machine.devices
+    if ranks is None:
+        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    keys = (
+        case_keys(case)
+        | dict.fromkeys(UNREAL)
+        | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
+    )
+    enabled = gc.isenabled()
+    gc.disable()  # it would walk millions of steps again and again, and find nothing
+    try:
+        return _predict(case, machine, ranks, keys, timeline, pool)
+    except UsageError:
+        raise
+    except DrbenchError as error:
+        return Record(**keys, status=error.status, reason=str(error)), None
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _predict(case, machine, ranks, keys, timeline, pool):
+    machine = machine.for_transport(parse_transport(case.transport))
+    if machine.devices and ranks > machine.devices:
+        raise UsageError(
+            f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
+            f"most {machine.devices}."
+        )
+    if ":" in case.dtype:
+        raise UnsupportedError(
+            f"machine models count elements of one size (our implementation), got {case.dtype}. "
+            "Use --dtype bfloat16 or float32."
+        )
+    algorithm = get_algorithm(case.algorithm)
+    options = algorithm.pick(case.options)
+    start = Clock.now()
+    problem = algorithm.problem(
+        case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
+    )
+    keys.update({name: problem.operand(name).partition.text for name in "abc"})
+    in_place = bool(machine.links) and all(
+        link.reads_in_place and link.shared != "initiator" for link in machine.links
+    )
+    settled = algorithm.settle(problem, in_place, **options)
+    keys.update(recorded(settled))
+    if settled.get("schedule") in ("cost", "exhaustive"):
+        settled["machine"] = machine  # whose times they go by
+    folded, traces = traces_of(algorithm, problem, settled, machine, everyone=timeline)
+    plan_s = Clock.now() - start
+    pool_bytes = _memory(problem, traces, machine, case, pool)
+    found = simulate(traces, machine, prefetch=case.prefetch, timeline=timeline, folded=folded)
+    local_s = min(
+        machine.compute.gemm_s(*shape, problem.itemsize) for shape in problem.local_shapes()
+    )
+    roof = problem.flops / local_s
+    record = Record(
+        **keys,
+        status="ok",
+        best_s=found.time_s,
+        median_s=found.time_s,
+        samples_s=[found.time_s],
+        gflops=problem.flops / found.time_s / 1e9,
+        roof_gflops=roof / 1e9,
+        percent_of_roof=100 * local_s / found.time_s,
+        percent_of_peak=None
+        if machine.compute.peak_measured
+        else 100 * problem.flops / found.time_s / (machine.compute.peak_flops * ranks),
+        local_gemm_s=local_s,
+        effective_communication_s=found.time_s - local_s,
+        plan_s=plan_s,
+        steps=sum(len(trace.steps) for trace in traces) * ranks // len(traces),
+        pool_bytes=pool_bytes,
+        **found.counters,
+        **{f"phase_{name}_s": found.phases[name] for name in PHASES},
+    )
+    return record, found
+
+
+def traces_of(
+    algorithm, problem: Problem, settled: dict, machine: Machine, everyone: bool = False
+) -> tuple[tuple, list]:
+    """The groups that one member can stand for on this machine, and the traces that are left to
+    simulate: all, the first row's, or one."""
+    if not everyone and even(problem):
+        folded = algorithm.congruent(problem, **settled)
+        first = algorithm.trace(problem, 0, **settled) if folded else None
+        if folded and fits_torus(first, machine, folded):
+            others = (
+                ()
+                if "row" in folded
+                else next((group.members for group in first.groups if group.name == "row"), (0,))[
+                    1:
+                ]
+            )
+            return folded, [first, *(algorithm.trace(problem, rank, **settled) for rank in others)]
+    return (), [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
+
+
+def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) -> int | None:
+    """Receive memory of the largest rank; refuses what does not fit. Planned only if asked for, or
+    if it might not fit."""
+    item, most = problem.itemsize, 0
+    for trace in traces:
+        tiles = item * sum(op.partition.local_size(trace.rank) for op in problem.operands)
+        if not pool:
+            buffers = item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
+            if tiles + buffers <= machine.memory_bytes:
+                continue
+        arena = plan_arena(Windows(trace, case.prefetch), item).size * item
+        most = max(most, arena)
+        if tiles + arena > machine.memory_bytes:
+            raise OutOfMemory(
+                f"rank {trace.rank} needs {tiles + arena:.4g} bytes (tiles {tiles}, pool "
+                f"{arena}); a device of {machine.name} has "
+                f"{machine.memory_bytes:.4g}. Use a smaller replication factor."
+            )
+    return most if pool else None

@@ -1,0 +1,295 @@
+"""Choosing by the model: partitions, replication, data movement, or a 2-D algorithm with its mesh
+and slices, within a memory budget.
+
+Branch and bound: every candidate gets a lower bound from the trace of one rank
+(:mod:`drbench.model.bounds`), and candidates are simulated in order of it until no bound left is
+below the slowest of the best so far. What is left out can therefore not be among them.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+from algorithms import algorithms, get_algorithm
+from drbench.common import parse_transport
+from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.model.bounds import lower_bound
+from drbench.model.machine import Machine
+from drbench.program.steps import COUNTERS
+from launch.cases.case import Case
+from partitions import divisors
+from partitions.enumerate import KINDS, equal_replication, paired_replication, replication_triples
+from partitions.partition import replica_suffix
+
+from .predict import predict_with
+
+__all__ = ["Found", "Request", "candidates", "choose_stationary", "tune"]
+
+_REPLICATION = {
+    "none": lambda ranks: [(1, 1, 1)],
+    "equal": equal_replication,
+    "paired": paired_replication,
+    "all": replication_triples,
+}
+#: Above this many ranks replication factors vary together unless asked otherwise: 28 · 3 · (number
+#: of divisors)³ cases would take minutes.
+_MANY = 16
+_SLICES = (1, 2, 4, 8, 16, 32)
+_UNROLL = (1, 2, 4)
+#: Options that are tried, by algorithm; those that take a mesh are tried on every one.
+_TRIED = {
+    "cannon": {},
+    "summa": {},
+    "collective": {},
+    "wang": {"unroll": _UNROLL},
+    "meshslice": {"slices": _SLICES},
+}
+_TRIED_1D = {
+    "fsdp": {"unroll": _UNROLL},
+    "tensor_parallel_1d": {"dataflow": ("AG", "RdS"), "unroll": _UNROLL},
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to choose for.
+
+    Attributes
+    ----------
+    fixed : dict
+        Text forms of the partitions of a, b, c that are given; the others are open.
+    algorithms : tuple of str or None
+        Those to try; None for all.
+    memory : int or None
+        Bytes a rank may use for tiles and buffers; None for the device's memory.
+    replication : str or None
+        ``none``, or ``equal``, ``paired`` or ``all`` factors; None for all up to 16 ranks and equal
+        above.
+    """
+
+    m: int
+    n: int
+    k: int
+    ranks: int
+    fixed: dict = field(default_factory=dict)
+    algorithms: tuple | None = None
+    memory: int | None = None
+    replication: str | None = None
+    dtype: str = "float32"
+    transport: str = "auto"
+    prefetch: int = 1
+    top: int = 10
+
+
+@dataclass
+class Found:
+    """The ranking, best first, and what was looked at.
+
+    Attributes
+    ----------
+    ranking : list of (Case, Record)
+    memory : list of int
+        Bytes of the largest rank's tiles and buffers, by place.
+    equals : list of int
+        How many other candidates take the same time, bytes and memory: the model does not tell them
+        apart.
+    tried, simulated, refused, too_large : int
+        Candidates; those simulated, not supported, and beyond the memory.
+    """
+
+    ranking: list = field(default_factory=list)
+    memory: list = field(default_factory=list)
+    equals: list = field(default_factory=list)
+    tried: int = 0
+    simulated: int = 0
+    refused: int = 0
+    too_large: int = 0
+
+
+def candidates(request: Request, cuts: tuple = ("auto",)) -> Iterator[Case]:
+    """Every case to consider, each once; ``cuts`` are the values of ``chunk`` to try.
+
+    Examples
+    --------
+    >>> cases = list(
+    ...     candidates(
+    ...         Request(64, 64, 64, 4, fixed={"a": "column", "b": "row"}, algorithms=("universal",))
+    ...     )
+    ... )
+    >>> len(cases), cases[0].a, cases[0].c, cases[0].options
+    (27, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
+    """
+    names = request.algorithms or tuple(algorithms())
+    for name in names:
+        get_algorithm(name)
+    base = {
+        name: getattr(request, name) for name in ("m", "n", "k", "dtype", "transport", "prefetch")
+    }
+    seen = set()
+    if "universal" in names:
+        replication = request.replication or ("all" if request.ranks <= _MANY else "equal")
+        triples = [*product(KINDS, repeat=3), ("traditional",) * 3]
+        for factors, triple in product(_REPLICATION[replication](request.ranks), triples):
+            texts = tuple(
+                request.fixed.get(name) or _text(kind, factor, request.ranks)
+                for name, kind, factor in zip("abc", triple, factors)
+            )
+            if texts in seen:
+                continue
+            seen.add(texts)
+            for stationary, chunk in product("CBA", cuts):
+                yield Case(
+                    **base,
+                    **dict(zip("abc", texts)),
+                    options={"stationary": stationary, "chunk": chunk},
+                )
+    for name in names:
+        if name in _TRIED:
+            meshes = [f"{rows}x{request.ranks // rows}" for rows in divisors(request.ranks)]
+            axes = {"dataflow": ("OS", "LS", "RS"), "mesh": meshes, **_TRIED[name]}
+        elif name in _TRIED_1D:
+            axes = _TRIED_1D[name]
+        else:
+            continue
+        for values in product(*axes.values()):
+            yield Case(**base, **request.fixed, algorithm=name, options=dict(zip(axes, values)))
+
+
+def _text(kind: str, factor: int, ranks: int) -> str:
+    """A partition with its factor; a full copy on every rank is the same whatever it is called."""
+    return f"row/c{ranks}" if factor == ranks > 1 else kind + replica_suffix(factor)
+
+
+def tune(
+    request: Request,
+    machine: Machine,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Found:
+    """Rank the candidates by the model.
+
+    Raises
+    ------
+    UsageError
+        If the request makes no sense.
+    OutOfMemory
+        If candidates were refused for memory alone.
+    UnsupportedError
+        If no candidate fits the fixed partitions.
+    """
+    if machine.devices and request.ranks > machine.devices:
+        raise UsageError(
+            f"machine {machine.name} has {machine.devices} devices, got {request.ranks} ranks. "
+            f"Use at most {machine.devices}."
+        )
+    if request.memory is not None:
+        machine = machine.with_value("memory_bytes", min(request.memory, machine.memory_bytes))
+    seen = machine.for_transport(parse_transport(request.transport))
+    in_place = bool(seen.links) and all(
+        link.reads_in_place and link.shared != "initiator" for link in seen.links
+    )
+    found, open_cases = Found(), []
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for case in candidates(request, ("auto",) if in_place else ("auto", "none")):
+            found.tried += 1
+            try:
+                bound, tiles = _bound(case, seen, request.ranks, in_place)
+            except UnsupportedError:
+                found.refused += 1
+                continue
+            if tiles > seen.memory_bytes:
+                found.too_large += 1
+                continue
+            open_cases.append((bound, tiles, found.tried, case))
+        open_cases.sort(key=lambda entry: entry[:3])
+        ranked: list = []  # (seconds, bytes, number, case, record), the best first
+        equals: dict = {}  # what the model tells apart -> how many
+        for bound, tiles, number, case in open_cases:
+            if len(ranked) >= request.top and bound > ranked[request.top - 1][0]:
+                break
+            record, _ = predict_with(case, machine, request.ranks, pool=True)
+            found.simulated += 1
+            on_progress(found.simulated, len(open_cases))
+            if record.status == "ok":
+                known = (
+                    record.best_s,
+                    tiles + record.pool_bytes,
+                    *(getattr(record, name) for name in COUNTERS),
+                )
+                equals[known] = equals.get(known, -1) + 1
+                if not equals[known]:
+                    ranked.append((*known[:2], number, case, record, known))
+                    ranked.sort(key=lambda entry: entry[:3])
+            elif record.status == "out_of_memory":
+                found.too_large += 1
+            else:
+                found.refused += 1
+    finally:
+        if enabled:
+            gc.enable()
+    if not ranked:
+        if found.too_large:
+            raise OutOfMemory(
+                f"none of {found.tried} candidates fits {seen.memory_bytes:.4g} bytes a rank. "
+                "Use more ranks, or a larger --memory."
+            )
+        raise UnsupportedError(
+            f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
+            "universal to --algorithms."
+        )
+    best = ranked[: request.top]
+    found.ranking = [(entry[3], entry[4]) for entry in best]
+    found.memory, found.equals = [entry[1] for entry in best], [equals[entry[5]] for entry in best]
+    return found
+
+
+def _bound(case: Case, machine: Machine, ranks: int, in_place: bool) -> tuple[float, int]:
+    """Lower bound of the time, and bytes of the largest rank's tiles."""
+    algorithm = get_algorithm(case.algorithm)
+    problem = algorithm.problem(
+        case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **case.options
+    )
+    settled = algorithm.settle(problem, in_place, **case.options)
+    tiles = (
+        max(
+            sum(operand.partition.local_size(rank) for operand in problem.operands)
+            for rank in range(ranks)
+        )
+        * problem.itemsize
+    )
+    if tiles > machine.memory_bytes:
+        return 0.0, tiles
+    return lower_bound(algorithm.trace(problem, 0, **settled), machine), tiles
+
+
+def choose_stationary(case: Case, machine: Machine, ranks: int) -> str:
+    """``--stationary auto:model``: the data movement with the smallest predicted time; on a tie C,
+    then B.
+
+    Examples
+    --------
+    A small batch in row blocks: B moves, and the result stays.
+
+    >>> from .machine_models import find_machine
+    >>> choose_stationary(Case(1024, 4096, 1024, "row", "row", "row"), find_machine("pvc12"), 12)
+    'C'
+    """
+    best = None
+    for stationary in "CBA":
+        record, _ = predict_with(
+            Case(**{**case.__dict__, "options": {**case.options, "stationary": stationary}}),
+            machine,
+            ranks,
+        )
+        if record.status == "ok" and (best is None or record.best_s < best[0]):
+            best = record.best_s, stationary
+    if best is None:
+        raise UnsupportedError(
+            f"machine {machine.name} can run none of Stationary A, B and C: {record.reason} Use "
+            "--stationary auto."
+        )
+    return best[1]

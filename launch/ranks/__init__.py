@@ -1,0 +1,1 @@
+"""What runs on the ranks: one case, workers, backends, calibration."""

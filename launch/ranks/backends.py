@@ -1,0 +1,410 @@
+"""Where a case's arrays live and its products run: on the cores (``numpy``), on GPUs (``cupy``), or
+on worker threads that stand for one (``numpy-async``)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import threadpoolctl
+from mpi4py import MPI
+
+from drbench.common import TransportChoice
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from drbench.host.blas import load_blas
+from drbench.host.executor import Executor
+from drbench.host.locks import RangeLocks
+from drbench.host.matrix import DistributedMatrix
+from drbench.host.throttle import Throttle
+from drbench.host.topology import Topology
+from drbench.measure.roof import DeviceWork, HostWork
+from drbench.program.element_types import numpy_type
+from launch.cases.case import Case
+
+from .gpu_awareness import mpi_reads_devices
+
+__all__ = ["BACKENDS", "open_backend", "refuse_what_does_nothing"]
+
+BACKENDS = ("numpy", "numpy-async", "cupy")
+COLLECTIVES = ("nccl", "gpu-aware", "staged")
+_OF_DEVICES = ("compute", "max_gemms", "max_accumulates", "accumulate_blocks", "collectives")
+
+
+def refuse_what_does_nothing(case: Case, choice: TransportChoice) -> None:
+    """Options that the backend would not obey are a UsageError, what it cannot do an
+    UnsupportedError.
+
+    Examples
+    --------
+    >>> refuse_what_does_nothing(Case(8, 8, 8, compute="tf32"), TransportChoice("auto"))
+    Traceback (most recent call last):
+    drbench.errors.UsageError: --compute is for devices, and the backend is numpy. ...
+    """
+
+    def option(name):
+        return f"--{name.replace('_', '-')}"
+
+    if case.backend not in BACKENDS:
+        raise UsageError(f"backend must be one of {', '.join(BACKENDS)}, got {case.backend!r}.")
+    if case.backend == "numpy":
+        for name in _OF_DEVICES:
+            if getattr(case, name) is not None:
+                raise UsageError(
+                    f"{option(name)} is for devices, and the backend is numpy. Leave it out, or "
+                    "use --backend cupy."
+                )
+        if case.dtype.startswith("bfloat16"):
+            raise UnsupportedError(
+                f"{case.dtype} products do not run on cores (our implementation). Use --dtype "
+                "float32, --backend cupy, or drbench simulate."
+            )
+        return
+    if case.collectives is not None and case.collectives not in COLLECTIVES:
+        raise UsageError(
+            f"collectives must be one of {', '.join(COLLECTIVES)}, got {case.collectives!r}."
+        )
+    for name in ("max_gemms", "max_accumulates", "accumulate_blocks"):
+        if getattr(case, name) is not None and getattr(case, name) < 1:
+            raise UsageError(f"{name} must be at least 1, got {getattr(case, name)}.")
+    if case.compute not in (None, "tf32"):
+        raise UsageError(f"compute must be tf32 or left out, got {case.compute!r}.")
+    if choice.kind == "throttled":
+        raise UnsupportedError(
+            "--transport throttled delays loads and stores of cores, and the backend is "
+            f"{case.backend} (our implementation). Use --backend numpy."
+        )
+    if case.progress != "poll":
+        raise UsageError(
+            f"--progress {case.progress}: with --backend {case.backend} the host is free to "
+            "poll, and does. Leave it out."
+        )
+    if case.dtype == "bfloat16":
+        raise UnsupportedError(
+            "sums in bfloat16 run on machine models only (our implementation). Use --dtype "
+            "bfloat16:float32."
+        )
+    if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
+        raise UnsupportedError(
+            "--fill uniform is checked against elements that TF32 and bfloat16 round (our "
+            "implementation). Use --fill integer, which both hold exactly."
+        )
+    if case.backend == "numpy-async":
+        for name in ("compute", "accumulate_blocks"):
+            if getattr(case, name) is not None:
+                raise UsageError(
+                    f"{option(name)} is for GPUs, and the backend is numpy-async. Leave it out, "
+                    "or use --backend cupy."
+                )
+        if case.collectives == "nccl":
+            raise UnsupportedError(
+                "nccl moves data of GPUs, and the backend is numpy-async. Use --collectives "
+                "staged or gpu-aware."
+            )
+    elif case.threads is not None:
+        raise UsageError(
+            "--threads sets BLAS threads of cores, and the backend is cupy. Leave it out."
+        )
+
+
+@contextmanager
+def open_backend(
+    case: Case, choice: TransportChoice, topology: Topology
+) -> Iterator[HostBackend | DeviceBackend]:
+    """The backend of a case, closed at its end, also after an error that all ranks found alike
+    (collective).
+
+    After any other this rank is about to end all, and letting go of communicators would wait for
+    ranks that are elsewhere.
+
+    Raises
+    ------
+    UnsupportedError
+        On every rank, if one of them has no such device.
+    """
+    backend = (HostBackend if case.backend == "numpy" else DeviceBackend)(case, choice, topology)
+    try:
+        yield backend
+    except DrbenchError:
+        backend.close()
+        raise
+    backend.close()
+
+
+class HostBackend:
+    """The cores of a rank.
+
+    Attributes
+    ----------
+    keys : dict
+        Columns of the record.
+    work : HostWork
+        For the roof.
+    """
+
+    def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
+        self._case, self._choice, self._topology = case, choice, topology
+        threads = case.threads or topology.cores_per_rank
+        _pools().limit(limits=threads)
+        self._blas = load_blas()
+        self.work = HostWork(self._blas)
+        self.keys = {
+            "threads": threads,
+            "blas": self._blas.info.library,
+            "blas_kernel": self._blas.info.kernel,
+        }
+        self._yields = topology.node.size * threads > topology.cores
+
+    def free_bytes(self) -> None:
+        """Nothing lies on a device."""
+
+    def distributed(self, problem):
+        """A, B and C in windows, by name."""
+        return _distributed(
+            problem,
+            self._topology,
+            lambda operand, dtype, locks: DistributedMatrix(
+                operand, self._topology, dtype, self._choice, locks
+            ),
+        )
+
+    def fill(self, tile, fill, matrix: str, row0: int, col0: int) -> None:
+        fill.into(tile, matrix, row0, col0)
+
+    def executor(self, trace, matrices, prefetch, clock):
+        """The executor of a trace; its link, if throttled, is its own."""
+        throttle = None
+        if self._choice.kind == "throttled":
+            throttle = Throttle(self._choice.bandwidth_bytes_per_s, self._choice.latency_s)
+        return Executor(
+            trace,
+            matrices,
+            clock=clock,
+            prefetch=prefetch,
+            blas=self._blas,
+            get=self._case.get,
+            throttle=throttle,
+            progress=self._case.progress,
+            yields=self._yields,
+        )
+
+    def peak(self) -> dict:
+        return {}
+
+    def close(self) -> None:
+        pass  # nothing is held
+
+
+class DeviceBackend:
+    """The device of a rank; attributes and methods as of :class:`HostBackend`."""
+
+    def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
+        self._case, self._choice, self._topology = case, choice, topology
+        self.keys, self._groups = {}, {}
+        self.device = _everywhere(topology.comm, lambda: self._find_device())
+        try:
+            self._agree()
+        except BaseException:  # no one has this backend yet who would close it
+            self.device.close()
+            raise
+
+    def _agree(self) -> None:
+        """What all ranks use, and what the record says of it (collective)."""
+        case, topology, info = self._case, self._topology, self.device.info
+        place = getattr(
+            self.device, "bus_id", info.index
+        )  # an index tells nothing where every rank sees its own device only
+        self._sharing = topology.node.allgather(place).count(place)
+        if case.backend == "cupy":
+            self.device.sharers = self._sharing
+        direct = topology.comm.allreduce(self._mpi_reads(), MPI.LAND)
+        self._nccl = (
+            case.backend == "cupy" and (case.collectives or "nccl") == "nccl" and self._has_nccl()
+        )
+        if case.collectives == "nccl" and not self._nccl:
+            raise UnsupportedError(
+                f"--collectives nccl: {self._why_no_nccl}. Use --collectives staged."
+            )
+        self._direct = direct
+        self.work = DeviceWork(self.device)
+        kind = "nccl" if self._nccl else "gpu-aware" if direct else "staged"
+        arithmetic = (
+            case.compute
+            or {"float32": "fp32", "float64": "fp64", "bfloat16:float32": "bf16"}[case.dtype]
+        )
+        self.keys |= {
+            "blas": info.library,
+            "blas_kernel": info.kernel,
+            "device": info.name,
+            "ranks_per_device": topology.comm.allreduce(self._sharing, MPI.MAX),
+            "compute": arithmetic,
+            "collectives": kind,
+            "max_gemms": case.max_gemms or 1,
+            "max_accumulates": case.max_accumulates or 1,
+            "accumulate_blocks": case.accumulate_blocks,
+        }
+
+    def _find_device(self):
+        case, node = self._case, self._topology.node
+        if case.backend == "numpy-async":
+            from drbench.device.threads import HostDevice
+
+            threads = case.threads or self._topology.cores_per_rank
+            _pools().limit(limits=threads)
+            self.keys["threads"] = threads
+            return HostDevice(case.seed * self._topology.comm.size + self._topology.comm.rank)
+        from drbench.device.gpu.cuda import cuda_device
+
+        return cuda_device(node.rank, node.size, case.compute or "auto", case.accumulate_blocks)
+
+    def _mpi_reads(self) -> bool:
+        """Whether MPI is given device memory."""
+        asked = self._case.collectives
+        if self._case.backend == "numpy-async":
+            return asked == "gpu-aware"  # its memory is the host's
+        if asked == "staged":
+            return False
+        able, why = mpi_reads_devices(self._topology.node)
+        reasons = [
+            reason for able, reason in self._topology.comm.allgather((able, why)) if not able
+        ]
+        if asked == "gpu-aware" and reasons:
+            raise UnsupportedError(
+                f"--collectives gpu-aware: {reasons[0]}. Use --collectives staged."
+            )
+        return not reasons
+
+    def _has_nccl(self) -> bool:
+        """Whether all ranks can use NCCL; why not is kept."""
+        from drbench.device.gpu.nccl import why_no_nccl
+
+        reasons = self._topology.comm.allgather(why_no_nccl(self._sharing))
+        self._why_no_nccl = next((reason for reason in reasons if reason), None)
+        return self._why_no_nccl is None
+
+    def free_bytes(self) -> int:
+        return self.device.free_bytes()
+
+    @contextmanager
+    def distributed(self, problem):
+        from drbench.device.matrix import DeviceMatrix
+        from drbench.device.window import device_windows
+
+        topology = self._topology
+        sizes = {
+            operand.name: (
+                operand.partition.local_size(topology.comm.rank),
+                numpy_type(problem.type_of(operand.name)),
+            )
+            for operand in problem.operands
+        }
+        windows = device_windows(topology, self.device, sizes)
+        make = lambda operand, dtype, locks: DeviceMatrix(
+            operand,
+            topology,
+            dtype,
+            self._choice,
+            locks,
+            windows[operand.name],
+            self.device,
+            self._direct,
+        )
+        try:
+            with _distributed(problem, topology, make) as matrices:
+                yield matrices
+        except DrbenchError:
+            for window in windows.values():  # those of matrices that were not made
+                window.close()
+            raise
+
+    def fill(self, tile, fill, matrix: str, row0: int, col0: int) -> None:
+        self.device.fill(tile, fill, matrix, row0, col0)
+
+    def executor(self, trace, matrices, prefetch, clock):
+        from drbench.device.executor import DeviceExecutor
+
+        collectives = None
+        if self._nccl:
+            collectives = self._nccl_group
+        return DeviceExecutor(
+            trace,
+            matrices,
+            self.device,
+            prefetch=prefetch,
+            get=self._case.get,
+            max_gemms=self._case.max_gemms or 1,
+            max_accumulates=self._case.max_accumulates or 1,
+            collectives=collectives,
+        )
+
+    def _nccl_group(self, group):
+        """NCCL among the members of a process row or column, made once."""
+        from drbench.device.gpu.nccl import nccl_group
+
+        found = self._groups.get((group.name, group.members))
+        if found is None:
+            found = self._groups[group.name, group.members] = nccl_group(
+                self._topology.group(group.name, group.members), self.device
+            )
+        return found
+
+    def peak(self) -> dict:
+        """Most device memory that a rank has held; nothing where the device's memory is the
+        host's."""
+        held = self.device.peak_bytes
+        return (
+            {}
+            if held is None
+            else {"peak_device_bytes": self._topology.comm.allreduce(held, MPI.MAX)}
+        )
+
+    def close(self) -> None:
+        for group in self._groups.values():
+            group.close()
+        self.work.close()
+        self.device.close()
+
+
+def _everywhere(comm: MPI.Comm, find):
+    """The device that ``find()`` gives; if it is refused on one rank, all are (collective)."""
+    found = reason = None
+    try:
+        found = find()
+    except DrbenchError as error:
+        reason = error.status, str(error)
+    refused = [each for each in comm.allgather(reason) if each]
+    if refused:
+        if found is not None:
+            found.close()
+        raise UnsupportedError(refused[0][1])
+    return found
+
+
+@functools.cache
+def _pools() -> threadpoolctl.ThreadpoolController:
+    """The thread pools of this process. Looking for them costs a millisecond, and no case loads
+    more."""
+    load_blas()
+    return threadpoolctl.ThreadpoolController()
+
+
+@contextmanager
+def _distributed(problem, topology, make):
+    """A, B and C, by name. Freed at the end, also after an error that all ranks found alike; if one
+    rank alone broke, they are not: freeing is collective and the others are elsewhere."""
+    locks = RangeLocks(topology.node)
+    matrices: dict = {}
+
+    def close():
+        for matrix in matrices.values():
+            matrix.close()
+        locks.close()
+
+    try:
+        for operand in problem.operands:
+            matrices[operand.name] = make(operand, numpy_type(problem.type_of(operand.name)), locks)
+        yield matrices
+    except DrbenchError:
+        close()
+        raise
+    close()

@@ -1,0 +1,348 @@
+"""``drbench calibrate`` on the ranks: what this machine's products, transfers and collectives take,
+all ranks at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+
+import numpy as np
+import threadpoolctl
+from mpi4py import MPI
+
+from algorithms import get_algorithm
+from drbench.common import parse_transport
+from drbench.errors import UsageError
+from drbench.host.blas import load_blas
+from drbench.host.executor import Executor
+from drbench.host.locks import RangeLocks
+from drbench.host.matrix import DistributedMatrix
+from drbench.host.topology import Topology
+from drbench.measure.roof import timed
+from drbench.model.fit import fit_collective, fit_gemm, fit_gets, fit_line
+from drbench.program.problem import Problem
+
+__all__ = ["best_of", "calibrate_here", "check_ranks", "write_model"]
+
+#: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
+_SHAPES = [
+    (1024, 1024, 1024),
+    (2048, 1024, 512),
+    (64, 2048, 1024),
+    (256, 2048, 1024),
+    (512, 2048, 1024),
+    (1024, 64, 2048),
+    (1024, 256, 2048),
+    (1024, 512, 2048),
+    (2048, 1024, 64),
+    (2048, 1024, 256),
+    (512, 512, 512),
+    (256, 256, 256),
+    (128, 128, 128),
+    (256, 256, 4096),
+    (16, 2048, 1024),
+    (1024, 16, 1024),
+    (1024, 2048, 128),
+    (512, 4096, 512),
+    (32, 32, 32),
+    (8, 8, 8),
+]
+#: Transfers, in bytes.
+_SIZES = [1 << s for s in range(14, 25, 2)]
+#: Widths of blocks of columns, in elements.
+_WIDTHS = (64, 256, 1024, 4096, 16384)
+#: Shards of collectives, in bytes.
+_SHARDS = [1 << s for s in range(13, 23, 3)]
+
+
+def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int:
+    """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
+    ``[model]`` section of the file."""
+    comm = MPI.COMM_WORLD
+    with Topology(comm) as topology:
+        check_ranks(topology)
+        threads = threads or topology.cores_per_rank
+        threadpoolctl.threadpool_limits(threads)
+        found = {"gemm": fit_gemm(_products(comm, trials)), "memory": _memory(comm, trials)}
+        found["direct"], found["rma"] = (
+            _transfers(topology, "direct", trials),
+            _transfers(topology, "rma", trials),
+        )
+        found["fence_s"] = _fence(comm, trials)
+        found["step_s"] = _overhead(topology, found["gemm"][0], trials)
+        found["collectives"] = _collectives(comm, trials)
+    if comm.rank == 0:
+        text = _text(found, comm.size, threads, name, trials)
+        write_model(out, text)
+        print(text, flush=True)
+    return 0
+
+
+def check_ranks(topology: Topology) -> None:
+    """Refuse what links cannot be measured on: one rank, or several nodes."""
+    if topology.comm.size < 2:
+        raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
+    if topology.nodes > 1:
+        raise UsageError(
+            f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the "
+            "links between nodes to the file by hand."
+        )
+
+
+def best_of(comm, function, trials: int, repeats: int = 1) -> float:
+    """Seconds of one call, the slowest rank, the best trial (collective)."""
+
+    def several():
+        for _ in range(repeats):
+            function()
+
+    several()
+    return min(timed(comm, several) for _ in range(trials)) / repeats
+
+
+def _products(comm, trials: int) -> list[tuple[int, int, int, float]]:
+    """All ranks multiply at once; trials of different shapes take turns, so that a drifting machine
+    hurts all alike."""
+    blas, rng = load_blas(), np.random.default_rng(0)
+    operands = {
+        s: (
+            rng.random((s[0], s[2]), "f4"),
+            rng.random((s[2], s[1]), "f4"),
+            np.zeros((s[0], s[1]), "f4"),
+        )
+        for s in _SHAPES
+    }
+    best = dict.fromkeys(_SHAPES, float("inf"))
+    for trial in range(trials + 1):
+        for shape, (a, b, c) in operands.items():
+            m, n, k = shape
+            repeats = max(1, int(2e8 / (2 * m * n * k + 2e5)))
+
+            def several():
+                for _ in range(repeats):
+                    blas.gemm(a, b, c, 1.0)
+
+            seconds = timed(comm, several) / repeats
+            if trial:
+                best[shape] = min(best[shape], seconds)
+    return [(*shape, seconds) for shape, seconds in best.items()]
+
+
+def _memory(comm, trials: int) -> float:
+    """Bytes a second of an add (two reads, one write) of 16 MiB, all ranks at once."""
+    a, b = np.ones(1 << 22, "f4"), np.ones(1 << 22, "f4")
+    return 3 * a.nbytes / best_of(comm, lambda: np.add(a, b, out=a), trials)
+
+
+def _transfers(topology, kind: str, trials: int) -> dict:
+    """Gets (RMA only: in place they cost nothing) and accumulates, each rank to the next: (latency,
+    bytes a second)."""
+    comm = topology.comm
+    cols = _SIZES[-1] // 4 // 64
+    problem = Problem(64 * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
+    locks = RangeLocks(topology.node)
+    ones = lambda shape: np.ones(shape, "f4")
+    matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind), locks)
+    try:
+        for _, tile in matrix.own_blocks():
+            tile.fill(1)
+        peer = (comm.rank + 1) % comm.size
+        gets, adds = [], []
+        for nbytes in _SIZES:
+            rows = max(1, nbytes // 4 // cols)
+            block = problem.c.block((64 * peer, 64 * peer + rows), (0, min(cols, nbytes // 4)))
+            value = ones(block.shape)
+            repeats = max(1, (1 << 20) // nbytes)
+            if kind == "rma":
+                gets.append(
+                    (
+                        nbytes,
+                        0,
+                        best_of(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats),
+                    )
+                )
+
+                def add():
+                    matrix.raccumulate(value, block).Wait()
+                    matrix.window.flush()
+            else:
+
+                def add():
+                    matrix.add(value, block)
+
+            adds.append((nbytes, best_of(comm, add, trials, repeats)))
+        for width in _WIDTHS if kind == "rma" else ():  # rows that lie apart
+            block, value = (
+                problem.c.block((64 * peer, 64 * peer + 64), (0, width)),
+                ones((64, width)),
+            )
+            gets.append(
+                (
+                    value.nbytes,
+                    64,
+                    best_of(
+                        comm,
+                        lambda: matrix.rget(value, block).Wait(),
+                        trials,
+                        max(1, (1 << 20) // value.nbytes),
+                    ),
+                )
+            )
+    finally:
+        matrix.close()
+        locks.close()
+    return {"get": fit_gets(gets) if gets else None, "add": fit_line(adds)}
+
+
+def _fence(comm, trials: int) -> float:
+    def fence():
+        comm.Ibarrier().Wait()
+
+    return best_of(comm, fence, trials, 100)
+
+
+def _overhead(topology, gemm: dict, trials: int) -> float:
+    """The executor's own time a product: 4096 products of 8³ in place, less what the model says of
+    such a product."""
+    comm = topology.comm
+    text = "tiles:8x8"
+    problem = Problem(128, 128, 128, comm.size, text, text, text)
+    trace = get_algorithm("universal").trace(problem, comm.rank, stationary="C")
+    locks = RangeLocks(topology.node)
+    matrices = {
+        op.name: DistributedMatrix(op, topology, "float32", parse_transport("direct"), locks)
+        for op in problem.operands
+    }
+    try:
+        with Executor(trace, matrices) as executor:
+            seconds = best_of(comm, executor.run, trials)
+    finally:
+        for matrix in matrices.values():
+            matrix.close()
+        locks.close()
+    products = sum(step.computes for step in trace.steps)
+    own = gemm["launch_s"] + 1024 / gemm["peak_flops"] + 64 * sum(gemm["pack_s"])
+    return comm.allreduce(max(0.0, seconds / max(1, products) - own), MPI.MAX)
+
+
+def _collectives(comm, trials: int) -> dict:
+    """Rings on 2 ranks, and on all if there are more."""
+    found = {}
+    pairs = comm.Split(comm.rank // 2 if comm.rank < comm.size // 2 * 2 else MPI.UNDEFINED)
+    try:
+        for name, run in (
+            ("allgather", _allgather),
+            ("reducescatter", _reducescatter),
+            ("shift", _shift),
+        ):
+            samples = []
+            for group in (pairs, comm) if comm.size > 2 else (comm,):
+                for nbytes in _SHARDS:
+                    if group != MPI.COMM_NULL:
+                        samples.append(
+                            (
+                                group.size,
+                                nbytes,
+                                best_of(
+                                    group,
+                                    run(group, nbytes // 4),
+                                    trials,
+                                    max(1, (1 << 18) // nbytes),
+                                ),
+                            )
+                        )
+                comm.Barrier()
+            found[name] = fit_collective(samples)
+    finally:
+        if pairs != MPI.COMM_NULL:
+            pairs.Free()
+    return found
+
+
+def _allgather(comm, count):
+    mine, everyone = np.ones(count, "f4"), np.ones(count * comm.size, "f4")
+    return lambda: comm.Allgather(mine, everyone)
+
+
+def _reducescatter(comm, count):
+    everyone, mine = np.ones(count * comm.size, "f4"), np.ones(count, "f4")
+    return lambda: comm.Reduce_scatter_block(everyone, mine)
+
+
+def _shift(comm, count):
+    out, into = np.ones(count, "f4"), np.ones(count, "f4")
+    return lambda: comm.Sendrecv(
+        out, (comm.rank + 1) % comm.size, 0, into, (comm.rank - 1) % comm.size, 0
+    )
+
+
+def _text(found: dict, ranks: int, threads: int, name: str, trials: int) -> str:
+    gemm, error = found["gemm"]
+    get_s, get_rate, row_s = found["rma"]["get"]
+    number = lambda x: f"{x:.6g}"
+    how = (
+        f"measured by drbench calibrate -p {ranks}, {threads} threads a rank, "
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.uname().machine}"
+    )
+    lines = [
+        "[model]",
+        f"# {how}; best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.",
+        f'name = "{name}"',
+        "adds_on_core = true",
+        "pieces_apart = true",
+        f"fence_s = {number(found['fence_s'])}    # Ibarrier",
+        f"step_s = {number(found['step_s'])}     # executor, products of 8x8x8 in place, less "
+        "the product",
+        "",
+        "[model.compute]",
+        f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local "
+        f"products; median error of the fit {100 * error:.1f} %",
+        "peak_measured = true",
+        f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B "
+        "and C)",
+        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]",
+        f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit",
+        f"memory_bytes_per_s = {number(found['memory'])}    # add of 16 MiB",
+        "",
+        "[model.transports.direct]         # in place: a get is a view",
+        'shared = "initiator"',
+        "reads_in_place = true",
+        "bandwidth_bytes_per_s = inf",
+        f"core_add_bytes_per_s = {number(found['direct']['add'][1])}    # locked add into the "
+        f"next rank's tile, fit over {_SIZES[0]} to {_SIZES[-1]} bytes",
+        "",
+        "[model.transports.rma]",
+        'shared = "initiator"',
+        "bandwidth_bytes_per_s = inf    # on one node the core that gets makes the copy:",
+        f"core_bytes_per_s = {number(get_rate)}    # MPI_Rget, likewise",
+        f"core_row_s = {number(row_s)}    # more, for each row of a block of columns; widths of "
+        f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
+        f"latency_s = {number(get_s)}",
+        f"core_add_bytes_per_s = {number(found['rma']['add'][1])}    # MPI_Raccumulate and "
+        "flush, likewise",
+    ]
+    for operation, each in found["collectives"].items():
+        lines += [
+            "",
+            f"[model.collectives.{operation}]    # fit over shards of {_SHARDS[0]} to "
+            f"{_SHARDS[-1]} bytes"
+            + ("; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""),
+            *(f"{key} = {number(value)}" for key, value in each.items()),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write_model(path: str, text: str) -> None:
+    """Replace the ``[model]`` tables of the file; other tables stay."""
+    try:
+        old = open(path).read() if os.path.exists(path) else ""
+        kept = "".join(
+            part for part in re.split(r"(?m)^(?=\[)", old) if not re.match(r"\[model[.\]]", part)
+        )
+        with open(path, "w") as file:
+            file.write(kept.rstrip("\n") + ("\n\n" if kept.strip() else "") + text)
+    except OSError as error:
+        raise UsageError(
+            f"--out {path}: {error.strerror}. Use a file that can be written."
+        ) from None

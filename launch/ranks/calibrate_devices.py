@@ -1,0 +1,229 @@
+"""``drbench calibrate --backend``: what products, copies, accumulates and collectives of this
+node's devices take, all ranks at once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.common import TransportChoice
+from drbench.device.address import at_address
+from drbench.errors import UnsupportedError
+from drbench.host.topology import Topology
+from drbench.model.fit import fit_collective, fit_gemm, fit_line
+from drbench.program.blocks import Group
+from drbench.program.group_steps import AllGather, ReduceScatter, Shift
+from drbench.program.problem import Problem
+from drbench.program.steps import Get, Scratch
+from drbench.program.trace import trace
+from launch.cases.case import Case
+
+from .backends import open_backend
+from .calibrate import best_of, check_ranks, write_model
+
+__all__ = ["calibrate_devices"]
+
+#: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
+_SHAPES = [
+    (8, 8, 8),
+    (16, 8, 4),
+    (1, 16, 8),
+    (2, 16, 8),
+    (8, 1, 16),
+    (8, 2, 16),
+    (16, 8, 1),
+    (4, 4, 4),
+    (2, 2, 2),
+    (1, 1, 1),
+    (2, 2, 32),
+    (1, 1, 32),
+]
+#: The unit in elements, and transfers in bytes: of a GPU, and of worker threads, which only show
+#: that this works.
+_SCALES = {
+    "cupy": (512, [1 << s for s in range(16, 29, 3)]),
+    "numpy-async": (64, [1 << s for s in range(12, 19, 3)]),
+}
+_REPEATS = 10
+
+
+def calibrate_devices(
+    out: str, threads: int | None, name: str, trials: int, backend_name: str
+) -> int:
+    """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
+    ``[model]`` section of the file.
+
+    Raises
+    ------
+    UnsupportedError
+        If the devices do not reach each other's memory.
+    """
+    comm = MPI.COMM_WORLD
+    with Topology(comm) as topology:
+        check_ranks(topology)
+        with open_backend(
+            Case(8, 8, 8, backend=backend_name, threads=threads), TransportChoice("auto"), topology
+        ) as backend:
+            unit, sizes = _SCALES[backend_name]
+            found = {"gemm": fit_gemm(_products(comm, backend, unit, trials))}
+            found |= _transfers(comm, backend, sizes, trials)
+            found["fence_s"] = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
+            found["collectives"] = _collectives(comm, backend, sizes, trials)
+            about = backend.keys
+    if comm.rank == 0:
+        text = _text(found, comm.size, name, trials, about)
+        write_model(out, text)
+        print(text, flush=True)
+    return 0
+
+
+def _products(comm, backend, unit: int, trials: int) -> list[tuple[int, int, int, float]]:
+    """All ranks multiply at once, ten products behind each other on a stream."""
+    device, dtype = backend.device, np.dtype(np.float32)
+    shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
+    memory = [
+        backend.work.empty(max(shape[x] * shape[y] for shape in shapes), dtype)
+        for x, y in ((0, 2), (2, 1), (0, 1))
+    ]
+    stream = device.stream("calibrate", multiplies=True)
+    for array in memory:
+        device.zero(array.reshape(1, -1), stream)
+    found = []
+    for m, n, k in shapes:
+        a, b, c = (
+            memory[0][: m * k].reshape(m, k),
+            memory[1][: k * n].reshape(k, n),
+            memory[2][: m * n].reshape(m, n),
+        )
+
+        def several():
+            for _ in range(_REPEATS):
+                device.gemm(a, b, c, 1.0, stream)
+            stream.synchronise()
+
+        found.append((m, n, k, best_of(comm, several, trials) / _REPEATS))
+    return found
+
+
+def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
+    """Copies from, and adds into, the next rank's memory, and an add inside the device: (latency,
+    bytes a second), bytes a second."""
+    device, largest = backend.device, sizes[-1] // 4
+    problem = Problem(comm.size, largest, 1, comm.size, a="row", b="row", c="row")
+    memory = device.allocate(4 * largest)
+    own, stream = (
+        at_address(memory.address, largest, np.float32).reshape(1, largest),
+        device.stream("calibrate"),
+    )
+    device.zero(own, stream)
+    with backend.distributed(problem) as matrices:
+        c, peer = matrices["C"], (comm.rank + 1) % comm.size
+        out_of_reach = comm.allreduce(c.window.peers[peer] is None, MPI.LOR)
+        if out_of_reach:
+            memory.free()
+            raise UnsupportedError(
+                "the devices of this node do not reach each other's memory, so there is no link "
+                "to measure. drbench doctor says why."
+            )
+        device.zero(c.storage.reshape(1, -1), stream)
+        stream.synchronise()
+        samples: dict[str, list] = {"get": [], "add": []}
+        for nbytes in sizes:
+            block = problem.c.block((peer, peer + 1), (0, nbytes // 4))
+            here, there = own[:, : nbytes // 4], c.view(block)
+
+            def get():
+                for _ in range(_REPEATS):
+                    device.copy(here, there, stream)
+                stream.synchronise()
+
+            def add():
+                for _ in range(_REPEATS):
+                    device.accumulate(there, here, stream, c.guard(block))
+                stream.synchronise()
+
+            for kind, function in (("get", get), ("add", add)):
+                samples[kind].append((nbytes, best_of(comm, function, trials) / _REPEATS))
+
+        def inside():
+            for _ in range(_REPEATS):
+                device.add(own, c.storage.reshape(1, -1), stream)
+            stream.synchronise()
+
+        local = 3 * 4 * largest * _REPEATS / best_of(comm, inside, trials)
+    memory.free()
+    return {"get": fit_line(samples["get"]), "add": fit_line(samples["add"]), "memory": local}
+
+
+def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
+    """One step on all ranks, through the executor as any program would take it."""
+    found: dict[str, list] = {name: [] for name in ("allgather", "reducescatter", "shift")}
+    for nbytes in sizes:
+        cols = nbytes // 4
+        problem = Problem(comm.size, cols, 1, comm.size, a="row", b="row", c="row")
+        group = Group("row", tuple(range(comm.size)), comm.rank)
+        tiles = [problem.c.own_tiles(rank)[0] for rank in range(comm.size)]
+
+        def allgather():
+            yield AllGather(tiles, group, 0)
+
+        def reducescatter():
+            parts = yield Scratch((comm.size, cols))
+            yield ReduceScatter(parts, tiles, group, 0)
+
+        def shift():
+            own = yield Get(tiles[comm.rank])
+            yield Shift(own, group, 1, tiles[(comm.rank - 1) % comm.size])
+
+        with backend.distributed(problem) as matrices:
+            for name, program in (
+                ("allgather", allgather),
+                ("reducescatter", reducescatter),
+                ("shift", shift),
+            ):
+                with backend.executor(
+                    trace(program(), None, comm.rank, fresh=False), matrices, 1, None
+                ) as executor:
+                    found[name].append((comm.size, nbytes, best_of(comm, executor.run, trials)))
+    return {name: fit_collective(samples) for name, samples in found.items()}
+
+
+def _text(found: dict, ranks: int, name: str, trials: int, about: dict) -> str:
+    gemm, error = found["gemm"]
+    number = lambda x: f"{x:.6g}"
+    lines = [
+        "[model]",
+        f"# measured by drbench calibrate -p {ranks} on {about['device']}, {about['blas']}, "
+        f"{about['ranks_per_device']} rank(s) a device, {datetime.now(UTC):%Y-%m-%d}; "
+        f"best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.",
+        f'name = "{name}"',
+        f"fence_s = {number(found['fence_s'])}    # Ibarrier",
+        f"accumulate_efficiency = {number(min(1.0, found['add'][1] / found['get'][1]))}    # "
+        "accumulate over copy, both from rank to rank; at most 1",
+        "",
+        "[model.compute]",
+        f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local "
+        f"products; median error of the fit {100 * error:.1f} %",
+        "peak_measured = true",
+        f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B "
+        "and C)",
+        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]",
+        f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit",
+        f"memory_bytes_per_s = {number(found['memory'])}    # add inside the device",
+        "",
+        "[model.links.peer]",
+        'shared = "device"',
+        f"bandwidth_bytes_per_s = {number(found['get'][1])}    # copy from the next rank, all at "
+        "once",
+        f"latency_s = {number(found['get'][0])}",
+    ]
+    for operation, each in found["collectives"].items():
+        lines += [
+            "",
+            f"[model.collectives.{operation}]    # {about['collectives']}, on {ranks} ranks: "
+            "launch and sync cannot be told apart",
+            *(f"{key} = {number(value)}" for key, value in each.items()),
+        ]
+    return "\n".join(lines) + "\n"

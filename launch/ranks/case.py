@@ -1,0 +1,339 @@
+"""One benchmark case under MPI: lay out, fill, warm up, repeat, measure the roof between repeats,
+verify, record."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+from contextlib import nullcontext
+from datetime import UTC, datetime
+
+import numpy as np
+from mpi4py import MPI
+
+from algorithms import get_algorithm
+from algorithms.collective import baseline_of
+from drbench.common import PHASES, Clock, parse_transport
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from drbench.host.executor import PROGRESS
+from drbench.host.fill import Fill
+from drbench.host.topology import Topology
+from drbench.measure.record import Record
+from drbench.measure.roof import Roof, timed
+from drbench.measure.timeline import chrome_trace
+from drbench.measure.verify import verify
+from drbench.plan.explain import events_of
+from drbench.plan.memory import plan_arena
+from drbench.plan.schedule import Windows
+from drbench.program.element_types import element_types
+from drbench.program.steps import COUNTERS
+from launch.cases.case import TOLD, Case, case_keys, recorded
+from launch.cases.machine_models import of_schedule
+from launch.peers import PEERS
+
+from .backends import open_backend, refuse_what_does_nothing
+from .memory import Need, check_memory
+from .peer_case import run_peer
+from .together import everyone_is_here
+
+__all__ = ["Case", "run_case"]
+
+#: Repeats of the roof a ratio needs at least.
+_PAIRS = 5
+
+
+def run_case(
+    case: Case,
+    comm: MPI.Comm = MPI.COMM_WORLD,
+    topology: Topology | None = None,
+    mem_limit: int | None = None,
+) -> Record:
+    """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
+
+    ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in
+    bytes, that the ranks of a node may need together.
+
+    Raises
+    ------
+    UsageError
+        If the case makes no sense. Everything else a case can be refused or fail for is a Record
+        with its status and reason, except what strikes one rank alone (a crash), which ends all
+        ranks.
+    """
+    keys = _keys(case, comm)
+    try:
+        if case.algorithm in PEERS:
+            return run_peer(case, comm, keys, _measure, topology, mem_limit)
+        return _run(case, comm, keys, topology, mem_limit)
+    except UsageError:
+        raise
+    except DrbenchError as error:
+        if not everyone_is_here(comm):
+            raise RuntimeError("one rank alone was refused; all have to be, or none") from error
+        return Record(**keys, status=error.status, reason=str(error))
+
+
+def _keys(case: Case, comm: MPI.Comm) -> dict:
+    """The key fields of the record, as far as they are known before the run."""
+    return case_keys(case) | {
+        "mode": "measured",
+        "ranks": comm.size,
+        "timestamp": _now(comm),
+        "mpi": _mpi_version(),
+    }
+
+
+def _run(
+    case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None
+) -> Record:
+    for name, least in (("iters", 1), ("warmup", 0), ("prefetch", 0)):
+        if getattr(case, name) < least:
+            raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
+    if case.progress not in PROGRESS or case.get not in ("view", "copy"):
+        raise UsageError(
+            f"progress must be one of {', '.join(PROGRESS)} and get view or copy, got "
+            f"{case.progress!r}, {case.get!r}."
+        )
+    choice = parse_transport(case.transport)
+    refuse_what_does_nothing(case, choice)
+    algorithm = get_algorithm(case.algorithm)
+    options = algorithm.pick(case.options)
+    problem = algorithm.problem(
+        case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options
+    )
+    keys.update({name: problem.operand(name).partition.text for name in "abc"})
+    fill = Fill(case.fill, case.seed, case.k)
+    clock, plan_clock = Clock(), Clock()
+    with (
+        Topology(comm) if topology is None else nullcontext(topology) as topology,
+        open_backend(case, choice, topology) as backend,
+    ):
+        keys.update(backend.keys, nodes=topology.nodes)
+        settled = algorithm.settle(
+            problem,
+            choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1,
+            **options,
+        )
+        keys.update(recorded(settled))
+        settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
+        start = plan_clock.now()
+        trace = _trace(algorithm, problem, comm, settled)
+        plan_s = plan_clock.now() - start
+        pool = _pool_bytes(
+            trace, case.prefetch, problem, lambda owner: _on_node(topology, owner, case, choice)
+        )
+        baseline = _baseline(case, problem, comm.rank)
+        need = Need.of(
+            problem,
+            comm.rank,
+            pool,
+            case.roof,
+            pool + (_pool_bytes(baseline, 1, problem) if baseline else 0),
+        )
+        check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
+        with backend.distributed(problem) as matrices:
+            if choice.kind == "auto":
+                keys["transport"] = _found_transport(comm, matrices["C"])
+            for name in "AB":
+                for block, tile in matrices[name].own_blocks():
+                    backend.fill(tile, fill, name, block.row0, block.col0)
+            with backend.executor(trace, matrices, case.prefetch, clock) as executor:
+                with (
+                    backend.executor(baseline, matrices, 1, None)
+                    if baseline
+                    else nullcontext() as other
+                ):
+                    measured = _measure(
+                        case, problem, comm, executor, clock, backend.work, fill, other
+                    )
+                if case.trace:
+                    _write_trace(case.trace, executor, comm, keys)
+            verdict = None
+            if case.check:
+                everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
+                verdict = verify(matrices["C"], problem, fill, everywhere)
+        keys.update(backend.peak())
+    of_ranks = comm.allgather(
+        (
+            plan_s,
+            len(trace.steps),
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            executor.arena_bytes,
+        )
+    )
+    plans, steps, rss, pools = zip(*of_ranks)
+    keys.update(
+        measured,
+        plan_s=max(plans),
+        steps=sum(steps),
+        peak_rss_bytes=max(rss),
+        pool_bytes=max(pools),
+    )
+    if verdict is None:
+        return Record(**keys, status="ok")
+    if verdict.ok:
+        return Record(**keys, status="ok", error=verdict.error)
+    return Record(**keys, status="wrong", reason=verdict.reason, error=verdict.error)
+
+
+def _trace(algorithm, problem, comm: MPI.Comm, settled: dict):
+    """The program of this rank. If one rank is refused (its part being too large to search), all
+    are."""
+    trace = reason = None
+    try:
+        trace = algorithm.trace(problem, comm.rank, **settled)
+    except UnsupportedError as error:
+        reason = str(error)
+    refused = [each for each in comm.allgather(reason) if each]
+    if refused:
+        raise UnsupportedError(refused[0])
+    return trace
+
+
+def _baseline(case: Case, problem, rank: int):
+    """The trace of ``collective`` on the same layout, which overlap efficiency is measured against;
+    None without one."""
+    if not case.roof or case.algorithm == "collective":
+        return None
+    options = baseline_of(problem)
+    return None if options is None else get_algorithm("collective").trace(problem, rank, **options)
+
+
+def _write_trace(path: str, executor, comm, keys: dict) -> None:
+    """One more repeat, with the times of every step of every rank written to a file."""
+    executor.prepare()
+    executor.timeline = []
+    comm.Barrier()
+    zero = Clock.now()
+    executor.run()
+    found = comm.gather(events_of(executor.trace, executor.timeline, zero))
+    executor.timeline = None
+    if comm.rank == 0:
+        about = {name: keys.get(name) for name in TOLD}
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(chrome_trace((event for events in found for event in events), about))
+
+
+def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict:
+    """Warm up, then repeat; the roof and the baseline are sampled after each repeat, so that a
+    drifting machine hurts all alike."""
+    roof = Roof(problem, comm, work, fill) if case.roof else None
+    for _ in range(case.warmup):
+        for each in (baseline, executor) if baseline else (executor,):
+            each.prepare()
+            comm.Barrier()
+            each.run()
+    samples, ratios, roofs, phases, collective_s = [], [], [], [], []
+    gc.disable()
+    try:
+        for pair in range(max(case.iters, _PAIRS) if roof else case.iters):
+            if baseline:  # before the repeat: C is the algorithm's own when it is verified
+                baseline.prepare()
+                collective_s.append(timed(comm, baseline.run))
+            executor.prepare()
+            clock.reset()
+            seconds = timed(comm, executor.run)
+            if pair < case.iters:
+                samples.append(seconds)
+                phases.append(dict(clock.seconds))
+            if roof:
+                roofs.append(roof.sample())
+                ratios.append(100 * problem.flops / seconds / roofs[-1])
+    finally:
+        gc.enable()
+    best = min(samples)
+    phase = phases[samples.index(best)]
+    measured = {
+        "samples_s": samples,
+        "best_s": best,
+        "median_s": statistics.median(samples),
+        "gflops": problem.flops / best / 1e9,
+    }
+    sums = np.array(
+        [*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)],
+        dtype=float,
+    )
+    comm.Allreduce(
+        MPI.IN_PLACE, sums
+    )  # one message instead of one each: bytes are exact up to 2**53
+    measured |= {name: int(total) for name, total in zip(COUNTERS, sums)}
+    if executor.clock is not None:  # on a device nobody is idle where the host could see it
+        measured |= {
+            f"phase_{name}_s": float(total) / comm.size
+            for name, total in zip(PHASES, sums[len(COUNTERS) :])
+        }
+    if roof:
+        measured |= {
+            "roof_gflops": max(roofs) / 1e9,
+            "percent_of_roof": statistics.median(ratios),
+            "percent_of_roof_min": min(ratios),
+            "percent_of_roof_max": max(ratios),
+        }
+        measured |= overlap(
+            best,
+            problem.flops / max(roofs),
+            min(collective_s) if baseline else best if case.algorithm == "collective" else None,
+        )
+    return measured
+
+
+def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> dict:
+    """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2);
+    negative values are what they are.
+
+    Parameters
+    ----------
+    best_s, local_gemm_s, collective_s : float
+        Seconds of the case, of the same work in one local product a rank, and of ``collective`` on
+        the same layout (None if it cannot run there).
+
+    Examples
+    --------
+    >>> overlap(1.125, 1.0, 1.5)
+    {'local_gemm_s': 1.0, 'effective_communication_s': 0.125, 'overlap_efficiency': 0.75}
+    >>> overlap(0.75, 1.0, None)["effective_communication_s"]
+    -0.25
+    """
+    found = {"local_gemm_s": local_gemm_s, "effective_communication_s": best_s - local_gemm_s}
+    if collective_s is not None and collective_s != local_gemm_s:
+        found["overlap_efficiency"] = 1 - (best_s - local_gemm_s) / (collective_s - local_gemm_s)
+    return found
+
+
+def _pool_bytes(trace, prefetch: int, problem, views=lambda owner: False) -> int:
+    """Receive and scratch memory that a program needs."""
+    return plan_arena(
+        Windows(trace, prefetch), 1, views, element_types(trace, problem.itemsizes)
+    ).size
+
+
+def _on_node(topology, owner, case, choice) -> bool:
+    """Whether that rank's tiles will be read in place, as far as the plan can tell before windows
+    exist."""
+    mine = topology.node_of[topology.comm.rank] == topology.node_of[owner]
+    return case.get == "view" and choice.kind != "rma" and mine
+
+
+def _found_transport(comm, matrix) -> str:
+    """What ``auto`` came to: direct (all in reach), rma, or mixed."""
+    reached = sum(peer is not None for peer in matrix.window.peers) - 1
+    total = comm.allreduce(reached)
+    return "direct" if total == comm.size * (comm.size - 1) else "mixed" if total else "rma"
+
+
+def _now(comm: MPI.Comm) -> str:
+    return comm.bcast(datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _mpi_version() -> str:
+    """Name and version of the MPI library, short."""
+    words = (
+        MPI.Get_library_version()
+        .replace("\t", " ")
+        .split("\n")[0]
+        .replace("Version:", "")
+        .replace(",", " ")
+        .split()
+    )
+    return " ".join(words[:3])[:40]

@@ -1,0 +1,64 @@
+"""What the ranks of ``drbench doctor`` try: windows in reach, and one get, put and accumulate.
+Prints one line of JSON."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.host.topology import Topology
+from drbench.host.window import Window
+
+
+def main() -> None:
+    comm = MPI.COMM_WORLD
+    right = (comm.rank + 1) % comm.size
+    with Topology(comm) as topology:
+        window = Window(topology, 64, "float32")
+        window.local[:] = comm.rank
+        comm.Barrier()
+        value, one = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
+        window.rget(value, right, 0, 8).Wait()
+        works = bool((value == right).all())
+        comm.Barrier()
+        window.rput(one, right, 0, 8).Wait()
+        window.flush()
+        comm.Barrier()
+        for target in range(comm.size):
+            window.raccumulate(one, target, 0, 8).Wait()
+        window.flush()
+        window.sync()
+        comm.Barrier()
+        window.sync()
+        works = works and bool((window.local[[0, 1, 2, 8, 9, 10]] == 1 + comm.size).all())
+        on_node = [
+            rank
+            for rank in range(comm.size)
+            if topology.node_of[rank] == topology.node_of[comm.rank]
+        ]
+        direct = all(window.peers[rank] is not None for rank in on_node)
+        allocation = window.allocation
+        window.close()
+    found = comm.gather((works, direct))
+    if comm.rank == 0:
+        print(
+            json.dumps(
+                {
+                    "size": comm.size,
+                    "library": " ".join(
+                        MPI.Get_library_version().split("\n")[0].replace("Version:", "").split()[:4]
+                    ).strip(","),
+                    "standard": ".".join(map(str, MPI.Get_version())),
+                    "rma": all(w for w, _ in found),
+                    "direct": all(d for _, d in found),
+                    "allocation": allocation,
+                }
+            ),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

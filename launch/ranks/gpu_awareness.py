@@ -1,0 +1,76 @@
+"""Whether MPI reads and writes GPU memory: asked of MPI itself, then tried in a process that may
+crash."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+
+from mpi4py import MPI
+
+__all__ = ["mpi_reads_devices", "mpi_says", "try_it"]
+
+_TIMEOUT_S = 60
+#: Variables by which launchers tell a process that it is one of many.
+_LAUNCHERS = ("PMI", "OMPI_", "PMIX_", "SLURM_", "HYDRA_", "MPIEXEC_", "PALS_", "FLUX_")
+
+
+def mpi_reads_devices(node: MPI.Comm) -> tuple[bool, str]:
+    """Whether device memory may be given to MPI, and why not (collective over the ranks of a node;
+    the first of them tries)."""
+    return node.bcast(_found() if node.rank == 0 else None)
+
+
+@functools.cache
+def _found() -> tuple[bool, str]:
+    says, how = mpi_says()
+    return try_it() if says else (False, how)
+
+
+def mpi_says() -> tuple[bool, str]:
+    """What MPI says of itself: ``mpi_memory_alloc_kinds`` (MPI 4.1), else
+    ``MPIX_Query_cuda_support``. That a build lists CUDA proves nothing yet."""
+    info = MPI.COMM_WORLD.Get_info()
+    kinds = info.Get("mpi_memory_alloc_kinds") or ""
+    info.Free()
+    if "cuda" in kinds:
+        return True, f"mpi_memory_alloc_kinds is {kinds}"
+    try:
+        query = ctypes.CDLL(None).MPIX_Query_cuda_support
+    except AttributeError:
+        return (
+            False,
+            "MPI does not say that it reads device memory (neither mpi_memory_alloc_kinds nor "
+            "MPIX_Query_cuda_support)",
+        )
+    able = bool(query())
+    return able, f"MPIX_Query_cuda_support says {'yes' if able else 'no'}"
+
+
+def try_it(command: list[str] | None = None) -> tuple[bool, str]:
+    """Send device memory to oneself and read it through a window, in a process of its own: a wrong
+    build crashes there."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)
+    }
+    try:
+        done = subprocess.run(
+            command or [sys.executable, "-m", "launch.ranks.gpu_selftest"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"the self-test of MPI on device memory hung for {_TIMEOUT_S} s"
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return (
+            False,
+            f"the self-test of MPI on device memory ended with {done.returncode} ({last[:200]})",
+        )
+    return True, "device memory was sent and read through a window in a self-test"

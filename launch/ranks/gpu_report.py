@@ -1,0 +1,45 @@
+"""What ``drbench doctor`` wants to know of GPUs, as one line of JSON. A process of its own, which
+may crash."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from drbench.errors import MissingError
+
+
+def main() -> int:
+    from drbench.device.gpu.cuda import cuda_device, describe
+    from drbench.device.gpu.nccl import nccl_version, why_no_nccl
+
+    try:
+        device = cuda_device(0, 1)
+    except MissingError as error:
+        what, _, way_out = str(error).partition(". ")
+        print(json.dumps({"missing": what, "way_out": way_out.rstrip(".")}))
+        return 0
+    found = describe(device)
+    reason = why_no_nccl(1)
+    found |= {
+        "nccl": None if reason else f"NCCL {nccl_version()}, one rank a GPU",
+        "no_nccl": reason,
+    }
+    found |= dict(zip(("gpu_aware", "mpi"), _mpi()))
+    print(json.dumps(found))
+    return 0
+
+
+def _mpi() -> tuple[bool, str]:
+    """Whether MPI moves device memory, and what says so."""
+    try:
+        from .gpu_awareness import mpi_says, try_it
+
+        says, how = mpi_says()
+    except (ImportError, RuntimeError) as error:
+        return False, f"no MPI can be loaded ({' '.join(str(error).split())[:120]})"
+    return try_it() if says else (False, how)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Does MPI move device memory? One process sends to itself and reads through a window. Started by
+:mod:`launch.ranks.gpu_awareness`; it may crash."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    import numpy as np
+    from mpi4py import MPI
+
+    from drbench.device.address import at_address
+    from drbench.device.gpu.cuda import cuda_device
+
+    device = cuda_device(0, 1)
+    size, stream = 1 << 18, device.stream("self-test")
+    memory = device.allocate(8 * size)
+    sent, received = (at_address(memory.address + place, size, "f4") for place in (0, 4 * size))
+    numbers = device.allocate_host(4 * size).view("f4")
+    numbers[:] = np.arange(size)
+    device.copy(sent, numbers, stream)
+    stream.synchronise()
+
+    def arrived() -> bool:
+        return bool((device.rows_of(received.reshape(1, size), np.arange(1)) == numbers).all())
+
+    def forget() -> None:
+        device.zero(received.reshape(1, size), stream)
+        stream.synchronise()
+
+    forget()
+    MPI.COMM_SELF.Sendrecv([sent, size, MPI.FLOAT], 0, 0, [received, size, MPI.FLOAT], 0, 0)
+    if not arrived():
+        print("a message of device memory arrived wrong", file=sys.stderr)
+        return 1
+    forget()
+    window = MPI.Win.Create(sent, 4, comm=MPI.COMM_SELF)
+    window.Lock_all()
+    window.Rget([received, size, MPI.FLOAT], 0).Wait()
+    window.Unlock_all()
+    window.Free()
+    if not arrived():
+        print("device memory read through a window was wrong", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

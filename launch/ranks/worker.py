@@ -1,0 +1,131 @@
+"""What the ranks of a sweep do: take one case after the other from the supervisor, and answer each
+with its record.
+
+Rank 0 reads cases from standard input and answers on standard output, both lines of JSON; whatever
+libraries print goes to standard error. If the input ends before the supervisor has said so, the
+supervisor is dead, and all ranks end at once: nobody would take their answers.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+
+from drbench.errors import UsageError, exit_code_of
+from drbench.host.topology import Topology
+from drbench.measure.record import Record
+from launch.cases.case import Case, case_keys
+from launch.host.environment import rank_facts
+from launch.host.protocol import ANSWER, FAILED
+
+from .case import run_case
+from .run import world
+from .together import everyone_is_here
+
+__all__ = ["serve"]
+
+
+def serve() -> int:
+    """Run cases until told to end; the exit code."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not be taken for an answer
+    faulthandler.enable()
+    comm = world()
+    _forget_names(comm)
+    say = _Answers(answers if comm.rank == 0 else None)
+    facts = comm.gather(rank_facts())
+    cases: queue.SimpleQueue = queue.SimpleQueue()
+    if comm.rank == 0:
+        threading.Thread(target=_listen, args=(cases,), daemon=True).start()
+    with Topology(comm) as topology:
+        step = {
+            name: os.environ[f"SLURM_{name.upper()}_ID"]
+            for name in ("job", "step")
+            if os.environ.get(f"SLURM_{name.upper()}_ID", "").isdigit()
+        }
+        say({"ready": facts, "slurm": step})
+        while True:
+            order = comm.bcast(cases.get() if comm.rank == 0 else None)
+            if "end" in order:
+                return 0
+            say({"start": order["index"]})
+            case = Case(**order["case"])
+            try:
+                record = run_case(case, comm, topology, order.get("mem_limit"))
+            except UsageError as error:
+                if not everyone_is_here(comm):
+                    _fail(comm, error)
+                record = Record(
+                    mode="measured",
+                    status="failed",
+                    reason=str(error),
+                    ranks=comm.size,
+                    **case_keys(case),
+                )
+            except (
+                Exception
+            ) as error:  # it may have struck this rank alone: only a fresh start is safe
+                _fail(comm, error)
+            say({"done": order["index"], "record": record.to_row()})
+
+
+class _Answers:
+    """Lines for the supervisor, from rank 0."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def __call__(self, answer: dict) -> None:
+        if self._file is not None:
+            self._file.write(f"{ANSWER}{json.dumps(answer)}\n")
+            self._file.flush()
+
+
+def _listen(cases) -> None:
+    """Hand orders on; die with all ranks if the supervisor is gone."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        cases.put(order)
+        if "end" in order:
+            return
+    os.kill(
+        os.getpid(), signal.SIGKILL
+    )  # mpiexec ends the others; MPI_Abort could wait for a lock that a hanging call holds
+
+
+def _fail(comm, error: Exception) -> None:
+    """Say what happened on this rank, and end all."""
+    status = (
+        "out_of_memory" if isinstance(error, MemoryError) else getattr(error, "status", "failed")
+    )
+    reason = f"rank {comm.rank}: {type(error).__name__}: {error}"
+    message = json.dumps({"status": status if status != "usage" else "failed", "reason": reason})
+    sys.stderr.flush()
+    os.write(2, f"{FAILED}{message}\n{traceback.format_exc()}".encode("utf-8", "backslashreplace"))
+    time.sleep(0.1)  # launchers lose what they have not passed on when they are told to abort
+    comm.Abort(exit_code_of(error))
+
+
+def _forget_names(comm) -> None:
+    """Unlink MPICH's start-up segment: all ranks have mapped it, and a rank that is killed later
+    cannot leave it behind."""
+    comm.Barrier()
+    with open("/proc/self/maps") if os.path.exists("/proc/self/maps") else open(os.devnull) as file:
+        names = {
+            line.split(None, 5)[-1].strip()
+            for line in file
+            if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line
+        }
+    comm.Barrier()
+    for name in names:
+        try:
+            os.unlink(name)
+        except FileNotFoundError:
+            pass  # another rank of this node was first

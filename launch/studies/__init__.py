@@ -1,0 +1,1 @@
+"""Studies made of many cases: the papers' claims, comparisons, peers."""

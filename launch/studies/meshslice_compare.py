@@ -1,0 +1,262 @@
+"""The algorithms on the FC layers of a transformer, simulated, each at its own best mesh
+(MeshSlice, §4.2, §4.3 and §5.1).
+
+A 2-D algorithm runs the dataflows that the autotuner chose, on every mesh of the chips. The loops
+of ``wang`` have as many iterations as the autotuner gives MeshSlice slices (§4.2); ``wang-free`` is
+the same algorithm with the number that is fastest for each product. The 1-D ones run on one ring of
+all chips, which uses two of a chip's four links (§4.3), and are overlapped in the same way, with
+the number of iterations that is fastest. Their products, by layer:
+
+==================  =========================  =========================  ==========================
+                    Y = X·W                    X' = Y'·Wᵀ                 W' = Xᵀ·Y'
+==================  =========================  =========================  ==========================
+fsdp                W passes by                W passes by                sums of W' pass by
+1-D TP, wide        X passes by                sums of X' pass by         X passes by
+1-D TP, narrow      sums of Y pass by          Y' passes by               Y' passes by
+==================  =========================  =========================  ==========================
+
+Layers that read what the whole hidden state is made of (qkv, fc1) are divided by columns (*wide*),
+those after them by rows (*narrow*).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from algorithms import get_algorithm
+from algorithms.wang import costlier_direction
+from drbench.model.bounds import lower_bound
+from drbench.model.machine import Machine
+from launch.cases.case import Case
+from launch.models.llm import Layer, Plan, Product
+from launch.models.predict import predict
+
+__all__ = [
+    "ALGORITHMS",
+    "ONE_DIMENSIONAL",
+    "Best",
+    "best_mesh",
+    "best_ring",
+    "cases_on",
+    "fastest",
+    "ring_cases",
+]
+
+ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
+ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")
+#: Products that transfers may run ahead of: a ring's shifts go both ways round, and those of one
+#: pair may belong to two products.
+LOOK_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Best:
+    """An algorithm at its best mesh.
+
+    Attributes
+    ----------
+    slices : tuple of int
+        By layer: MeshSlice's, or the iterations of Wang's loops; empty for the others.
+    seconds : float
+        Simulated, of all products of one block.
+    products : list of float
+        By layer and product, in order.
+    cases : list of Case
+        Likewise.
+    simulated : int
+        Meshes that were simulated to the end; the others are slower by their lower bound, or were
+        given up when they were.
+    """
+
+    algorithm: str
+    mesh: tuple
+    slices: tuple
+    seconds: float
+    products: list
+    cases: list
+    simulated: int
+
+
+def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best | None:
+    """Simulate a 2-D algorithm on the meshes of a plan, and keep the best; None if it takes none of
+    them.
+
+    Parameters
+    ----------
+    dataflows : list
+        Of :func:`launch.models.llm.choose_dataflows`.
+    plan : Plan
+        Its slice counts by mesh are MeshSlice's S; those of the best mesh are the number of
+        iterations Wang's algorithm is unrolled to.
+    machine_of : callable
+        ``machine_of(mesh)`` -> Machine.
+    """
+    bounded = []
+    for each in plan.estimates:
+        mesh, slices = each["mesh"], plan.slices if algorithm == "wang" else each["slices"]
+        if algorithm == "cannon" and mesh[0] != mesh[1]:
+            continue
+        cases = cases_on(algorithm, dataflows, mesh, slices)
+        bounds = [
+            min(
+                _bound(one, machine_of(turned), mesh[0] * mesh[1])
+                for one in _extremes(case, algorithm == "wang-free")
+            )
+            for case, turned in cases
+        ]
+        bounded.append((sum(bounds), mesh, slices, cases, bounds))
+    best, simulated = None, 0
+    for total, mesh, slices, cases, bounds in sorted(bounded, key=lambda entry: entry[0]):
+        if best is not None and total >= best.seconds:
+            break
+        seconds, chosen, left, known = [], [], total, {}
+        for (case, turned), bound in zip(cases, bounds):
+            found = fastest(case, machine_of(turned), known, free=algorithm == "wang-free")
+            seconds.append(found[0])
+            chosen.append(found[1])
+            left -= bound
+            if best is not None and sum(seconds) + left >= best.seconds:
+                break
+        else:
+            simulated += 1
+            if best is None or sum(seconds) < best.seconds:
+                best = Best(
+                    algorithm,
+                    mesh,
+                    slices if algorithm in ("meshslice", "wang") else (),
+                    sum(seconds),
+                    seconds,
+                    chosen,
+                    0,
+                )
+    return None if best is None else replace(best, simulated=simulated)
+
+
+def best_ring(algorithm: str, layers: list[Layer], chips: int, machine_of) -> Best:
+    """Simulate a 1-D algorithm on one ring of all chips, each product with the number of shifts a
+    product that is fastest."""
+    ring, seconds, chosen, known = (1, chips), [], [], {}
+    for case in ring_cases(algorithm, layers, chips):
+        found = fastest(
+            replace(case, options=case.options | {"unroll": max(1, chips // 2)}),
+            machine_of(ring),
+            known,
+            free=True,
+        )
+        seconds.append(found[0])
+        chosen.append(found[1])
+    return Best(algorithm, ring, (), sum(seconds), seconds, chosen, 1)
+
+
+def cases_on(
+    algorithm: str, dataflows: list, mesh: tuple, slices: tuple
+) -> list[tuple[Case, tuple]]:
+    """The products of a 2-D algorithm on a mesh: (case, shape of the torus it runs on), by layer
+    and product."""
+    return [
+        (_case(algorithm, product, mesh, s), mesh[::-1] if product.flipped else mesh)
+        for (_, _, products), s in zip(dataflows, slices)
+        for product in products
+    ]
+
+
+def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
+    """The product as a case. A slice is one range of each shard, not several blocks of 8: as many
+    bytes, packed as often."""
+    rows, cols = mesh[::-1] if product.flipped else mesh
+    options = {"dataflow": product.dataflow, "mesh": f"{rows}x{cols}"}
+    if algorithm == "meshslice":
+        options["slices"] = slices
+    elif algorithm in ("wang", "wang-free"):
+        problem = get_algorithm("wang").problem(
+            product.m, product.n, product.k, rows * cols, dtype="bfloat16", **options
+        )
+        ring = (
+            cols
+            if costlier_direction(problem, product.dataflow, options["mesh"]) == "row"
+            else rows
+        )
+        options["unroll"] = max(1, -(-ring // slices)) if algorithm == "wang" else max(1, ring // 2)
+    return Case(
+        product.m,
+        product.n,
+        product.k,
+        algorithm="wang" if algorithm == "wang-free" else algorithm,
+        options=options,
+        dtype="bfloat16",
+        prefetch=LOOK_AHEAD,
+    )
+
+
+def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
+    """The products of a 1-D algorithm, by layer and product (see the table above).
+
+    Examples
+    --------
+    >>> from .llm import MODELS, layers_of
+    >>> cases = ring_cases("tensor_parallel_1d", layers_of(MODELS["gpt3"], 8, 2048)[:1], 16)
+    >>> for case in cases:
+    ...     print(case.algorithm, case.options.get("dataflow"), case.m, case.n, case.k)
+    tensor_parallel_1d AG 16384 36864 12288
+    tensor_parallel_1d RdS 16384 12288 36864
+    wang OS 12288 36864 16384
+    """
+    out = []
+    for layer in layers:
+        tokens, inputs, outputs = layer.tokens, layer.inputs, layer.outputs
+        gather, reduce = (
+            ("tensor_parallel_1d", {"dataflow": "AG"}),
+            ("tensor_parallel_1d", {"dataflow": "RdS"}),
+        )
+        if algorithm == "fsdp":
+            kinds = [("fsdp", {}), ("fsdp", {}), reduce]
+        elif layer.name in ("qkv", "fc1"):
+            kinds = [gather, reduce, ("wang", {"dataflow": "OS", "mesh": f"1x{chips}"})]
+        else:
+            kinds = [reduce, gather, ("fsdp", {})]
+        shapes = (tokens, outputs, inputs), (tokens, inputs, outputs), (inputs, outputs, tokens)
+        out += [
+            Case(*shape, algorithm=name, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD)
+            for shape, (name, options) in zip(shapes, kinds)
+        ]
+    return out
+
+
+def fastest(case: Case, machine: Machine, known: dict, free: bool = False) -> tuple[float, Case]:
+    """Simulated seconds, and the case; with ``free`` the fastest number of shifts a product, of the
+    case's and all powers of two below."""
+    most = case.options.get("unroll", 1)
+    unrolls = dict.fromkeys((most, *(2**power for power in range(most.bit_length()))))
+    cases = (
+        [replace(case, options=case.options | {"unroll": unroll}) for unroll in unrolls]
+        if free
+        else [case]
+    )
+    return min(
+        ((_predicted(each, machine, known), each) for each in cases), key=lambda found: found[0]
+    )
+
+
+def _extremes(case: Case, free: bool) -> list[Case]:
+    """The loops whose lower bounds bound those of all others: the longest products, and those
+    without additions of sums."""
+    return [case, replace(case, options=case.options | {"unroll": 1})] if free else [case]
+
+
+def _predicted(case: Case, machine: Machine, known: dict) -> float:
+    """Simulated seconds, inf if the machine cannot run it; products that are the same are simulated
+    once."""
+    key = case.algorithm, case.m, case.n, case.k, tuple(sorted(case.options.items())), machine.name
+    if key not in known:
+        record = predict(case, machine)
+        known[key] = record.best_s if record.status == "ok" else inf
+    return known[key]
+
+
+def _bound(case: Case, machine: Machine, chips: int) -> float:
+    algorithm = get_algorithm(case.algorithm)
+    problem = algorithm.problem(case.m, case.n, case.k, chips, dtype=case.dtype, **case.options)
+    return lower_bound(
+        algorithm.trace(problem, 0, **algorithm.settle(problem, False, **case.options)), machine
+    )

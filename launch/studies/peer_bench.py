@@ -1,0 +1,361 @@
+"""``drbench peers``: drbench and every available peer on the same work, in rounds, so that a
+drifting machine hurts all alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+
+from drbench.errors import DrbenchError, UsageError
+from drbench.measure.record import Record
+from launch.cases.case import Case
+from launch.cases.machine_files import load_machine
+from launch.host.kernels import weaker_pins, without_pins
+from launch.peers import PEERS, get_peer, peers
+from launch.sweeps.store import GOOD, Store
+from launch.sweeps.supervisor import Settings, failure, run_cases
+from partitions import preset
+
+from .peer_store import Lines, opened, rows
+
+__all__ = ["Contender", "Shape", "contenders", "rounds_of", "run_peers", "shapes"]
+
+#: Extents of the full-size problems: a cube, and the two layers of an MLP of this hidden size at
+#: these batch sizes.
+SQUARE, HIDDEN, RATIO, BATCHES = 4096, 2048, 4, (256, 1024, 4096)
+SHAPES = ("square", "mlp1", "mlp2")
+#: drbench's partitionings whose median, best and worst are compared.
+PARTITIONINGS = ("row", "column", "inner", "outer", "block")
+#: Ends the part of a case's name that says what ran.
+_SEPARATOR = " | "
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One problem: a label for tables, and m, n, k."""
+
+    label: str
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something that multiplies: whose it is (drbench, or a peer's name), a label, the fields of
+    its case, and whether this is how it comes (its default)."""
+
+    who: str
+    label: str
+    fields: dict
+    default: bool = True
+
+
+def shapes(kinds: str, scale: Fraction) -> list[Shape]:
+    """The problems of a comma-separated list of kinds, every extent multiplied by ``scale``.
+
+    Raises
+    ------
+    UsageError
+        If a kind is unknown, or an extent would not be a whole number of at least 1.
+
+    Examples
+    --------
+    >>> shapes("square,mlp1", Fraction(1, 8))[:2]
+    [Shape(label='square 512', m=512, n=512, k=512), Shape(label='mlp1 m=32', m=32, n=1024, k=256)]
+    """
+    found = []
+    for kind in (word.strip() for word in kinds.split(",")):
+        if kind not in SHAPES:
+            raise UsageError(f"--shapes: {kind!r} is none of {', '.join(SHAPES)}.")
+        if kind == "square":
+            extents = [(SQUARE, SQUARE, SQUARE)]
+        else:
+            n, k = (RATIO * HIDDEN, HIDDEN) if kind == "mlp1" else (HIDDEN, RATIO * HIDDEN)
+            extents = [(m, n, k) for m in BATCHES]
+        for extent in extents:
+            m, n, k = (size * scale for size in extent)
+            if min(m, n, k) < 1 or any(size.denominator > 1 for size in (m, n, k)):
+                raise UsageError(
+                    f"--scale {scale} makes {kind} {m} x {n} x {k}. Use a power of two from "
+                    "1/256 on."
+                )
+            found.append(
+                Shape(
+                    f"square {m}" if kind == "square" else f"{kind} m={m}", int(m), int(n), int(k)
+                )
+            )
+    return found
+
+
+def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) -> list[Contender]:
+    """Who takes part: drbench's five partitionings, its other algorithms on their own layouts, the
+    peers.
+
+    Parameters
+    ----------
+    every_setting : bool
+        All settings of each peer, and every stationary matrix of drbench; else what each does by
+        default.
+    only : set of str, optional
+        ``drbench`` and names of peers; the others are left out.
+
+    Examples
+    --------
+    >>> [(c.who, c.label) for c in contenders(2, False, {"drbench", "dtensor"})][3:5]
+    [('drbench', 'outer'), ('drbench', 'block')]
+    """
+    from algorithms import algorithms
+
+    found = []
+    if only is None or "drbench" in only:
+        for name in PARTITIONINGS:
+            texts = dict(zip("abc", preset(name, ranks)), preset=name)
+            found.append(Contender("drbench", name, texts))
+            if every_setting:
+                found += [
+                    Contender(
+                        "drbench", f"{name} S-{s}", texts | {"options": {"stationary": s}}, False
+                    )
+                    for s in "ABC"
+                ]
+        found += [
+            Contender("drbench", name, {"algorithm": name})
+            for name in algorithms()
+            if name != "universal"
+        ]
+    for name, peer in peers().items():
+        if only is None or name in only:
+            for place, setting in enumerate(peer.settings(ranks)):
+                if every_setting or place == 0:
+                    found.append(
+                        Contender(
+                            name, setting.label, {"algorithm": name} | setting.fields, place == 0
+                        )
+                    )
+    return found
+
+
+def rounds_of(
+    chosen: list[Shape], taking_part: list[Contender], rounds: int, base: Case
+) -> Iterator[list[tuple[str, Contender, Case]]]:
+    """The batches of all rounds, in order: each is of one shape and one library, with the name of
+    each case.
+
+    Every round visits all shapes; who goes first changes from round to round.
+
+    Examples
+    --------
+    >>> batches = list(
+    ...     rounds_of(
+    ...         [Shape("s", 8, 8, 8)],
+    ...         [Contender("a", "x", {}), Contender("b", "y", {})],
+    ...         2,
+    ...         Case(1, 1, 1),
+    ...     )
+    ... )
+    >>> [(name, c.who) for batch in batches for name, c, case in batch][:3]
+    [('1 | s | a | x', 'a'), ('1 | s | b | y', 'b'), ('2 | s | b | y', 'b')]
+    """
+    groups = [list(group) for _, group in groupby(taking_part, key=lambda contender: contender.who)]
+    for turn in range(rounds):
+        for shape in chosen:
+            first = turn % max(1, len(groups))
+            for group in groups[first:] + groups[:first]:
+                yield [
+                    (
+                        _SEPARATOR.join(
+                            (str(turn + 1), shape.label, contender.who, contender.label)
+                        ),
+                        contender,
+                        replace(base, m=shape.m, n=shape.n, k=shape.k, **contender.fields),
+                    )
+                    for contender in group
+                ]
+
+
+def on_devices(taking_part: list[Contender]) -> tuple[list[Contender], list[str]]:
+    """Who multiplies on devices too, asked to do so, and who does not.
+
+    Examples
+    --------
+    >>> found, left_out = on_devices(
+    ...     [
+    ...         Contender("drbench", "row", {}),
+    ...         Contender("dtensor", "row", {"algorithm": "dtensor"}),
+    ...         Contender("scalapack", "x", {}),
+    ...     ]
+    ... )
+    >>> found[1].fields["options"], found[1].fields["backend"], left_out
+    ({'device': 'cuda'}, 'numpy', ['scalapack'])
+    """
+    found, left_out = [], []
+    for contender in taking_part:
+        if contender.who not in PEERS:
+            found.append(contender)
+        elif "device" in get_peer(contender.who).options:
+            options = {**contender.fields.get("options", {}), "device": "cuda"}
+            found.append(
+                replace(
+                    contender,
+                    fields={
+                        **contender.fields,
+                        "options": options,
+                        "backend": "numpy",
+                        "get": None,
+                    },
+                )
+            )
+        elif contender.who not in left_out:
+            left_out.append(contender.who)
+    return found, left_out
+
+
+def case_name(record: Record) -> tuple[int, str, str, str] | None:
+    """(round, shape, who, label) of a record of this command; None for any other.
+
+    Examples
+    --------
+    >>> case_name(
+    ...     Record(
+    ...         mode="measured",
+    ...         status="failed",
+    ...         reason="x",
+    ...         case="2 | square 64 | heat | row · row",
+    ...     )
+    ... )
+    (2, 'square 64', 'heat', 'row · row')
+    """
+    words = (record.case or "").split(_SEPARATOR)
+    return (int(words[0]), *words[1:]) if len(words) == 4 and words[0].isdigit() else None
+
+
+def run_peers(
+    ranks: int,
+    base: Case,
+    chosen: list[Shape],
+    rounds: int,
+    every_setting: bool,
+    only: set[str] | None,
+    timeout_s: float | None,
+    folder: Path,
+    fresh: bool,
+) -> int:
+    """Run what has no row in the folder yet; the exit code: 0, or 1 if some case was wrong or
+    failed.
+
+    A case that was refused is a row with its reason; a peer that is not here is a line, and no row.
+    """
+    say, taking_part, absent = Console(highlight=False, soft_wrap=True, markup=False), [], []
+    for who, group in groupby(
+        contenders(ranks, every_setting, only), key=lambda contender: contender.who
+    ):
+        found = get_peer(who).available() if who in PEERS else None
+        if found is not None and not found.ok:
+            absent.append(f"without {who}: {found.what}. {found.get}")
+        else:
+            taking_part += group
+    if base.backend != "numpy":
+        taking_part, left_out = on_devices(taking_part)
+        absent += [
+            f"without {who}: its products run on cores, and the backend is {base.backend}"
+            for who in left_out
+        ]
+    if not taking_part:
+        raise UsageError("nobody is left to run. drbench list --peers says who is here.")
+    machine = load_machine(base.machine)
+    batches = list(rounds_of(chosen, taking_part, rounds, replace(base, machine=machine.name)))
+    wanted = {name: case for batch in batches for name, _, case in batch}
+    if not fresh:
+        _check_same(rows(folder), base, ranks, wanted)
+    for line in absent:
+        say.print(line)
+    settings = Settings(
+        ranks, machine, timeout_s, environ=without_pins() if weaker_pins() else dict(os.environ)
+    )
+    bad, count = [], 0
+
+    def on_record(record: Record) -> None:
+        nonlocal count
+        count += 1
+        ratio = (
+            f", {record.percent_of_roof:.0f} % of its roof"
+            if record.percent_of_roof is not None
+            else ""
+        )
+        rate = (
+            f"{record.gflops:.0f} GFLOP/s{ratio}"
+            if record.gflops
+            else f"{record.status}: {record.reason}"
+        )
+        if record.status not in GOOD:
+            bad.append(f"{record.case}: {record.status}: {record.reason}")
+        say.print(f"{count}/{len(wanted)} {record.case}: {rate}")
+
+    with opened(folder, "peers", ranks, wanted, fresh, say) as (store, beat):
+        say.print(
+            f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats "
+            f"each; {store.records_path}"
+        )
+        count = sum(name in store.done for name in wanted)
+        if count:
+            say.print(f"{count} of them are in the file already and are not run again")
+        watch = Lines(say, beat, on_record)
+        for batch in batches:
+            left = [(name, case) for name, _, case in batch if name not in store.done]
+            who = batch[0][1].who
+            if who in PEERS and get_peer(who).launch:
+                _launch(left, store, settings, watch)
+            elif left:
+                run_cases(left, store, settings, watch)
+    for line in bad:
+        say.print(f"not ok: {line}", style="red")
+    return 1 if bad else 0
+
+
+def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, watch: Lines) -> None:
+    """Cases of a program of its own, in turn."""
+    for name, case in cases:
+        case = replace(
+            case, roof=False
+        )  # nobody knows its BLAS; it is compared with drbench's roof
+        watch.tick()
+        try:
+            record = get_peer(case.algorithm).launch(case, settings.ranks, settings.timeout_s)
+        except DrbenchError as error:
+            record = failure(
+                case,
+                settings.ranks,
+                "failed" if error.status == "usage" else error.status,
+                str(error),
+            )
+        store.add(replace(record, case=name))
+        watch.ended(case, store.done[name])
+
+
+def _check_same(records: list[Record], base: Case, ranks: int, wanted: dict[str, Case]) -> None:
+    """Refuse a file of another run of this command: rows of other ranks, repeats, threads, elements
+    or sizes are not mixed with these."""
+    for record in records:
+        if case_name(record) is None:
+            continue
+        values = [
+            ("ranks", ranks),
+            ("iters", base.iters),
+            ("dtype", base.dtype),
+            ("threads", base.threads),
+        ]
+        if record.case in wanted:
+            values += [(axis, getattr(wanted[record.case], axis)) for axis in "mnk"]
+        for name, value in values:
+            if getattr(record, name) != value:
+                raise UsageError(
+                    f"the records there hold cases with {name} = {getattr(record, name)}, not "
+                    f"{value}. Use another --out, or --fresh."
+                )

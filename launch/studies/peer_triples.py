@@ -1,0 +1,213 @@
+"""Every partitioning and replication of A, B and C: what DTensor does with it, and what drbench
+does."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+
+from drbench.errors import UsageError
+from drbench.measure.record import Record
+from launch.cases.case import Case
+from launch.cases.machine_files import load_machine
+from launch.peers import get_peer, present
+from launch.sweeps.supervisor import Settings, run_cases
+from partitions import exhaustive
+
+from .peer_store import Lines, opened
+
+__all__ = ["ACTIONS", "action", "run_triples", "triple_rows"]
+
+#: m, n, k: the grids of 2, 3, 4, 6, 8 and 12 ranks divide them, and no two operands have the same
+#: size.
+_EXTENTS = (48, 96, 72)
+#: What DTensor does with a triple, from best to worst.
+ACTIONS = (
+    "multiplies",
+    "reshards C",
+    "reshards an operand",
+    "reshards an operand and C",
+    "refuses",
+)
+#: Collectives that complete a sum.
+_REDUCTIONS = ("reduce_scatter", "all_reduce")
+
+
+def run_triples(
+    ranks: int, folder: Path, machine: str, timeout_s: float | None, fresh: bool
+) -> int:
+    """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if
+    drbench refuses or fails one."""
+    say = Console(highlight=False, soft_wrap=True, markup=False)
+    present(get_peer("dtensor"))
+    m, n, k = _EXTENTS
+    triples, where = list(exhaustive(ranks)), load_machine(machine)
+    named = {
+        algorithm: {
+            " | ".join((algorithm, a, b, c)): Case(
+                m,
+                n,
+                k,
+                a,
+                b,
+                c,
+                algorithm,
+                _options(algorithm, c),
+                threads=1,
+                iters=1,
+                warmup=0,
+                machine=where.name,
+            )
+            for a, b, c in triples
+        }
+        for algorithm in ("dtensor", "universal")
+    }
+    wanted = [name for cases in named.values() for name in cases]
+
+    def on_record(record: Record) -> None:
+        if len(store.done) % 200 == 0:
+            say.print(f"{len(store.done)}/{len(wanted)}")
+
+    with opened(folder, "triples", ranks, wanted, fresh, say) as (store, beat):
+        say.print(
+            f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each "
+            f"with DTensor and with drbench; {store.records_path}"
+        )
+        if store.done:
+            say.print(
+                f"{len(store.done)} of {len(wanted)} cases are in the file already and are not "
+                "run again"
+            )
+        for cases in named.values():
+            left = [(name, case) for name, case in cases.items() if name not in store.done]
+            if left:
+                run_cases(
+                    left,
+                    store,
+                    Settings(ranks, where, timeout_s, environ=dict(os.environ)),
+                    Lines(say, beat, on_record),
+                )
+        failed = [
+            record
+            for record in store.done.values()
+            if record.status != "ok" and record.algorithm == "universal"
+        ]
+    for record in failed[:10]:
+        say.print(
+            f"drbench: {record.a}, {record.b}, {record.c}: {record.status}: {record.reason}",
+            style="red",
+        )
+    return 1 if failed else 0
+
+
+def _options(algorithm: str, c: str) -> dict:
+    """DTensor's replicated C is on every rank that should have it; so is drbench's here, though its
+    default leaves it on one replica."""
+    return {"replicate_result": True} if algorithm == "universal" and "/c" in c else {}
+
+
+def action(record: Record) -> str:
+    """What DTensor did, one of :data:`ACTIONS`, from the steps of its record.
+
+    Examples
+    --------
+    >>> def steps(text):
+    ...     return action(Record(mode="measured", status="ok", best_s=1.0, dataflow=text))
+    >>> (
+    ...     steps("2x mm"),
+    ...     steps("mm, reduce_scatter"),
+    ...     steps("all_gather, mm, reduce_scatter"),
+    ...     steps("mm, all_gather"),
+    ... )
+    ('multiplies', 'multiplies', 'reshards an operand', 'reshards C')
+    """
+    if record.status != "ok":
+        return "refuses"
+    steps = (record.dataflow or "").split(", ")
+    at = next((place for place, step in enumerate(steps) if step.endswith("mm")), 0)
+    before, after = at > 0, any(step not in _REDUCTIONS for step in steps[at + 1 :])
+    return (
+        "reshards an operand and C"
+        if before and after
+        else "reshards an operand"
+        if before
+        else "reshards C"
+        if after
+        else "multiplies"
+    )
+
+
+def _moved(record: Record) -> int | None:
+    counts = [
+        getattr(record, f"{kind}_bytes")
+        for kind in ("get", "direct", "put", "accumulate", "collective", "replica")
+    ]
+    return (
+        sum(count or 0 for count in counts) if any(count is not None for count in counts) else None
+    )
+
+
+def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Rows triple by triple: without replication; and over all replication factors, how often
+    DTensor does what.
+
+    Each row of the first: A, B, C, what DTensor does, its steps, its bytes, drbench's status and
+    bytes. Each of the second: A, B, C, a count for each of :data:`ACTIONS`, how often ranks of
+    DTensor repeat each other's products, how often drbench runs it, and, where DTensor repeats
+    nothing, how often drbench moves fewer bytes, as many, and more.
+
+    Raises
+    ------
+    UsageError
+        If a triple is there for one of the two only.
+    """
+    pairs: dict[tuple, dict] = {}
+    for record in records:
+        pairs.setdefault((record.a, record.b, record.c), {})[record.algorithm] = record
+    single, groups = [], {}
+    for texts, pair in pairs.items():
+        if set(pair) != {"dtensor", "universal"}:
+            raise UsageError(
+                f"the file has {', '.join(texts)} for {', '.join(pair)} alone. Run drbench peers "
+                "--triples --fresh."
+            )
+        theirs, ours = pair["dtensor"], pair["universal"]
+        kinds = tuple(text.partition("/")[0] for text in texts)
+        group = groups.setdefault(kinds, (Counter(), Counter()))
+        group[0][action(theirs)] += 1
+        group[1]["runs"] += ours.status == "ok"
+        repeats = "x mm" in (theirs.dataflow or "")
+        group[0]["repeats"] += repeats
+        if theirs.status == "ok" and not repeats and None not in (_moved(theirs), _moved(ours)):
+            group[1][
+                "fewer"
+                if _moved(ours) < _moved(theirs)
+                else "more"
+                if _moved(ours) > _moved(theirs)
+                else "as many"
+            ] += 1
+        if kinds == texts:
+            bytes_ = str(_moved(theirs)) if theirs.status == "ok" else ""
+            single.append(
+                (
+                    *texts,
+                    action(theirs),
+                    theirs.dataflow or theirs.reason or "",
+                    bytes_,
+                    ours.status,
+                    str(_moved(ours)),
+                )
+            )
+    counted = [
+        (
+            *kinds,
+            *(str(does[name]) for name in (*ACTIONS, "repeats")),
+            f"{ours['runs']} of {sum(does[name] for name in ACTIONS)}",
+            f"{ours['fewer']} / {ours['as many']} / {ours['more']}",
+        )
+        for kinds, (does, ours) in groups.items()
+    ]
+    return single, counted

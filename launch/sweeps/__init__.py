@@ -1,0 +1,1 @@
+"""Many cases: the folder of a sweep, its lock, the supervisor of its ranks."""

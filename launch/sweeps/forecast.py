@@ -1,0 +1,177 @@
+"""What a sweep will take, before it runs: cases, memory, time, and which partitionings move
+nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from algorithms import algorithms
+from drbench.errors import DrbenchError
+from drbench.plan.explain import traffic
+from drbench.plan.memory import plan_arena
+from drbench.plan.schedule import Windows
+from launch.cases.case import Case
+from launch.cases.machine_models import of_schedule
+from launch.host.kernels import measure_kernels
+from launch.host.units import format_bytes, seconds
+from launch.peers import PEERS, get_peer, present
+from partitions import LayoutError
+
+from .progress import title
+
+__all__ = ["Forecast", "forecast", "show_forecast"]
+
+#: Measured at 4 ranks: between the repeats of one case and the next.
+OVERHEAD_S = 0.03
+_START_S = 1.5
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one case.
+
+    Attributes
+    ----------
+    flops : int
+        Of one repeat.
+    rank_bytes, total_bytes : int
+        Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (as
+        planned for ranks that read in place).
+    moves : bool
+        Whether any rank reads, writes or adds to another rank's tiles.
+    refused : str
+        Why it cannot run; empty if it can.
+    """
+
+    flops: int = 0
+    rank_bytes: int = 0
+    total_bytes: int = 0
+    moves: bool = True
+    refused: str = ""
+
+
+def forecast(case: Case, ranks: int) -> Forecast:
+    """Plan a case without MPI: every rank's tiles and pool; traffic until the first rank that has
+    any.
+
+    Examples
+    --------
+    >>> forecast(Case(64, 64, 64, "row", "row/c2", "row"), 2).moves
+    False
+    >>> made = forecast(Case(64, 64, 64, "row", "column", "row"), 2)
+    >>> made.moves, made.rank_bytes, made.total_bytes
+    (True, 24576, 49152)
+    """
+    known = algorithms()
+    if case.algorithm in PEERS:
+        return _of_peer(case, ranks)
+    if case.algorithm not in known:
+        return Forecast(refused=f"no algorithm {case.algorithm!r} in this drbench")
+    algorithm = known[case.algorithm]
+    try:
+        options = algorithm.pick(case.options)
+        problem = algorithm.problem(
+            case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
+        )
+        in_place = case.get == "view" and case.transport in ("auto", "direct")
+        settled = algorithm.settle(problem, in_place, **options)
+        settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
+        sizes, moves = [], False
+        for rank in range(ranks):
+            program = algorithm.trace(problem, rank, **settled)
+            moves = moves or any(traffic(program).counters.values())
+            pool = plan_arena(
+                Windows(program, case.prefetch), problem.itemsize, views=lambda owner: in_place
+            ).size
+            sizes.append(
+                (sum(operand.partition.local_size(rank) for operand in problem.operands) + pool)
+                * problem.itemsize
+            )
+    except (DrbenchError, LayoutError) as error:
+        return Forecast(refused=str(error))
+    return Forecast(problem.flops, max(sizes), sum(sizes), moves)
+
+
+def _of_peer(case: Case, ranks: int) -> Forecast:
+    """A peer's tiles; what it needs beside them, and what it moves, only it knows."""
+    peer = get_peer(case.algorithm)
+    try:
+        present(peer)
+        problem = peer.problem(
+            case.m,
+            case.n,
+            case.k,
+            ranks,
+            case.a,
+            case.b,
+            case.c,
+            case.dtype,
+            **peer.pick(case.options),
+        )
+    except (DrbenchError, LayoutError) as error:
+        return Forecast(refused=str(error))
+    sizes = [
+        sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize
+        for rank in range(ranks)
+    ]
+    return Forecast(problem.flops, max(sizes), sum(sizes))
+
+
+def show_forecast(
+    cases: list[Case],
+    ranks: int,
+    nodes: int,
+    threads: int,
+    mem_limit: int | None,
+    console: Console,
+    limit: int,
+) -> None:
+    """Print the cases and their sum; ``limit`` lines at most, 0 for all."""
+    total_flops = repeats_flops = 0
+    most, still, refused, too_large = Forecast(), 0, 0, 0
+    for number, case in enumerate(cases, 1):
+        each = forecast(case, ranks)
+        marks = []
+        if each.refused:
+            refused += 1
+            marks.append(f"refused: {each.refused}")
+        else:
+            repeats_flops += each.flops * (
+                case.warmup + case.iters * (2 if case.roof else 1) + (2 if case.roof else 0)
+            )
+            total_flops += each.flops
+            most = max(most, each, key=lambda f: f.total_bytes)
+            if not each.moves:
+                still += 1
+                marks.append("no communication")
+            if mem_limit is not None and each.total_bytes > mem_limit * nodes:
+                too_large += 1
+                marks.append("beyond --mem-limit")
+        if not limit or number <= limit:
+            memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
+            console.print(
+                Text(f"{number:6}  {title(case):<48} {memory}  {'; '.join(marks)}".rstrip())
+            )
+        elif number == limit + 1:
+            console.print(f"        … {len(cases) - limit} more (--limit 0 lists all)")
+    kernels = measure_kernels()
+    estimate = repeats_flops / (kernels.flops_per_s * threads) + OVERHEAD_S * len(cases) + _START_S
+    console.print(
+        f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: {still} "
+        "(marked, figures leave them out); "
+        f"refused: {refused}; beyond --mem-limit: {too_large}"
+    )
+    console.print(
+        f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
+        f"{format_bytes(-(-most.total_bytes // nodes))} a node "
+        "(tiles and buffers; the roof's operands and MPI come on top)"
+    )
+    console.print(
+        f"estimated time: {seconds(estimate)} for {repeats_flops:.3g} FLOPs at the "
+        f"{kernels.flops_per_s * threads / 1e9:.4g} GFLOP/s of {threads} "
+        "core(s), measured just now on this machine with a 1024^3 product, and "
+        f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
+    )

@@ -1,0 +1,201 @@
+"""How a sweep is going: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from drbench.measure.record import Record
+from launch.cases.case import Case
+
+from .store import GOOD
+
+__all__ = ["SweepProgress", "title"]
+
+#: Without a terminal: a line after so many seconds, and one for each case that is not fine.
+_LINE_S = 10.0
+_REFRESH_S = 0.25
+#: Cases that are not fine and get a line of their own; the rest are in the records.
+_MOST_LINES = 20
+
+
+def title(case: Case) -> str:
+    """A case in a few words.
+
+    Examples
+    --------
+    >>> title(
+    ...     Case(
+    ...         64,
+    ...         3072,
+    ...         768,
+    ...         "row/c2",
+    ...         "row/c2",
+    ...         "row/c2",
+    ...         options={"stationary": "C"},
+    ...         preset="row",
+    ...     )
+    ... )
+    '64x3072x768 row c2 S-C'
+    """
+    shape = f"{case.m}x{case.n}x{case.k}"
+    texts = [text for text in (case.a, case.b, case.c) if text is not None]
+    factors = [text.partition("/")[2] or "c1" for text in texts]
+    if case.preset and texts:
+        how = case.preset + (
+            ""
+            if set(factors) <= {"c1"}
+            else f" {factors[0]}"
+            if len(set(factors)) == 1
+            else " " + ",".join(factors)
+        )
+    else:
+        how = " ".join(texts)
+    options = dict(case.options)
+    still = f"S-{options.pop('stationary')}" if options.get("stationary") else ""
+    rest = " ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+    name = case.algorithm if case.algorithm != "universal" else ""
+    return " ".join(part for part in (shape, name, how, still, rest) if part)
+
+
+class SweepProgress:
+    """Watches :func:`launch.sweeps.supervisor.run_cases` (a context manager).
+
+    Parameters
+    ----------
+    total : int
+        Cases of the sweep.
+    done : iterable of Record
+        Rows there are already.
+    console : Console
+        Where to say it.
+    beat : callable
+        Called with every tick.
+    on_record : callable, optional
+        Gets each new record.
+    """
+
+    def __init__(self, total: int, done, console: Console, beat=lambda: None, on_record=None):
+        self.counts, self.total, self.console, self._beat, self._on_record = (
+            Counter(),
+            total,
+            console,
+            beat,
+            on_record,
+        )
+        self._best: tuple[float, str] | None = None
+        self._current, self._lines = "", 0
+        self._start = self._said = self._drawn = time.monotonic()
+        for record in done:
+            self._count(record)
+        self._new = 0
+        self._bar = Progress(
+            MofNCompleteColumn(),
+            BarColumn(16),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[best]}", markup=False),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            auto_refresh=False,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=total - self.done, counts="", best="")
+
+    def __enter__(self) -> SweepProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._bar.stop()
+
+    @property
+    def done(self) -> int:
+        """Cases that have a row."""
+        return sum(self.counts.values())
+
+    # -- what run_cases tells
+    # -----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        self._beat()
+        now = time.monotonic()
+        if self.console.is_terminal and now - self._drawn >= _REFRESH_S:
+            self._draw(now)
+        elif not self.console.is_terminal and now - self._said >= _LINE_S:
+            self._said = now
+            self._say(self.line())
+
+    def started(self, case: Case) -> None:
+        self._current = title(case)
+
+    def ended(self, case: Case, record: Record) -> None:
+        self._count(record)
+        self._new += 1
+        if self._on_record is not None:
+            self._on_record(record)
+        self._bar.update(self._task, advance=1)
+        if record.status not in GOOD:
+            self._lines += 1
+            if self._lines <= _MOST_LINES:
+                self._say(f"{title(case)}: {record.status}: {record.reason}", "red")
+            elif self._lines == _MOST_LINES + 1:
+                self._say("further cases that are not ok are only in the records", "red")
+        self.tick()
+
+    def note(self, text: str) -> None:
+        self._say(text, "yellow")
+
+    # -- what it says
+    # -------------------------------------------------------------------------------------------
+
+    def line(self) -> str:
+        """Where it stands, on one line."""
+        seconds = time.monotonic() - self._start
+        left = (
+            f", {(self.total - self.done) * seconds / self._new:.0f} s left"
+            if self._new and self.done < self.total
+            else ""
+        )
+        best = f"; best {self._best[0]:.4g} GFLOP/s ({self._best[1]})" if self._best else ""
+        return f"{self.done}/{self.total} cases, {self.tally()}, {seconds:.0f} s{left}{best}"
+
+    def tally(self) -> str:
+        """How many ended how."""
+        return ", ".join(f"{count} {status}" for status, count in self.counts.items()) or "none yet"
+
+    def _count(self, record: Record) -> None:
+        self.counts[record.status] += 1
+        if record.gflops is not None and (self._best is None or record.gflops > self._best[0]):
+            name = record.preset or " ".join(
+                text for text in (record.a, record.b, record.c) if text
+            )
+            self._best = (
+                record.gflops,
+                f"{name} S-{record.stationary}"
+                if record.stationary
+                else f"{record.algorithm} {name}",
+            )
+
+    def _draw(self, now: float) -> None:
+        self._drawn = now
+        best = f"best {self._best[0]:.4g} GFLOP/s" if self._best else ""
+        self._bar.update(self._task, description=self._current, counts=self.tally(), best=best)
+        self._bar.refresh()
+
+    def _say(self, text: str, style: str = "") -> None:
+        self.console.print(Text(" ".join(text.split()), style))

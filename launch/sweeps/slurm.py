@@ -1,0 +1,95 @@
+"""Job scripts from a template. Every value is quoted for the shell or refused; none is ever joined
+to a line unquoted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from drbench.errors import MissingError, UsageError
+from launch.cases.machine_files import Machine
+from launch.host.files import write_whole
+
+__all__ = ["sbatch_script", "write_sbatch"]
+
+_TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
+
+
+def quote(value) -> str:
+    """A word for the shell; refuses what cannot be one line.
+
+    Examples
+    --------
+    >>> quote("a; rm -rf $HOME"), quote(4)
+    ("'a; rm -rf $HOME'", '4')
+    """
+    text = str(value)
+    if not text.isprintable():
+        raise UsageError(
+            f"{text!r} cannot go into a job script: newlines and control characters are refused."
+        )
+    return shlex.quote(text)
+
+
+def comment(value) -> str:
+    """A text that cannot leave its comment."""
+    text = str(value)
+    if not text.isprintable():
+        raise UsageError(
+            f"{text!r} cannot go into a job script: newlines and control characters are refused."
+        )
+    return text
+
+
+def sbatch_script(
+    machine: Machine, ranks: int, command: list[str], folder: str, job: str, about: str, script: str
+) -> str:
+    """The text of a job script that runs ``command`` in ``folder``.
+
+    Raises
+    ------
+    UsageError
+        If a value cannot be quoted.
+    MissingError
+        If jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingError(
+            "--jobs slurm needs jinja2. Install it with: pip install jinja2"
+        ) from None
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", job, re.ASCII):
+        raise UsageError(f"job name {job!r}: only letters, digits, - and _.")
+    place = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+        keep_trailing_newline=True,
+    )
+    place.filters.update(quote=quote, comment=comment)
+    text = place.get_template("sweep.sbatch.j2").render(
+        about=about,
+        script=script,
+        job=job,
+        nodes=machine.nodes(ranks),
+        ranks=ranks,
+        tasks_per_node=min(ranks, machine.ranks_per_node or 0),
+        sbatch=machine.sbatch,
+        site=machine.site,
+        modules=machine.modules,
+        environment=machine.environment,
+        folder=folder,
+        command=command,
+    )
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def write_sbatch(path: Path, *arguments, **keywords) -> Path:
+    """Write a job script; see :func:`sbatch_script`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, sbatch_script(*arguments, script=path.name, **keywords))
+    return path

@@ -1,0 +1,242 @@
+"""The results of a sweep in one folder. A case that is finished is on disk before the next begins,
+and is there once.
+
+====================  ==========================================================================
+``records.csv``       one row a case, appended and synced by ``append_csv``
+``journal.txt``       a line for each time a case was given to ranks, so that one that takes the
+                      machine down is not tried for ever
+``sweep.json``        name, ranks and the id of every case of the sweep
+``superseded.csv``    rows of cases whose definition has changed since
+``previous-N/``       what ``--fresh`` and ``--retry`` moved aside
+====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from drbench.errors import UsageError
+from drbench.measure.record import Record, RecordError, append_csv, read_csv
+from launch.cases.case import Case
+from launch.host.files import free_name, sync_folder, write_whole
+
+__all__ = ["GOOD", "Store", "case_id", "code_version"]
+
+#: How a case may end for the sweep as a whole to be fine.
+GOOD = ("ok", "unsupported")
+_PACKAGES = ("partitions", "drbench", "algorithms", "launch")
+
+
+def case_id(case: Case, ranks: int, code: str | None = None) -> str:
+    """A hash of what a case is: all its fields that are set, the number of ranks, and the code
+    version if it counts.
+
+    Examples
+    --------
+    >>> one = case_id(Case(64, 64, 64, options={"stationary": "C", "chunk": None}), 4)
+    >>> one == case_id(Case(64, 64, 64, options={"stationary": "C"}), 4), len(one)
+    (True, 16)
+    >>> one == case_id(Case(64, 64, 64, options={"stationary": "C"}), 8)
+    False
+    """
+    fields = {name: value for name, value in asdict(case).items() if value is not None}
+    fields["options"] = {
+        name: value for name, value in fields["options"].items() if value is not None
+    }
+    text = json.dumps(
+        {"case": fields, "ranks": ranks, "code": code}, sort_keys=True, separators=(",", ":")
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def code_version(root: Path | None = None) -> str:
+    """A hash of all source files that a run can depend on."""
+    root, digest = root or Path(__file__).parents[1], hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted(
+            path for path in (root / package).rglob("*.*") if path.suffix in (".py", ".cu")
+        ):
+            digest.update(
+                path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+            )
+    return digest.hexdigest()[:16]
+
+
+class Store:
+    """The folder of one sweep; only for who holds its lock.
+
+    Parameters
+    ----------
+    folder : Path
+        Exists.
+
+    Attributes
+    ----------
+    done : dict of str to Record
+        By case id.
+    attempts : Counter
+        How often each case was given to ranks since it last had a row.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = Path(folder)
+        self.records_path, self.journal_path = (
+            self.folder / "records.csv",
+            self.folder / "journal.txt",
+        )
+        self.done: dict[str, Record] = {}
+        self.attempts: Counter = Counter()
+        self.notes: list[str] = []
+
+    def open(self, name: str, ranks: int, ids: list[str]) -> None:
+        """Take up a sweep where it was left.
+
+        Raises
+        ------
+        UsageError
+            If the folder holds results of another sweep, or a file that is not one of ours.
+        """
+        self._refuse_another(name)
+        wanted = set(ids)
+        records = self._read(self.records_path)
+        stray = [record for record in records if record.case not in wanted]
+        if stray:
+            self._supersede(stray, [record for record in records if record.case in wanted])
+        for record in records:
+            if record.case in wanted:
+                self.done.setdefault(record.case, record)
+        self.attempts = Counter(word for word in self._journal() if word not in self.done)
+        write_whole(
+            self.folder / "sweep.json",
+            json.dumps({"name": name, "ranks": ranks, "cases": ids}, indent=1) + "\n",
+        )
+
+    def started(self, case: str) -> None:
+        """Note, durably, that a case is about to be given to ranks."""
+        handle = os.open(self.journal_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(handle, f"{case}\n".encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        self.attempts[case] += 1
+
+    def add(self, record: Record) -> None:
+        """Append the row of a case; it is on disk when this returns.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be written; nothing was.
+        """
+        if record.case in self.done:
+            raise AssertionError(f"case {record.case} has a row already")
+        new = not self.records_path.exists()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a torn last line, which open() has said
+                append_csv(self.records_path, record)
+            if new:
+                sync_folder(self.folder)
+        except (OSError, RecordError) as error:
+            raise UsageError(
+                f"{self.records_path.name}: {error}. The row of case {record.case} was not "
+                "written; make room and run "
+                "the same command again."
+            ) from None
+        self.done[record.case] = record
+        self.attempts.pop(record.case, None)
+
+    def set_aside(self, all_of_it: bool = True) -> Path | None:
+        """Move the results (or, with ``all_of_it=False``, a copy of the rows, the bad ones then
+        leaving) to ``previous-N``."""
+        names = (
+            "records.csv",
+            "journal.txt",
+            "sweep.json",
+            "superseded.csv",
+            "environment.json",
+            "environments",
+        )
+        if not self.records_path.exists() and not (self.folder / "sweep.json").exists():
+            return None
+        aside = free_name(self.folder, "previous")
+        aside.mkdir()
+        if all_of_it:
+            for name in names:
+                if (self.folder / name).exists():
+                    os.rename(self.folder / name, aside / name)
+        else:
+            records = self._read(self.records_path)
+            append_csv(aside / "records.csv", *records)
+            self._rewrite([record for record in records if record.status in GOOD])
+            self.journal_path.unlink(missing_ok=True)
+        sync_folder(aside)
+        sync_folder(self.folder)
+        return aside
+
+    def _refuse_another(self, name: str) -> None:
+        path = self.folder / "sweep.json"
+        try:
+            known = json.loads(path.read_text())["name"] if path.exists() else None
+        except (ValueError, KeyError, TypeError, OSError):
+            raise UsageError(
+                f"{path.name} in {self.folder.name} is not a sweep's. Use another --out, or "
+                "--fresh to move it aside."
+            ) from None
+        if known is not None and known != name:
+            raise UsageError(
+                f"{self.folder.name} holds the sweep {known!r}, not {name!r}. Use another --out, "
+                "or --fresh to move it aside."
+            )
+
+    def _supersede(self, stray: list[Record], kept: list[Record]) -> None:
+        path = self.folder / "superseded.csv"
+        there = set(
+            map(repr, self._read(path))
+        )  # a crash between the two writes has put them there already
+        append_csv(path, *(record for record in stray if repr(record) not in there))
+        self._rewrite(kept)
+        self.notes.append(
+            f"{len(stray)} rows are of cases whose definition has changed: moved to {path.name}, "
+            "those cases run again"
+        )
+
+    def _rewrite(self, records: list[Record]) -> None:
+        new = self.folder / ".records.csv.new"
+        new.unlink(missing_ok=True)
+        append_csv(new, *records)
+        os.replace(new, self.records_path)
+        sync_folder(self.folder)
+
+    def _read(self, path: Path) -> list[Record]:
+        if not path.exists():
+            return []
+        try:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                records = read_csv(path)
+        except (RecordError, OSError) as error:
+            raise UsageError(f"{error} (--fresh moves the old results aside)") from None
+        if warned:
+            self.notes.append(
+                f"the last line of {path.name} is torn: its writer was killed; that case runs again"
+            )
+        return [replace(record, case=record.case or "unnamed") for record in records]
+
+    def _journal(self) -> list[str]:
+        if not self.journal_path.exists():
+            return []
+        text = self.journal_path.read_bytes().decode("utf-8", "replace")
+        if text and not text.endswith(
+            "\n"
+        ):  # torn: end it, so that the next line is not joined to it
+            with open(self.journal_path, "a") as file:
+                file.write("\n")
+        return text.splitlines()

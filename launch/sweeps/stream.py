@@ -1,0 +1,51 @@
+"""Records of a sweep as CSV on standard output, one line as soon as it is known (``--stream``)."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+
+from drbench.measure.record import HEADER, Record
+
+__all__ = ["Stream", "arguments_of"]
+
+
+def arguments_of(name: str, arguments: list[str]) -> list[str]:
+    """The command line of the artifact's script for a sweep.
+
+    Examples
+    --------
+    >>> arguments_of("mlp1", ["--scale", "1/16", "--out", "runs"])
+    ['sweep', 'mlp1', '--stream', '--scale', '1/16', '--out', 'runs']
+    >>> arguments_of("mlp1", [])[-2:]
+    ['--out', 'results/measured/here/mlp1']
+    """
+    given = any(word == "--out" or word.startswith("--out=") for word in arguments)
+    return [
+        "sweep",
+        name,
+        "--stream",
+        *arguments,
+        *([] if given else ["--out", os.path.join("results", "measured", "here", name)]),
+    ]
+
+
+class Stream:
+    """Writes each record it is called with; a reader that has gone away interrupts the sweep."""
+
+    def __init__(self):
+        self._write(lambda writer: writer.writerow(HEADER))
+
+    def __call__(self, record: Record) -> None:
+        self._write(lambda writer: writer.writerow(record.to_row()))
+
+    def _write(self, write) -> None:
+        try:
+            write(csv.writer(sys.stdout, lineterminator="\n"))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # what is left to flush goes nowhere
+            raise KeyboardInterrupt from None

@@ -1,0 +1,306 @@
+"""Many cases in one mpiexec, watched from outside: a case that takes the ranks down costs one row,
+not the rest."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from drbench.errors import CaseFailed, MissingError
+from drbench.measure.record import Record
+from launch.cases.case import Case, case_keys
+from launch.cases.machine_files import Machine
+from launch.host.environment import describe, write_environment
+from launch.host.files import write_whole
+from launch.host.leftovers import end_family, remove_abandoned, remove_files
+from launch.host.mpi import STRANGERS, Launched, mismatch_message
+from launch.peers import PEERS, get_peer
+
+from .starter import Ranks, RanksEnded, RanksLate
+from .store import Store
+
+__all__ = ["Settings", "Watch", "clear_up", "run_cases"]
+
+#: Crashes of a case's ranks before it counts as failed: the first may be the late damage of an
+#: earlier case.
+CRASHES = 3
+#: Times a case is given to ranks that then are killed, or whose supervisor or machine goes down.
+#: More, since that is rarely the case's doing.
+ATTEMPTS = 8
+#: Starts in a row that may fail.
+_STARTS = 3
+#: Ranks of a large job may take minutes to load Python from a shared file system.
+_START_S = 300.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run cases.
+
+    Attributes
+    ----------
+    ranks : int
+    machine : Machine
+    timeout_s : float or None
+        Longest a case may take.
+    mem_limit : int or None
+        Most memory, in bytes, that a case may need on a node.
+    environ : dict
+        Of the ranks.
+    """
+
+    ranks: int
+    machine: Machine = Machine()
+    timeout_s: float | None = 120.0
+    mem_limit: int | None = None
+    environ: dict = field(default_factory=dict)
+
+
+class Watch(Protocol):
+    """Who wants to know how it goes."""
+
+    def tick(self) -> None:
+        """Called about ten times a second."""
+
+    def started(self, case: Case) -> None:
+        """A case was given to the ranks."""
+
+    def ended(self, case: Case, record: Record) -> None:
+        """Its row is on disk."""
+
+    def note(self, text: str) -> None:
+        """Something else worth a line."""
+
+
+def run_cases(
+    todo: Iterable[tuple[str, Case]], store: Store, settings: Settings, watch: Watch
+) -> None:
+    """Run cases in order; each row is on disk before the next case begins.
+
+    Parameters
+    ----------
+    todo : iterable of (str, Case)
+        Ids and cases that have no row yet.
+
+    Raises
+    ------
+    CaseFailed
+        If ranks cannot be started at all.
+    MissingError
+        If launcher and MPI library do not belong together.
+
+    Notes
+    -----
+    A case whose ranks raise, hang past the time limit or run out of memory gets its row at once.
+    One whose ranks crash or are killed is tried again in a fresh mpiexec, since it may not have
+    been the cause: after :data:`CRASHES` crashes, or :data:`ATTEMPTS` attempts that came to nothing
+    for whatever reason, it is ``failed``. The journal counts those of earlier, killed, supervisors
+    too.
+    """
+    with open(store.folder / "log.txt", "ab") as log:
+        here = _Starter(store, settings, watch, log)
+        try:
+            for index, (name, case) in enumerate(todo):
+                record, environment, crashes = _refused(case, settings.ranks), None, 0
+                while record is None:
+                    if store.attempts[name] >= ATTEMPTS:
+                        record = failure(
+                            case,
+                            settings.ranks,
+                            "failed",
+                            f"given to ranks {store.attempts[name]} times, and each time they, "
+                            "the sweep or the "
+                            "machine went down before it was done",
+                        )
+                        break
+                    ranks, environment = here.ranks()
+                    store.started(name)
+                    watch.started(case)
+                    record, crashed = _run(ranks, index, case, settings, here, crashes, watch)
+                    crashes += crashed
+                record = replace(record, case=name, environment=environment)
+                store.add(record)
+                watch.ended(case, record)
+        except BaseException:
+            here.stop(grace_s=0.3)
+            raise
+        here.end()
+
+
+def _run(
+    ranks: Ranks,
+    index: int,
+    case: Case,
+    settings: Settings,
+    here: _Starter,
+    crashes: int,
+    watch: Watch,
+) -> tuple[Record | None, bool]:
+    """The record of a case, None if it is to be tried again; and whether its ranks crashed."""
+    try:
+        return Record.from_row(
+            ranks.run(index, asdict(case), settings.mem_limit, settings.timeout_s)
+        ), False
+    except RanksLate:
+        here.stop()
+        return failure(
+            case,
+            settings.ranks,
+            "timeout",
+            f"no result after {settings.timeout_s:g} s; its ranks were killed",
+        ), False
+    except RanksEnded as ended:
+        here.stop()
+        if ended.sure:
+            return failure(case, settings.ranks, ended.status, ended.reason), False
+        if ended.crashed and crashes + 1 >= CRASHES:
+            return failure(
+                case,
+                settings.ranks,
+                ended.status,
+                f"{ended.reason} (in each of {CRASHES} attempts)",
+            ), True
+        watch.note(f"{ended.reason}. The case runs again in a fresh start")
+        return None, ended.crashed
+
+
+def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
+    """The row of a case that has no record of its own."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Record(
+        mode="measured", status=status, reason=reason, ranks=ranks, timestamp=now, **case_keys(case)
+    )
+
+
+def _refused(case: Case, ranks: int) -> Record | None:
+    """The row of a case that ranks of this installation cannot run."""
+    from algorithms import algorithms
+
+    if case.algorithm in algorithms():
+        return None
+    if case.algorithm in PEERS:
+        if get_peer(case.algorithm).launch is None:
+            return None
+        return failure(
+            case,
+            ranks,
+            "unsupported",
+            f"{case.algorithm} is a program of its own, which ranks that wait here cannot run. "
+            "Use drbench peers",
+        )
+    return failure(
+        case,
+        ranks,
+        "unsupported",
+        f"no algorithm {case.algorithm!r} in this drbench; there are {', '.join(algorithms())}",
+    )
+
+
+class _Starter:
+    """The ranks of now, started when they are needed; a note on disk says which they are, for who
+    comes after a crash."""
+
+    def __init__(self, store: Store, settings: Settings, watch: Watch, log):
+        self._store, self._settings, self._watch, self._log = store, settings, watch, log
+        self._note = store.folder / "running.json"
+        self._ranks: Ranks | None = None
+        self._environment: str | None = None
+
+    def ranks(self) -> tuple[Ranks, str]:
+        """Ranks that wait for a case, and the id of their environment."""
+        for attempt in range(1, _STARTS + 1):
+            if self._ranks is not None:
+                return self._ranks, self._environment
+            self._start()
+            try:
+                facts = self._ranks.wait_ready(_START_S)
+                description = describe(
+                    facts, self._settings.machine.command(self._settings.ranks), self._ranks.environ
+                )
+                self._environment = write_environment(self._store.folder, description)
+            except RanksLate:
+                self.stop()
+                raise CaseFailed(
+                    f"the {self._settings.ranks} ranks were not up after {_START_S:g} s. See "
+                    f"{self._log_name()}, and try: drbench doctor"
+                ) from None
+            except RanksEnded as ended:
+                self.stop()
+                self._judge(ended, last=attempt == _STARTS)
+        return self._ranks, self._environment
+
+    def _start(self) -> None:
+        settings = self._settings
+        try:
+            self._ranks = Ranks(
+                settings.machine,
+                settings.ranks,
+                settings.environ,
+                self._log,
+                self._watch.tick,
+                self._announce,
+            )
+        except OSError as error:
+            command = settings.machine.command(settings.ranks)
+            raise MissingError(
+                f"cannot start {command[0]}: {error.strerror}. Use another --launcher, or load "
+                "your system's MPI."
+            ) from None
+
+    def _announce(self, token: str, since: float) -> None:
+        write_whole(
+            self._note,
+            json.dumps({"host": socket.gethostname(), "token": token, "since": since}) + "\n",
+        )
+
+    def _judge(self, ended: RanksEnded, last: bool) -> None:
+        if ended.code == STRANGERS:
+            raise MissingError(
+                mismatch_message(Launched(self._settings.ranks, 0, "the launcher, -n"), "of mpi4py")
+            )
+        if last or ended.code in (2, 3):
+            error = MissingError if ended.code == 3 else CaseFailed
+            raise error(
+                f"the ranks cannot be started: {ended.reason}. See {self._log_name()}, and try: "
+                "drbench doctor"
+            )
+        self._watch.note(f"the ranks did not start: {ended.reason}. Trying again")
+
+    def _log_name(self) -> str:
+        return f"{self._store.folder.name}/log.txt"
+
+    def end(self) -> None:
+        """Let them end in good order."""
+        if self._ranks is not None:
+            self._ranks.end()
+            self._ranks = None
+        self._note.unlink(missing_ok=True)
+
+    def stop(self, grace_s: float = 2.0) -> None:
+        """End them now."""
+        if self._ranks is not None:
+            self._ranks.stop(grace_s)
+            self._ranks = None
+        self._note.unlink(missing_ok=True)
+
+
+def clear_up(folder: Path) -> None:
+    """End ranks that a killed supervisor left in this folder's name, and remove what they left
+    under /dev/shm."""
+    note = folder / "running.json"
+    try:
+        found = json.loads(note.read_text())
+        host, token, since = found["host"], str(found["token"]), float(found["since"])
+    except (OSError, ValueError, KeyError, TypeError):
+        note.unlink(missing_ok=True)  # there is none, or it was never whole
+        return
+    if host == socket.gethostname():
+        remove_files(end_family(token, patience_s=1.0))
+        remove_abandoned(since, time.time())
+        note.unlink()

@@ -1,0 +1,1 @@
+"""Pages, style and labels that figures share."""

@@ -1,0 +1,270 @@
+"""A page of panels with a legend and small print under them, laid out in inches at the size it is
+read at.
+
+Seven inches wide, the width of a printed page of text. The same records give the same bytes.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from math import ceil, floor, log10
+from pathlib import Path
+from textwrap import wrap
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from plots.select.cases import elided
+
+from .style import FONT_PT, RC, SMALL_PT, LineStyle
+
+PAGE_IN = 7.0
+MARGIN_IN = 0.06
+TITLE_IN = 0.44  # above a panel: its name and where its numbers come from
+MARKER_PT = 4.6
+GREY = "#444444"
+_NOTE_IN, _NOTE_CHARACTERS, _LEGEND_ROW_IN = 0.105, 124, 0.145
+_LEAST_PT = 4.5
+
+
+def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tuple[Path, ...]:
+    """Write the figure in each format, without dates and versions."""
+    base = Path(out)
+    base = base.with_suffix("") if base.suffix in (".pdf", ".png") else base
+    paths = []
+    with matplotlib.rc_context(RC):
+        for suffix in formats:
+            path = base.with_name(base.name + suffix)
+            pdf = {"Creator": "drbench", "Producer": None, "CreationDate": None}
+            picture.savefig(path, metadata=pdf if suffix == ".pdf" else {"Software": None}, dpi=300)
+            paths.append(path)
+    return tuple(paths)
+
+
+class Page:
+    """An empty page with room for ``body_in`` inches of panels, above its legend and small print.
+
+    Parameters
+    ----------
+    body_in : float
+        Height of everything above the legend.
+    handles : sequence of artists
+        What the legend shows, by their labels.
+    notes : sequence of str
+        The small print, a sentence each.
+    """
+
+    def __init__(self, body_in: float, handles: Sequence[Artist] = (), notes: Sequence[str] = ()):
+        rows = [
+            row
+            for text in notes
+            for row in wrap(_sentence(text), _NOTE_CHARACTERS, subsequent_indent="   ")
+        ]
+        widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
+        columns = max(1, int((PAGE_IN - 2 * MARGIN_IN) / (widest + 0.48)))
+        columns = min(columns, 5, max(1, len(handles)))
+        legend_in = ceil(len(handles) / columns) * _LEGEND_ROW_IN + 0.06 if handles else 0.0
+        self.height_in = body_in + legend_in + len(rows) * _NOTE_IN + 2 * MARGIN_IN
+        self.picture = Figure(figsize=(PAGE_IN, self.height_in))
+        FigureCanvasAgg(self.picture)  # a renderer, to measure text with
+        if handles:
+            self.picture.legend(
+                handles=list(handles),
+                loc="upper left",
+                bbox_to_anchor=self._at(MARGIN_IN, body_in),
+                ncols=columns,
+                frameon=False,
+                borderaxespad=0,
+                borderpad=0,
+                handlelength=2.6,
+                columnspacing=1.0,
+                labelspacing=0.4,
+                fontsize=FONT_PT - 0.5,
+            )
+        for number, row in enumerate(rows):
+            self.text(MARGIN_IN, body_in + legend_in + number * _NOTE_IN, row, SMALL_PT)
+
+    def _at(self, left_in: float, top_in: float) -> tuple[float, float]:
+        return left_in / PAGE_IN, 1 - top_in / self.height_in
+
+    def axes(self, left_in: float, top_in: float, wide_in: float, high_in: float) -> Axes:
+        """Axes by the inches of their upper left corner from that of the page."""
+        x, y = self._at(left_in, top_in + high_in)
+        axes = self.picture.add_axes((x, y, wide_in / PAGE_IN, high_in / self.height_in))
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        axes.set_axisbelow(True)
+        return axes
+
+    def text(self, left_in: float, top_in: float, text: str, size: float, **look) -> None:
+        """Text by the inches of its upper left corner."""
+        self.picture.text(
+            *self._at(left_in, top_in), text, size=size, va="top", **{"color": GREY, **look}
+        )
+
+    def title(self, left_in: float, top_in: float, wide_in: float, name: str, told: str) -> None:
+        """The two lines above a panel; long ones shrink, then lose their middle."""
+        for number, (text, size, look) in enumerate(
+            ((name, FONT_PT + 1, {"weight": "bold", "color": "black"}), (told, FONT_PT, {}))
+        ):
+            bold = number == 0
+            text, size = fitted(text, size, wide_in, bold)
+            self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **look)
+
+
+def _sentence(text: str) -> str:
+    # what begins with a symbol, as in "m = 64 a rank", keeps it
+    return (text if "=" in text[:5] else text[:1].upper() + text[1:]) + (
+        "" if text.endswith(".") else "."
+    )
+
+
+@cache
+def _renderer():
+    return FigureCanvasAgg(Figure(dpi=72)).get_renderer()
+
+
+def width_in(text: str, size: float, bold: bool = False) -> float:
+    """Width of a text in inches."""
+    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
+    return 1.03 * _renderer().get_text_width_height_descent(text, font, False)[0] / 72
+
+
+def fitted(text: str, size: float, wide_in: float, bold: bool = False) -> tuple[str, float]:
+    """Make a text fit a width: smaller, and at the smallest readable size shorter; gives text and
+    size."""
+    text = elided(text, 400)
+    wide = width_in(text, size, bold)
+    if wide <= wide_in:
+        return text, size
+    smaller = max(_LEAST_PT, size * wide_in / wide)
+    most = len(text)
+    while most > 4 and width_in(elided(text, most), smaller, bold) > wide_in:
+        most -= 1
+    return elided(text, most), smaller
+
+
+def line_handle(name: str, style: LineStyle) -> Line2D:
+    """What the legend shows of a line."""
+    return Line2D([], [], label=label(name), **line_look(style))
+
+
+def patch_handle(name: str, color: str, hatch: str = "") -> Patch:
+    """What the legend shows of a bar."""
+    return Patch(
+        facecolor=color, edgecolor=bar_edge(color), hatch=hatch, linewidth=0.5, label=label(name)
+    )
+
+
+def bar_edge(color: str) -> str:
+    """The colour of a bar's edge and hatch."""
+    return "#777777" if color == "#FFFFFF" else "white"
+
+
+def line_look(style: LineStyle) -> dict:
+    """How matplotlib draws a line of this style: white-filled markers."""
+    return {
+        "color": style.color,
+        "linestyle": style.dashes,
+        "linewidth": 1.1,
+        "marker": style.marker,
+        "markersize": MARKER_PT,
+        "markerfacecolor": "white",
+        "markeredgecolor": style.color,
+        "markeredgewidth": 1.0,
+    }
+
+
+def label(name: str, most: int = 60) -> str:
+    """A name as a legend takes it: matplotlib hides what begins with an underscore."""
+    name = elided(name, most) or "unnamed"
+    return f" {name}" if name.startswith("_") else name
+
+
+def round_ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Ticks at round numbers times powers of ten that lie in a positive range, as many as may be.
+
+    Examples
+    --------
+    >>> round_ticks(0.9, 30)
+    [1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0]
+    >>> round_ticks(1, 2e6)
+    [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0, 1000000.0]
+    """
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    for steps in (
+        (1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9),
+        (1, 1.5, 2, 3, 5, 7),
+        (1, 2, 3, 5),
+        (1, 2, 5),
+        (1, 3),
+        (1,),
+    ):
+        found = [
+            step * 10.0**decade
+            for decade in decades
+            for step in steps
+            if low <= step * 10.0**decade <= high
+        ]
+        if len(found) <= most:
+            return found
+    return found[:: ceil(len(found) / most)]
+
+
+def log_axis(
+    axis, low: float, high: float, text, most: int = 7, ticks: Sequence[float] | None = None
+) -> None:
+    """Make a log axis of a range with plain-text ticks."""
+    places = round_ticks(low, high, most) if ticks is None else list(ticks)
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit in which a time is a readable number: its length in seconds and its name.
+
+    Examples
+    --------
+    >>> time_unit(0.02), time_unit(3.0), time_unit(2e-5)
+    ((0.001, 'ms'), (1.0, 's'), (1e-06, 'µs'))
+    """
+    return (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "µs")
+
+
+def number(value: float) -> str:
+    """A number with at most three digits that count, never in powers of ten.
+
+    Examples
+    --------
+    >>> number(1234567.0), number(0.05), number(20.0), number(2.345)
+    ('1230000', '0.05', '20', '2.35')
+    """
+    if value == 0:
+        return "0"
+    digits = 2 - floor(log10(abs(value)))
+    rounded = round(value, digits)
+    return (
+        f"{rounded:.{max(0, digits)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{rounded:.0f}"
+    )
+
+
+def bytes_text(count: float) -> str:
+    """Bytes in binary units.
+
+    Examples
+    --------
+    >>> bytes_text(65536), bytes_text(3 * 2**20), bytes_text(100)
+    ('64 KiB', '3 MiB', '100 B')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{number(count)} {unit}"
+        count /= 1024

@@ -1,0 +1,275 @@
+"""Direct execution beside the lowerings of the same case: the time of each over that of direct
+execution.
+
+One row a case, those on top that gain most by lowering. Left of the line at 1 lowering is faster;
+more than 5 % so in the shaded part.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.lines import Line2D
+
+from drbench.measure.record import Record
+from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, line_look, width_in
+from plots.draw.style import RC, SMALL_PT, LineStyle
+from plots.registry import Figure, Made
+from plots.select.cases import (
+    Options,
+    Shape,
+    Source,
+    elided,
+    groups,
+    names,
+    partitioning,
+    rising,
+    shape_of,
+    shape_text,
+    source_of,
+    usable,
+)
+from plots.select.selection import UNIVERSAL, SelectionError
+
+LOWERINGS = {
+    "greedy": LineStyle("#E69F00", "#9A6A00", "s", "None"),
+    "cost": LineStyle("#009E73", "#007A59", "D", "None"),
+    "exhaustive": LineStyle("#0072B2", "#00609A", "o", "None"),
+}
+DIRECT = "direct"
+#: Slower than a lowering by more than this is "not as good" (the paper's "within 5%").
+WITHIN = 0.95
+_MOST_PANELS, _MOST_ROWS, _NAME = 4, 30, 46
+_ROW_IN, _BELOW_IN, _RIGHT_IN = 0.125, 0.42, 0.16
+
+
+class Row(NamedTuple):
+    """One case: its name, and the time of each lowering over that of direct execution; None where
+    the lowering is not ok."""
+
+    name: str
+    ratios: dict[str, float | None]
+
+    @property
+    def best(self) -> float:
+        """Of the lowerings that are ok the smallest."""
+        return min(ratio for ratio in self.ratios.values() if ratio is not None)
+
+
+class Panel(NamedTuple):
+    """The rows of one shape, the largest gain first."""
+
+    shape: Shape
+    source: Source
+    rows: list[Row]
+
+
+def row_name(record: Record) -> str:
+    """What a row is called: the partitioning as the paper names it, or the three forms, and what
+    stays.
+
+    Examples
+    --------
+    >>> case = Record(
+    ...     mode="simulated",
+    ...     status="ok",
+    ...     best_s=1.0,
+    ...     a="row",
+    ...     b="column",
+    ...     c="column",
+    ...     stationary="C",
+    ... )
+    >>> row_name(case)
+    'Inner Prod. S-C'
+    """
+    replicated = "/" in f"{record.a}{record.b}{record.c}"
+    known = "" if replicated else partitioning(record).removeprefix("UA - ")
+    forms = known or " | ".join(text or "?" for text in (record.a, record.b, record.c))
+    return elided(f"{forms} S-{record.stationary}" if record.stationary else forms, _NAME)
+
+
+def panels(records: Sequence[Record], options: Options) -> tuple[list[Panel], list[str]]:
+    """Pair each lowered case with the same case run directly: (panels, notes).
+
+    Raises
+    ------
+    SelectionError
+        If there is no such pair.
+    """
+    kept, notes = usable(
+        [r for r in records if r.status == "ok" or r.schedule not in LOWERINGS], options
+    )
+    refused = [r for r in records if r.status != "ok" and r.schedule in LOWERINGS]
+    paired = groups(
+        (
+            r
+            for r in (*kept, *refused)
+            if r.algorithm == UNIVERSAL and r.schedule in (DIRECT, *LOWERINGS)
+        ),
+        _same,
+    )
+    found: dict = {}
+    for inside in paired.values():
+        times = {
+            name: [r.best_s for r in inside if r.schedule == name and r.status == "ok"]
+            for name in (DIRECT, *LOWERINGS)
+        }
+        if times[DIRECT] and any(times[name] for name in LOWERINGS):
+            direct = min(times[DIRECT])
+            here = {r.schedule for r in inside}
+            ratios = {
+                name: min(times[name]) / direct if times[name] else None
+                for name in LOWERINGS
+                if name in here
+            }
+            found.setdefault((source_of(inside[0]), shape_of(inside[0])), []).append(
+                Row(row_name(inside[0]), ratios)
+            )
+    if not found:
+        raise SelectionError(
+            f"no case that ran both directly and lowered in {len(records)} records. Run drbench "
+            "simulate lowering, or a sweep with schedules."
+        )
+    lost = len(kept) - sum(
+        r.schedule in (DIRECT, *LOWERINGS) and r.algorithm == UNIVERSAL for r in kept
+    )
+    if lost:
+        notes.append(f"not drawn: {lost} cases without a schedule to compare")
+    chosen = []
+    for source, shape in sorted(found, key=rising)[:_MOST_PANELS]:
+        rows = sorted(found[source, shape], key=lambda row: (row.best, row.name))
+        chosen.append(Panel(shape, source, rows[:_MOST_ROWS]))
+        if len(rows) > _MOST_ROWS:
+            notes.append(
+                f"{shape_text(shape)}: not drawn: {len(rows) - _MOST_ROWS} cases that gain less "
+                "by lowering"
+            )
+    left = sorted(found, key=rising)[_MOST_PANELS:]
+    if left:
+        notes.append(
+            f"not drawn: {len(left)} panels more "
+            f"({names([shape_text(shape) for _, shape in left])}); --shape chooses one"
+        )
+    return chosen, notes
+
+
+def _same(record: Record) -> tuple:
+    """What a case and its lowerings have in common."""
+    return (
+        source_of(record),
+        shape_of(record),
+        record.a,
+        record.b,
+        record.c,
+        record.stationary,
+        record.chunk,
+        record.transport,
+        record.prefetch,
+        record.get,
+        record.progress,
+    )
+
+
+def make(records: Sequence[Record], options: Options) -> Made:
+    """Draw a panel a shape, two in a row."""
+    found, notes = panels(records, options)
+    every = [row for panel in found for row in panel.rows]
+    slower = sum(row.best < WITHIN for row in every)
+    told = [
+        f"1 is the time of direct execution; in {len(every) - slower} of {len(every)} cases it "
+        "is within 5 % of the best lowering, in the others (shaded) it is not"
+    ]
+    with matplotlib.rc_context(RC):
+        handles = [
+            Line2D([], [], label=name, **line_look(style))
+            for name, style in LOWERINGS.items()
+            if any(name in row.ratios for row in every)
+        ]
+        if any(None in row.ratios.values() for row in every):
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    label="not ok: exhaustive is beyond its limit, or refused",
+                    marker="x",
+                    color="#777777",
+                    linestyle="None",
+                    markersize=4,
+                )
+            )
+        columns = min(2, len(found))
+        wide_in = PAGE_IN / columns
+        left_in = min(wide_in - 1.2, max(width_in(row.name, SMALL_PT) for row in every) + 0.14)
+        lines = [found[at : at + columns] for at in range(0, len(found), columns)]
+        heights = [
+            TITLE_IN + max(len(panel.rows) for panel in line) * _ROW_IN + _BELOW_IN
+            for line in lines
+        ]
+        page, top = Page(sum(heights), handles, [*told, *notes]), 0.0
+        low = min([row.best for row in every] + [WITHIN])
+        high = max(
+            [ratio for row in every for ratio in row.ratios.values() if ratio is not None]
+            + [1 / WITHIN]
+        )
+        for line, high_in in zip(lines, heights, strict=True):
+            for at, panel in enumerate(line):
+                page.title(
+                    at * wide_in + MARGIN_IN,
+                    top,
+                    wide_in - 2 * MARGIN_IN,
+                    shape_text(panel.shape) + "  (m × n × k)",
+                    panel.source.text,
+                )
+                axes = page.axes(
+                    at * wide_in + left_in,
+                    top + TITLE_IN,
+                    wide_in - left_in - _RIGHT_IN,
+                    len(panel.rows) * _ROW_IN,
+                )
+                _panel(axes, panel, low, high)
+            top += high_in
+    return Made(page.picture, notes)
+
+
+def _panel(axes, panel: Panel, low: float, high: float) -> None:
+    room = 0.04 * (high - low)
+    edge = high + 2.5 * room
+    axes.axvspan(low - room, WITHIN, color="#F3E3DC", zorder=0)
+    axes.axvline(1, color="black", linewidth=0.8, zorder=1)
+    for at, row in enumerate(panel.rows):
+        for name, ratio in row.ratios.items():
+            if ratio is None:
+                axes.plot(
+                    [edge - room],
+                    [at],
+                    marker="x",
+                    color="#777777",
+                    markersize=3,
+                    markeredgewidth=0.7,
+                    linestyle="None",
+                )
+            else:
+                axes.plot(
+                    [ratio],
+                    [at],
+                    clip_on=False,
+                    zorder=3,
+                    **{**line_look(LOWERINGS[name]), "markersize": 3.2, "markeredgewidth": 0.8},
+                )
+    axes.set_yticks(range(len(panel.rows)), [row.name for row in panel.rows], size=SMALL_PT)
+    axes.set_ylim(len(panel.rows) - 0.5, -0.5)
+    axes.set_xlim(low - room, edge)
+    axes.locator_params(axis="x", nbins=5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", color="#EEEEEE", linewidth=0.5)
+    axes.set_xlabel("time ÷ that of direct", size=SMALL_PT + 0.5)
+
+
+FIGURES = (
+    Figure(
+        "lowering",
+        "direct execution beside the lowerings of the same case",
+        make,
+        ("moving_only", "shape"),
+    ),
+)

@@ -1,0 +1,360 @@
+"""Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
+
+One panel a layer and source, one line a partitioning, white-filled markers, and above each point
+the replication factor of the case it shows. Which cases those are is decided in
+:mod:`plots.select.selection`.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from textwrap import wrap
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import Normal, Stroke
+from matplotlib.ticker import FixedLocator, MultipleLocator, NullFormatter, NullLocator
+
+from drbench.measure.record import Record
+from plots.draw.labels import Anchor, Box, place
+from plots.draw.page import save
+from plots.draw.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
+from plots.registry import Figure as Figure_
+from plots.registry import Made
+from plots.select.cases import Options
+from plots.select.panels import select_panels
+from plots.select.selection import Line, SelectionError, layer_of, missing, select
+from plots.select.sources import load
+
+__all__ = ["Drawn", "draw", "figure", "missing", "select"]
+
+_FONT = FontProperties(family="DejaVu Sans", size=FACTOR_PT)
+_MARKER_PT = 4.6
+# two panels fill the 7 inches of a printed page, one fits a column: drawn at the size it is read at
+_PANEL_IN = (2.96, 2.75)  # the axes of one panel
+_LEFT_IN, _RIGHT_IN, _TOP_IN, _XLABEL_IN = 0.46, 0.08, 0.40, 0.42
+_MARGIN_IN = 0.06
+_TITLE_CHARACTERS = 50  # of the line under the title, across one panel
+_COLUMNS = 2  # panels in a row
+_LEGEND_COLUMNS, _LEGEND_ROW_IN = 2, 0.134
+_NOTE_IN, _NOTE_CHARACTERS = 0.105, 70
+
+
+class Drawn(NamedTuple):
+    """What :func:`draw` made: the files, the lines of each panel, and what is not drawn and why."""
+
+    paths: tuple[Path, ...]
+    lines: dict[str, list[Line]]
+    missing: list[str]
+
+
+def draw(
+    source: Iterable[Record] | Iterable[str | os.PathLike],
+    out: str | os.PathLike,
+    layers: Sequence[str] | None = None,
+) -> Drawn:
+    """Draw the layers side by side and write a PDF and a PNG of the same figure.
+
+    Parameters
+    ----------
+    source : records, or paths of result files and of files of published numbers
+        Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
+        panels of their own. Published numbers become the lines of the peers where they are of the
+        same problem.
+    out : path
+        A suffix ``.pdf`` or ``.png`` is replaced by each of the two.
+    layers : sequence of str, optional
+        ``"mlp1"``, ``"mlp2"`` or both; by default those that the records hold.
+
+    Returns
+    -------
+    Drawn
+        Its ``missing`` texts are for the caller to print; they are also under the legend.
+
+    Raises
+    ------
+    SelectionError
+        If there is nothing to draw.
+    """
+    source = list(source)
+    records = source if all(isinstance(item, Record) for item in source) else load(source)
+    panels = select_panels(records, layers)
+    base = Path(out)
+    base = base.with_suffix("") if base.suffix in (".pdf", ".png") else base
+    # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
+    paths = save(figure(_with_points(panels)), base, (".pdf", ".png"))
+    return Drawn(paths, panels, said(panels))
+
+
+def said(panels: dict[str, list[Line]]) -> list[str]:
+    """Say what is not drawn, each text with the panel it belongs to."""
+    return [f"{name}: {text}" for name, lines in panels.items() for text in missing(lines)]
+
+
+def _with_points(panels: dict[str, list[Line]]) -> dict[str, list[Line]]:
+    return {
+        name: lines for name, lines in panels.items() if any(line.points for line in lines)
+    } or panels
+
+
+def figure(panels: dict[str, list[Line]]) -> Figure:
+    """Build the figure of :func:`draw` from the selected lines of each panel, two panels in a row.
+
+    Raises
+    ------
+    SelectionError
+        If a panel has no line with a point.
+    """
+    notes = {name: missing(lines) for name, lines in panels.items()}
+    for name, lines in panels.items():
+        if not any(line.points for line in lines):
+            raise SelectionError(
+                f"nothing to draw for {name}: {'; '.join(notes[name])}. Run more cases."
+            )
+    with matplotlib.rc_context(RC):
+        names = list(panels)
+        rows = [names[at : at + _COLUMNS] for at in range(0, len(names), _COLUMNS)]
+        small = {name: _small_print(lines, notes[name]) for name, lines in panels.items()}
+        legends_in, belows_in = [], []
+        for row in rows:
+            lines = max(
+                -(-sum(bool(line.points) for line in panels[name]) // _LEGEND_COLUMNS)
+                for name in row
+            )
+            legends_in.append(lines * _LEGEND_ROW_IN + 0.08)
+            belows_in.append(
+                _XLABEL_IN
+                + legends_in[-1]
+                + max(len(small[name]) for name in row) * _NOTE_IN
+                + _MARGIN_IN
+            )
+        column_in = _LEFT_IN + _PANEL_IN[0] + _RIGHT_IN
+        width = column_in * min(len(names), _COLUMNS)
+        height = sum(_TOP_IN + _PANEL_IN[1] + below_in for below_in in belows_in)
+        picture = Figure(figsize=(width, height))
+        FigureCanvasAgg(picture)  # a renderer, to measure text with
+        bottom = height
+        for row, legend_in, below_in in zip(rows, legends_in, belows_in, strict=True):
+            bottom -= _TOP_IN + _PANEL_IN[1] + below_in
+            for index, name in enumerate(row):
+                left = index * column_in
+                box = (
+                    (left + _LEFT_IN) / width,
+                    (bottom + below_in) / height,
+                    _PANEL_IN[0] / width,
+                    _PANEL_IN[1] / height,
+                )
+                _panel(picture.add_axes(box), panels[name])
+                left, top = (left + _MARGIN_IN) / width, bottom + below_in - _XLABEL_IN
+                _legend(picture, panels[name], left, top / height)
+                for number, text in enumerate(small[name]):
+                    y = (top - legend_in - number * _NOTE_IN) / height
+                    picture.text(left, y, text, size=SMALL_PT, color="#444444", va="top")
+        return picture
+
+
+def _panel(axes: Axes, lines: Sequence[Line]) -> None:
+    drawn = [line for line in lines if line.points]
+    batches = sorted({point.batch for line in drawn for point in line.points})
+    for line in reversed(drawn):  # the first of the legend on top
+        style = STYLES[line.name]
+        value = {point.batch: point.value for point in line.points}
+        # a batch size without a case breaks the line: nothing is interpolated
+        axes.plot(
+            batches,
+            [value.get(batch, float("nan")) for batch in batches],
+            color=style.color,
+            linestyle=style.dashes,
+            linewidth=1.1,
+            marker=style.marker,
+            markersize=_MARKER_PT,
+            markerfacecolor="white",
+            markeredgecolor=style.color,
+            markeredgewidth=1.0,
+            zorder=3,
+            clip_on=False,
+        )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(batches))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.set_xlim(batches[0] / 1.3, batches[-1] * 1.3)
+    # measured noise and a low roof can pass 100; the room above holds the labels of the highest
+    # points
+    highest = max(point.value for line in drawn for point in line.points)
+    axes.set_ylim(0, max(100.0, highest + 6.0))
+    axes.yaxis.set_major_locator(MultipleLocator(10 if highest < 140 else 20))
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if highest + 6.0 > 100:
+        axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    _titles(axes, drawn)
+    _factors(axes, drawn)
+
+
+def _titles(axes: Axes, drawn: Sequence[Line]) -> None:
+    record = _own(drawn).points[0].record
+    axes.set_xlabel("batch size m (rows of A and C)")
+    axes.set_ylabel(
+        f"percent of peak (%), {_devices(record)}"
+        if drawn[0].quantity == "percent_of_peak"
+        else f"percent of the no-communication roof, {record.mode} (%)"
+    )
+    name = {"mlp1": "MLP-1", "mlp2": "MLP-2"}[layer_of(record)]
+    facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
+    if record.mode == "measured" and record.iters:
+        facts.append(f"best of {record.iters}")
+    axes.annotate(
+        f"{name}:  n = {record.n}, k = {record.k}",
+        (0, 1),
+        (0, 15),
+        "axes fraction",
+        "offset points",
+        size=FONT_PT + 1,
+        weight="bold",
+    )
+    told = ", ".join(fact for fact in facts if fact)
+    size = FONT_PT * min(
+        1.0, _TITLE_CHARACTERS / len(told)
+    )  # a long machine name stays on its panel
+    axes.annotate(
+        told,
+        (0, 1),
+        (0, 6),
+        "axes fraction",
+        "offset points",
+        size=size,
+        color="#444444",
+    )
+
+
+def _devices(record: Record) -> str:
+    return f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
+
+
+def _own(drawn: Sequence[Line]) -> Line:
+    """The line whose records name the machine: a partitioning of ours, or a peer if there is
+    none."""
+    return next((line for line in drawn if line.stationary), drawn[0])
+
+
+def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
+    """Print the replication factors next to the points, clear of each other."""
+    picture = axes.figure
+    renderer = picture.canvas.get_renderer()
+    to_pt = 72 / picture.dpi
+    frame = axes.get_window_extent(renderer)
+    bounds = Box(frame.x0 * to_pt, frame.y0 * to_pt, frame.x1 * to_pt, frame.y1 * to_pt + 4)
+    labelled, anchors, obstacles, segments = [], [], [], []
+    for line in drawn:
+        xy = [axes.transData.transform((point.batch, point.value)) * to_pt for point in line.points]
+        segments += [(*start, *stop) for start, stop in zip(xy, xy[1:], strict=False)]
+        for point, (x, y) in zip(line.points, xy, strict=True):
+            if point.factor:
+                width, height, _ = renderer.get_text_width_height_descent(
+                    point.factor, _FONT, False
+                )
+                anchors.append(Anchor(x, y, width * to_pt + 0.6, height * to_pt + 0.6))
+                labelled.append((line, point))
+            else:
+                obstacles.append((x, y))
+    places = place(anchors, bounds, _MARKER_PT / 2 + 0.5, obstacles, segments)
+    for (line, point), anchor, box in zip(labelled, anchors, places, strict=True):
+        offset = ((box.left + box.right) / 2 - anchor.x, (box.bottom + box.top) / 2 - anchor.y)
+        axes.annotate(
+            point.factor,
+            (point.batch, point.value),
+            offset,
+            textcoords="offset points",
+            ha="center",
+            va="center_baseline",
+            size=FACTOR_PT,
+            color=STYLES[line.name].text,
+            zorder=5,
+            annotation_clip=False,
+            path_effects=[Stroke(linewidth=1.6, foreground="white"), Normal()],
+        )
+
+
+def _legend(picture: Figure, lines: Sequence[Line], left: float, top: float) -> None:
+    drawn = [line for line in lines if line.points]
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=STYLES[line.name].color,
+            linestyle=STYLES[line.name].dashes,
+            linewidth=1.1,
+            marker=STYLES[line.name].marker,
+            markersize=_MARKER_PT,
+            markerfacecolor="white",
+            markeredgewidth=1.0,
+            label=line.legend,
+        )
+        for line in drawn
+    ]
+    picture.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(left, top),
+        ncols=_LEGEND_COLUMNS,
+        frameon=False,
+        borderaxespad=0,
+        borderpad=0,
+        handlelength=2.6,
+        columnspacing=1.0,
+        labelspacing=0.35,
+        fontsize=FONT_PT - 0.5,
+    )
+
+
+def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
+    """Say what the numbers mean, where lines of elsewhere come from, and what is not drawn; in
+    rows."""
+    drawn = [line for line in lines if line.points]
+    texts = []
+    if any(line.stationary for line in drawn):
+        mixed = any("-" in point.factor for line in drawn for point in line.points)
+        texts.append(
+            "Numbers: replication factor" + (", or A,B factor-C factor." if mixed else ".")
+        )
+        texts.append("S-C, S-B: Stationary C, Stationary B data movement.")
+    own = _own(drawn).points[0].record
+    elsewhere: dict[str, list[str]] = {}
+    for line in drawn:
+        record = line.points[0].record
+        if (record.mode, record.machine) != (own.mode, own.machine):
+            elsewhere.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
+    texts += [f"{', '.join(names)}: {origin}." for origin, names in elsewhere.items()]
+    texts += [f"{note[0].upper()}{note[1:]}." for note in notes]
+    return [row for text in texts for row in wrap(text, _NOTE_CHARACTERS, subsequent_indent="   ")]
+
+
+def make(records: Sequence[Record], options: Options, layers: Sequence[str] | None = None) -> Made:
+    """Draw the panels of the layers as ``drbench plot`` does."""
+    panels = select_panels(records, layers)
+    return Made(figure(_with_points(panels)), said(panels))
+
+
+FIGURES = (
+    Figure_(
+        "mlp",
+        "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
+        make,
+    ),
+    Figure_(
+        "mlp1", "the left plot of Figures 2 and 3: MLP-1, n = 4k", partial(make, layers=("mlp1",))
+    ),
+    Figure_(
+        "mlp2", "the right plot of Figures 2 and 3: MLP-2, k = 4n", partial(make, layers=("mlp2",))
+    ),
+)

@@ -1,0 +1,198 @@
+"""One self-contained page about a folder of results: figures, table, provenance, failures. It loads
+nothing from anywhere.
+
+Nothing in the records or the environment can run: text goes through the template's escaping, data
+through JSON in which no ``<`` is left, the page's script writes text only as text, and a content
+security policy admits the page's own scripts by their hash.
+"""
+
+import json
+import math
+import os
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from drbench.measure.record import HEADER, STATUSES, Record
+from plots.select.cases import communicated_bytes
+from plots.select.sources import load
+
+from .interactive import specs
+
+__all__ = ["build", "environments", "page"]
+
+_HERE = Path(__file__).parent
+_MOST_PROVENANCE = 400  # rows of one environment file
+
+
+def build(path: str | os.PathLike) -> str:
+    """Build the page of a folder of results, or of one result file.
+
+    Raises
+    ------
+    ValueError
+        If there is no record in it, or a file does not read.
+    """
+    records = load([path])
+    if not records:
+        raise ValueError(f"{os.fspath(path)} holds no records. Run a sweep into it first.")
+    path = Path(path)
+    return page(records, environments(path if path.is_dir() else path.parent), path.resolve().name)
+
+
+def environments(folder: Path) -> list[dict[str, Any]]:
+    """Read ``environment.json`` and ``environments/*.json``: ``[{"name", "rows": [(key, value)],
+    "trouble"}]``.
+
+    A file that does not read is not passed over: its ``trouble`` says why.
+    """
+    found = []
+    for file in [folder / "environment.json", *sorted((folder / "environments").glob("*.json"))]:
+        if not file.is_file():
+            found.append(
+                {
+                    "name": file.name,
+                    "rows": [],
+                    "trouble": f"there is no {file.name} beside the records",
+                }
+            )
+            continue
+        try:
+            rows = _flat("", json.loads(file.read_text(encoding="utf-8")))
+            trouble = (
+                ""
+                if len(rows) <= _MOST_PROVENANCE
+                else f"{len(rows) - _MOST_PROVENANCE} more rows are in the file"
+            )
+            found.append(
+                {
+                    "name": file.relative_to(folder).as_posix(),
+                    "rows": rows[:_MOST_PROVENANCE],
+                    "trouble": trouble,
+                }
+            )
+        except (ValueError, OSError, RecursionError) as error:
+            found.append(
+                {
+                    "name": file.relative_to(folder).as_posix(),
+                    "rows": [],
+                    "trouble": f"does not read: {error}",
+                }
+            )
+    return found
+
+
+def page(records: list[Record], provenance: list[dict[str, Any]], name: str) -> str:
+    """Write the page of some records.
+
+    Examples
+    --------
+    >>> text = page(
+    ...     [Record(mode="measured", status="failed", reason="</script><script>alert(1)</script>")],
+    ...     [],
+    ...     "<b>",
+    ... )
+    >>> "alert(1)</script>" in text, "<title>&lt;b&gt;" in text
+    (False, True)
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    figures, lacking = specs(records)
+    used = [field for field in HEADER if any(_filled(getattr(record, field)) for record in records)]
+    rows = [
+        [_plain(getattr(record, field)) for field in used] + [communicated_bytes(record)]
+        for record in records
+    ]
+    scripts = [
+        (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
+        (_HERE / "report.js").read_text(encoding="utf-8"),
+    ]
+    hashes = " ".join(
+        f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    template = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(_HERE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return template.get_template("report.html").render(
+        name=name,
+        policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
+        "blob:; base-uri 'none'; form-action 'none'",
+        counts=[
+            (status, sum(record.status == status for record in records)) for status in STATUSES
+        ],
+        total=len(records),
+        figures=figures,
+        lacking=lacking,
+        failures=[record for record in records if record.status != "ok"],
+        provenance=provenance,
+        plotly=scripts[0],
+        script=scripts[1],
+        data=embedded(
+            {
+                "fields": [*used, "moved_bytes"],
+                "rows": rows,
+                "figures": [{key: figure[key] for key in ("data", "layout")} for figure in figures],
+            }
+        ),
+    )
+
+
+def embedded(value: Any) -> str:
+    """JSON that is safe inside a script element: no ``<``, ``>`` or ``&`` is left in it.
+
+    Examples
+    --------
+    >>> embedded({"a": "</script>"})
+    '{"a":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(_finite(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _filled(value: Any) -> bool:
+    return value is not None and value != []
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: those become null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _flat(key: str, value: Any) -> list[tuple[str, str]]:
+    """Nested values as rows of dotted keys.
+
+    Examples
+    --------
+    >>> _flat("", {"mpi": {"version": 4}, "hosts": ["a", "b"], "ranks": [{"host": "a"}]})
+    [('mpi.version', '4'), ('hosts', 'a, b'), ('ranks.0.host', 'a')]
+    """
+    if isinstance(value, dict):
+        return [
+            row
+            for name, item in value.items()
+            for row in _flat(f"{key}.{name}" if key else str(name), item)
+        ]
+    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        return [row for number, item in enumerate(value) for row in _flat(f"{key}.{number}", item)]
+    text = (
+        ", ".join(map(str, value))
+        if isinstance(value, list)
+        else ""
+        if value is None
+        else str(value)
+    )
+    return [(key, text)]
