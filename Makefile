@@ -1,5 +1,7 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/16 size and draw both figures; a killed run goes on
 # make test   run the tests, those under mpiexec included
+# make lint   look at the format and style (ruff) and the types (mypy); changes nothing
+# make format put the format and the order of imports right
 # make bench  measure the performance table of docs/performance.md (minutes, on a quiet machine)
 #
 # Each makes its environment first: .venv, with everything in it. Variables:
@@ -17,16 +19,25 @@ BACKEND ?= numpy
 CUDA ?= cuda12
 
 comma := ,
-EXTRAS := [$(if $(MPI),$(MPI)$(comma))test]
+EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp test bench clean
+.PHONY: mlp test lint format bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
 
 test: .venv/.installed
 	$(BIN)/python -m pytest
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy partitions drbench/program drbench/plan
+
+format: .venv/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/core.py
