@@ -7,6 +7,6 @@ if __name__ == "__main__":
     sys.path[0] = str(
         Path(__file__).resolve().parents[1]
     )  # the folder of the packages, instead of the script's own
-    from .from_stdin import main
+    from plots.from_stdin import main
 
     sys.exit(main("mlp2"))

@@ -67,6 +67,7 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
     0 if the report was made.
     """
     from drbench.measure.record import read_csv
+    from launch.host.files import ROOT
     from launch.studies.slicing_claims import check_claims as check
     from plots.select.sources import read_published
 
@@ -80,7 +81,7 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
         from plots.select.selection import factors
 
         records = [record for record in records if factors(record)[0] <= most_replicas]
-    default = Path(__file__).parents[1] / "results/published/h100.csv"
+    default = ROOT / "results/published/h100.csv"
     published = published or (default if default.exists() else None)
     theirs = read_published(published) if published else []
     if only and not factor:

@@ -25,7 +25,7 @@ import psutil
 
 from drbench import __version__
 
-from .files import write_whole
+from .files import ROOT, write_whole
 
 __all__ = ["describe", "environment_id", "rank_facts", "without_paths", "write_environment"]
 
@@ -132,7 +132,7 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
         for facts in ranks
     }
     return {
-        "drbench": {"version": __version__, **_git(Path(__file__).parents[1])},
+        "drbench": {"version": __version__, **_git(ROOT)},
         "hosts": hosts,
         "ranks": [
             {"rank": rank, **{key: facts[key] for key in ("host", "cores", "gpus") if key in facts}}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["free_name", "sync_folder", "write_whole"]
+__all__ = ["ROOT", "free_name", "sync_folder", "write_whole"]
+
+#: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
+ROOT = Path(__file__).parents[2]
 
 
 def write_whole(path: Path, text: str) -> None:

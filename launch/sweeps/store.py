@@ -24,7 +24,7 @@ from pathlib import Path
 from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
 from launch.cases.case import Case
-from launch.host.files import free_name, sync_folder, write_whole
+from launch.host.files import ROOT, free_name, sync_folder, write_whole
 
 __all__ = ["GOOD", "Store", "case_id", "code_version"]
 
@@ -55,9 +55,9 @@ def case_id(case: Case, ranks: int, code: str | None = None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def code_version(root: Path | None = None) -> str:
+def code_version(root: Path = ROOT) -> str:
     """A hash of all source files that a run can depend on."""
-    root, digest = root or Path(__file__).parents[1], hashlib.sha256()
+    digest = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted(
             path for path in (root / package).rglob("*.*") if path.suffix in (".py", ".cu")
