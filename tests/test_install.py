@@ -1,0 +1,140 @@
+"""drbench finds its own files: in a checkout, and installed from a wheel, far from any checkout."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from drbench import __version__
+from launch.host.environment import describe
+from launch.sweeps.store import code_version
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
+SUFFIXES = {".py", ".cu", ".toml", ".j2", ".html", ".js"}
+
+
+def test_the_code_version_is_that_of_the_whole_checkout():
+    assert code_version() == code_version(ROOT)
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: there is no commit")
+def test_an_environment_of_a_checkout_names_its_commit():
+    told = subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
+    facts = dict.fromkeys(("host", "cpu", "cores_of_host", "memory_bytes", "mpi", "blas"))
+    assert describe([facts], [])["drbench"]["commit"] == told.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A folder with the sdist, and the wheel made from it; the checkout is left as it was."""
+    source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    for package in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, source / package, ignore=ignored)
+    shutil.copytree(ROOT / "tests/partitions", source / "tests")  # setuptools would take them
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, source)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source]
+    ended = subprocess.run(build, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return dist
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """``installed(*words)``: a command of the installed drbench in one empty folder; its output.
+    What drbench needs is that of this Python."""
+    site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
+    (wheel,) = built.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", site, wheel], check=True, timeout=60)
+    environ = {**os.environ, "PYTHONPATH": str(site)}
+
+    def call(*words) -> str:
+        command = [sys.executable, site / "bin/drbench", *words]
+        ended = subprocess.run(
+            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    call.folder = folder
+    return call
+
+
+def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
+    want = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in SUFFIXES
+    }
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    assert f"-{__version__}-" in wheel.name and f"-{__version__}.tar" in sdist.name
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        assert held == want
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+        assert want | {"LICENSE", "README.md", "pyproject.toml"} <= held
+        assert not any(name.startswith("tests") for name in held)
+
+
+def test_an_installed_drbench_lists_what_came_with_it(installed):
+    listed = installed("list")
+    for path in (ROOT / "launch/data/machines").iterdir():
+        assert path.stem in listed
+    for path in (ROOT / "algorithms").glob("[!_]*.py"):
+        if "@algorithm(" in path.read_text(encoding="utf-8"):
+            assert path.stem in listed
+
+
+@pytest.mark.mpi
+def test_an_installed_drbench_says_what_this_machine_offers(installed):
+    assert "MPI" in installed("doctor")
+
+
+@pytest.mark.mpi
+def test_an_installed_drbench_runs_plots_and_reports(installed):
+    sizes = ("-m", "64", "-n", "64", "-k", "64")
+    installed("run", "-p", "2", *sizes, "--csv", "out.csv", "--trace", "trace.json")
+    with open(installed.folder / "out.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["status"] == "ok"
+    installed("plot", "timeline", "trace.json", "-o", "timeline.png")
+    assert (installed.folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
+    installed("report", "out.csv", "-o", "report.html")
+    assert "</html>" in (installed.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
+    sizes = ("-m", "64", "-n", "64", "-k", "64")
+    assert "Gemm(" in installed("plan", "-p", "4", *sizes, "--preset", "column")
+    told = installed("simulate", "-p", "4", *sizes, "--machine", "pvc12", "--json")
+    assert json.loads(told)["status"] == "ok"
+    listed = installed("sweep", "square", "-p", "4", "--dry-run", "--out", "none")
+    assert "512x512x512 row" in listed
+    assert not (installed.folder / "none").exists()
+    installed(
+        "sweep", "square", "-p", "4", "--machine", "slurm", "--jobs", "slurm", "--out", "jobs"
+    )
+    (job,) = (installed.folder / "jobs").glob("*.sbatch")
+    assert "#SBATCH" in job.read_text()
+
+
+def test_the_metadata_names_no_dependency_twice():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [line.split(">=")[0] for line in project["dependencies"]]
+    assert len(names) == len(set(names))
