@@ -415,7 +415,7 @@ def sweep_text(cases: list) -> str:
 
     Examples
     --------
-    >>> from .case_fields import Case
+    >>> from launch.cases.case import Case
     >>> print(
     ...     sweep_text(
     ...         [Case(8, 8, 8, "row", options={"stationary": "C", "chunk": "auto"})]

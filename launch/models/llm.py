@@ -223,7 +223,7 @@ def estimate(
 
     Examples
     --------
-    >>> from .machine_models import find_machine
+    >>> from launch.cases.machine_models import find_machine
     >>> product = Product("forward", 262144, 49152, 12288, "OS")
     >>> f"{estimate(product, (32, 8), 8, find_machine('tpuv4-32x8')):.4f}"
     '0.0052'

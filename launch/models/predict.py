@@ -43,7 +43,7 @@ def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:
 
     Examples
     --------
-    >>> from .machine_models import find_machine
+    >>> from launch.cases.machine_models import find_machine
     >>> record = predict(
     ...     Case(1024, 4096, 1024, "column", "column", "column", options={"stationary": "C"}),
     ...     find_machine("pvc12"),

@@ -160,7 +160,7 @@ def case_key(case: Case, machine: Machine, ranks: int) -> str:
 
     Examples
     --------
-    >>> from .machine_models import find_machine
+    >>> from launch.cases.machine_models import find_machine
     >>> machine = find_machine("pvc12")
     >>> case_key(Case(8, 8, 8), machine, 4) == case_key(
     ...     Case(8, 8, 8, machine="elsewhere"), machine, 4

@@ -274,7 +274,7 @@ def choose_stationary(case: Case, machine: Machine, ranks: int) -> str:
     --------
     A small batch in row blocks: B moves, and the result stays.
 
-    >>> from .machine_models import find_machine
+    >>> from launch.cases.machine_models import find_machine
     >>> choose_stationary(Case(1024, 4096, 1024, "row", "row", "row"), find_machine("pvc12"), 12)
     'C'
     """

@@ -194,7 +194,7 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
 
     Examples
     --------
-    >>> from .llm import MODELS, layers_of
+    >>> from launch.models.llm import MODELS, layers_of
     >>> cases = ring_cases("tensor_parallel_1d", layers_of(MODELS["gpt3"], 8, 2048)[:1], 16)
     >>> for case in cases:
     ...     print(case.algorithm, case.options.get("dataflow"), case.m, case.n, case.k)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from matplotlib.text import Text
 
-import plots
+import plots.figures
 from drbench.measure.record import append_csv
 from plots.draw.labels import Box, overlap
 from plots.registry import draw, figures, find, suffixes
@@ -116,12 +116,12 @@ def test_a_file_in_plots_is_all_a_figure_needs(tmp_path, monkeypatch):
         "FIGURES = (Figure('mine', 'of my own', lambda records, options: Made(F(), "
         "[str(len(records))])),)\n"
     )
-    monkeypatch.setattr(plots, "__path__", [*plots.__path__, str(tmp_path)])
+    monkeypatch.setattr(plots.figures, "__path__", [*plots.figures.__path__, str(tmp_path)])
     try:
         assert "mine" in figures() and find("mine").summary == "of my own"
         assert draw("mine", [], tmp_path / "x.png").notes == ["0"]
     finally:
-        sys.modules.pop("plots.mine", None)
+        sys.modules.pop("plots.figures.mine", None)
 
 
 def test_every_figure_draws_the_same_bytes_in_any_order(rich, tmp_path):

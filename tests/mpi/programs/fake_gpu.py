@@ -69,8 +69,9 @@ def main():
         fake = fake_cuda.FakeCupy(fake_cuda.Library(library), devices=2)
         fake.runtime = SharedRuntime(comm.rank, devices=2)
         fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
-        fake.runtime.peers = not any(case.pop("no_peers", False) for case in cases)
-        atomics = not any(case.pop("no_atomics", False) for case in cases)
+        without_peers = [case.pop("no_peers", False) for case in cases]  # of every case
+        without_atomics = [case.pop("no_atomics", False) for case in cases]
+        fake.runtime.peers, atomics = not any(without_peers), not any(without_atomics)
         ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
         cuda._import_cupy = lambda: Modules(fake.cuda, fake.runtime, fake.cublas, fake.module)
         records = [
