@@ -7,6 +7,7 @@ that owns the memory, costs about two microseconds, and the kernel releases it i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -22,6 +23,9 @@ _OWNER_SPAN = 1 << 42
 
 class RangeLocks:
     """Exclusive locks on element ranges of the storage of any rank of this node.
+
+    Both ways to lock raise RuntimeError where the kernel cannot: this rank is alone with that, and
+    has to end all.
 
     Parameters
     ----------
@@ -45,21 +49,28 @@ class RangeLocks:
     def try_acquire(self, owner: int, start: int, length: int) -> bool:
         """Lock elements [start, start + length) of ``owner``'s storage unless someone holds part of
         them."""
-        if not self._thread.acquire(blocking=False):
-            return False
-        try:
-            fcntl.lockf(
-                self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, owner * _OWNER_SPAN + start
-            )
-            return True
-        except OSError:  # EAGAIN or EACCES: another rank holds part of the range
-            self._thread.release()
-            return False
+        return self._thread.acquire(blocking=False) and self._lock(
+            fcntl.LOCK_EX | fcntl.LOCK_NB, owner, start, length
+        )
 
     def acquire(self, owner: int, start: int, length: int) -> None:
         """Lock the range, sleeping in the kernel until it is free."""
         self._thread.acquire()
-        fcntl.lockf(self._file, fcntl.LOCK_EX, length, owner * _OWNER_SPAN + start)
+        self._lock(fcntl.LOCK_EX, owner, start, length)
+
+    def _lock(self, how: int, owner: int, start: int, length: int) -> bool:
+        """Whether the range is locked; if not, the thread's lock is given back."""
+        try:
+            fcntl.lockf(self._file, how, length, owner * _OWNER_SPAN + start)
+            return True
+        except OSError as error:
+            self._thread.release()
+            if error.errno in (errno.EAGAIN, errno.EACCES):  # another rank holds part of it
+                return False
+            raise RuntimeError(
+                f"tiles cannot be locked: {error.strerror}. Use --transport rma, or let TMPDIR be "
+                "on a file system that has locks left."
+            ) from error
 
     def release(self, owner: int, start: int, length: int) -> None:
         """Give the range back."""

@@ -140,9 +140,11 @@ class DistributedMatrix:
             self.locks.acquire(block.owner, block.offset, block.span)
         elif not self.locks.try_acquire(block.owner, block.offset, block.span):
             return False
-        target = self.view(block)
-        np.add(target, value, out=target)
-        self.locks.release(block.owner, block.offset, block.span)
+        try:
+            target = self.view(block)
+            np.add(target, value, out=target)
+        finally:
+            self.locks.release(block.owner, block.offset, block.span)
         return True
 
     # -- Table 1

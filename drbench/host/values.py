@@ -59,23 +59,22 @@ class Values:
         matrices: dict,
         get: str = "view",
         throttled: bool = False,
-        allocate: Callable[[int], np.ndarray] = lambda nbytes: np.zeros(nbytes, np.uint8),
-    ):  # zeroed: its pages exist before the first repeat
+        allocate: Callable[[int], np.ndarray] = lambda nbytes: np.full(nbytes, 0, np.uint8),
+    ):  # written, not only promised: its pages exist before the first repeat
         trace = windows.trace
         self._matrices, self._rank, steps = matrices, trace.rank, trace.steps
-        written = matrices[trace.written]
         self.types = element_types(trace, {name: matrix.dtype for name, matrix in matrices.items()})
         in_place = get == "view"
         self.plan: ArenaPlan = plan_arena(
             windows,
             1,
-            lambda owner: in_place and written.window.peers[owner] is not None,
+            lambda block: in_place and matrices[block.matrix].window.peers[block.owner] is not None,
             widths=[dtype.itemsize for dtype in self.types],
         )
         self.arena = allocate(self.plan.size)
         groups = trace.groups
         self._comms = {
-            group: written.topology.group(group.name, group.members)
+            group: matrices[trace.written].topology.group(group.name, group.members)
             for group in groups
             if len(group) > 1
         }

@@ -102,11 +102,6 @@ class Window:
                 mapping.collapse(self.peers[peer])
         return mappings
 
-    @property
-    def huge_bytes(self) -> int:
-        """How much of this rank's storage lies in huge pages."""
-        return sum(mapping.collapsed_bytes for mapping in self._again)
-
     def _query(self, win: MPI.Win, ranks):
         """Memory of each rank as seen from here (empty if it is on another node); None if MPI
         refuses."""

@@ -69,7 +69,7 @@ def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
         for op in problem.operands
     }
     out["pool"] = plan_arena(windows, 1, widths=widths).size
-    out["pool_direct"] = plan_arena(windows, 1, views=lambda owner: True, widths=widths).size
+    out["pool_direct"] = plan_arena(windows, 1, views=lambda block: True, widths=widths).size
     return out
 
 

@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from drbench.program.blocks import Block
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import Gemm, Get, ReplicaGet, Scratch, Step
 
@@ -46,7 +47,7 @@ _LONG_RANGE = 128
 
 
 def buffer_elements(
-    step: Step, rank: int, *, views: Callable[[int], bool] = lambda owner: False
+    step: Step, rank: int, *, views: Callable[[Block], bool] = lambda block: False
 ) -> int:
     """Elements of memory of its own that a step needs, for its value or on the way into a tile; 0
     for none.
@@ -57,14 +58,14 @@ def buffer_elements(
     rank : int
         The rank that runs it.
     views : callable
-        ``views(owner)`` is True if that rank's tiles are read in place. The default says that none
-        are, which gives the largest arena any transport needs.
+        ``views(block)`` is True if that block is read in place. The default says that none is,
+        which gives the largest arena any transport needs.
     """
     kind = type(step)
     if kind is Gemm:
         return _area(step.shape) if step.block is None and step.onto is None else 0
     if kind is Get or kind is ReplicaGet:
-        return step.block.size if step.block.owner != rank and not views(step.block.owner) else 0
+        return step.block.size if step.block.owner != rank and not views(step.block) else 0
     if kind is Scratch or kind is Shift:
         return _area(step.shape)
     if kind is Broadcast:
@@ -100,7 +101,7 @@ def _area(shape: tuple[int, int]) -> int:
 def plan_arena(
     windows: Windows,
     itemsize: int,
-    views: Callable[[int], bool] = lambda owner: False,
+    views: Callable[[Block], bool] = lambda block: False,
     widths: list | None = None,
 ) -> ArenaPlan:
     """Give every buffer of a trace a place; buffers that can be alive together never overlap.
@@ -129,7 +130,7 @@ def plan_arena(
     one taken: what was announced for a transport that copies everything always holds.
     """
     plan = _first_fit(windows, itemsize, views, widths)
-    whole = _first_fit(windows, itemsize, lambda owner: False, widths) if plan.size else plan
+    whole = _first_fit(windows, itemsize, lambda block: False, widths) if plan.size else plan
     if whole.size >= plan.size:
         return plan
     return ArenaPlan(
@@ -138,7 +139,7 @@ def plan_arena(
 
 
 def _first_fit(
-    windows: Windows, itemsize: int, views: Callable[[int], bool], widths: list | None
+    windows: Windows, itemsize: int, views: Callable[[Block], bool], widths: list | None
 ) -> ArenaPlan:
     """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
     rank = windows.trace.rank

@@ -121,7 +121,10 @@ def _run(
         trace = _trace(algorithm, problem, comm, settled)
         plan_s = plan_clock.now() - start
         pool = _pool_bytes(
-            trace, case.prefetch, problem, lambda owner: _on_node(topology, owner, case, choice)
+            trace,
+            case.prefetch,
+            problem,
+            lambda block: _on_node(topology, block.owner, case, choice),
         )
         baseline = _baseline(case, problem, comm.rank)
         need = Need.of(
@@ -301,7 +304,7 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
     return found
 
 
-def _pool_bytes(trace, prefetch: int, problem, views=lambda owner: False) -> int:
+def _pool_bytes(trace, prefetch: int, problem, views=lambda block: False) -> int:
     """Receive and scratch memory that a program needs."""
     return plan_arena(
         Windows(trace, prefetch), 1, views, element_types(trace, problem.itemsizes)

@@ -84,7 +84,7 @@ def forecast(case: Case, ranks: int) -> Forecast:
             program = algorithm.trace(problem, rank, **settled)
             moves = moves or any(traffic(program).counters.values())
             pool = plan_arena(
-                Windows(program, case.prefetch), problem.itemsize, views=lambda owner: in_place
+                Windows(program, case.prefetch), problem.itemsize, views=lambda block: in_place
             ).size
             sizes.append(
                 (sum(operand.partition.local_size(rank) for operand in problem.operands) + pool)

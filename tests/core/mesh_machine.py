@@ -42,7 +42,7 @@ class Rank:
     def __init__(self, machine, trace, depth):
         self.machine, self.trace, self.rank = machine, trace, trace.rank
         windows = Windows(trace, depth)
-        self.plan = plan_arena(windows, 8, views=lambda owner: True)
+        self.plan = plan_arena(windows, 8, views=lambda block: True)
         self.arena = np.full(max(1, self.plan.size), np.nan)
         self.schedule = Scheduler(windows)
         self.started = {}  # group name -> steps issued so far

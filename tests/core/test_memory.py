@@ -53,7 +53,7 @@ def programs(case):
 
 def seen_through(in_place):
     """``views`` of the planner for ranks that read so much in place."""
-    return lambda owner: in_place is reads_all or (in_place is reads_even and owner % 2 == 0)
+    return lambda block: in_place is reads_all or (in_place is reads_even and block.owner % 2 == 0)
 
 
 def plans_of(traces, depth, in_place=reads_own, planner=plan_arena):
@@ -341,7 +341,7 @@ def test_reading_tiles_in_place_never_needs_more_than_copying_them_all(depth):
             windows = Windows(trace, depth)
             announced = plan_arena(windows, ITEMSIZE).size
             for bits in (0b010101, 0b101010, 0b000111, 0b111111):
-                views = (lambda bits: lambda owner: bool(bits >> owner & 1))(bits)
+                views = (lambda bits: lambda block: bool(bits >> block.owner & 1))(bits)
                 assert plan_arena(windows, ITEMSIZE, views).size <= announced
 
 

@@ -1,0 +1,99 @@
+"""What the clock sees of a run on cores: waiting counted once, no page touched for the first time,
+no copy of what can be read in place."""
+
+import resource
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from drbench.common import Clock
+from drbench.host.executor import Executor
+from drbench.host.locks import RangeLocks
+from drbench.host.matrix import DistributedMatrix
+from drbench.host.topology import Topology
+from drbench.host.values import Values
+from drbench.plan.schedule import Windows
+from drbench.program.problem import Operand
+from drbench.program.steps import Accumulate, Block, Get, ReplicaGet, Scratch
+from drbench.program.trace import trace
+from partitions import partition
+
+HELD_S, PAGE = 0.3, 4096
+
+
+@pytest.fixture
+def matrix():
+    """C, 8x8, on one rank."""
+    with Topology(MPI.COMM_SELF) as topology:
+        locks = RangeLocks(topology.node)
+        made = DistributedMatrix(
+            Operand("C", partition("block", (8, 8), 1)), topology, "f4", locks=locks
+        )
+        yield made
+        made.close()
+        locks.close()
+
+
+def traced(program):
+    return trace(program, None, 0, fresh=False)
+
+
+def test_waiting_for_a_lock_is_counted_once(matrix):
+    (block,) = matrix.operand.own_tiles(0)
+
+    def program():
+        yield Accumulate((yield Get(block)), block)
+
+    class Held:
+        """Locks that another rank gives back after a while."""
+
+        def try_acquire(self, *_):
+            return time.perf_counter() > until
+
+        def release(self, *_):
+            pass
+
+    matrix.locks, clock = Held(), Clock()
+    with Executor(traced(program()), {"C": matrix}, clock=clock) as executor:
+        start = time.perf_counter()
+        until = start + HELD_S
+        executor.run()
+        wall = time.perf_counter() - start
+    assert 0.9 * HELD_S < clock.seconds["accumulate"] <= wall
+    assert sum(clock.seconds.values()) <= wall
+
+
+def test_the_arena_has_its_pages_before_the_clock_runs(matrix):
+    def program():
+        yield Scratch((4096, 4096))
+
+    with Executor(traced(program()), {"C": matrix}) as executor:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        executor.arena[::PAGE] = 1
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 10
+
+
+@pytest.mark.parametrize("apart", ["A", "C"])
+def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
+    """Where devices cannot add into each other's memory C is out of reach, and A is not."""
+    blocks = {name: Block(name, 1, 1, (0, 0), 0, 4, 0, 4, 0, 4) for name in "AC"}
+
+    def program():
+        for block in blocks.values():
+            yield (Get if block.matrix == "A" else ReplicaGet)(block)
+
+    memory = np.zeros(16, "f4")
+    matrices = {
+        name: SimpleNamespace(
+            dtype=memory.dtype,
+            window=SimpleNamespace(peers=[memory, None if name == apart else memory]),
+            view=lambda block: memory.reshape(block.shape),
+        )
+        for name in "AC"
+    }
+    values = Values(Windows(traced(program()), 1), matrices)
+    copied = {name for t, name in enumerate("AC") if t in values.buffers}
+    assert copied == {apart}
