@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from drbench.measure.record import read_csv
-from launch.host.leftovers import TOKEN, held_files
+from launch.host.processes import TOKEN, held_files
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_MEMORY = Path("/dev/shm")

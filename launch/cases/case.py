@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 from drbench.measure.record import HEADER
 
-__all__ = ["TOLD", "Case", "case_keys", "recorded"]
+__all__ = ["PAIRS", "TOLD", "Case", "case_keys", "recorded"]
+
+#: Repeats that the ratio to the roof is the median of, at least.
+PAIRS = 5
 
 #: Columns of the record that say in a trace what was run.
 TOLD = (
@@ -106,6 +109,11 @@ class Case:
     def __post_init__(self):
         if self.get is None:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
+
+    @property
+    def repeats(self) -> int:
+        """Repeats after the warm-up: those that are recorded, or as many as the roof asks for."""
+        return max(self.iters, PAIRS) if self.roof else self.iters
 
 
 def recorded(options: dict) -> dict:

@@ -170,9 +170,8 @@ def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields
     from algorithms.mesh import parse_mesh
     from launch.host.kernels import without_pins
     from launch.host.mpi import launched
-    from launch.sweeps.console import progress_console
     from launch.sweeps.lock import FolderLock
-    from launch.sweeps.progress import SweepProgress
+    from launch.sweeps.progress import SweepProgress, progress_console
     from launch.sweeps.store import Store, case_id
     from launch.sweeps.supervisor import Settings, run_cases
     from launch.sweeps.sweep import verdict

@@ -13,7 +13,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import read_csv
 from launch.host.kernels import pinned, weaker_pins, without_pins
 from launch.peers import get_peer
-from launch.sweeps.console import progress_console
+from launch.sweeps.progress import progress_console
 from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
 
 __all__ = ["run_mlp"]

@@ -171,7 +171,7 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
         raise UsageError(
             "drbench sweep starts its own ranks. Run it without mpirun, with -p for their number."
         )
-    from launch.sweeps.console import progress_console
+    from launch.sweeps.progress import progress_console
     from launch.sweeps.sweep import Request, plan_cases, run_sweep
 
     if out is None and not dry_run:
@@ -179,13 +179,13 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
     request = Request(sweep, ranks, out or "", fresh=not resume, timeout=timeout or None, **options)
     console = progress_console(stderr=stream)
     if jobs:
-        from launch.sweeps.jobs import write_jobs
+        from launch.sweeps.slurm import write_jobs
 
         return write_jobs(request, parts, console)
     if parts > 1:
         raise UsageError("--parts belongs to --jobs. Use --part I/N to run one part here.")
     if dry_run:
-        from launch.sweeps.console import dry_run as show
+        from launch.sweeps.dry_run import dry_run as show
 
         return show(request, *plan_cases(request), limit, console)
     if stream:

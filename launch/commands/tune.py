@@ -388,7 +388,7 @@ def _measure(
     """Run the first places as a sweep in a folder of its own; their records, None for those that
     did not get one."""
     from drbench.measure.record import read_csv
-    from launch.sweeps.console import progress_console
+    from launch.sweeps.progress import progress_console
     from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
 
     cases = [case for case, _ in found.ranking[:count]]

@@ -39,9 +39,6 @@ from .together import everyone_is_here
 
 __all__ = ["Case", "run_case"]
 
-#: Repeats of the roof a ratio needs at least.
-_PAIRS = 5
-
 
 def run_case(
     case: Case,
@@ -230,7 +227,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
     samples, ratios, roofs, phases, collective_s = [], [], [], [], []
     gc.disable()
     try:
-        for pair in range(max(case.iters, _PAIRS) if roof else case.iters):
+        for pair in range(case.repeats):
             if baseline:  # before the repeat: C is the algorithm's own when it is verified
                 baseline.prepare()
                 collective_s.append(timed(comm, baseline.run))

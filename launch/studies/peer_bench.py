@@ -15,7 +15,7 @@ from rich.console import Console
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.cases.machine_files import load_machine
+from launch.cases.launchers import load_launcher
 from launch.host.kernels import weaker_pins, without_pins
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.store import GOOD, Store
@@ -269,7 +269,7 @@ def run_peers(
         ]
     if not taking_part:
         raise UsageError("nobody is left to run. drbench list --peers says who is here.")
-    machine = load_machine(base.machine)
+    machine = load_launcher(base.machine)
     batches = list(rounds_of(chosen, taking_part, rounds, replace(base, machine=machine.name)))
     wanted = {name: case for batch in batches for name, _, case in batch}
     if not fresh:

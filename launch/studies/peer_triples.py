@@ -12,7 +12,7 @@ from rich.console import Console
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.cases.machine_files import load_machine
+from launch.cases.launchers import load_launcher
 from launch.peers import get_peer, present
 from launch.sweeps.supervisor import Settings, run_cases
 from partitions import exhaustive
@@ -44,7 +44,7 @@ def run_triples(
     say = Console(highlight=False, soft_wrap=True, markup=False)
     present(get_peer("dtensor"))
     m, n, k = _EXTENTS
-    triples, where = list(exhaustive(ranks)), load_machine(machine)
+    triples, where = list(exhaustive(ranks)), load_launcher(machine)
     named = {
         algorithm: {
             " | ".join((algorithm, a, b, c)): Case(

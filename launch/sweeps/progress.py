@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 
@@ -21,13 +22,29 @@ from launch.cases.case import Case
 
 from .store import GOOD
 
-__all__ = ["SweepProgress", "title"]
+__all__ = ["SweepProgress", "progress_console", "title"]
 
 #: Without a terminal: a line after so many seconds, and one for each case that is not fine.
 _LINE_S = 10.0
 _REFRESH_S = 0.25
 #: Cases that are not fine and get a line of their own; the rest are in the records.
 _MOST_LINES = 20
+
+
+def progress_console(stderr: bool = False) -> Console:
+    """Standard output (or error); long lines stay whole where it is not a terminal."""
+    out = Console(highlight=False, stderr=stderr, soft_wrap=True)
+    return (
+        out
+        if out.is_terminal
+        else Console(
+            highlight=False,
+            stderr=stderr,
+            soft_wrap=True,
+            width=100_000,
+            file=sys.stderr if stderr else sys.stdout,
+        )
+    )
 
 
 def title(case: Case) -> str:

@@ -1,17 +1,26 @@
-"""Job scripts from a template. Every value is quoted for the shell or refused; none is ever joined
-to a line unquoted."""
+"""``drbench sweep --jobs slurm``: job scripts from a template.
+
+Every value is quoted for the shell or refused; none is ever joined to a line unquoted.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
+from rich.console import Console
+
 from drbench.errors import MissingError, UsageError
-from launch.cases.machine_files import Machine
+from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
 
-__all__ = ["sbatch_script", "write_sbatch"]
+from .sweep import Request, part_of, plan_cases
+
+__all__ = ["sbatch_script", "write_jobs", "write_sbatch"]
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
@@ -43,7 +52,13 @@ def comment(value) -> str:
 
 
 def sbatch_script(
-    machine: Machine, ranks: int, command: list[str], folder: str, job: str, about: str, script: str
+    launcher: Launcher,
+    ranks: int,
+    command: list[str],
+    folder: str,
+    job: str,
+    about: str,
+    script: str,
 ) -> str:
     """The text of a job script that runs ``command`` in ``folder``.
 
@@ -75,13 +90,13 @@ def sbatch_script(
         about=about,
         script=script,
         job=job,
-        nodes=machine.nodes(ranks),
+        nodes=launcher.nodes(ranks),
         ranks=ranks,
-        tasks_per_node=min(ranks, machine.ranks_per_node or 0),
-        sbatch=machine.sbatch,
-        site=machine.site,
-        modules=machine.modules,
-        environment=machine.environment,
+        tasks_per_node=min(ranks, launcher.ranks_per_node or 0),
+        sbatch=launcher.sbatch,
+        site=launcher.site,
+        modules=launcher.modules,
+        environment=launcher.environment,
         folder=folder,
         command=command,
     )
@@ -93,3 +108,40 @@ def write_sbatch(path: Path, *arguments, **keywords) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, sbatch_script(*arguments, script=path.name, **keywords))
     return path
+
+
+def write_jobs(request: Request, parts: int, console: Console) -> int:
+    """Write one script a part into the folder of the sweep; says how to submit them."""
+    if request.part != (1, 1):
+        raise UsageError("--jobs makes the parts itself: use --parts N instead of --part.")
+    if request.fresh:
+        raise UsageError(
+            "--jobs and --fresh: a job that is submitted again would begin anew. Use another --out."
+        )
+    sweep, launcher, pairs = plan_cases(request)
+    if request.launcher is None and not launcher.words:
+        launcher = launcher.with_launcher("srun")
+        request = dataclasses.replace(request, launcher="srun")
+    folder, here = Path(request.out), os.getcwd()
+    for number in range(1, parts + 1):
+        stem = sweep.name if parts == 1 else f"{sweep.name}-{number}of{parts}"
+        part = (
+            request
+            if parts == 1
+            else dataclasses.replace(
+                request, part=(number, parts), out=os.path.join(request.out, f"part-{number}")
+            )
+        )
+        command = [sys.executable, "-m", *part.arguments()]
+        path = write_sbatch(
+            folder / f"{stem}.sbatch",
+            launcher,
+            request.ranks,
+            command,
+            here,
+            stem,
+            about=f"{len(part_of(pairs, (number, parts)))} cases of {sweep.name} on "
+            f"{request.ranks} ranks",
+        )
+        console.print(f"sbatch {path}", markup=False)
+    return 0

@@ -16,8 +16,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from launch.cases.machine_files import Machine
-from launch.host.leftovers import (
+from launch.cases.launchers import Launcher
+from launch.host.mpi import OURS
+from launch.host.processes import (
     TOKEN,
     end_family,
     family,
@@ -25,7 +26,6 @@ from launch.host.leftovers import (
     remove_abandoned,
     remove_files,
 )
-from launch.host.mpi import OURS
 from launch.host.protocol import ANSWER, FAILED, parse
 
 __all__ = ["Ranks", "RanksEnded", "RanksLate"]
@@ -76,7 +76,7 @@ class Ranks:
 
     Parameters
     ----------
-    machine : Machine
+    launcher : Launcher
     count : int
     environ : mapping
         Of the ranks, before what the machine file adds.
@@ -90,7 +90,7 @@ class Ranks:
 
     def __init__(
         self,
-        machine: Machine,
+        launcher: Launcher,
         count: int,
         environ,
         log,
@@ -101,8 +101,8 @@ class Ranks:
         announce(
             self.token, self.since
         )  # before anything is started: whoever comes after a crash must know of it
-        self.command = [*machine.command(count), sys.executable, "-m", "drbench", "serve"]
-        self.environ = {**environ, **machine.environment}
+        self.command = [*launcher.command(count), sys.executable, "-m", "drbench", "serve"]
+        self.environ = {**environ, **launcher.environment}
         self.ready: list[dict] | None = None
         self._slurm: dict = {}
         self._log, self._tick, self._failure, self._oom = log, tick, None, _kernel_kills()

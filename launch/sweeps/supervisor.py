@@ -15,11 +15,11 @@ from typing import Protocol
 from drbench.errors import CaseFailed, MissingError
 from drbench.measure.record import Record
 from launch.cases.case import Case, case_keys
-from launch.cases.machine_files import Machine
+from launch.cases.launchers import Launcher
 from launch.host.environment import describe, write_environment
 from launch.host.files import write_whole
-from launch.host.leftovers import end_family, remove_abandoned, remove_files
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
+from launch.host.processes import end_family, remove_abandoned, remove_files
 from launch.peers import PEERS, get_peer
 
 from .starter import Ranks, RanksEnded, RanksLate
@@ -46,7 +46,7 @@ class Settings:
     Attributes
     ----------
     ranks : int
-    machine : Machine
+    launcher : Launcher
     timeout_s : float or None
         Longest a case may take.
     mem_limit : int or None
@@ -56,7 +56,7 @@ class Settings:
     """
 
     ranks: int
-    machine: Machine = Machine()
+    launcher: Launcher = Launcher()
     timeout_s: float | None = 120.0
     mem_limit: int | None = None
     environ: dict = field(default_factory=dict)
@@ -221,7 +221,9 @@ class _Starter:
             try:
                 facts = self._ranks.wait_ready(_START_S)
                 description = describe(
-                    facts, self._settings.machine.command(self._settings.ranks), self._ranks.environ
+                    facts,
+                    self._settings.launcher.command(self._settings.ranks),
+                    self._ranks.environ,
                 )
                 self._environment = write_environment(self._store.folder, description)
             except RanksLate:
@@ -239,7 +241,7 @@ class _Starter:
         settings = self._settings
         try:
             self._ranks = Ranks(
-                settings.machine,
+                settings.launcher,
                 settings.ranks,
                 settings.environ,
                 self._log,
@@ -247,7 +249,7 @@ class _Starter:
                 self._announce,
             )
         except OSError as error:
-            command = settings.machine.command(settings.ranks)
+            command = settings.launcher.command(settings.ranks)
             raise MissingError(
                 f"cannot start {command[0]}: {error.strerror}. Use another --launcher, or load "
                 "your system's MPI."

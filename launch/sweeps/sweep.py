@@ -16,7 +16,7 @@ from rich.console import Console
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.cases.machine_files import Machine, load_machine
+from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.sweep_file import Sweep, load_sweep
 
 from .lock import FolderLock
@@ -84,10 +84,10 @@ class Request:
         return words + ["--rerun-on-new-code"] * self.rerun_on_new_code
 
 
-def plan_cases(request: Request) -> tuple[Sweep, Machine, list[tuple[str, Case]]]:
+def plan_cases(request: Request) -> tuple[Sweep, Launcher, list[tuple[str, Case]]]:
     """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of
     it."""
-    machine = load_machine(request.machine or "here").with_launcher(request.launcher)
+    launcher = load_launcher(request.machine or "here").with_launcher(request.launcher)
     sweep = load_sweep(
         request.sweep,
         request.ranks,
@@ -95,13 +95,13 @@ def plan_cases(request: Request) -> tuple[Sweep, Machine, list[tuple[str, Case]]
         iters=request.iters,
         threads=request.threads,
         backend=request.backend,
-        machine=machine.name if request.machine is not None else None,
+        machine=launcher.name if request.machine is not None else None,
     )
     code = code_version() if request.rerun_on_new_code else None
     pairs = [(case_id(case, request.ranks, code), case) for case in sweep.cases]
     if request.shuffle is not None:
         random.Random(request.shuffle).shuffle(pairs)
-    return sweep, machine, pairs
+    return sweep, launcher, pairs
 
 
 def part_of(pairs: list, part: tuple[int, int]) -> list:
@@ -130,7 +130,7 @@ def run_sweep(
     int
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
-    sweep, machine, pairs = plan_cases(request)
+    sweep, launcher, pairs = plan_cases(request)
     folder = Path(request.out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def run_sweep(
     }
     try:  # whoever ends this process means its ranks
         with FolderLock(folder) as lock:
-            return _hold(request, sweep, machine, pairs, folder, lock, console, make_stream)
+            return _hold(request, sweep, launcher, pairs, folder, lock, console, make_stream)
     except KeyboardInterrupt:
         again = (
             ""
@@ -162,7 +162,7 @@ def run_sweep(
             signal.signal(number, handler)
 
 
-def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) -> int:
+def _hold(request, sweep, launcher, pairs, folder, lock, console, make_stream) -> int:
     """Run with the folder locked."""
     clear_up(folder)
     store = Store(folder)
@@ -185,7 +185,9 @@ def _hold(request, sweep, machine, pairs, folder, lock, console, make_stream) ->
     said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
     console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
     run_now = todo[: request.max_cases]
-    settings = Settings(request.ranks, machine, request.timeout, request.mem_limit, request.environ)
+    settings = Settings(
+        request.ranks, launcher, request.timeout, request.mem_limit, request.environ
+    )
     on_record = None
     if make_stream is not None:
         on_record = make_stream()

@@ -7,7 +7,7 @@ import pytest
 
 from drbench.measure.record import Record
 from launch.cases.case import case_keys
-from launch.host.leftovers import held_files
+from launch.host.processes import held_files
 
 _SPEC = importlib.util.spec_from_file_location(
     "tests_cli_conftest", Path(__file__).parents[1] / "cli" / "conftest.py"

@@ -4,14 +4,14 @@ import pytest
 
 from launch.cases.case import Case
 from launch.host.kernels import Kernels
-from launch.sweeps.forecast import forecast
+from launch.sweeps.dry_run import needs
 
 
 @pytest.fixture
 def dry(say, monkeypatch, tmp_path):
     """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
     ranks."""
-    monkeypatch.setattr("launch.sweeps.forecast.measure_kernels", lambda: Kernels("Test", 100e9))
+    monkeypatch.setattr("launch.sweeps.dry_run.measure_kernels", lambda: Kernels("Test", 100e9))
     monkeypatch.setattr(
         "launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")
     )
@@ -59,11 +59,11 @@ def test_memory_is_the_tiles_of_every_rank_and_its_buffers():
     tiles = [
         50 * 80 + 80 * 15 + 50 * 30
     ] * 4  # half the rows of A in each replica, a quarter of B's columns, one of C's 2x2 blocks
-    made = forecast(case, 4)
+    made = needs(case, 4)
     assert (
         4 * max(tiles) < made.rank_bytes < 4 * max(tiles) * 2 and 4 * sum(tiles) < made.total_bytes
     )
-    assert forecast(
+    assert needs(
         Case(100, 60, 80, "row/c2", "column", "block", options={"stationary": "C"}), 4
     ).total_bytes == 4 * sum(tiles)
 
@@ -76,3 +76,14 @@ def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file
     text = dry(file, "-p", 4, "--mem-limit", "256KiB").stdout
     assert text.count("refused: ") == 3 + 1 and "no_such" in text and "block:3x3" in text
     assert "beyond --mem-limit: 1" in text and "refused: 3;" in text
+
+
+def test_a_roof_is_estimated_with_the_five_pairs_that_it_forces(dry, sweep_file):
+    def flops(iters, roof):
+        block = f'[[cases]]\nm = 64\nn = 64\nk = 64\npreset = "row"\niters = {iters}\nroof = {roof}'
+        text = dry(sweep_file(block), "-p", 2).stdout
+        return float(text.partition("estimated time: ")[2].split()[3])
+
+    product = 2 * 64**3
+    assert flops(3, "false") == pytest.approx(3 * product, rel=0.01)
+    assert flops(3, "true") == flops(5, "true") == pytest.approx((2 + 10) * product, rel=0.01)

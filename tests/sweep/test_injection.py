@@ -11,7 +11,7 @@ import pytest
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
 from launch.cases.case import Case
-from launch.cases.machine_files import Machine, load_machine
+from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.sweep_file import expand
 from launch.sweeps.slurm import sbatch_script
 from launch.sweeps.store import Store
@@ -60,7 +60,7 @@ def write(path, **tables):
 
 @pytest.mark.parametrize("text", EVIL)
 def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
-    machine = Machine(
+    machine = Launcher(
         "test", environment={"DRBENCH_EVIL": text}, modules=(text,), site={"SITE": text}
     )
     script = sbatch_script(
@@ -101,11 +101,11 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
 @pytest.mark.parametrize("text", LINES)
 def test_a_job_script_refuses_what_is_not_one_line(text):
     for machine, command, about in (
-        (Machine(environment={"A": text}), ["true"], ""),
-        (Machine(modules=(text,)), ["true"], ""),
-        (Machine(), ["true", text], ""),
-        (Machine(), ["true"], text),
-        (Machine(site={"A": text}), ["true"], ""),
+        (Launcher(environment={"A": text}), ["true"], ""),
+        (Launcher(modules=(text,)), ["true"], ""),
+        (Launcher(), ["true", text], ""),
+        (Launcher(), ["true"], text),
+        (Launcher(site={"A": text}), ["true"], ""),
     ):
         with pytest.raises(UsageError, match="refused"):
             sbatch_script(machine, 4, command, "/tmp", "job", about, "job.sbatch")
@@ -120,7 +120,7 @@ def test_files_and_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep
         {"site": {"A": text}},
     ):
         with pytest.raises(UsageError, match="m.toml: "):
-            load_machine(write(tmp_path / "m.toml", **tables))
+            load_launcher(write(tmp_path / "m.toml", **tables))
     with pytest.raises(UsageError, match="machine"):
         expand({"name": "test", "cases": [{"m": 8, "n": 8, "k": 8, "machine": text}]}, 2)
     if "\x00" not in text:
@@ -135,7 +135,7 @@ def test_files_and_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep
 def test_names_of_variables_are_names(tmp_path, name):
     (tmp_path / "m.toml").write_text(f'[environment]\n{json.dumps(name)} = "1"\n')
     with pytest.raises(UsageError, match="no name of a variable"):
-        load_machine(str(tmp_path / "m.toml"))
+        load_launcher(str(tmp_path / "m.toml"))
 
 
 @pytest.mark.parametrize(
@@ -152,16 +152,16 @@ def test_options_of_sbatch_take_only_harmless_characters(tmp_path, text):
     path = tmp_path / "m.toml"
     path.write_text(f"[launch]\n[launch.sbatch]\ncomment = {json.dumps(text)}\n")
     with pytest.raises(UsageError, match="m.toml: launch.sbatch: comment"):
-        load_machine(str(path))
+        load_launcher(str(path))
 
 
 def test_a_launcher_is_a_list_of_arguments_never_a_line(tmp_path):
     with pytest.raises(UsageError, match="list of arguments"):
-        load_machine(write(tmp_path / "m.toml", launch={"launcher": "srun -n 4; rm -rf /"}))
+        load_launcher(write(tmp_path / "m.toml", launch={"launcher": "srun -n 4; rm -rf /"}))
     with pytest.raises(UsageError, match="{home}"):
-        load_machine(write(tmp_path / "m.toml", launch={"launcher": ["srun", "{home}"]}))
+        load_launcher(write(tmp_path / "m.toml", launch={"launcher": ["srun", "{home}"]}))
     words = [text for text in EVIL if "{" not in text]
-    assert load_machine(write(tmp_path / "m.toml", launch={"launcher": ["srun", *words]})).command(
+    assert load_launcher(write(tmp_path / "m.toml", launch={"launcher": ["srun", *words]})).command(
         4
     ) == ["srun", *words]
 

@@ -1,8 +1,9 @@
-"""What a sweep will take, before it runs: cases, memory, time, and which partitionings move
-nothing."""
+"""``drbench sweep --dry-run``: what a sweep will take, before it runs: cases, memory, time, and
+which partitionings move nothing."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -14,15 +15,18 @@ from drbench.plan.explain import traffic
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Windows
 from launch.cases.case import Case
+from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
+from launch.cases.sweep_file import Sweep
 from launch.host.kernels import measure_kernels
 from launch.host.units import format_bytes, seconds
 from launch.peers import PEERS, get_peer, present
 from partitions import LayoutError
 
 from .progress import title
+from .sweep import Request, part_of
 
-__all__ = ["Forecast", "forecast", "show_forecast"]
+__all__ = ["Needs", "dry_run", "needs"]
 
 #: Measured at 4 ranks: between the repeats of one case and the next.
 OVERHEAD_S = 0.03
@@ -30,8 +34,8 @@ _START_S = 1.5
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """Of one case.
+class Needs:
+    """What one case takes.
 
     Attributes
     ----------
@@ -53,15 +57,15 @@ class Forecast:
     refused: str = ""
 
 
-def forecast(case: Case, ranks: int) -> Forecast:
+def needs(case: Case, ranks: int) -> Needs:
     """Plan a case without MPI: every rank's tiles and pool; traffic until the first rank that has
     any.
 
     Examples
     --------
-    >>> forecast(Case(64, 64, 64, "row", "row/c2", "row"), 2).moves
+    >>> needs(Case(64, 64, 64, "row", "row/c2", "row"), 2).moves
     False
-    >>> made = forecast(Case(64, 64, 64, "row", "column", "row"), 2)
+    >>> made = needs(Case(64, 64, 64, "row", "column", "row"), 2)
     >>> made.moves, made.rank_bytes, made.total_bytes
     (True, 24576, 49152)
     """
@@ -69,7 +73,7 @@ def forecast(case: Case, ranks: int) -> Forecast:
     if case.algorithm in PEERS:
         return _of_peer(case, ranks)
     if case.algorithm not in known:
-        return Forecast(refused=f"no algorithm {case.algorithm!r} in this drbench")
+        return Needs(refused=f"no algorithm {case.algorithm!r} in this drbench")
     algorithm = known[case.algorithm]
     try:
         options = algorithm.pick(case.options)
@@ -91,11 +95,11 @@ def forecast(case: Case, ranks: int) -> Forecast:
                 * problem.itemsize
             )
     except (DrbenchError, LayoutError) as error:
-        return Forecast(refused=str(error))
-    return Forecast(problem.flops, max(sizes), sum(sizes), moves)
+        return Needs(refused=str(error))
+    return Needs(problem.flops, max(sizes), sum(sizes), moves)
 
 
-def _of_peer(case: Case, ranks: int) -> Forecast:
+def _of_peer(case: Case, ranks: int) -> Needs:
     """A peer's tiles; what it needs beside them, and what it moves, only it knows."""
     peer = get_peer(case.algorithm)
     try:
@@ -112,42 +116,49 @@ def _of_peer(case: Case, ranks: int) -> Forecast:
             **peer.pick(case.options),
         )
     except (DrbenchError, LayoutError) as error:
-        return Forecast(refused=str(error))
+        return Needs(refused=str(error))
     sizes = [
         sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize
         for rank in range(ranks)
     ]
-    return Forecast(problem.flops, max(sizes), sum(sizes))
+    return Needs(problem.flops, max(sizes), sum(sizes))
 
 
-def show_forecast(
-    cases: list[Case],
-    ranks: int,
-    nodes: int,
-    threads: int,
-    mem_limit: int | None,
-    console: Console,
+def dry_run(
+    request: Request,
+    sweep: Sweep,
+    launcher: Launcher,
+    pairs: list[tuple[str, Case]],
     limit: int,
-) -> None:
-    """Print the cases and their sum; ``limit`` lines at most, 0 for all."""
-    total_flops = repeats_flops = 0
-    most, still, refused, too_large = Forecast(), 0, 0, 0
+    console: Console,
+) -> int:
+    """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
+    ranks, nodes = request.ranks, launcher.nodes(request.ranks)
+    console.print(
+        f"{sweep.name}: {sweep.about}; scale {sweep.scale}, machine {launcher.name}, launcher "
+        f"{' '.join(launcher.words) or 'mpiexec'}",
+        markup=False,
+    )
+    cores = len(os.sched_getaffinity(0))
+    threads = min(cores, ranks * (request.threads or max(1, cores // ranks)))
+    cases = [case for _, case in part_of(pairs, request.part)][: request.max_cases]
+    repeats_flops = 0
+    most, still, refused, too_large = Needs(), 0, 0, 0
     for number, case in enumerate(cases, 1):
-        each = forecast(case, ranks)
+        each = needs(case, ranks)
         marks = []
         if each.refused:
             refused += 1
             marks.append(f"refused: {each.refused}")
         else:
             repeats_flops += each.flops * (
-                case.warmup + case.iters * (2 if case.roof else 1) + (2 if case.roof else 0)
+                case.warmup + case.repeats * (2 if case.roof else 1) + (2 if case.roof else 0)
             )
-            total_flops += each.flops
             most = max(most, each, key=lambda f: f.total_bytes)
             if not each.moves:
                 still += 1
                 marks.append("no communication")
-            if mem_limit is not None and each.total_bytes > mem_limit * nodes:
+            if request.mem_limit is not None and each.total_bytes > request.mem_limit * nodes:
                 too_large += 1
                 marks.append("beyond --mem-limit")
         if not limit or number <= limit:
@@ -175,3 +186,4 @@ def show_forecast(
         "core(s), measured just now on this machine with a 1024^3 product, and "
         f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
     )
+    return 0

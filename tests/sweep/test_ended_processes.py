@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.host.leftovers import (
+from launch.host.processes import (
     TOKEN,
     end_family,
     family,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drbench.errors import UsageError
@@ -19,7 +19,7 @@ from launch.host.mpi import mpiexec_command
 
 from .sweep_values import check_text, integer
 
-__all__ = ["Machine", "load_machine", "machine_files"]
+__all__ = ["Launcher", "load_launcher", "machine_files"]
 
 MACHINES = Path(__file__).parents[1] / "data" / "machines"
 #: Launchers by name. ``mpiexec`` is the one that belongs to this Python's MPI.
@@ -35,14 +35,14 @@ _PLACES = ("ranks", "ranks_per_node", "nodes")
 
 
 @dataclass(frozen=True)
-class Machine:
+class Launcher:
     """Where and how to start ranks.
 
     Attributes
     ----------
     name : str
         Goes into records.
-    launcher : tuple of str
+    words : tuple of str
         The launcher with its arguments, with ``{ranks}``, ``{ranks_per_node}`` and ``{nodes}``;
         empty for this Python's mpiexec.
     environment : dict of str to str
@@ -56,9 +56,8 @@ class Machine:
     """
 
     name: str = "here"
-    launcher: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     ranks_per_node: int | None = None
-    gpus_per_node: int | None = None
     environment: dict = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     sbatch: dict = field(default_factory=dict)
@@ -69,7 +68,7 @@ class Machine:
 
         Examples
         --------
-        >>> Machine(ranks_per_node=8).nodes(12), Machine().nodes(12)
+        >>> Launcher(ranks_per_node=8).nodes(12), Launcher().nodes(12)
         (2, 1)
         """
         return -(-ranks // self.ranks_per_node) if self.ranks_per_node else 1
@@ -79,12 +78,12 @@ class Machine:
 
         Examples
         --------
-        >>> Machine(
-        ...     launcher=("srun", "--ntasks={ranks}", "--nodes={nodes}"), ranks_per_node=4
+        >>> Launcher(
+        ...     words=("srun", "--ntasks={ranks}", "--nodes={nodes}"), ranks_per_node=4
         ... ).command(8)
         ['srun', '--ntasks=8', '--nodes=2']
         """
-        if not self.launcher:
+        if not self.words:
             return mpiexec_command(ranks)
         values = {
             "ranks": ranks,
@@ -92,13 +91,13 @@ class Machine:
             "nodes": self.nodes(ranks),
         }
         found = []
-        for word in self.launcher:
+        for word in self.words:
             for name in _PLACES:
                 word = word.replace(f"{{{name}}}", str(values[name]))
             found.append(word)
         return found
 
-    def with_launcher(self, name: str | None) -> Machine:
+    def with_launcher(self, name: str | None) -> Launcher:
         """The same with another launcher, by name; None leaves it."""
         if name is None:
             return self
@@ -107,7 +106,7 @@ class Machine:
                 f"--launcher {name!r}: there are {', '.join(LAUNCHERS)}. Others go into a "
                 "machine file, as a list of arguments."
             )
-        return Machine(**{**self.__dict__, "launcher": LAUNCHERS[name] or ()})
+        return replace(self, words=LAUNCHERS[name] or ())
 
 
 def machine_files() -> list[str]:
@@ -115,8 +114,8 @@ def machine_files() -> list[str]:
     return sorted(path.stem for path in MACHINES.glob("*.toml"))
 
 
-def load_machine(text: str) -> Machine:
-    """A machine by name or path; a name without a file is a label for this machine.
+def load_launcher(text: str) -> Launcher:
+    """The launcher of a machine by name or path; a name without a file is a label for this machine.
 
     Raises
     ------
@@ -130,7 +129,7 @@ def load_machine(text: str) -> Machine:
             raise UsageError(
                 f"--machine {text!r}: a machine file ends in .toml; a label holds no {os.sep}."
             )
-        return Machine(text)
+        return Launcher(text)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -139,10 +138,10 @@ def load_machine(text: str) -> Machine:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path.name} is not TOML: {error}.") from None
-    return _machine(path.stem, table, path.name)
+    return _launcher_of(path.stem, table, path.name)
 
 
-def _machine(name: str, table: dict, file: str) -> Machine:
+def _launcher_of(name: str, table: dict, file: str) -> Launcher:
     launch = _table(table, "launch", file)
     for key in launch:
         if key not in _LAUNCH_KEYS:
@@ -159,18 +158,18 @@ def _machine(name: str, table: dict, file: str) -> Machine:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key, re.ASCII):
             raise UsageError(f"{file}: environment: {key!r} is no name of a variable.")
     modules = _table(table, "modules", file).get("load", [])
-    return Machine(
+    return Launcher(
         name,
-        _launcher(launch.get("launcher", []), f"{file}: launch.launcher"),
+        _words_of(launch.get("launcher", []), f"{file}: launch.launcher"),
+        counts.get("ranks_per_node"),
         environment=environment,
         modules=_words(modules, f"{file}: modules.load"),
         site=_texts(_table(table, "site", file), f"{file}: site"),
         sbatch=_sbatch(launch.get("sbatch", {}), f"{file}: launch.sbatch"),
-        **counts,
     )
 
 
-def _launcher(value, where: str) -> tuple[str, ...]:
+def _words_of(value, where: str) -> tuple[str, ...]:
     if isinstance(value, str):
         raise UsageError(
             f'{where}: must be a list of arguments, as ["srun", "--ntasks={{ranks}}"]; got the '
