@@ -99,7 +99,7 @@ def stages(out: Path) -> list[Stage]:
                 "-q",
                 "-p",
                 "no:cacheprovider",
-                "tests/devices/cuda/test_contract.py",
+                "tests/device/gpu/test_contract.py",
             ),
             90,
         ),

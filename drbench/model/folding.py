@@ -6,7 +6,7 @@ the same shapes, the same neighbours relative to themselves) stay in step: by in
 events each starts and finishes its n-th step when all others do. A collective then begins when one
 member has come, a shift between neighbours likewise, and a chip's own outgoing links stand for
 those of the whole ring, as nobody else uses them. So the time is that of one chip;
-``tests/simulate/test_folding.py`` compares it with all of them.
+``tests/model/test_folding.py`` compares it with all of them.
 
 The root of a broadcast does more than the others: it may pack its piece. But all then leave the
 broadcast together, so the group stays in step; it is as if every member packed. That is not so

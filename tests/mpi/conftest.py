@@ -98,7 +98,7 @@ class MpiRun:
         }
         environment |= {
             "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'shared'}",
             "DRBENCH_TEST_SITUATION": situation,
         }
         environment |= SITUATIONS[situation] | (

@@ -2,12 +2,8 @@
 real IPC of a fake device's memory, real addresses."""
 
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "devices" / "cuda"))
 from fake_cuda import compile_kernels
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]

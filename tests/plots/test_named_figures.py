@@ -22,7 +22,7 @@ COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly an
 
 
 #: The figures that are drawn from records; timeline reads traces of its own
-#: (tests/cli/test_mesh_commands.py).
+#: (tests/launch/commands/test_mesh_commands.py).
 OF_RECORDS = sorted(
     name for name, figure in figures().items() if figure.read is plots.select.sources.load
 )

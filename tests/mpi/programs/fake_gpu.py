@@ -9,13 +9,9 @@ import json
 import mmap
 import os
 import sys
-from pathlib import Path
-
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "devices" / "cuda"))
 
 import fake_cuda
+import numpy as np
 from harness import answer, ranks
 
 import drbench.device.gpu.cuda as cuda

@@ -8,7 +8,7 @@ import pytest
 
 from drbench.__main__ import checkouts
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from drbench.measure.record import read_csv
 from launch.cases.machine_models import find_machine
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ONE = [
     "simulate",
     "-m",

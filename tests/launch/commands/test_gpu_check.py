@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks.gpu_check import Stage, run_stage
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: Starts another process, prints its number, and sleeps.
 _PARENT = (
     "import subprocess, sys, time; print(subprocess.Popen([sys.executable, '-c', 'import time; "

@@ -303,7 +303,7 @@ def test_records_stream_to_standard_output(drbench, sweep_file, tmp_path):
 
 
 def test_the_artifact_s_script_is_the_sweep(process, tmp_path):
-    script = Path(__file__).parents[2] / "launch" / "launch_experiments_mlp1.py"
+    script = Path(__file__).parents[3] / "launch" / "launch_experiments_mlp1.py"
     ended = process(
         sys.executable,
         script,

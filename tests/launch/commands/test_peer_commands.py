@@ -4,6 +4,7 @@ the comparison itself."""
 import importlib.util
 import json
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -46,8 +47,10 @@ def without(tmp_path):
     )
     (tmp_path / "hide").mkdir()
     (tmp_path / "hide" / "sitecustomize.py").write_text(code)
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return {"PYTHONPATH": f"{tmp_path / 'hide'}{os.pathsep}{root}", "DRBENCH_SCALAPACK": "/nowhere"}
+    return {
+        "PYTHONPATH": f"{tmp_path / 'hide'}{os.pathsep}{Path(__file__).parents[3]}",
+        "DRBENCH_SCALAPACK": "/nowhere",
+    }
 
 
 def test_the_list_says_what_is_missing_and_how_to_get_it(drbench, without):

@@ -1,18 +1,9 @@
 """The CUDA device on host memory: CuPy is a fake, the kernels are compiled with g++, once for all
 tests."""
 
-# ruff: noqa: E402
-
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
 from fake_cuda import FakeCupy, Library, compile_kernels
 
 from drbench.device.gpu.cuda import CudaDevice

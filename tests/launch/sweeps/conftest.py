@@ -1,6 +1,5 @@
-"""Sweeps without ranks (:func:`rows`), and the command line as in ``tests/cli``."""
+"""Sweeps without ranks (:func:`rows`)."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -8,21 +7,6 @@ import pytest
 from drbench.measure.record import Record
 from launch.cases.case import case_keys
 from launch.host.processes import held_files
-
-_SPEC = importlib.util.spec_from_file_location(
-    "tests_cli_conftest", Path(__file__).parents[1] / "cli" / "conftest.py"
-)
-_cli = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_cli)
-# the same fixtures as the command line's tests
-mpiexec, environ, process, drbench, say = (
-    _cli.mpiexec,
-    _cli.environ,
-    _cli.process,
-    _cli.drbench,
-    _cli.say,
-)
-fault, library, mpich, under_mpiexec = _cli.fault, _cli.library, _cli.mpich, _cli.under_mpiexec
 
 SHARED_MEMORY = Path("/dev/shm")
 

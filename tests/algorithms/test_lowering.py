@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from arena_judges import prove
 from oracles import any_case, interpret, operands, require, traces_of, universal, work_done
-from test_memory import prove
 from virtual_time import CASES, MODES, RandomDelays, drive
 
 from algorithms.universal import search as op_search

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
 
 #: The rooms from the ground up, and what each may import of the rooms below it besides itself. A

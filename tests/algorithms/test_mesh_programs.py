@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mesh_machine import Machine, dealt
 
 from algorithms import algorithms, get_algorithm
 from algorithms.mesh import mesh_layout
@@ -15,8 +16,6 @@ from algorithms.rings import gather_order, reduce_order
 from algorithms.wang import costlier_direction
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
-
-from .mesh_machine import Machine, dealt
 
 MESHES = ["1x1", "1x2", "2x1", "2x2", "2x3", "3x2", "3x3", "4x2"]
 SHAPES = {

@@ -17,8 +17,6 @@ import pytest
 
 from launch.commands.cli import main
 
-collect_ignore = ["faults.py"]  # becomes the ranks' sitecustomize
-
 ROOT = Path(__file__).parents[2]
 #: Marks every process that a test started, however far down, so that none is overlooked.
 _MARK = "DRBENCH_TEST_RUN"
@@ -276,5 +274,5 @@ def say(capsys, monkeypatch):
 def fault(tmp_path_factory):
     """``fault(name)``: environment in which that goes wrong on the ranks; see ``faults.py``."""
     folder = tmp_path_factory.mktemp("faults")
-    shutil.copy(Path(__file__).with_name("faults.py"), folder / "sitecustomize.py")
+    shutil.copy(ROOT / "tests" / "shared" / "faults.py", folder / "sitecustomize.py")
     return lambda name: {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DRBENCH_TEST_FAULT": name}
