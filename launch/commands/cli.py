@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
+from collections import UserDict
 
 import click
 
 from drbench import __version__
-from drbench.errors import EXIT_CODES, DrbenchError, UsageError, exit_code_of
-from launch.host.mpi import launched, run_ranks, started_by_us
+from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
+from launch.host.mpi import launched
 from partitions import LayoutError
-
-from .calibrate import calibrate
-from .claims import check_claims
-from .compare import compare
-from .compare_algorithms import compare_algorithms
-from .device_options import BACKEND, device_options
-from .llm_study import llm_study_command
-from .options import (
-    decide_stationary,
-    machine_of,
-    partitions,
-    problem,
-    problem_options,
-    take_options,
-)
-from .params import BYTES, FILE, RANK, TEXT, TRANSPORT
-from .peers import peers
-from .plot import plot
-from .report import report
-from .simulate import simulate_command
-from .sweep import sweep, unlock
-from .tune import tune_command
-from .tune_llm import tune_llm_command
 
 __all__ = ["cli", "main"]
 
+#: Commands, and the module of each.
+_MODULE_OF = {
+    "calibrate": "model",
+    "check-claims": "claims",
+    "compare": "results",
+    "compare-algorithms": "compare_algorithms",
+    "doctor": "doctor",
+    "list": "plan",
+    "llm-study": "llm",
+    "mlp": "sweep",
+    "peers": "peers",
+    "plan": "plan",
+    "plot": "results",
+    "report": "results",
+    "run": "run",
+    "serve": "run",
+    "simulate": "model",
+    "sweep": "sweep",
+    "tune": "tune",
+    "tune-llm": "llm",
+    "unlock": "sweep",
+}
 _INTERRUPTED = 130
 
 
@@ -122,7 +123,19 @@ def _abort(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Commands(UserDict):
+    """Commands by name; the module of each is imported when it is asked for."""
+
+    def __getitem__(self, name):
+        module = importlib.import_module(f"{__package__}.{self.data[name]}")
+        found = (each for each in vars(module).values() if isinstance(each, click.Command))
+        return next(each for each in found if each.name == name)
+
+
+@click.group(
+    commands=_Commands(_MODULE_OF),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="drbench")
 def cli():
     """Run, predict and explain distributed dense matrix multiplication C = A·B.
@@ -140,322 +153,3 @@ def cli():
     Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, 5 failed, 6 out
     of memory.
     """
-
-
-@cli.command()
-@problem_options
-@click.option(
-    "-p",
-    "--ranks",
-    type=click.IntRange(1),
-    default=None,
-    help="Start this many ranks with mpiexec; under mpirun, or without -p, the command runs as it "
-    "is.",
-)
-@click.option(
-    "--iters", type=click.IntRange(1), default=10, show_default=True, help="Timed repeats."
-)
-@click.option(
-    "--warmup",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Repeats before the clock starts.",
-)
-@click.option(
-    "--fill",
-    type=click.Choice(["integer", "uniform"]),
-    default="integer",
-    show_default=True,
-    help="integer: every sum is exact, C is checked without tolerance; uniform: checked against "
-    "an elementwise bound.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Seed of the matrix elements.",
-)
-@click.option(
-    "--get",
-    type=click.Choice(["view", "copy"]),
-    default=None,
-    help="view: read tiles of ranks on this node in place; copy: copy them first. [default: view; "
-    "on devices copy]",
-)
-@device_options
-@click.option(
-    "--transport",
-    type=TRANSPORT,
-    default="auto",
-    show_default=True,
-    metavar="auto|direct|rma|throttled:GBps,us",
-    help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: RMA "
-    "even on a node; "
-    "throttled:GBps,us: in place, each transfer completing by a timer (for experiments).",
-)
-@click.option(
-    "--progress",
-    type=click.Choice(["poll", "thread", "none"]),
-    default="poll",
-    show_default=True,
-    help="Who drives RMA while a rank computes: polls between pieces of a product, a thread, or "
-    "nobody.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: cores of the node // ranks on it]",
-)
-@click.option(
-    "--pool",
-    type=BYTES,
-    default=None,
-    metavar="BYTES",
-    help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]",
-)
-@click.option(
-    "--check/--no-check", default=True, show_default=True, help="Verify C after the repeats."
-)
-@click.option(
-    "--roof/--no-roof",
-    default=True,
-    show_default=True,
-    help="Measure between the repeats the same work without communication, for the ratio to it "
-    "and the effective communication time, and on a "
-    "layout of the 2-D algorithms collective, for the overlap efficiency.",
-)
-@click.option(
-    "--trace",
-    type=FILE,
-    default=None,
-    help="Write what each step of one more repeat did when, for chrome://tracing, ui.perfetto.dev "
-    "or drbench plot timeline.",
-)
-@click.option("--csv", "csv_path", type=FILE, default=None, help="Append the record to this file.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the record as one JSON object instead of a table.",
-)
-@click.option(
-    "--machine",
-    type=TEXT,
-    default=None,
-    metavar="NAME|FILE",
-    help="Name of the machine in the record [default: here]; with --stationary auto:model the "
-    "machine model it asks [default: here], with --schedule "
-    "cost or exhaustive the one they go by [default: 100 FLOPs to a byte].",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=None,
-    help="With -p: kill the ranks after this many seconds (exit 4).",
-)
-@click.pass_obj
-def run(arguments, ranks, csv_path, as_json, timeout, **values):
-    """Run one multiplication on MPI ranks, verify and time it.
-
-    \b
-      drbench run -p 4 -m 1024 -n 3072 -k 768 --preset column --stationary C --roof
-      mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
-    """
-    values["options"] = take_options(values)
-    model, values["machine"], values["model"] = machine_of(
-        values["machine"], values["options"], values["transport"]
-    )
-    from launch.peers import PEERS
-
-    if values["algorithm"] in PEERS:
-        from .peer_run import run_peer_command
-
-        return run_peer_command(arguments, ranks, csv_path, as_json, timeout, values, partitions)
-    if ranks is not None and launched() is None and not started_by_us():
-        values["options"] = decide_stationary(
-            values, values["options"], ranks, model, values["transport"]
-        )
-        problem(
-            values, values["options"], ranks
-        )  # refuse what does not fit before any rank is started
-        return run_ranks(ranks, list(arguments), timeout)
-    here = launched()
-    values["options"] = decide_stationary(
-        values, values["options"], here.size if here else 1, model, values["transport"]
-    )
-    from launch.ranks.run import run_here
-
-    return run_here(values, partitions, csv_path, as_json)
-
-
-@cli.command()
-@problem_options
-@click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
-@click.option(
-    "--rank",
-    "rank",
-    type=RANK,
-    default=0,
-    show_default=True,
-    metavar="RANK|all",
-    help="Whose program to show; all: the sums over all ranks.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(0),
-    default=40,
-    show_default=True,
-    help="Steps of the program to list.",
-)
-@click.option(
-    "--machine",
-    type=TEXT,
-    default=None,
-    metavar="NAME|FILE",
-    help="Machine model that --stationary auto:model asks [default: here], and --schedule cost "
-    "and exhaustive [default: 100 FLOPs to a byte].",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
-def plan(ranks, rank, limit, machine, as_json, **values):
-    """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
-    memory, a drawing.
-
-    \b
-      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank
-      3
-    """
-    from launch.peers import PEERS
-
-    from .plan import show_plan
-
-    if values["algorithm"] in PEERS:
-        raise UsageError(
-            f"{values['algorithm']} is a peer and plans its own way: there is no program to "
-            "show. Run it; drbench list --peers says more."
-        )
-    options = take_options(values)
-    asked, _, model = machine_of(machine, options)
-    options = decide_stationary(values, options, ranks, asked)
-    described = problem(values, options, ranks)
-    show_plan(
-        values["algorithm"], described, options, rank, values["prefetch"], as_json, limit, model
-    )
-
-
-@cli.command("list")
-@click.option(
-    "--peers",
-    "peers_",
-    is_flag=True,
-    help="Which other libraries can be run on the same work here, and how to get the others.",
-)
-def list_(peers_):
-    """List algorithms, partitions, presets, transports and machines; with --peers, peers."""
-    if peers_:
-        from .peer_listing import show_peers
-
-        return show_peers()
-    from .listing import show_listing
-
-    show_listing()
-
-
-@cli.command()
-@click.option(
-    "-p",
-    "--ranks",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="Ranks of the MPI self-test.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
-def doctor(ranks, as_json):
-    """Report what this machine offers (MPI, RMA, BLAS, cores, memory, GPUs) and what to change."""
-    from .doctor import show_findings
-
-    return show_findings(ranks, as_json)
-
-
-@cli.command()
-@click.option(
-    "-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks."
-)
-@click.option(
-    "--scale",
-    type=click.IntRange(1, 12288),
-    default=16,
-    show_default=True,
-    help="Divide the paper's hidden size 12288 and batch sizes by this.",
-)
-@click.option(
-    "--layer",
-    type=click.Choice(["both", "mlp1", "mlp2"]),
-    default="both",
-    show_default=True,
-    help="Which layer.",
-)
-@click.option(
-    "--iters",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Timed repeats of each case.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: cores // ranks]",
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False),
-    default="results/measured/here",
-    show_default=True,
-    help="Folder of the CSV file and the figures.",
-)
-@click.option(
-    "--machine",
-    default="here",
-    show_default=True,
-    help="Name of the machine in the records and figures.",
-)
-@BACKEND
-def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
-    """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
-    figures."""
-    here = launched()
-    if here is not None and here.size > 1:
-        raise UsageError(
-            "drbench mlp starts its own ranks. Run it without mpirun, with -p for their number."
-        )
-    from .mlp import run_mlp
-
-    return run_mlp(ranks, scale, layer, iters, threads, out, machine, backend)
-
-
-@cli.command("serve", hidden=True)
-def serve():
-    """Run the cases that a supervisor sends, on the ranks this is started on."""
-    from launch.ranks.worker import serve as serve_cases
-
-    return serve_cases()
-
-
-cli.add_command(compare)
-cli.add_command(compare_algorithms)
-cli.add_command(plot)
-cli.add_command(report)
-cli.add_command(sweep)
-cli.add_command(unlock)
-cli.add_command(simulate_command(problem_options))
-cli.add_command(calibrate)
-cli.add_command(check_claims)
-cli.add_command(peers)
-cli.add_command(tune_command)
-cli.add_command(tune_llm_command)
-cli.add_command(llm_study_command)

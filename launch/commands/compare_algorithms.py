@@ -12,13 +12,12 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import DrbenchError
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.host.units import seconds
 
-from .device_options import BACKEND
-from .params import SIZE, TEXT, TRANSPORT
+from .options import BACKEND, SIZE, TEXT, TRANSPORT, refuse_ranks
 
 __all__ = ["compare_algorithms", "layout_cases"]
 
@@ -169,19 +168,13 @@ def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields
     """
     from algorithms.mesh import parse_mesh
     from launch.host.kernels import without_pins
-    from launch.host.mpi import launched
     from launch.sweeps.lock import FolderLock
     from launch.sweeps.progress import SweepProgress, progress_console
     from launch.sweeps.store import Store, case_id
     from launch.sweeps.supervisor import Settings, run_cases
     from launch.sweeps.sweep import verdict
 
-    here = launched()
-    if here is not None and here.size > 1:
-        raise UsageError(
-            "drbench compare-algorithms starts its own ranks. Run it without mpirun, with -p for "
-            "their number."
-        )
+    refuse_ranks("compare-algorithms")
     if fields["backend"] != "cupy":
         fields["threads"] = fields["threads"] or 1
     for mesh in meshes:

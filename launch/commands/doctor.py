@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
+import click
 import psutil
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -25,6 +26,21 @@ from launch.host.units import format_bytes
 __all__ = ["Finding", "findings", "show_findings"]
 
 _PROBE_TIMEOUT_S = 60
+
+
+@click.command()
+@click.option(
+    "-p",
+    "--ranks",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Ranks of the MPI self-test.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+def doctor(ranks, as_json):
+    """Report what this machine offers (MPI, RMA, BLAS, cores, memory, GPUs) and what to change."""
+    return show_findings(ranks, as_json)
 
 
 @dataclass(frozen=True)

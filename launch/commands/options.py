@@ -1,22 +1,224 @@
-"""Options of one case that several commands take, and what follows from them."""
+"""Options that several commands take: how their values are read, and what follows from them."""
 
 from __future__ import annotations
 
+import importlib.util
+import re
+
 import click
 
+from drbench.common import parse_transport
+from drbench.errors import DrbenchError, MissingError, UsageError
+from launch.host.mpi import launched
 from partitions import preset as preset_texts
 
-from .params import CHUNK, SIZE, TEXT
-from .peer_options import PEER_OPTIONS, peer_options
-
 __all__ = [
+    "BACKEND",
+    "BYTES",
+    "CHUNK",
+    "FILE",
+    "PEER_OPTIONS",
+    "RANK",
+    "SIZE",
+    "TEXT",
+    "TRANSPORT",
     "decide_stationary",
+    "device_options",
+    "installed",
     "machine_of",
     "partitions",
     "problem",
     "problem_options",
+    "refuse_ranks",
     "take_options",
 ]
+
+
+_BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+
+
+def _scaled(text: str, suffix: str = "") -> int | None:
+    """A whole number with an optional binary prefix.
+
+    Examples
+    --------
+    >>> _scaled("4096"), _scaled("48Ki"), _scaled("1.5Ki"), _scaled("2GiB", "b"), _scaled("-1")
+    (4096, 49152, 1536, 2147483648, None)
+    """
+    found = re.fullmatch(
+        r"(\d+(?:\.\d+)?)\s*(ki|mi|gi|ti)?" + (f"{suffix}?" if suffix else ""), text.strip().lower()
+    )
+    if not found:
+        return None
+    value = float(found[1]) * _BINARY[found[2] or ""]
+    return int(value) if value == int(value) else None
+
+
+class _Size(click.ParamType):
+    name = "size"
+
+    def convert(self, value, param, ctx):
+        size = value if isinstance(value, int) else _scaled(value)
+        if size is None or size < 1:
+            self.fail(
+                f"{value!r} is not an extent. Use a whole number of at least 1, such as 4096 or "
+                "48Ki.",
+                param,
+                ctx,
+            )
+        return size
+
+
+class _Bytes(click.ParamType):
+    name = "bytes"
+
+    def convert(self, value, param, ctx):
+        size = value if isinstance(value, int) else _scaled(value, "b")
+        if size is None:
+            self.fail(f"{value!r} is not a number of bytes. Use for example 64MiB.", param, ctx)
+        return size
+
+
+class _Transport(click.ParamType):
+    name = "auto|direct|rma|throttled:GBps,us"
+
+    def convert(self, value, param, ctx):
+        try:
+            return str(parse_transport(value))
+        except DrbenchError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Rank(click.ParamType):
+    name = "rank|all"
+
+    def convert(self, value, param, ctx):
+        if value == "all" or isinstance(value, int):
+            return value
+        if not (value.isascii() and value.isdigit()):
+            self.fail(f"{value!r} is not a rank. Use a number from 0 on, or all.", param, ctx)
+        return int(value)
+
+
+class _Chunk(click.ParamType):
+    name = "size|auto|none"
+
+    def convert(self, value, param, ctx):
+        if value in ("auto", "none"):
+            return value
+        return SIZE.convert(value, param, ctx)
+
+
+class _Text(click.ParamType):
+    name = "text"
+
+    def convert(self, value, param, ctx):
+        if not value.strip():  # "$A" of a shell where A is not set
+            self.fail("the text is empty. Leave the option out for its default.", param, ctx)
+        return value
+
+
+class _File(click.Path):
+    def convert(self, value, param, ctx):
+        return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
+
+
+TEXT, FILE = _Text(), _File(dir_okay=False)
+SIZE, BYTES, TRANSPORT, RANK, CHUNK = _Size(), _Bytes(), _Transport(), _Rank(), _Chunk()
+
+
+def installed(context, parameter, value):
+    """Refuse cupy where it is not installed, before any rank is started. (Whether there is a GPU,
+    the ranks' nodes know.)"""
+    if value == "cupy" and importlib.util.find_spec("cupy") is None:
+        raise MissingError(
+            "--backend cupy needs CuPy, which is not installed. pip install 'drbench[cuda12]' or "
+            "'drbench[cuda13]', as the driver has it."
+        )
+    return value
+
+
+BACKEND = click.option(
+    "--backend",
+    type=click.Choice(["numpy", "numpy-async", "cupy"]),
+    default="numpy",
+    show_default=True,
+    callback=installed,
+    help="Where products run. numpy: cores; cupy: GPUs; numpy-async: the executor of GPUs on "
+    "worker threads (to test it, its times mean nothing).",
+)
+
+
+def device_options(command):
+    """Add ``--backend`` and what only devices obey to a command."""
+    for option in reversed(
+        [
+            BACKEND,
+            click.option(
+                "--compute",
+                type=click.Choice(["tf32"]),
+                default=None,
+                help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction. "
+                "[default: true float32]",
+            ),
+            click.option(
+                "--max-gemms",
+                type=click.IntRange(1),
+                default=None,
+                help="Devices: products that may run at the same time. [default: 1]",
+            ),
+            click.option(
+                "--max-accumulates",
+                type=click.IntRange(1),
+                default=None,
+                help="Devices: accumulates that may run at the same time. [default: 1]",
+            ),
+            click.option(
+                "--accumulate-blocks",
+                type=click.IntRange(1),
+                default=None,
+                help="cupy: most thread blocks of an accumulate, so that products keep the other "
+                "processors. [default: no limit]",
+            ),
+            click.option(
+                "--collectives",
+                type=click.Choice(["nccl", "gpu-aware", "staged"]),
+                default=None,
+                help="Devices: who moves what collectives and other nodes need. nccl: one rank a "
+                "GPU; gpu-aware: MPI reads device memory; "
+                "staged: through pinned host memory. [default: the first that can, found by "
+                "asking and trying; recorded]",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+PEER_OPTIONS = ("variant", "device")
+
+
+def peer_options(command):
+    """Add the options that only peers take to a command."""
+    for option in reversed(
+        [
+            click.option(
+                "--variant",
+                type=TEXT,
+                default=None,
+                help="pylops: summa or block [default: summa]; cosma: forced splits, such as "
+                "sm2,pk2 [default: its own choice].",
+            ),
+            click.option(
+                "--device",
+                type=click.Choice(["cpu", "cuda"]),
+                default=None,
+                help="dtensor, heat: where the operands are. [default: cpu]",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
 
 
 def problem_options(command):
@@ -238,6 +440,15 @@ def problem(values: dict, options: dict, ranks: int):
     )
     algorithm.settle(problem, **options)
     return problem
+
+
+def refuse_ranks(name: str) -> None:
+    """Refuse to run under a launcher: the command starts ranks itself."""
+    here = launched()
+    if here is not None and here.size > 1:
+        raise UsageError(
+            f"drbench {name} starts its own ranks. Run it without mpirun, with -p for their number."
+        )
 
 
 def machine_of(

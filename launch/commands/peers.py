@@ -7,11 +7,17 @@ from fractions import Fraction
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
 
 from drbench.errors import UsageError
-from launch.host.mpi import launched
+from drbench.measure.record import read_csv
+from launch.host.show import console
+from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
+from launch.studies.peer_triples import ACTIONS, triple_rows
 
-from .device_options import BACKEND
+from .options import BACKEND, refuse_ranks
 
 __all__ = ["peers"]
 
@@ -154,17 +160,11 @@ def peers(
     is handed out is verified. A run that was ended is continued where it stopped. drbench list
     --peers says who is here.
     """
-    here = launched()
-    if here is not None and here.size > 1:
-        raise UsageError(
-            "drbench peers starts its own ranks. Run it without mpirun, with -p for their number."
-        )
+    refuse_ranks("peers")
     from launch.cases.case import Case
     from launch.peers import PEERS
     from launch.studies.peer_bench import run_peers, shapes
     from launch.studies.peer_triples import run_triples
-
-    from .peer_output import draw_bars, show_tables, show_triples
 
     chosen = shapes(kinds, scale)
     names = {word.strip() for word in only.split(",")} if only else None
@@ -205,3 +205,88 @@ def peers(
     show_tables(folder / "records.csv", markdown)
     draw_bars(folder / "records.csv", folder)
     return code
+
+
+def markdown_table(header, rows) -> str:
+    """A Markdown table.
+
+    Examples
+    --------
+    >>> print(markdown_table(("a", "b"), [("1", "x|y")]))
+    | a | b |
+    |---|---|
+    | 1 | x\\|y |
+    """
+    row = lambda cells: "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "\n".join([row(header), "|" + "---|" * len(header), *map(row, rows)])
+
+
+def _print(title: str, header, rows, markdown: bool) -> None:
+    if markdown:
+        print(f"{title}\n\n{markdown_table(header, rows)}\n")
+        return
+    table = Table(
+        *header,
+        box=SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    for cells in rows:
+        table.add_row(*map(Text, cells))
+    console().print(table)
+
+
+def show_tables(csv_path: Path, markdown: bool) -> None:
+    """The summary, every contender, and the best setting of each library where several were run."""
+    found = lines(read_csv(csv_path))
+    if not found:
+        return
+    _print(
+        "Percent of drbench's roof (median repeat; of its own roof where that is another BLAS)",
+        *summary(found),
+        markdown,
+    )
+    _print("Libraries", *libraries(found), markdown)
+    _print("All contenders", *table_rows(found), markdown)
+    if len({line.label for line in found if line.who != "drbench"}) > len(
+        {line.who for line in found if line.who != "drbench"}
+    ):
+        _print(
+            "The best setting of each (of those that move anything)",
+            *table_rows(best_settings(found)),
+            markdown,
+        )
+
+
+def show_triples(csv_path: Path, markdown: bool) -> None:
+    """Triple by triple without replication, then counted over all replication factors."""
+    single, counted = triple_rows(read_csv(csv_path))
+    _print(
+        "Without replication (bytes: all ranks together)",
+        ("A", "B", "C", "DTensor", "its steps", "its bytes", "drbench", "its bytes"),
+        single,
+        markdown,
+    )
+    _print(
+        "Over all replication factors: how often DTensor does what; where its ranks repeat no "
+        "products, how often drbench moves fewer / as many / more bytes",
+        ("A", "B", "C", *ACTIONS, "repeats products", "drbench runs", "fewer / same / more"),
+        counted,
+        markdown,
+    )
+
+
+def draw_bars(csv_path: Path, out: Path) -> None:
+    """The figure of ``drbench plot peers`` as ``out`` with .pdf and .png, and what is not in it."""
+    from plots.registry import draw
+    from plots.select.selection import SelectionError
+
+    try:
+        drawn = draw("peers", [csv_path], out)
+    except SelectionError as error:
+        print(f"no figure: {error}")
+        return
+    for line in [*drawn.notes, *(f"figure: {path}" for path in drawn.paths)]:
+        print(line)

@@ -1,13 +1,16 @@
-"""``drbench plan``: the program of a rank, without MPI."""
+"""``drbench plan``: a rank's program, without MPI; ``list``: what there is to choose from."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
-from algorithms import get_algorithm
+from algorithms import algorithms, get_algorithm
 from drbench.common import Clock
 from drbench.errors import UsageError
 from drbench.plan.explain import listing, memory_bytes, traffic
@@ -16,8 +19,84 @@ from drbench.program.steps import COUNTERS
 from launch.cases.machine_models import of_schedule
 from launch.host.show import console, drawing
 from launch.host.units import format_bytes, seconds
+from launch.peers import PEERS, peers
+from partitions import PRESETS
+
+from .options import (
+    RANK,
+    TEXT,
+    decide_stationary,
+    machine_of,
+    problem,
+    problem_options,
+    take_options,
+)
 
 __all__ = ["Plan", "plan_rank", "show_plan"]
+
+
+@click.command()
+@problem_options
+@click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
+@click.option(
+    "--rank",
+    "rank",
+    type=RANK,
+    default=0,
+    show_default=True,
+    metavar="RANK|all",
+    help="Whose program to show; all: the sums over all ranks.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=40,
+    show_default=True,
+    help="Steps of the program to list.",
+)
+@click.option(
+    "--machine",
+    type=TEXT,
+    default=None,
+    metavar="NAME|FILE",
+    help="Machine model that --stationary auto:model asks [default: here], and --schedule cost "
+    "and exhaustive [default: 100 FLOPs to a byte].",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
+def plan(ranks, rank, limit, machine, as_json, **values):
+    """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
+    memory, a drawing.
+
+    \b
+      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank
+      3
+    """
+    if values["algorithm"] in PEERS:
+        raise UsageError(
+            f"{values['algorithm']} is a peer and plans its own way: there is no program to "
+            "show. Run it; drbench list --peers says more."
+        )
+    options = take_options(values)
+    asked, _, model = machine_of(machine, options)
+    options = decide_stationary(values, options, ranks, asked)
+    described = problem(values, options, ranks)
+    show_plan(
+        values["algorithm"], described, options, rank, values["prefetch"], as_json, limit, model
+    )
+
+
+@click.command("list")
+@click.option(
+    "--peers",
+    "peers_",
+    is_flag=True,
+    help="Which other libraries can be run on the same work here, and how to get the others.",
+)
+def list_(peers_):
+    """List algorithms, partitions, presets, transports and machines; with --peers, peers."""
+    if peers_:
+        return _show_peers()
+    _show_listing()
 
 
 class Plan:
@@ -166,3 +245,86 @@ def _show_ranks(out, peers, memory) -> None:
             format_bytes(each["pool"]),
         )
     out.print(table)
+
+
+_PARTITIONS = [
+    ("row", "row blocks, one tile a rank"),
+    ("column", "column blocks, one tile a rank"),
+    (
+        "block, block:3x2, block:3x2:col",
+        "2-D blocks on a near-square or given process grid, ranks row- or column-major",
+    ),
+    ("tiles:128x96@2x3, ...:col", "block-cyclic: tiles of 128x96 dealt to a 2x3 process grid"),
+    ("traditional, traditional:3x4", "tiles of A, B and C that align on one process grid"),
+    (".../cN", "N replicas; N divides the ranks"),
+    ('S(0), S(1), R, "S(0),S(1)@2x3"', "DTensor placements"),
+]
+_TRANSPORTS = [
+    ("auto", "in place where a rank's memory can be reached, RMA elsewhere"),
+    ("direct", "in place only: tiles are read without a copy, added to under locks"),
+    ("rma", "MPI Rget and Raccumulate, even on one node"),
+    ("throttled:GBps,us", "in place, each transfer completing by a timer; for overlap experiments"),
+]
+
+
+def machines() -> list[tuple[str, str]]:
+    """The machine `here`, and the machine files of this installation."""
+    files = sorted((Path(__file__).parents[1] / "data" / "machines").glob("*.toml"))
+    return [
+        ("here", "this machine, as measured by run and mlp; modelled by calibrate"),
+        *(
+            (
+                file.stem,
+                "machine model (as tpuv4-4x8)" if file.stem.startswith("tpuv4") else "machine file",
+            )
+            for file in files
+            if file.stem != "here"
+        ),
+    ]
+
+
+def _show_listing() -> None:
+    """Print the five lists."""
+    out = console()
+    for title, rows in (
+        ("algorithms", [(name, entry.about) for name, entry in algorithms().items()]),
+        ("partitions", _PARTITIONS),
+        (
+            "presets",
+            [(name, f"{preset.about} ({preset.source})") for name, preset in PRESETS.items()],
+        ),
+        ("transports", _TRANSPORTS),
+        ("machines", machines()),
+    ):
+        table = Table(
+            box=SIMPLE_HEAD,
+            show_header=False,
+            title=title,
+            title_justify="left",
+            title_style="bold",
+            pad_edge=False,
+        )
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for name, about in rows:
+            table.add_row(name, about)
+        out.print(table)
+
+
+def _show_peers() -> None:
+    """Print a table of the peers: here or not, what was found or is missing, how to get it."""
+    table = Table(
+        box=SIMPLE_HEAD,
+        title="peers, for drbench run --algorithm NAME and drbench peers",
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    table.add_column("name", no_wrap=True)
+    table.add_column("here", no_wrap=True)
+    table.add_column("what")
+    for peer in peers().values():
+        found = peer.available()
+        lines = [peer.about, found.what] if found.ok else [peer.about, f"{found.what}. {found.get}"]
+        table.add_row(peer.name, "yes" if found.ok else "no", Text("\n".join(lines)))
+    console().print(table)

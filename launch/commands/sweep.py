@@ -1,18 +1,25 @@
-"""The commands ``drbench sweep`` and ``drbench unlock``."""
+"""``drbench sweep``, ``unlock`` and ``mlp``: experiments of many cases."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from pathlib import Path
 
 import click
+from rich.console import Console
 
 from drbench.errors import UsageError
-from launch.host.mpi import launched
+from drbench.measure.record import read_csv
+from launch.host.kernels import pinned, weaker_pins, without_pins
+from launch.peers import get_peer
+from launch.sweeps.progress import progress_console
+from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
 
-from .device_options import installed
-from .params import BYTES, TEXT
+from .options import BACKEND, BYTES, TEXT, installed, refuse_ranks
 
-__all__ = ["sweep", "unlock"]
+__all__ = ["mlp", "sweep", "unlock"]
 
 
 class _Part(click.ParamType):
@@ -166,12 +173,7 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
     misaligned, mlp1, mlp1-dtensor, mlp1-small, mlp2, mlp2-dtensor, mlp2-small, square. The same
     command again goes on where a killed one stopped.
     """
-    here = launched()
-    if here is not None and here.size > 1:
-        raise UsageError(
-            "drbench sweep starts its own ranks. Run it without mpirun, with -p for their number."
-        )
-    from launch.sweeps.progress import progress_console
+    refuse_ranks("sweep")
     from launch.sweeps.sweep import Request, plan_cases, run_sweep
 
     if out is None and not dry_run:
@@ -204,3 +206,154 @@ def unlock(folder, force):
     from launch.sweeps.lock import unlock as remove
 
     click.echo(remove(folder, force))
+
+
+_HIDDEN = 12288
+
+
+@click.command()
+@click.option(
+    "-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks."
+)
+@click.option(
+    "--scale",
+    type=click.IntRange(1, 12288),
+    default=16,
+    show_default=True,
+    help="Divide the paper's hidden size 12288 and batch sizes by this.",
+)
+@click.option(
+    "--layer",
+    type=click.Choice(["both", "mlp1", "mlp2"]),
+    default="both",
+    show_default=True,
+    help="Which layer.",
+)
+@click.option(
+    "--iters",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Timed repeats of each case.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="BLAS threads a rank. [default: cores // ranks]",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default="results/measured/here",
+    show_default=True,
+    help="Folder of the CSV file and the figures.",
+)
+@click.option(
+    "--machine",
+    default="here",
+    show_default=True,
+    help="Name of the machine in the records and figures.",
+)
+@BACKEND
+def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
+    """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
+    figures."""
+    refuse_ranks("mlp")
+    return run_mlp(ranks, scale, layer, iters, threads, out, machine, backend)
+
+
+def run_mlp(
+    ranks: int,
+    scale: int,
+    layer: str,
+    iters: int,
+    threads: int | None,
+    out: str,
+    machine: str,
+    backend: str = "numpy",
+) -> int:
+    """Run, verify, record and draw; the exit code of the sweeps.
+
+    A run that was killed goes on; one that is complete is moved aside and measured anew.
+    """
+    say, folder = progress_console(), Path(out)
+    layers = ("mlp1", "mlp2") if layer == "both" else (layer,)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
+    sweeps = {name: f"{name}-small" for name in layers}
+    dtensor = get_peer("dtensor").available()
+    if backend != "numpy":
+        say.print(
+            "without DT - Row and DT - Column: DTensor here multiplies on cores; drbench peers "
+            "--backend cupy compares on GPUs"
+        )
+    elif dtensor.ok:
+        sweeps |= {f"{name}-dtensor": f"{name}-dtensor" for name in layers}
+    else:
+        say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}", markup=False)
+    environ, worst, files = _environment(say), 0, []
+    for name, sweep in sweeps.items():
+        place = folder / f"{name}-h{_HIDDEN // scale}-p{ranks}"
+        request = Request(
+            sweep,
+            ranks,
+            os.fspath(place),
+            f"1/{scale}",
+            iters,
+            threads,
+            machine,
+            environ=environ,
+            backend=None if backend == "numpy" else backend,
+        )
+        request = Request(**{**request.__dict__, "fresh": _complete(request, place)})
+        code = run_sweep(request, say)
+        if code == INTERRUPTED:
+            return code
+        worst = max(worst, code)
+        files.append(place / "records.csv")
+    stem = folder / f"{'mlp' if layer == 'both' else layer}-h{_HIDDEN // scale}-p{ranks}"
+    records = [record for path in files for record in read_csv(path)]
+    ok = sum(record.status == "ok" for record in records)
+    say.print(f"{ok} of {len(records)} cases ok, each verified")
+    if ok:
+        _draw(say, files, stem)
+    return worst
+
+
+def _complete(request: Request, place: Path) -> bool:
+    """Whether every case of the sweep has its row already."""
+    try:
+        done = {record.case for record in read_csv(place / "records.csv")}
+        known = json.loads((place / "sweep.json").read_text())["cases"]
+    except (OSError, ValueError, KeyError):
+        return False
+    _, _, pairs = plan_cases(request)
+    return set(known) == {name for name, _ in pairs} <= done
+
+
+def _draw(say: Console, files: list[Path], stem: Path) -> None:
+    from plots.figures.mlp import draw
+
+    drawn = draw(files, stem)
+    for line in drawn.missing:
+        say.print(f"not drawn: {line}", markup=False)
+    for path in drawn.paths:
+        say.print(f"figure: {path}", markup=False)
+
+
+def _environment(say: Console) -> dict:
+    """The ranks' environment: without pins that hold the processor below its best kernels."""
+    found = weaker_pins()
+    if found is None:
+        return dict(os.environ)
+    held, free = found
+    names = " and ".join(f"{name}={value}" for name, value in pinned().items())
+    say.print(
+        f"{names} holds this processor to {held.name} kernels ({held.flops_per_s / 1e9:.0f} "
+        "GFLOP/s a thread); unset for this run: "
+        f"{free.name} kernels reach {free.flops_per_s / 1e9:.0f} GFLOP/s"
+    )
+    return without_pins()

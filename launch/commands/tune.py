@@ -11,8 +11,7 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 
-from .device_options import installed
-from .params import BYTES, FILE, SIZE, TEXT, TRANSPORT
+from .options import BYTES, FILE, SIZE, TEXT, TRANSPORT, installed
 
 __all__ = ["tune_command"]
 
