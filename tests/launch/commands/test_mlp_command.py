@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import launch.commands.mlp
+import launch.commands.sweep
 import launch.sweeps.sweep
 from drbench.measure.record import Record, read_csv
 from launch.cases.case import case_keys
@@ -140,13 +140,13 @@ def recorded(say, monkeypatch, tmp_path):
 
     monkeypatch.setattr(launch.sweeps.sweep, "run_cases", run_cases)
     monkeypatch.setattr(
-        launch.commands.mlp,
+        launch.commands.sweep,
         "get_peer",
         lambda name: SimpleNamespace(
             available=lambda: Availability(seen["torch"], "no torch", "Get it.")
         ),
     )
-    monkeypatch.setattr(launch.commands.mlp, "_draw", lambda *_: None)
+    monkeypatch.setattr(launch.commands.sweep, "_draw", lambda *_: None)
 
     def run(*options, bad_k=None, torch=False):
         seen.update(bad_k=bad_k, torch=torch)
@@ -200,7 +200,7 @@ def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded,
 def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setattr(
-        launch.commands.mlp,
+        launch.commands.sweep,
         "weaker_pins",
         lambda: (Kernels("Haswell", 40e9), Kernels("SkylakeX", 60e9)),
     )
@@ -216,6 +216,6 @@ def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkey
 
 def test_pins_that_cost_nothing_are_left_alone(recorded, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    monkeypatch.setattr(launch.commands.mlp, "weaker_pins", lambda: None)
+    monkeypatch.setattr(launch.commands.sweep, "weaker_pins", lambda: None)
     ended, environ = recorded("--layer", "mlp1")
     assert environ["OPENBLAS_CORETYPE"] == "Haswell" and "OPENBLAS" not in ended.stdout

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from launch.commands.params import BYTES, CHUNK, RANK, SIZE, TRANSPORT
+from launch.commands.options import BYTES, CHUNK, RANK, SIZE, TRANSPORT
 from launch.host.units import format_bytes, seconds
 
 KI, MI, GI, TI = 1 << 10, 1 << 20, 1 << 30, 1 << 40

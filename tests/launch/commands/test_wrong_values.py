@@ -71,7 +71,7 @@ WRONG = [
 )
 def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, mentioned):
     monkeypatch.setattr(
-        "launch.commands.cli.run_ranks", lambda *_: pytest.fail("ranks were started")
+        "launch.commands.run.run_ranks", lambda *_: pytest.fail("ranks were started")
     )
     line = say(*arguments).refusal()
     assert all(text in line for text in mentioned), line
@@ -86,7 +86,7 @@ def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, argume
     """--scale above 12288 runs 288 cases of n = 0 (exit 1); an --out that cannot be made is a
     traceback (exit 5)."""
     monkeypatch.setattr(
-        "launch.commands.mlp.run_sweep", lambda *_, **__: pytest.fail("ranks were started")
+        "launch.commands.sweep.run_sweep", lambda *_, **__: pytest.fail("ranks were started")
     )
     monkeypatch.chdir(tmp_path)
     assert arguments[-2] in say(*arguments).refusal()
@@ -97,7 +97,7 @@ def test_an_empty_text_is_not_taken_for_the_default(say, monkeypatch, option):
     """``--a "$A"`` with A unset runs block, ``--csv "$OUT"`` records nothing, and neither says
     so."""
     monkeypatch.setattr(
-        "launch.commands.cli.run_ranks", lambda *_: pytest.fail("ranks were started")
+        "launch.commands.run.run_ranks", lambda *_: pytest.fail("ranks were started")
     )
     assert option in say(*RUN, option, "").refusal()
 

@@ -7,7 +7,7 @@ import pytest
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.commands.peer_output import markdown_table
+from launch.commands.peers import markdown_table
 from launch.studies.peer_bench import Contender, Shape, case_name, contenders, rounds_of, shapes
 from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peer_triples import action, triple_rows
