@@ -95,7 +95,7 @@ def plan(ranks, rank, limit, machine, as_json, **values):
 def list_(peers_):
     """List algorithms, partitions, presets, transports and machines; with --peers, peers."""
     if peers_:
-        return _show_peers()
+        return _list_peers()
     _show_listing()
 
 
@@ -311,7 +311,7 @@ def _show_listing() -> None:
         out.print(table)
 
 
-def _show_peers() -> None:
+def _list_peers() -> None:
     """Print a table of the peers: here or not, what was found or is missing, how to get it."""
     table = Table(
         box=SIMPLE_HEAD,
