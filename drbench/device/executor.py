@@ -18,23 +18,9 @@ from mpi4py import MPI
 from drbench.common import Clock
 from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
-from drbench.host.values import Values
+from drbench.host.frame import Frame
 from drbench.plan.edges import EDGES, edges
-from drbench.plan.schedule import Scheduler, Windows
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from drbench.program.steps import (
-    COUNTERS,
-    Accumulate,
-    Add,
-    Copy,
-    Fence,
-    Gemm,
-    Get,
-    Join,
-    Part,
-    Put,
-    ReplicaGet,
-)
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet
 from drbench.program.trace import Trace
 
 from .address import at_address
@@ -55,7 +41,7 @@ class _Lane:
         self.name, self.stream, self.count, self.seen = name, stream, 0, {}
 
 
-class DeviceExecutor:
+class DeviceExecutor(Frame):
     """One rank's trace on matrices in device memory; run as often as wanted (collective to make).
 
     Parameters
@@ -79,8 +65,6 @@ class DeviceExecutor:
 
     Attributes
     ----------
-    bytes, arena_bytes, timeline :
-        As of :class:`drbench.host.executor.Executor`.
     clock : None
         Phases are not measured: on a device nobody is idle where the host could see it. The
         timeline tells.
@@ -105,26 +89,11 @@ class DeviceExecutor:
             raise UsageError(
                 f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
             )
-        self.trace, self.matrices, self.device, self.rank = trace, matrices, device, trace.rank
-        self.comm = matrices[trace.written].topology.comm
-        self.windows = Windows(trace, prefetch)
+        self.device = device
+        super().__init__(trace, matrices, prefetch, get)
         self._without = frozenset(without)
-        self._memory = None
-        layout = Values(self.windows, matrices, get, allocate=self._allocate)
-        self.values, self.calls, self.products, self.buffers = (
-            layout.arrays,
-            layout.calls,
-            layout.products,
-            layout.buffers,
-        )
-        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = (
-            layout.plan.size,
-            layout.moved_bytes,
-            layout.resolved_bytes,
-            layout.resolved,
-        )
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
-        self._edges = edges(self.windows, layout.plan, sizes, self._without)
+        self._edges = edges(self.windows, self.plan, sizes, self._without)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
@@ -135,12 +104,10 @@ class DeviceExecutor:
             else {}
         )
         self._staged = not all(matrix.direct for matrix in matrices.values())
-        self._twins = HostTwins(device, layout.arena)
+        self._twins = HostTwins(device, self.arena)
         self._prepare_twins()
         self._read_apart = self._agree_on_reads()
         self._open_lanes()
-        self.bytes = dict.fromkeys(COUNTERS, 0)
-        self.timeline: list[tuple[int, float, float]] | None = None
         self.prepare()
 
     # -- before the clock runs
@@ -218,9 +185,7 @@ class DeviceExecutor:
         }
 
     def prepare(self) -> None:
-        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
-        was not done."""
-        self._schedule = Scheduler(self.windows, self.resolved)
+        super().prepare()
         self._points: dict[int, tuple] = {}  # step -> (lane, count, event) after its work
         self._hosted: list[Iterator[None]] = []  # steps that wait for the host
         self._turns: dict = {}  # group -> [tickets given, calls issued]
@@ -229,20 +194,12 @@ class DeviceExecutor:
         self._marks: dict[int, list] = {}
         for lane in self._lanes.values():
             lane.count, lane.seen = 0, {}
-        for name, value in self._resolved_bytes.items():
-            self.bytes[name] = value
         self._published = not any(0 in fences for fences in self._read_apart.values())
-        self._prepared = True
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Execute the trace once (collective over the ranks of the program); returns when this
-        rank's device is done."""
-        if not self._prepared:
-            self.prepare()
-        self._prepared = False
+    def _run(self) -> None:
         if self.timeline is not None:
             zero = self.device.event(timed=True)
             stream = self._lane("gemm0").stream
@@ -359,14 +316,6 @@ class DeviceExecutor:
                 yield from self.matrices[name].publishing(self._lane("out0").stream)
         yield from completed(self.comm.Ibarrier())
         self._published = True
-
-    def _nbytes(self, block) -> int:
-        """Bytes that move between ranks."""
-        return (
-            block.size * self.matrices[block.matrix].dtype.itemsize
-            if block.owner != self.rank
-            else 0
-        )
 
     def _start_get(self, t: int) -> None:
         step, lane = self.trace.steps[t], self._lane("in")
@@ -485,10 +434,6 @@ class DeviceExecutor:
             self.device.copy(target, source, lane.stream)
         self._launched(t, lane)
 
-    def _start_alias(self, t: int) -> None:
-        """What a Part or Join shows has been launched."""
-        self._schedule.finish(t)
-
     # -- computes
     # ---------------------------------------------------------------------------------------------
 
@@ -508,37 +453,15 @@ class DeviceExecutor:
             device.zero(values[t], lane.stream)
         self._launched(t, lane)
 
-    _STARTERS = {
-        Get: _start_get,
-        ReplicaGet: _start_get,
-        Put: _start_put,
-        Accumulate: _start_accumulate,
-        Fence: _start_fence,
-        Part: _start_alias,
-        Join: _start_alias,
-        **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group),
-    }
-
     # -- the end
     # ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the arena and of every view into the matrices."""
         for lane in self._lanes.values():
             lane.stream.synchronise()
-        self.values, self.calls, self.products, self.buffers, self._twins, self._schedule = (
-            [],
-            {},
-            {},
-            {},
-            None,
-            None,
-        )
-        if self._memory is not None:
-            self._memory.free()
-
-    def __enter__(self) -> DeviceExecutor:
-        return self
+        super().close()
+        self._twins = None
+        self._memory.free()
 
     def __exit__(self, *exc) -> None:
         if exc[0] is None:

@@ -14,28 +14,13 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.common import Clock
-from drbench.plan.schedule import Scheduler, Windows
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from drbench.program.steps import (
-    COUNTERS,
-    Accumulate,
-    Add,
-    Copy,
-    Fence,
-    Gemm,
-    Get,
-    Join,
-    Part,
-    Put,
-    ReplicaGet,
-    Zero,
-)
+from drbench.program.steps import Add, Copy, Fence, Gemm, Get, Zero
 from drbench.program.trace import Trace
 
 from .blas import Blas, load_blas
 from .collectives import Call
+from .frame import Frame
 from .throttle import Throttle
-from .values import Values
 
 __all__ = ["PROGRESS", "Executor"]
 
@@ -50,7 +35,7 @@ _TIMED_S = 1e-3  # ... that took at least this long
 _NAP_S = 5e-4  # between two polls of the progress thread
 
 
-class Executor:
+class Executor(Frame):
     """One rank's trace on one set of matrices; run as often as wanted.
 
     Parameters
@@ -72,15 +57,6 @@ class Executor:
     yields : bool
         Give the core away when idle (more ranks than cores).
 
-    Attributes
-    ----------
-    bytes : dict of str to int
-        :data:`COUNTERS` of the last run, this rank only.
-    arena_bytes : int
-        Receive and scratch memory, fixed at construction.
-    timeline : list or None
-        If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
-
     Notes
     -----
     Own cost: a few microseconds a step (``benchmarks/core.py executor``).
@@ -99,12 +75,10 @@ class Executor:
         progress: str = "poll",
         yields: bool = True,
     ):
-        self.trace, self.matrices, self.rank = trace, matrices, trace.rank
         self.blas, self.clock = blas or load_blas(), clock or Clock()
-        self.get, self.throttle, self.yields = get, throttle, yields
+        self.throttle, self.yields = throttle, yields
+        super().__init__(trace, matrices, prefetch, get, throttle is not None)
         self.window = matrices[trace.written].window
-        self.comm = matrices[trace.written].topology.comm
-        self.windows = Windows(trace, prefetch)
         serves = any(matrix.serves_rma for matrix in matrices.values())
         self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
         needs_progress = self._serves or any(len(group) > 1 for group in trace.groups)
@@ -113,31 +87,10 @@ class Executor:
         )
         self._flops_per_s = _FIRST_FLOPS_PER_S
         self._lock = threading.Lock()
-        layout = Values(self.windows, matrices, get, throttle is not None)
-        self.values, self.calls, self.products, self.arena = (
-            layout.arrays,
-            layout.calls,
-            layout.products,
-            layout.arena,
-        )
-        self.arena_bytes, self._moved, self._resolved_bytes, self.resolved = (
-            layout.plan.size,
-            layout.moved_bytes,
-            layout.resolved_bytes,
-            layout.resolved,
-        )
-        self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
-        self.bytes = dict.fromkeys(COUNTERS, 0)
-        self.timeline: list[tuple[int, float, float]] | None = None
         self.prepare()
 
-    # -- before the clock runs
-    # ----------------------------------------------------------------------------------
-
     def prepare(self) -> None:
-        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
-        was not done."""
-        self._schedule = Scheduler(self.windows, self.resolved)
+        super().prepare()
         self._requests: list = []
         self._request_steps: list[int] = []
         self._timers: list = []  # (due, step), by start
@@ -145,19 +98,12 @@ class Executor:
         self._left: dict[int, int] = {}  # requests still open, of steps with several
         self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
         self._began: dict[int, float] = {}  # for the timeline
-        for name, value in self._resolved_bytes.items():
-            self.bytes[name] = value
         self._failure: BaseException | None = None
-        self._prepared = True
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Execute the trace once (collective over the ranks of the program)."""
-        if not self._prepared:
-            self.prepare()
-        self._prepared = False
+    def _run(self) -> None:
         if self.threaded:
             self._run_with_thread()
         else:
@@ -330,14 +276,6 @@ class Executor:
         else:
             self._timers.append((due, t))
 
-    def _start_alias(self, t: int) -> None:
-        """What a Part or Join shows has arrived."""
-        self._schedule.finish(t)
-
-    def _nbytes(self, block) -> int:
-        """Bytes that move between ranks."""
-        return block.size * self._itemsizes[block.matrix] if block.owner != self.rank else 0
-
     def _start_get(self, t: int) -> None:
         step = self.trace.steps[t]
         block, value = step.block, self.values[t]
@@ -455,27 +393,4 @@ class Executor:
         with self.clock.phase("accumulate"):
             self.values[t].fill(0)
 
-    _STARTERS = {
-        Get: _start_get,
-        ReplicaGet: _start_get,
-        Put: _start_put,
-        Accumulate: _start_accumulate,
-        Fence: _start_fence,
-        Part: _start_alias,
-        Join: _start_alias,
-        **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), _start_group),
-    }
     _COMPUTERS = {Gemm: _gemm, Add: _add, Copy: _copy, Zero: _zero}
-
-    # -- the end
-    # ---------------------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Let go of every view into the windows, which may then be freed."""
-        self.values, self.calls, self.products, self.arena, self._schedule = [], {}, {}, None, None
-
-    def __enter__(self) -> Executor:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()

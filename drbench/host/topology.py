@@ -8,6 +8,7 @@ from collections import Counter
 from mpi4py import MPI
 
 from drbench.errors import DrbenchError
+from drbench.program.blocks import Group
 
 __all__ = ["Topology"]
 
@@ -41,23 +42,22 @@ class Topology:
         self.cores_per_rank = min(
             max(1, len(cores[lowest]) // ranks) for lowest, ranks in Counter(self.node_of).items()
         )
-        self._groups: dict[tuple, MPI.Comm] = {}
+        self._groups: dict[Group, MPI.Comm] = {}
 
     @property
     def nodes(self) -> int:
         """How many nodes the ranks are on."""
         return len(set(self.node_of))
 
-    def group(self, name: str, members: tuple[int, ...]) -> MPI.Comm:
-        """The communicator of some ranks, in this order; made once (collective over them).
+    def group(self, group: Group) -> MPI.Comm:
+        """The communicator of a process row or column; made once (collective over its members).
 
-        ``name`` keeps apart the communicators of a process row and a process column with the same
-        members.
+        Those of a row and of a column with the same members are kept apart.
         """
-        comm = self._groups.get((name, members))
+        comm = self._groups.get(group)
         if comm is None:
-            chosen = self.comm.group.Incl(members)
-            comm = self._groups[name, members] = self.comm.Create_group(chosen)
+            chosen = self.comm.group.Incl(group.members)
+            comm = self._groups[group] = self.comm.Create_group(chosen)
             chosen.Free()
         return comm
 

@@ -341,11 +341,9 @@ class DeviceBackend:
         """NCCL among the members of a process row or column, made once."""
         from drbench.device.gpu.nccl import nccl_group
 
-        found = self._groups.get((group.name, group.members))
+        found = self._groups.get(group)
         if found is None:
-            found = self._groups[group.name, group.members] = nccl_group(
-                self._topology.group(group.name, group.members), self.device
-            )
+            found = self._groups[group] = nccl_group(self._topology.group(group), self.device)
         return found
 
     def peak(self) -> dict:

@@ -11,11 +11,10 @@ from mpi4py import MPI
 
 from drbench.common import Clock
 from drbench.host.executor import Executor
+from drbench.host.frame import Frame
 from drbench.host.locks import RangeLocks
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
-from drbench.host.values import Values
-from drbench.plan.schedule import Windows
 from drbench.program.problem import Operand
 from drbench.program.steps import Accumulate, Block, Get, ReplicaGet, Scratch
 from drbench.program.trace import trace
@@ -90,10 +89,11 @@ def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
         name: SimpleNamespace(
             dtype=memory.dtype,
             window=SimpleNamespace(peers=[memory, None if name == apart else memory]),
+            topology=SimpleNamespace(comm=None),
             view=lambda block: memory.reshape(block.shape),
         )
         for name in "AC"
     }
-    values = Values(Windows(traced(program()), 1), matrices)
-    copied = {name for t, name in enumerate("AC") if t in values.buffers}
+    frame = Frame(traced(program()), matrices, prefetch=1, get="view")
+    copied = {name for t, name in enumerate("AC") if t in frame.buffers}
     assert copied == {apart}

@@ -1,90 +1,113 @@
-"""Where the value of every step of a trace lies: in a tile, or in a buffer of the arena. Laid out
-before any clock runs.
+"""The frame of an executor: where the value of every step lies, what is counted, and how a run
+begins and ends.
 
-The same for host and device: arrays may be :class:`~drbench.device.address.DeviceArray`, which
-have addresses and no elements.
+The same for host and device, whose loops differ: arrays may be
+:class:`~drbench.device.address.DeviceArray`, which have addresses and no elements. All is laid out
+before any clock runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from drbench.plan.memory import ArenaPlan, buffer_elements, plan_arena
-from drbench.plan.schedule import Windows
+from drbench.plan.memory import buffer_elements, plan_arena
+from drbench.plan.schedule import Scheduler, Windows
 from drbench.program.element_types import element_types
-from drbench.program.steps import COUNTERS, Gemm, Get, Join, Part, Scratch
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.steps import (
+    COUNTERS,
+    Accumulate,
+    Fence,
+    Gemm,
+    Get,
+    Join,
+    Part,
+    Put,
+    ReplicaGet,
+    Scratch,
+)
+from drbench.program.trace import Trace
 
 from .collectives import Call, laid_out, prepare, product_layouts, received_value
 from .pieces import Pieces, joined, part_of, products
 
-__all__ = ["Values"]
+__all__ = ["Frame"]
+
+#: What starts each communication step, by the name of the executor's method.
+_STARTS = {
+    Get: "_start_get",
+    ReplicaGet: "_start_get",
+    Put: "_start_put",
+    Accumulate: "_start_accumulate",
+    Fence: "_start_fence",
+    Part: "_start_alias",
+    Join: "_start_alias",
+    **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), "_start_group"),
+}
 
 
-class Values:
-    """The arrays of one rank's program.
+class Frame:
+    """One rank's trace laid out on one set of matrices (collective to make).
 
     Parameters
     ----------
-    windows : Windows
-        Of the trace, with the look-ahead it runs with.
+    trace : Trace
     matrices : dict of str to DistributedMatrix
+        The matrices the steps name.
+    prefetch : int
+        Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes.
     get : str
-        ``"view"`` reads reachable peers in place; ``"copy"`` copies first.
+        ``"view"`` reads reachable ranks in place; ``"copy"`` copies first.
     throttled : bool
         Whether even what is read in place takes time.
-    allocate : callable
-        ``allocate(nbytes)`` gives the arena as a flat array of bytes.
 
     Attributes
     ----------
-    arrays : list
+    bytes : dict of str to int
+        :data:`COUNTERS` of the last run, this rank only.
+    arena_bytes : int
+        Receive and scratch memory, fixed at construction.
+    timeline : list or None
+        If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
+    values : list
         For each step the array (or Pieces) its value is, or will be, in; for a compute its target.
     products : dict
         Gemms whose operands lie in pieces: (a, b, c, beta) of each product of plain arrays.
     calls : dict of int to Call
         Group steps.
+    buffers : dict of int to ndarray
+        Steps with memory of their own.
     resolved : list of int
         Steps that take no time at all.
-    resolved_bytes, moved_bytes : dict
-        What the resolved steps count, by counter; what each group step counts.
-    plan : ArenaPlan
-        In bytes.
     """
 
     def __init__(
-        self,
-        windows: Windows,
-        matrices: dict,
-        get: str = "view",
-        throttled: bool = False,
-        allocate: Callable[[int], np.ndarray] = lambda nbytes: np.full(nbytes, 0, np.uint8),
-    ):  # written, not only promised: its pages exist before the first repeat
-        trace = windows.trace
-        self._matrices, self._rank, steps = matrices, trace.rank, trace.steps
+        self, trace: Trace, matrices: dict, prefetch: int, get: str, throttled: bool = False
+    ):
+        self.trace, self.matrices, self.rank = trace, matrices, trace.rank
+        self.windows, steps = Windows(trace, prefetch), trace.steps
+        topology = matrices[trace.written].topology
+        self.comm = topology.comm
         self.types = element_types(trace, {name: matrix.dtype for name, matrix in matrices.items()})
         in_place = get == "view"
-        self.plan: ArenaPlan = plan_arena(
-            windows,
+        self.plan = plan_arena(
+            self.windows,
             1,
             lambda block: in_place and matrices[block.matrix].window.peers[block.owner] is not None,
             widths=[dtype.itemsize for dtype in self.types],
         )
-        self.arena = allocate(self.plan.size)
-        groups = trace.groups
-        self._comms = {
-            group: matrices[trace.written].topology.group(group.name, group.members)
-            for group in groups
-            if len(group) > 1
-        }
-        self.arrays: list = [None] * len(steps)
+        self.arena_bytes = self.plan.size
+        self.arena = self._allocate(self.arena_bytes)
+        for group in trace.groups:  # in one order on all ranks: to make one is collective
+            if len(group) > 1:
+                topology.group(group)
+        self.values: list = [None] * len(steps)
         self.calls: dict[int, Call] = {}
         self.products: dict[int, list] = {}
-        self.buffers: dict[int, np.ndarray] = {}  # steps with memory of their own
+        self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
-        self.resolved_bytes = dict.fromkeys(COUNTERS, 0)
-        self.moved_bytes = {
+        self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
+        self._moved = {
             step.index: sum(elements for _, elements in step.moved(trace.rank))
             * self.types[step.index].itemsize
             for step in steps
@@ -92,18 +115,66 @@ class Values:
         }
         self._views: dict[int, np.ndarray] = {}
         self._lay_out(steps, throttled)
+        self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
+        self.bytes = dict(self._resolved_bytes)
+        self.timeline: list[tuple[int, float, float]] | None = None
+
+    def __init_subclass__(cls):
+        cls._STARTERS = {kind: getattr(cls, name) for kind, name in _STARTS.items()}
+
+    # -- a run
+
+    def prepare(self) -> None:
+        """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
+        was not done."""
+        self._schedule = Scheduler(self.windows, self.resolved)
+        self.bytes.update(self._resolved_bytes)
+        self._prepared = True
+
+    def run(self) -> None:
+        """Execute the trace once (collective over the ranks of the program); returns when all of
+        this rank's work is done."""
+        if not self._prepared:
+            self.prepare()
+        self._prepared = False
+        self._run()
+
+    def close(self) -> None:
+        """Let go of every view into the matrices, which may then be freed, and of the arena."""
+        self.values, self.calls, self.products, self.buffers, self._views = [], {}, {}, {}, {}
+        self.arena = self._schedule = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+    def _start_alias(self, t: int) -> None:
+        """What a Part or Join shows is there, or launched."""
+        self._schedule.finish(t)
+
+    def _nbytes(self, block) -> int:
+        """Bytes that move between ranks."""
+        return block.size * self._itemsizes[block.matrix] if block.owner != self.rank else 0
+
+    # -- the layout
+
+    def _allocate(self, nbytes: int) -> np.ndarray:
+        """The arena; written, not only promised: its pages exist before the first repeat."""
+        return np.full(nbytes, 0, np.uint8)
 
     def _buffer(self, step) -> np.ndarray | None:
         """The memory of a step's own, flat; None if it has none."""
         offset = self.plan.offsets.get(step.index)
         if offset is None:
             return None
-        elements = buffer_elements(step, self._rank) or step.shape[0] * step.shape[1]
+        elements = buffer_elements(step, self.rank) or step.shape[0] * step.shape[1]
         dtype = self.types[step.index]
         return self.arena[offset : offset + elements * dtype.itemsize].view(dtype)
 
     def _lay_out(self, steps, throttled: bool) -> None:
-        rank, matrices, arrays = self._rank, self._matrices, self.arrays
+        rank, matrices, arrays = self.rank, self.matrices, self.values
         layouts, memory = product_layouts(steps), {}
         for step in steps:
             t, block = step.index, step.block
@@ -125,7 +196,7 @@ class Values:
                     self.resolved.append(t)
                     if block.owner != rank:
                         counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
-                        self.resolved_bytes[counter] += block.size * self.types[t].itemsize
+                        self._resolved_bytes[counter] += block.size * self.types[t].itemsize
             elif type(step) is Scratch:
                 arrays[t] = laid_out(
                     flat if flat is not None else self._nothing(t), step.shape, layouts.get(t)
@@ -149,29 +220,29 @@ class Values:
         t = step.index
         if (
             flat is None
-            and buffer_elements(step, self._rank) == 0
+            and buffer_elements(step, self.rank) == 0
             and step.shape is not None
             and 0 in step.shape
         ):
             flat = self._nothing(t)  # nothing to receive
-        self.arrays[t] = received_value(step, flat, self._own_view)
+        self.values[t] = received_value(step, flat, self._own_view)
         source = step.inputs[0].index if step.inputs else None
         self.calls[t] = prepare(
             step,
-            self.arrays[source] if source is not None else None,
+            self.values[source] if source is not None else None,
             memory.get(source),
             flat,
-            self.arrays[t],
+            self.values[t],
             self._own_view,
-            self._comms.get,
+            self.matrices[self.trace.written].topology.group,
             self.types[t].itemsize,
         )
 
     def _lay_out_product(self, step: Gemm, flat: np.ndarray | None, layouts: dict) -> None:
         """Give a Gemm its result, and its products if operands or result lie in pieces."""
-        t, arrays = step.index, self.arrays
+        t, arrays = step.index, self.values
         if step.block is not None:
-            arrays[t] = self._matrices[step.block.matrix].view(step.block)
+            arrays[t] = self.matrices[step.block.matrix].view(step.block)
         elif step.onto is not None:
             arrays[t] = arrays[step.onto.index]
         else:
@@ -183,12 +254,12 @@ class Values:
             self.products[t] = products(a, b, arrays[t], step.beta)
 
     def _own_view(self, block) -> np.ndarray:
-        return self._matrices[block.matrix].view(block)
+        return self.matrices[block.matrix].view(block)
 
     def _read_only(self, block) -> np.ndarray:
         """The view of a block; operands and remote views are read-only."""
         view = self._views.get(id(block))
         if view is None:
-            view = self._views[id(block)] = self._matrices[block.matrix].view(block)
+            view = self._views[id(block)] = self.matrices[block.matrix].view(block)
             view.flags.writeable = False
         return view
