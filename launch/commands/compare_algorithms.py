@@ -163,8 +163,8 @@ def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields
     print where the time goes.
 
     \b
-      drbench compare-algorithms -p 4 -m 2048 -n 2048 -k 2048 drbench compare-algorithms -p 4
-      --dataflow OS --mesh 2x2 --transport throttled:0.5,50 --out runs/os
+      drbench compare-algorithms -p 4 -m 2048 -n 2048 -k 2048
+      drbench compare-algorithms -p 4 --dataflow OS --mesh 2x2 --transport throttled:0.5,50 --out os
     """
     from algorithms.mesh import parse_mesh
     from launch.host.kernels import without_pins

@@ -122,9 +122,9 @@ def _simulate(
     """Predict times on a machine model: the same programs, in virtual time.
 
     \b
-      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --stationary C
-      --chunk none drbench simulate mlp1 --machine h100x8 --out results/simulated drbench simulate
-      lowering --machine h100x8 --out results/simulated
+      drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --chunk none
+      drbench simulate mlp1 --machine h100x8 --out results/simulated
+      drbench simulate lowering --machine h100x8 --out results/simulated
 
     mlp1 and mlp2 are the paper's figures: all triples of row, column and block, and traditional,
     with c_A = c_B and any c_C, Stationary A, B and C, four batch sizes. FILE is a sweep as drbench
@@ -451,8 +451,8 @@ def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
     gets, accumulates, barriers, collectives. About 20 seconds.
 
     \b
-      drbench calibrate -p 2 --out here.toml drbench simulate -m 2Ki -n 2Ki -k 2Ki --preset column
-      --machine ./here.toml -p 2 --transport throttled:0.2,50
+      drbench calibrate -p 2 --out here.toml
+      drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine ./here.toml --transport throttled:0.2,50
     """
     if backend == "cupy" and threads is not None:
         raise UsageError(

@@ -68,8 +68,7 @@ def plan(ranks, rank, limit, machine, as_json, **values):
     memory, a drawing.
 
     \b
-      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B --rank
-      3
+      drbench plan -m 4Ki -n 4Ki -k 4Ki -p 12 --a row --b column --c block/c2 --stationary B
     """
     if values["algorithm"] in PEERS:
         raise UsageError(

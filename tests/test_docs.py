@@ -1,0 +1,170 @@
+"""What the documentation names is there: every path, module, link and option, in the help texts
+too."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from launch.commands.cli import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+#: Folders whose names begin a path, and where such a path may begin.
+TOP = {path.name for base in (ROOT, ROOT / "results") for path in base.iterdir() if path.is_dir()}
+MODULES = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
+#: What a run makes, or a reader puts his own name for.
+MADE = re.compile(r"results/measured/(here|gpu-check|before)\b|.*/(NAME|yours)\b")
+#: Files of others that a page speaks of.
+THEIRS = {"Autotuner.py", "CostModel.py"}
+
+
+def code(text: str) -> list[str]:
+    """Lines of the code blocks, indented ones included, and what stands between backticks."""
+    fence = re.compile(r"^```.*?\n(.*?)^```", re.M | re.S)
+    blocks = fence.findall(text) + re.findall(r"(?:^ {4}.*\n?)+", fence.sub("", text), re.M)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line.strip() for line in lines] + re.findall(r"`([^`\n]+)`", fence.sub("", text))
+
+
+def paths(text: str) -> set[str]:
+    """Paths below the checkout, with their wildcards, without ``:line`` and placeholders."""
+    words = re.findall(r"[\w.*/-]+", " ".join(code(text)) + " " + " ".join(links(text)))
+    return {
+        word.rstrip("/.")
+        for word in words
+        if word.partition("/")[0] in TOP and "/" in word.rstrip("/") and not MADE.match(word)
+    }
+
+
+def links(text: str) -> list[str]:
+    """Targets of links that stay in the checkout."""
+    return [to for to in re.findall(r"\]\(([^)\s]+)\)", text) if not to.startswith("http")]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page ends in."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def commands(text: str) -> list[list[str]]:
+    """Every ``drbench …``, as words."""
+    found = []
+    for line in code(text):
+        start = re.search(r"(?:^|(?<=[ /]))drbench (?=[a-z-])", line)
+        if start is None or re.match(r"#|\S*pip |cd ", line):
+            continue
+        line = re.split(r"\s#|\s[>|<&]|;|…", line[start.end() :])[0]
+        found.append(shlex.split(re.sub(r"[\[\]]", "", line)))
+    return found
+
+
+def parse(words: list[str], command: click.Command = cli) -> None:
+    """Look at the names of commands and options, at how many values they have, and at those values
+    that are of a list; a placeholder in capitals may stand for any."""
+    context = click.Context(command, info_name="drbench")
+    if isinstance(command, click.Group) and words[0] in command.list_commands(context):
+        return parse(words[1:], command.get_command(context, words[0]))
+    values, left, _ = command.make_parser(context).parse_args(list(words))
+    if left:
+        raise click.UsageError(f"{left} left over")
+    for option in command.params:
+        value = values.get(option.name)
+        if isinstance(option.type, click.Choice) and isinstance(value, str) and not value.isupper():
+            option.type.convert(value, option, context)
+
+
+def every_command(command: click.Command, name: str):
+    """The examples in the help text of the command and of all below it."""
+    examples = re.findall(r"^ *\x08\n((?:.+\n?)+)", command.help or "", re.M)
+    yield pytest.param("```\n" + "".join(examples) + "\n```", id=name)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for word in command.list_commands(context):
+            yield from every_command(command.get_command(context, word), f"{name} {word}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_and_module_that_a_page_names_exists(page):
+    text = page.read_text(encoding="utf-8")
+    missing = {
+        path
+        for path in paths(text)
+        for found in [[*ROOT.glob(path), *ROOT.glob(f"{path}.*"), *ROOT.glob(f"results/{path}")]]
+        if not found
+    }
+    named = {word for each in code(text) for word in re.findall(r"[\w/]+\.py\b", each)}
+    missing |= {word for word in named if "/" not in word and word not in MODULES} - THEIRS
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page):
+    for link in links(page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_with_dots_is_a_module_or_in_one(page):
+    for name in re.findall(
+        r"`((?:partitions|drbench|algorithms|launch|plots)(?:\.\w+)+)", page.read_text("utf-8")
+    ):
+        module, rest = name, []
+        while True:
+            try:
+                found = importlib.import_module(module)
+                break
+            except ModuleNotFoundError:
+                module, _, last = module.rpartition(".")
+                rest.insert(0, last)
+        for attribute in rest:
+            found = getattr(found, attribute)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_parses(page):
+    for words in commands(page.read_text(encoding="utf-8")):
+        try:
+            parse(words)
+        except click.ClickException as error:
+            pytest.fail(f"drbench {' '.join(words)}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("examples", every_command(cli, "drbench"))
+def test_every_example_of_a_help_text_parses(examples):
+    for words in commands(examples):
+        try:
+            parse(words)
+        except click.ClickException as error:
+            pytest.fail(f"drbench {' '.join(words)}: {error.format_message()}")
+
+
+@pytest.mark.parametrize(
+    "command, fault",
+    [
+        ("drbench runn -p 4", "'runn'"),
+        ("drbench run -p 4 --presets row", "--presets"),
+        ("drbench run -p 4 --fill zebra", "'zebra'"),
+        ("drbench plan -p", "-p"),
+        ("drbench plan -p 2 drbench plan -p 3", "drbench"),
+    ],
+)
+def test_a_wrong_command_is_found(command, fault):
+    (words,) = commands(f"```\n{command}\n```")
+    with pytest.raises(click.ClickException) as error:
+        parse(words)
+    assert fault in error.value.format_message()
+
+
+def test_paths_are_found_in_code_links_and_blocks():
+    text = (
+        "`launch/no.py:3`, [x](docs/no.md#y)\n\n    python plots/no.py < in\n\n`and/or` launch/none"
+    )
+    assert paths(text) == {"launch/no.py", "docs/no.md", "plots/no.py"}
