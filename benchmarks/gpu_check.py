@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drbench.errors import EXIT_CODES, DrbenchError
+from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.measure.record import Record, RecordError, read_csv
-from launch.host.mpi import mpiexec_command, stop
+from launch.host.mpi import mpiexec_command
+from launch.host.processes import running
 
 __all__ = ["Check", "checks_of", "main"]
 
@@ -206,22 +207,14 @@ def run_stage(stage: Stage, log: Path, limit_s: float | None = None) -> dict:
         with tempfile.TemporaryFile(
             "w+", encoding="utf-8", errors="replace"
         ) as output:  # no pipe: a rank that is left would keep it open
-            process = subprocess.Popen(
-                stage.command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
             late = ""
             try:
-                code = process.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                stop(process)
+                with running(
+                    stage.name, stage.command, stdout=output, stderr=subprocess.STDOUT
+                ) as process:
+                    code = process.wait(limit_s)
+            except CaseTimeout:
                 code, late = EXIT_CODES["timeout"], f"\ngpu_check: ended after {limit_s:.0f} s"
-            except BaseException:
-                stop(process)
-                raise
             output.seek(0)
             text = output.read() + late
     with log.open("a", encoding="utf-8") as file:

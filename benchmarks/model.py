@@ -39,9 +39,9 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
-from launch.studies.peer_store import Lines, opened
+from launch.sweeps.folder import opened
 from launch.sweeps.store import case_id
-from launch.sweeps.supervisor import Settings, run_cases
+from launch.sweeps.supervisor import Settings, Watch, run_cases
 
 RANKS = 2
 
@@ -257,12 +257,12 @@ def main() -> None:
             ]
         print(f"{len(left)} of {len(todo) * chosen.rounds} runs to measure", flush=True)
         named, say = {case_id(case, RANKS): case for case in left}, Console()
-        with opened(chosen.out / "runs", "model", RANKS, named, True, say) as (store, beat):
+        with opened(chosen.out / "runs", "model", RANKS, named, say, fresh=True) as store:
             run_cases(
                 named.items(),
                 store,
                 Settings(RANKS, environ=without_pins()),
-                Lines(say, beat, lambda record: append_csv(rows, record)),
+                Watch(say, lambda record: append_csv(rows, record)),
             )
         (chosen.out / "measured.csv").unlink(missing_ok=True)
         append_csv(chosen.out / "measured.csv", *merged(read_csv(rows)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from drbench.measure.record import HEADER
+from drbench.measure.record import HEADER, Record
 
-__all__ = ["PAIRS", "TOLD", "Case", "case_keys", "recorded"]
+__all__ = ["PAIRS", "TOLD", "Case", "case_keys", "failure", "recorded"]
 
 #: Repeats that the ratio to the roof is the median of, at least.
 PAIRS = 5
@@ -143,3 +144,11 @@ def case_keys(case: Case) -> dict:
     return {
         name: getattr(case, name) for name in Case.__dataclass_fields__ if name in HEADER
     } | recorded(case.options)
+
+
+def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
+    """The row of a case that has no record of its own."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Record(
+        mode="measured", status=status, reason=reason, ranks=ranks, timestamp=now, **case_keys(case)
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import UsageError
+from launch.host.files import made_folder
 
 __all__ = ["check_claims"]
 
@@ -101,12 +102,7 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
 def _draw(records, theirs, folder) -> None:
     from plots.figures.mlp import draw
 
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"--figures {folder}: {error.strerror}. Use a folder that can be made."
-        ) from None
+    made_folder(folder, "--figures")
     for machine in sorted({record.machine for record in records if record.mode == "simulated"}):
         ours = [record for record in records if record.machine == machine]
         drawn = draw(

@@ -15,11 +15,12 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from drbench.errors import EXIT_CODES, DrbenchError
+from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from launch.host.kernels import measure_kernels, pinned, without_pins
 from launch.host.memory_places import SHARED_MEMORY, shared_memory_free
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
+from launch.host.processes import running
 from launch.host.show import console
 from launch.host.units import format_bytes
 
@@ -90,15 +91,12 @@ def _mpi(ranks: int) -> list[Finding]:
     except DrbenchError as error:
         return [Finding("MPI launcher", "missing", str(error))]
     try:
-        done = subprocess.run(
-            [*command, sys.executable, "-m", "mpi4py", "-m", "launch.ranks.doctor_probe"],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PROBE_TIMEOUT_S,
-        )
-        probe = json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
+        words = [*command, sys.executable, "-m", "mpi4py", "-m", "launch.ranks.doctor_probe"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+        with running("the self-test", words, **pipes) as process:
+            text, _ = process.communicate(timeout=_PROBE_TIMEOUT_S)
+        probe = json.loads(text.splitlines()[-1])
+    except (CaseTimeout, ValueError, IndexError):
         return [
             Finding(
                 "MPI",

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
+from launch.host.files import made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
 from .options import (
@@ -374,11 +375,9 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
             )
             for case in cases
         ]
-    for each in {folder, Path(keep) if keep else folder}:
-        try:
-            each.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{each}: {error.strerror}. Use a folder that can be made.") from None
+    for option, each in (("--out", folder), ("--excerpt", keep)):
+        if each:
+            made_folder(each, option)
     path = folder / f"{Path(sweep).stem}-{machine.name}.csv"
     start, done = time.monotonic(), 0
 

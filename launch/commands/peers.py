@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from fractions import Fraction
 from pathlib import Path
 
@@ -174,8 +173,6 @@ def peers(
     folder = out / (f"triples-p{ranks}" if triples else f"peers-p{ranks}")
     if show and not (folder / "records.csv").exists():
         raise UsageError(f"no {folder / 'records.csv'} to show. Run without --show first.")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # whoever ends this process means its ranks
-        signal.signal(number, signal.default_int_handler)
     if triples and backend != "numpy":
         raise UsageError(
             "--triples counts bytes, which are the same on every backend. Leave out --backend."

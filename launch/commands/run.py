@@ -8,8 +8,8 @@ from dataclasses import replace
 import click
 
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError
-from drbench.measure.record import Record, RecordError, append_csv
-from launch.cases.case import Case, case_keys
+from drbench.measure.record import RecordError, append_csv
+from launch.cases.case import Case, failure
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 from launch.peers.base import refuse_our_options
@@ -211,9 +211,7 @@ def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int
     except UsageError:
         raise
     except DrbenchError as error:
-        record = Record(
-            mode="measured", ranks=ranks, status=error.status, reason=str(error), **case_keys(case)
-        )
+        record = failure(case, ranks, error.status, str(error))
     try:
         if csv_path:
             append_csv(csv_path, record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
+from launch.host.files import made_folder
 from launch.host.kernels import pinned, weaker_pins, without_pins
 from launch.peers import get_peer
 from launch.sweeps.progress import progress_console
@@ -277,12 +279,8 @@ def run_mlp(
 
     A run that was killed goes on; one that is complete is moved aside and measured anew.
     """
-    say, folder = progress_console(), Path(out)
+    say, folder = progress_console(), made_folder(out)
     layers = ("mlp1", "mlp2") if layer == "both" else (layer,)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {out}: {error.strerror}. Use a folder that can be made.") from None
     sweeps = {name: f"{name}-small" for name in layers}
     dtensor = get_peer("dtensor").available()
     if backend != "numpy":
@@ -308,7 +306,7 @@ def run_mlp(
             environ=environ,
             backend=None if backend == "numpy" else backend,
         )
-        request = Request(**{**request.__dict__, "fresh": _complete(request, place)})
+        request = replace(request, fresh=_complete(request, place))
         code = run_sweep(request, say)
         if code == INTERRUPTED:
             return code

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
+import os
+from dataclasses import replace
 
 import click
 
@@ -384,78 +384,13 @@ def _show(found, measured, machine, ranks) -> None:
 def _measure(
     found, ranks: int, count: int, iters: int, threads: int | None, backend: str | None, quiet: bool
 ) -> list:
-    """Run the first places as a sweep in a folder of its own; their records, None for those that
-    did not get one."""
-    from drbench.measure.record import read_csv
+    """Run the first places in a folder that is not kept; their records."""
     from launch.sweeps.progress import progress_console
-    from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
+    from launch.sweeps.supervisor import Settings
+    from launch.sweeps.sweep import run_listed
 
-    cases = [case for case, _ in found.ranking[:count]]
-    with tempfile.TemporaryDirectory(prefix="drbench-tune-") as folder:
-        path = Path(folder) / "tune.toml"
-        path.write_text(sweep_text(cases), encoding="utf-8")
-        request = Request(
-            str(path),
-            ranks,
-            str(Path(folder) / "out"),
-            iters=iters,
-            threads=threads,
-            backend=backend,
-            passing=True,
-        )
-        if run_sweep(request, progress_console(stderr=quiet)) == INTERRUPTED:
-            raise KeyboardInterrupt
-        done = {record.case: record for record in read_csv(Path(request.out) / "records.csv")}
-        return [done.get(name) for name, _ in plan_cases(request)[2]]
-
-
-def sweep_text(cases: list) -> str:
-    """A sweep file with a block for each case, in their order.
-
-    Examples
-    --------
-    >>> from launch.cases.case import Case
-    >>> print(
-    ...     sweep_text(
-    ...         [Case(8, 8, 8, "row", options={"stationary": "C", "chunk": "auto"})]
-    ...     ).replace(chr(34), "'")
-    ... )
-    name = 'tune'
-    [[cases]]
-    m = 8
-    n = 8
-    k = 8
-    a = 'row'
-    algorithm = 'universal'
-    dtype = 'float32'
-    transport = 'auto'
-    prefetch = 1
-    stationary = 'C'
-    chunk = 'auto'
-    """
-    lines = ['name = "tune"']
-    for case in cases:
-        fields = {
-            name: getattr(case, name)
-            for name in (
-                "m",
-                "n",
-                "k",
-                "a",
-                "b",
-                "c",
-                "algorithm",
-                "dtype",
-                "transport",
-                "prefetch",
-            )
-        }
-        lines += [
-            "[[cases]]",
-            *(
-                f"{key} = {json.dumps(value)}"
-                for key, value in {**fields, **case.options}.items()
-                if value is not None
-            ),
-        ]
-    return "\n".join(lines)
+    given = {"iters": iters, "threads": threads} | ({"backend": backend} if backend else {})
+    cases = [replace(case, get=None, **given) for case, _ in found.ranking[:count]]
+    return run_listed(
+        cases, "tune", Settings(ranks, environ=dict(os.environ)), progress_console(stderr=quiet)
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["ROOT", "free_name", "sync_folder", "write_whole"]
+from drbench.errors import UsageError
+
+__all__ = ["ROOT", "free_name", "made_folder", "sync_folder", "write_whole"]
 
 #: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
 ROOT = Path(__file__).parents[2]
@@ -39,3 +41,20 @@ def free_name(folder: Path, stem: str) -> Path:
         for path in (folder / f"{stem}-{number}" for number in range(1, 1_000_000))
         if not path.exists()
     )
+
+
+def made_folder(path: str | os.PathLike, option: str = "--out") -> Path:
+    """A folder that someone asked for, made if it is not there.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be made.
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{option} {os.fspath(path)}: {error.strerror}. Use a folder that can be made."
+        ) from None
+    return Path(path)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+from drbench.errors import EXIT_CODES, CaseFailed, MissingError
 
-from drbench.errors import EXIT_CODES, CaseFailed, CaseTimeout, MissingError
+from .processes import running
 
 __all__ = [
     "STRANGERS",
@@ -23,7 +22,6 @@ __all__ = [
     "mpiexec_command",
     "run_ranks",
     "started_by_us",
-    "stop",
 ]
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
@@ -33,7 +31,6 @@ _VARIABLES = [
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
     ("PALS_SIZE", "PALS_RANKID"),
 ]
-_GRACE_S = 5.0
 #: Tells ranks that drbench itself started them, and how many.
 OURS = "DRBENCH_RANKS"
 #: Exit code between such ranks and the process that started them: each sees only itself.
@@ -129,63 +126,21 @@ def run_ranks(ranks: int, arguments: list[str], timeout: float | None = None, en
         environ["TERM"] = (
             "dumb"  # some launchers give their ranks a terminal: no colours into files
         )
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, env=environ, start_new_session=True
-    )
-    for number in (signal.SIGTERM, signal.SIGHUP):  # whoever ends this process means its ranks
-        signal.signal(number, _interrupt)
-    try:
+    with running(f"the {ranks} ranks", command, environ) as process:
         code = process.wait(timeout)
-        if code == STRANGERS:
-            raise MissingError(
-                mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py")
-            )
-        if code not in EXIT_CODES.values():
-            raise CaseFailed(
-                f"the launcher ended with {code}: a rank crashed or was killed. What it said is "
-                "above."
-            )
-        return code
-    except subprocess.TimeoutExpired:
-        stop(process)
-        raise CaseTimeout(
-            f"the {ranks} ranks did not end within {timeout:g} s and were killed. Use a larger "
-            "--timeout, or a "
-            "smaller problem."
-        ) from None
-    except BaseException:
-        stop(process)
-        raise
-
-
-def _interrupt(number, frame):
-    raise KeyboardInterrupt
+    if code == STRANGERS:
+        raise MissingError(mismatch_message(Launched(ranks, 0, f"{command[0]} -n"), "of mpi4py"))
+    if code not in EXIT_CODES.values():
+        raise CaseFailed(
+            f"the launcher ended with {code}: a rank crashed or was killed. What it said is above."
+        )
+    return code
 
 
 def started_by_us(environ=os.environ) -> int:
     """How many ranks :func:`run_ranks` started, in one of them, also if its launcher told it
     nothing; 0 elsewhere."""
     return int(environ.get(OURS, 0))
-
-
-def stop(process: subprocess.Popen) -> None:
-    """End a launcher and everything it started: asked first, then killed, ranks in process groups
-    of their own too."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-    except (psutil.NoSuchProcess, ProcessLookupError):
-        family = []
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for member in psutil.wait_procs(family, timeout=1)[1]:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            pass  # it ended meanwhile
 
 
 def mismatch_message(found: Launched, library: str) -> str:

@@ -1,4 +1,5 @@
-"""What ranks that were killed leave behind: processes, and files under /dev/shm. Only ever our own.
+"""Starting and ending what runs the ranks, and clearing up what is left: processes, and files under
+/dev/shm. Only ever our own.
 
 Our processes carry a token in their environment, however far down and whoever adopted them. A
 shared-memory file is ours if one of them has it open or mapped when we end it. MPI names such files
@@ -9,16 +10,36 @@ while our ranks ran, and *no* process at all has it open or mapped.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import signal
+import socket
+import subprocess
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from drbench.errors import CaseTimeout
+
 from .memory_places import SHARED_MEMORY
 
-__all__ = ["TOKEN", "end_family", "family", "held_files", "remove_abandoned", "remove_files"]
+__all__ = [
+    "TOKEN",
+    "Started",
+    "end_family",
+    "family",
+    "held_files",
+    "interruptible",
+    "remove_abandoned",
+    "remove_files",
+    "running",
+    "this_system",
+]
 
 #: Environment variable that marks the processes of one start of ranks.
 TOKEN = "DRBENCH_RANKS_OF"
@@ -33,6 +54,122 @@ _PREFIXES = (
 )
 #: How long abandoned files are waited for: their last holder may be just ending.
 _PATIENCE_S = 1.0
+#: How long a program that was asked to end may take.
+GRACE_S = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Started:
+    """A program, such as a launcher, and all that it starts in turn. It ends when this process
+    ends, however that comes (Linux).
+
+    Parameters
+    ----------
+    command : list of str
+    environ : mapping
+    announce : callable
+        Called with the token of the processes and the time, before there are any: whoever comes
+        after a crash must know of them.
+    **pipes
+        As for :class:`subprocess.Popen`; standard input is empty otherwise.
+    """
+
+    def __init__(
+        self, command, environ, announce: Callable[[str, float], None] = lambda *_: None, **pipes
+    ):
+        self.token, self.since, parent = uuid.uuid4().hex, time.time(), os.getpid()
+        announce(self.token, self.since)
+        self.process = subprocess.Popen(
+            [str(word) for word in command],
+            env={**environ, TOKEN: self.token},
+            start_new_session=True,
+            preexec_fn=lambda: _end_with(parent),
+            **{"stdin": subprocess.DEVNULL, **pipes},
+        )
+
+    def stop(self, grace_s: float, at_once: bool = False) -> None:
+        """End all of it, asked first unless ``at_once`` (for those that are certain to be on this
+        host), and remove what it leaves."""
+        code = self.process.poll()
+        killed_here, orderly = at_once and code is None, code == 0
+        files = set() if orderly else held_files(family(self.token))
+        if killed_here:  # stopped before they are killed, so that nothing of theirs is overlooked
+            files |= end_family(self.token)
+        for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
+            if self.process.poll() is None:
+                try:
+                    os.killpg(self.process.pid, number)
+                    self.process.wait(seconds)
+                except (subprocess.TimeoutExpired, ProcessLookupError):
+                    continue
+        remove_files(files | end_family(self.token, patience_s=min(grace_s, 0.5)))
+        if not orderly:
+            remove_abandoned(self.since, time.time(), *((0.1,) if killed_here else ()))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whoever ends this process means what it has started: SIGTERM and SIGHUP interrupt it, as
+    Ctrl-C does."""
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def running(who: str, command, environ=os.environ, **pipes) -> Iterator[subprocess.Popen]:
+    """A program that is waited for in the block, and ended with all it started if that is left
+    early.
+
+    Raises
+    ------
+    CaseTimeout
+        If waiting for it took longer than it may.
+    """
+    with interruptible():
+        started = Started(command, environ, **pipes)
+        try:
+            yield started.process
+        except BaseException as error:
+            started.stop(GRACE_S)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CaseTimeout(
+                    f"{who} did not end within {error.timeout:g} s, and had to be killed. Use a "
+                    "larger --timeout, or a smaller problem."
+                ) from None
+            raise
+
+
+def _end_with(parent: int) -> None:
+    """In a program, before it becomes one: end when its parent ends, however that comes (Linux)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before that was said
+            os._exit(1)
+
+
+@functools.cache
+def this_system() -> str:
+    """Where the numbers of processes mean something: host, boot and, in containers of one host
+    name, the pid namespace.
+
+    Examples
+    --------
+    >>> this_system().startswith(socket.gethostname())
+    True
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return " ".join((socket.gethostname(), boot, os.readlink("/proc/self/ns/pid")))
+    except OSError:
+        return socket.gethostname()
 
 
 def family(token: str) -> list[int]:

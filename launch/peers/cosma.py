@@ -14,7 +14,7 @@ import statistics
 import subprocess
 from datetime import UTC, datetime
 
-from drbench.errors import CaseFailed, CaseTimeout, MissingError, UnsupportedError, UsageError
+from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from drbench.measure.record import Record
 
 from .base import Availability, Peer, Setting
@@ -82,7 +82,8 @@ def read_times(text: str) -> list[float]:
 def _launch(case, ranks: int, timeout: float | None = None) -> Record:
     """Run cosma_miniapp on that many ranks; the Record of what it printed."""
     from launch.cases.case import case_keys
-    from launch.host.mpi import mpiexec_command, stop
+    from launch.host.mpi import mpiexec_command
+    from launch.host.processes import running
 
     variant = PEER.pick(case.options).get("variant")
     if not _available().ok:
@@ -115,27 +116,9 @@ def _launch(case, ranks: int, timeout: float | None = None) -> Record:
         "OPENBLAS_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
     }
-    process = subprocess.Popen(
-        [str(word) for word in command],
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with running(_PROGRAM, command, environ, **pipes) as process:
         text, _ = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        stop(process)
-        process.communicate()
-        raise CaseTimeout(
-            f"{_PROGRAM} did not end within {timeout:g} s and was killed. Use a larger "
-            "--timeout, or a smaller problem."
-        ) from None
-    except BaseException:
-        stop(process)
-        raise
     samples = read_times(text)[: case.iters]  # sorted: the slowest ones count as warm-up
     if not min(samples):
         raise UnsupportedError(

@@ -13,16 +13,15 @@ from pathlib import Path
 from rich.console import Console
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.measure.record import Record
-from launch.cases.case import Case
+from drbench.measure.record import Record, read_csv
+from launch.cases.case import Case, failure
 from launch.cases.launchers import load_launcher
 from launch.host.kernels import weaker_pins, without_pins
 from launch.peers import PEERS, get_peer, peers
+from launch.sweeps.folder import opened
 from launch.sweeps.store import GOOD, Store
-from launch.sweeps.supervisor import Settings, failure, run_cases
+from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import preset
-
-from .peer_store import Lines, opened, rows
 
 __all__ = ["Contender", "Shape", "contenders", "rounds_of", "run_peers", "shapes"]
 
@@ -273,7 +272,7 @@ def run_peers(
     batches = list(rounds_of(chosen, taking_part, rounds, replace(base, machine=machine.name)))
     wanted = {name: case for batch in batches for name, _, case in batch}
     if not fresh:
-        _check_same(rows(folder), base, ranks, wanted)
+        _check_same(folder / "records.csv", base, ranks, wanted)
     for line in absent:
         say.print(line)
     settings = Settings(
@@ -298,7 +297,7 @@ def run_peers(
             bad.append(f"{record.case}: {record.status}: {record.reason}")
         say.print(f"{count}/{len(wanted)} {record.case}: {rate}")
 
-    with opened(folder, "peers", ranks, wanted, fresh, say) as (store, beat):
+    with opened(folder, "peers", ranks, wanted, say, fresh=fresh, keep=True) as store:
         say.print(
             f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats "
             f"each; {store.records_path}"
@@ -306,26 +305,25 @@ def run_peers(
         count = sum(name in store.done for name in wanted)
         if count:
             say.print(f"{count} of them are in the file already and are not run again")
-        watch = Lines(say, beat, on_record)
+        watch = Watch(say, on_record)
         for batch in batches:
-            left = [(name, case) for name, _, case in batch if name not in store.done]
             who = batch[0][1].who
-            if who in PEERS and get_peer(who).launch:
-                _launch(left, store, settings, watch)
-            elif left:
-                run_cases(left, store, settings, watch)
+            run = _launch if who in PEERS and get_peer(who).launch else run_cases
+            run([(name, case) for name, _, case in batch], store, settings, watch)
     for line in bad:
         say.print(f"not ok: {line}", style="red")
     return 1 if bad else 0
 
 
-def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, watch: Lines) -> None:
+def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, watch: Watch) -> None:
     """Cases of a program of its own, in turn."""
     for name, case in cases:
+        if name in store.done:
+            continue
         case = replace(
             case, roof=False
         )  # nobody knows its BLAS; it is compared with drbench's roof
-        watch.tick()
+        store.beat()
         try:
             record = get_peer(case.algorithm).launch(case, settings.ranks, settings.timeout_s)
         except DrbenchError as error:
@@ -339,10 +337,10 @@ def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, wat
         watch.ended(case, store.done[name])
 
 
-def _check_same(records: list[Record], base: Case, ranks: int, wanted: dict[str, Case]) -> None:
+def _check_same(path: Path, base: Case, ranks: int, wanted: dict[str, Case]) -> None:
     """Refuse a file of another run of this command: rows of other ranks, repeats, threads, elements
     or sizes are not mixed with these."""
-    for record in records:
+    for record in read_csv(path) if path.exists() else ():
         if case_name(record) is None:
             continue
         values = [

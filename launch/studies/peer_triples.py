@@ -14,10 +14,9 @@ from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.cases.launchers import load_launcher
 from launch.peers import get_peer, present
-from launch.sweeps.supervisor import Settings, run_cases
+from launch.sweeps.folder import opened
+from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import exhaustive
-
-from .peer_store import Lines, opened
 
 __all__ = ["ACTIONS", "action", "run_triples", "triple_rows"]
 
@@ -71,7 +70,7 @@ def run_triples(
         if len(store.done) % 200 == 0:
             say.print(f"{len(store.done)}/{len(wanted)}")
 
-    with opened(folder, "triples", ranks, wanted, fresh, say) as (store, beat):
+    with opened(folder, "triples", ranks, wanted, say, fresh=fresh, keep=True) as store:
         say.print(
             f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each "
             f"with DTensor and with drbench; {store.records_path}"
@@ -82,14 +81,8 @@ def run_triples(
                 "run again"
             )
         for cases in named.values():
-            left = [(name, case) for name, case in cases.items() if name not in store.done]
-            if left:
-                run_cases(
-                    left,
-                    store,
-                    Settings(ranks, where, timeout_s, environ=dict(os.environ)),
-                    Lines(say, beat, on_record),
-                )
+            settings = Settings(ranks, where, timeout_s, environ=dict(os.environ))
+            run_cases(cases.items(), store, settings, Watch(say, on_record))
         failed = [
             record
             for record in store.done.values()

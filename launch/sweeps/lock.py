@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from drbench.errors import UsageError
+from launch.host.processes import this_system
 
 __all__ = ["FolderLock", "Holder", "unlock"]
 
@@ -32,9 +33,10 @@ _BREAKING_S = 30.0
 @dataclass(frozen=True)
 class Holder:
     """Who holds a lock. ``born`` is when its process started (s since the epoch), so that a reused
-    pid is not taken for it."""
+    pid is not taken for it; ``system`` is where ``pid`` means something."""
 
     host: str
+    system: str
     pid: int
     born: float
     since: str
@@ -44,6 +46,7 @@ class Holder:
     def me(cls) -> Holder:
         return cls(
             socket.gethostname(),
+            this_system(),
             os.getpid(),
             psutil.Process().create_time(),
             time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -51,8 +54,8 @@ class Holder:
         )
 
     def alive(self) -> bool | None:
-        """Whether the process lives; None if it is on another host."""
-        if self.host != socket.gethostname():
+        """Whether the process lives; None if it is on another host, or in another container."""
+        if (self.host, self.system) != (socket.gethostname(), this_system()):
             return None
         try:
             return abs(psutil.Process(self.pid).create_time() - self.born) < 2
@@ -178,7 +181,11 @@ def unlock(folder: Path, force: bool = False) -> str:
         return f"{Path(folder).name} is not locked"
     holder, age_s = _read(path)
     if not force and holder is not None and not _stale(holder, age_s):
-        known = "is alive" if holder.alive() else f"was heard of {age_s:.0f} s ago, on another host"
+        known = (
+            "is alive"
+            if holder.alive()
+            else f"was heard of {age_s:.0f} s ago, where it cannot be seen from here"
+        )
         raise UsageError(
             f"{holder} {known}. End it first; if it is certain that it is dead: drbench unlock "
             "--force."
@@ -201,6 +208,7 @@ def _read(path: Path) -> tuple[Holder | None, float]:
         fields = json.loads(text)
         return Holder(
             str(fields["host"]),
+            str(fields.get("system", fields["host"])),
             int(fields["pid"]),
             float(fields["born"]),
             str(fields["since"]),

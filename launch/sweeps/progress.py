@@ -97,20 +97,13 @@ class SweepProgress:
         Rows there are already.
     console : Console
         Where to say it.
-    beat : callable
-        Called with every tick.
     on_record : callable, optional
         Gets each new record.
     """
 
-    def __init__(self, total: int, done, console: Console, beat=lambda: None, on_record=None):
-        self.counts, self.total, self.console, self._beat, self._on_record = (
-            Counter(),
-            total,
-            console,
-            beat,
-            on_record,
-        )
+    def __init__(self, total: int, done, console: Console, on_record=None):
+        self.counts, self.total, self.console = Counter(), total, console
+        self._on_record = on_record
         self._best: tuple[float, str] | None = None
         self._current, self._lines = "", 0
         self._start = self._said = self._drawn = time.monotonic()
@@ -149,7 +142,6 @@ class SweepProgress:
     # -----------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        self._beat()
         now = time.monotonic()
         if self.console.is_terminal and now - self._drawn >= _REFRESH_S:
             self._draw(now)

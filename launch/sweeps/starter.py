@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -12,20 +11,11 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from launch.cases.launchers import Launcher
 from launch.host.mpi import OURS
-from launch.host.processes import (
-    TOKEN,
-    end_family,
-    family,
-    held_files,
-    remove_abandoned,
-    remove_files,
-)
+from launch.host.processes import Started
 from launch.host.protocol import ANSWER, FAILED, parse
 
 __all__ = ["Ranks", "RanksEnded", "RanksLate"]
@@ -34,7 +24,6 @@ _TICK_S = 0.1
 #: What is kept of standard error, in characters.
 _TAIL = 6000
 _GRACE_S = 2.0
-_PR_SET_PDEATHSIG = 1
 #: What Hydra says of every end alike.
 _BANNER = re.compile(r"YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ")
 
@@ -76,10 +65,11 @@ class Ranks:
 
     Parameters
     ----------
-    launcher : Launcher
+    launcher : list of str
+        Its command, up to the program.
     count : int
     environ : mapping
-        Of the ranks, before what the machine file adds.
+        Of the ranks.
     log : binary file
         Gets everything the ranks say that is not for us.
     tick : callable
@@ -90,34 +80,29 @@ class Ranks:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: list[str],
         count: int,
         environ,
         log,
         tick: Callable[[], None],
         announce: Callable[[str, float], None] = lambda *_: None,
     ):
-        self.token, self.since = uuid.uuid4().hex, time.time()
-        announce(
-            self.token, self.since
-        )  # before anything is started: whoever comes after a crash must know of it
-        self.command = [*launcher.command(count), sys.executable, "-m", "drbench", "serve"]
-        self.environ = {**environ, **launcher.environment}
+        self.command = [*launcher, sys.executable, "-m", "drbench", "serve"]
+        self.environ = environ
         self.ready: list[dict] | None = None
         self._slurm: dict = {}
         self._log, self._tick, self._failure, self._oom = log, tick, None, _kernel_kills()
         self._texts = {"out": b"", "err": b""}
         self._tail, self._inbox = "", []
-        parent = os.getpid()
-        self.process = subprocess.Popen(
+        self._started = Started(
             self.command,
+            {**self.environ, OURS: str(count), "TERM": "dumb"},
+            announce,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,
-            env={**self.environ, TOKEN: self.token, OURS: str(count), "TERM": "dumb"},
-            preexec_fn=lambda: _end_with(parent),
         )
+        self.process = self._started.process
         self._selector = selectors.DefaultSelector()
         for name, pipe in (("out", self.process.stdout), ("err", self.process.stderr)):
             os.set_blocking(pipe.fileno(), False)
@@ -172,25 +157,7 @@ class Ranks:
                 timeout=30,
                 check=False,
             )
-        orderly, killed_here = self.process.poll() == 0, False
-        files = set() if orderly else held_files(family(self.token))
-        if self.process.poll() is None and self._local():
-            killed_here = True
-            files |= end_family(
-                self.token
-                # launcher and ranks, stopped before they are killed, so that nothing of theirs is
-                # overlooked
-            )
-        for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
-            if self.process.poll() is None:
-                try:
-                    os.killpg(self.process.pid, number)
-                    self.process.wait(seconds)
-                except (subprocess.TimeoutExpired, ProcessLookupError):
-                    continue
-        remove_files(files | end_family(self.token, patience_s=min(grace_s, 0.5)))
-        if not orderly:
-            remove_abandoned(self.since, time.time(), *((0.1,) if killed_here else ()))
+        self._started.stop(grace_s, at_once=self._local())
         self._selector.close()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             try:
@@ -278,16 +245,6 @@ class Ranks:
                 sure=True,
             )
         raise RanksEnded("failed", f"{how}{_last_words(self._tail)}", code, crashed=crashed)
-
-
-def _end_with(parent: int) -> None:
-    """In the launcher, before it becomes one: end when the supervisor ends, however that comes
-    (Linux)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "prctl"):
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before that was said
-            os._exit(1)
 
 
 def _kernel_kills() -> int:

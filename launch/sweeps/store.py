@@ -8,6 +8,7 @@ and is there once.
 ``sweep.json``        name, ranks and the id of every case of the sweep
 ``superseded.csv``    rows of cases whose definition has changed since
 ``previous-N/``       what ``--fresh`` and ``--retry`` moved aside
+``running.json``      which ranks are running now, for who comes after a crash
 ====================  ==========================================================================
 """
 
@@ -16,8 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_whole
+from launch.host.processes import end_family, remove_abandoned, remove_files, this_system
 
 __all__ = ["GOOD", "Store", "case_id", "code_version"]
 
@@ -75,6 +79,8 @@ class Store:
     ----------
     folder : Path
         Exists.
+    beat : callable
+        Called now and then while cases run, so that the folder stays held.
 
     Attributes
     ----------
@@ -84,18 +90,17 @@ class Store:
         How often each case was given to ranks since it last had a row.
     """
 
-    def __init__(self, folder: Path):
-        self.folder = Path(folder)
-        self.records_path, self.journal_path = (
-            self.folder / "records.csv",
-            self.folder / "journal.txt",
-        )
+    def __init__(self, folder: Path, beat: Callable[[], None] = lambda: None):
+        self.folder, self.beat = Path(folder), beat
+        self.records_path = self.folder / "records.csv"
+        self.journal_path = self.folder / "journal.txt"
+        self._running = self.folder / "running.json"
         self.done: dict[str, Record] = {}
         self.attempts: Counter = Counter()
         self.notes: list[str] = []
 
-    def open(self, name: str, ranks: int, ids: list[str]) -> None:
-        """Take up a sweep where it was left.
+    def open(self, name: str, ranks: int, ids: list[str], keep: bool = False) -> None:
+        """Take up a sweep where it was left; ``keep`` the rows of other cases among its own.
 
         Raises
         ------
@@ -103,8 +108,11 @@ class Store:
             If the folder holds results of another sweep, or a file that is not one of ours.
         """
         self._refuse_another(name)
-        wanted = set(ids)
         records = self._read(self.records_path)
+        if keep:
+            ids = [*(record.case for record in records), *ids]
+        ids = list(dict.fromkeys(ids))
+        wanted = set(ids)
         stray = [record for record in records if record.case not in wanted]
         if stray:
             self._supersede(stray, [record for record in records if record.case in wanted])
@@ -152,6 +160,28 @@ class Store:
             ) from None
         self.done[record.case] = record
         self.attempts.pop(record.case, None)
+
+    def announce(self, token: str, since: float) -> None:
+        """Note which ranks are about to be started."""
+        found = {"system": this_system(), "token": token, "since": since}
+        write_whole(self._running, json.dumps(found) + "\n")
+
+    def forget(self) -> None:
+        """No ranks are running."""
+        self._running.unlink(missing_ok=True)
+
+    def clear_up(self) -> None:
+        """End ranks that a killed supervisor left in this folder's name, and remove what they left
+        under /dev/shm."""
+        try:
+            found = json.loads(self._running.read_text())
+            system, token, since = found["system"], str(found["token"]), float(found["since"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return self.forget()  # there is none, or it was never whole
+        if system == this_system():
+            remove_files(end_family(token, patience_s=1.0))
+            remove_abandoned(since, time.time())
+            self.forget()
 
     def set_aside(self, all_of_it: bool = True) -> Path | None:
         """Move the results (or, with ``all_of_it=False``, a copy of the rows, the bad ones then

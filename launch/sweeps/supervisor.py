@@ -3,29 +3,23 @@ not the rest."""
 
 from __future__ import annotations
 
-import json
-import socket
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Protocol
+
+from rich.console import Console
 
 from drbench.errors import CaseFailed, MissingError
 from drbench.measure.record import Record
-from launch.cases.case import Case, case_keys
+from launch.cases.case import Case, failure
 from launch.cases.launchers import Launcher
 from launch.host.environment import describe, write_environment
-from launch.host.files import write_whole
 from launch.host.mpi import STRANGERS, Launched, mismatch_message
-from launch.host.processes import end_family, remove_abandoned, remove_files
 from launch.peers import PEERS, get_peer
 
 from .starter import Ranks, RanksEnded, RanksLate
 from .store import Store
 
-__all__ = ["Settings", "Watch", "clear_up", "run_cases"]
+__all__ = ["Settings", "Watch", "run_cases"]
 
 #: Crashes of a case's ranks before it counts as failed: the first may be the late damage of an
 #: earlier case.
@@ -62,8 +56,12 @@ class Settings:
     environ: dict = field(default_factory=dict)
 
 
-class Watch(Protocol):
-    """Who wants to know how it goes."""
+@dataclass(frozen=True)
+class Watch:
+    """Is told how it goes: says what is worth a line, and hands each record on."""
+
+    say: Console
+    on_record: Callable[[Record], None]
 
     def tick(self) -> None:
         """Called about ten times a second."""
@@ -73,20 +71,23 @@ class Watch(Protocol):
 
     def ended(self, case: Case, record: Record) -> None:
         """Its row is on disk."""
+        self.on_record(record)
 
     def note(self, text: str) -> None:
         """Something else worth a line."""
+        self.say.print(text, style="yellow", markup=False)
 
 
 def run_cases(
     todo: Iterable[tuple[str, Case]], store: Store, settings: Settings, watch: Watch
 ) -> None:
-    """Run cases in order; each row is on disk before the next case begins.
+    """Run cases in order, but for those that have a row; each row is on disk before the next case
+    begins.
 
     Parameters
     ----------
     todo : iterable of (str, Case)
-        Ids and cases that have no row yet.
+        Ids and cases.
 
     Raises
     ------
@@ -107,6 +108,8 @@ def run_cases(
         here = _Starter(store, settings, watch, log)
         try:
             for index, (name, case) in enumerate(todo):
+                if name in store.done:
+                    continue
                 record, environment, crashes = _refused(case, settings.ranks), None, 0
                 while record is None:
                     if store.attempts[name] >= ATTEMPTS:
@@ -170,14 +173,6 @@ def _run(
         return None, ended.crashed
 
 
-def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
-    """The row of a case that has no record of its own."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Record(
-        mode="measured", status=status, reason=reason, ranks=ranks, timestamp=now, **case_keys(case)
-    )
-
-
 def _refused(case: Case, ranks: int) -> Record | None:
     """The row of a case that ranks of this installation cannot run."""
     from algorithms import algorithms
@@ -208,7 +203,6 @@ class _Starter:
 
     def __init__(self, store: Store, settings: Settings, watch: Watch, log):
         self._store, self._settings, self._watch, self._log = store, settings, watch, log
-        self._note = store.folder / "running.json"
         self._ranks: Ranks | None = None
         self._environment: str | None = None
 
@@ -241,12 +235,12 @@ class _Starter:
         settings = self._settings
         try:
             self._ranks = Ranks(
-                settings.launcher,
+                settings.launcher.command(settings.ranks),
                 settings.ranks,
-                settings.environ,
+                {**settings.environ, **settings.launcher.environment},
                 self._log,
-                self._watch.tick,
-                self._announce,
+                self._tick,
+                self._store.announce,
             )
         except OSError as error:
             command = settings.launcher.command(settings.ranks)
@@ -255,11 +249,9 @@ class _Starter:
                 "your system's MPI."
             ) from None
 
-    def _announce(self, token: str, since: float) -> None:
-        write_whole(
-            self._note,
-            json.dumps({"host": socket.gethostname(), "token": token, "since": since}) + "\n",
-        )
+    def _tick(self) -> None:
+        self._store.beat()
+        self._watch.tick()
 
     def _judge(self, ended: RanksEnded, last: bool) -> None:
         if ended.code == STRANGERS:
@@ -281,28 +273,14 @@ class _Starter:
         """Let them end in good order."""
         if self._ranks is not None:
             self._ranks.end()
-            self._ranks = None
-        self._note.unlink(missing_ok=True)
+        self._ended()
 
     def stop(self, grace_s: float = 2.0) -> None:
         """End them now."""
         if self._ranks is not None:
             self._ranks.stop(grace_s)
-            self._ranks = None
-        self._note.unlink(missing_ok=True)
+        self._ended()
 
-
-def clear_up(folder: Path) -> None:
-    """End ranks that a killed supervisor left in this folder's name, and remove what they left
-    under /dev/shm."""
-    note = folder / "running.json"
-    try:
-        found = json.loads(note.read_text())
-        host, token, since = found["host"], str(found["token"]), float(found["since"])
-    except (OSError, ValueError, KeyError, TypeError):
-        note.unlink(missing_ok=True)  # there is none, or it was never whole
-        return
-    if host == socket.gethostname():
-        remove_files(end_family(token, patience_s=1.0))
-        remove_abandoned(since, time.time())
-        note.unlink()
+    def _ended(self) -> None:
+        self._ranks = None
+        self._store.forget()

@@ -5,34 +5,32 @@ from __future__ import annotations
 import os
 import random
 import shlex
-import signal
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from drbench.errors import EXIT_CODES, UsageError
+from drbench.errors import EXIT_CODES
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.sweep_file import Sweep, load_sweep
 
-from .lock import FolderLock
+from .folder import opened
 from .progress import SweepProgress
-from .store import GOOD, Store, case_id, code_version
-from .supervisor import Settings, clear_up, run_cases
+from .store import GOOD, case_id, code_version
+from .supervisor import Settings, run_cases
 
-__all__ = ["Request", "part_of", "plan_cases", "run_sweep"]
+__all__ = ["Request", "part_of", "plan_cases", "run_listed", "run_sweep", "verdict"]
 
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a sweep was asked to be; names as on the command line. ``passing``: its folder is a
-    temporary one, not worth naming."""
+    """What a sweep was asked to be; names as on the command line."""
 
     sweep: str
     ranks: int
@@ -51,7 +49,6 @@ class Request:
     retry: bool = False
     rerun_on_new_code: bool = False
     backend: str | None = None
-    passing: bool = False
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
@@ -131,83 +128,68 @@ def run_sweep(
         0 if every case is ok or unsupported, else the largest of the table; 130 if interrupted.
     """
     sweep, launcher, pairs = plan_cases(request)
-    folder = Path(request.out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"--out {request.out}: {error.strerror}. Use a folder that can be made."
-        ) from None
     if sweep.repeated:
         console.print(
             f"{sweep.repeated} cases of {sweep.name} are the same as an earlier one and run once"
         )
-    before = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGTERM, signal.SIGHUP)
-    }
-    try:  # whoever ends this process means its ranks
-        with FolderLock(folder) as lock:
-            return _hold(request, sweep, launcher, pairs, folder, lock, console, make_stream)
-    except KeyboardInterrupt:
-        again = (
-            ""
-            if request.passing
-            else f"; nothing that was finished is lost. Resume: {shlex.join(request.arguments())}"
-        )
-        console.print(f"interrupted{again}", soft_wrap=True, markup=False)
-        return INTERRUPTED
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _hold(request, sweep, launcher, pairs, folder, lock, console, make_stream) -> int:
-    """Run with the folder locked."""
-    clear_up(folder)
-    store = Store(folder)
-    if request.fresh:
-        aside = store.set_aside()
-        if aside is not None:
-            console.print(f"earlier results: {aside}", markup=False)
-    elif request.retry:
-        aside = store.set_aside(all_of_it=False)
-        if aside is not None:
-            console.print(
-                f"cases that were not ok run again; the earlier rows: {aside}", markup=False
-            )
-    store.open(sweep.name, request.ranks, [name for name, _ in pairs])
-    for note in store.notes:
-        console.print(note, markup=False)
-    mine = part_of(pairs, request.part)
-    before = [store.done[name] for name, _ in mine if name in store.done]
-    todo = [(name, case) for name, case in mine if name not in store.done]
-    said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
-    console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
-    run_now = todo[: request.max_cases]
     settings = Settings(
         request.ranks, launcher, request.timeout, request.mem_limit, request.environ
     )
-    on_record = None
-    if make_stream is not None:
-        on_record = make_stream()
-        for record in before:
-            on_record(record)
-    watch = SweepProgress(len(mine), before, console, lock.beat, on_record)
+    ids = [name for name, _ in pairs]
+    modes = {"fresh": request.fresh, "retry": request.retry}
     try:
-        with watch:
-            run_cases(run_now, store, settings, watch)
-    finally:
-        console.print(watch.line(), markup=False)
-    if not request.passing:
-        console.print(f"records: {store.records_path}", markup=False)
-    if len(run_now) < len(todo):
+        with opened(request.out, sweep.name, request.ranks, ids, console, **modes) as store:
+            mine = part_of(pairs, request.part)
+            before = [store.done[name] for name, _ in mine if name in store.done]
+            todo = [(name, case) for name, case in mine if name not in store.done]
+            said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
+            console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
+            run_now = todo[: request.max_cases]
+            on_record = make_stream() if make_stream is not None else None
+            for record in before if on_record else ():
+                on_record(record)
+            _run(run_now, store, settings, len(mine), before, console, on_record)
+            console.print(f"records: {store.records_path}", markup=False)
+            if len(run_now) < len(todo):
+                console.print(
+                    f"{len(todo) - len(run_now)} cases are left (--max-cases). The same command "
+                    "goes on with them",
+                    markup=False,
+                )
+            return verdict(store.done.values())
+    except KeyboardInterrupt:
         console.print(
-            f"{len(todo) - len(run_now)} cases are left (--max-cases). The same command goes on "
-            "with them",
+            "interrupted; nothing that was finished is lost. Resume: "
+            f"{shlex.join(request.arguments())}",
+            soft_wrap=True,
             markup=False,
         )
-    return verdict(store.done.values())
+        return INTERRUPTED
+
+
+def run_listed(
+    cases: Iterable[Case], name: str, settings: Settings, console: Console, out: str | None = None
+) -> list[Record]:
+    """The record of each of these cases, run in a folder where those that have one are not run
+    again; without ``out`` in a temporary one."""
+    pairs = [(case_id(case, settings.ranks), case) for case in cases]
+    ids = [name for name, _ in pairs]
+    with ExitStack() as stack:
+        if out is None:
+            out = stack.enter_context(TemporaryDirectory(prefix=f"drbench-{name}-"))
+        store = stack.enter_context(opened(out, name, settings.ranks, ids, console))
+        _run(pairs, store, settings, len(pairs), list(store.done.values()), console)
+        return [store.done[name] for name in ids]
+
+
+def _run(pairs, store, settings, total, before, console, on_record=None) -> None:
+    """Run cases behind a bar, and say where it stands in the end."""
+    watch = SweepProgress(total, before, console, on_record)
+    try:
+        with watch:
+            run_cases(pairs, store, settings, watch)
+    finally:
+        console.print(watch.line(), markup=False)
 
 
 def verdict(records) -> int:
@@ -222,5 +204,5 @@ def verdict(records) -> int:
     >>> verdict(rows[:2]), verdict(rows)
     (0, 4)
     """
-    counts = Counter(record.status for record in records)
-    return max((EXIT_CODES[status] for status in counts if status not in GOOD), default=0)
+    bad = {record.status for record in records}.difference(GOOD)
+    return max((EXIT_CODES[status] for status in bad), default=0)

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from launch.cases.case import Case
 from launch.peers import PEERS, get_peer, peers
-from launch.studies.peer_store import Lines, opened
-from launch.sweeps.supervisor import Settings, run_cases
+from launch.sweeps.folder import opened
+from launch.sweeps.supervisor import Settings, Watch, run_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
@@ -28,15 +28,10 @@ def ran(environ, tmp_path):
             for number, case in enumerate(cases)
         ]
         console, seen = Console(), []
-        with opened(
-            tmp_path / "runs", "installed", ranks, [name for name, _ in todo], False, console
-        ) as (store, beat):
-            run_cases(
-                todo,
-                store,
-                Settings(ranks, timeout_s=90, environ=environ()),
-                Lines(console, beat, seen.append),
-            )
+        ids = [name for name, _ in todo]
+        with opened(tmp_path / "runs", "installed", ranks, ids, console) as store:
+            settings = Settings(ranks, timeout_s=90, environ=environ())
+            run_cases(todo, store, settings, Watch(console, seen.append))
         return seen
 
     return run

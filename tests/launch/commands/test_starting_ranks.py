@@ -2,11 +2,16 @@
 not fit."""
 
 import os
+import signal
+import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
-import launch.host.mpi
+import launch.host.files
+import launch.host.processes
 from drbench.errors import CaseTimeout, MissingError
 from launch.host.mpi import (
     Launched,
@@ -17,6 +22,7 @@ from launch.host.mpi import (
     run_ranks,
 )
 
+ROOT = launch.host.files.ROOT
 RUN = ["run", "-m", 8, "-n", 8, "-k", 8, "--iters", 1]
 
 #: Environments of launchers, and what they mean.
@@ -239,7 +245,7 @@ def test_run_ranks_kills_what_does_not_end(on_path, tmp_path, monkeypatch):
 
 
 def test_what_ignores_the_request_to_end_is_killed(on_path, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch.host.mpi, "_GRACE_S", 0.3)
+    monkeypatch.setattr(launch.host.processes, "GRACE_S", 0.3)
     on_path(
         "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\necho $$ > started\nwhile true; "
         "do sleep 0.1; done\n"
@@ -249,3 +255,43 @@ def test_what_ignores_the_request_to_end_is_killed(on_path, tmp_path, monkeypatc
         run_ranks(2, ["run"], timeout=0.5)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "started").read_text()), 0)
+
+
+def test_a_signal_while_ranks_are_being_started_ends_them(on_path, tmp_path, monkeypatch):
+    """The handlers are there before there is anything to end."""
+    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
+    monkeypatch.chdir(tmp_path)
+    popen, before = subprocess.Popen, signal.getsignal(signal.SIGTERM)
+
+    def started(*arguments, **keywords):
+        process = popen(*arguments, **keywords)
+        if "drbench" in process.args:
+            while not (tmp_path / "started").exists():
+                time.sleep(0.01)
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    with pytest.raises(CaseTimeout):
+        run_ranks(2, ["run"], timeout=0.3)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ranks_end_when_whoever_waits_for_them_is_killed(on_path, tmp_path, monkeypatch):
+    """SIGKILL leaves no time to end anything: the launcher is told by the kernel."""
+    on_path('#!/bin/sh\n[ "$1" = --version ] && exit\necho $$ > started\nexec sleep 600\n')
+    monkeypatch.chdir(tmp_path)
+    code = "from launch.host.mpi import run_ranks; run_ranks(2, ['run'])"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ) as waiting:
+        try:
+            while not (tmp_path / "started").exists() or not (tmp_path / "started").read_text():
+                time.sleep(0.01)
+                assert waiting.poll() is None
+        finally:
+            waiting.kill()
+    launcher = int((tmp_path / "started").read_text())
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(launcher) and psutil.Process(launcher).status() != "zombie":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -3,12 +3,10 @@ is measured is what was chosen."""
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
-from drbench.measure.record import append_csv
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from launch.cases.case import Case
@@ -137,20 +135,14 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
     """Stands in for the ranks: rows as a sweep writes them, twice as slow as predicted."""
     ran = []
 
-    def run_sweep(request, console):
-        from launch.sweeps.sweep import plan_cases
-
-        for name, case in plan_cases(request)[2]:
-            record, _ = predict_with(case, find_machine("here"), request.ranks)
+    def run_cases(pairs, store, settings, watch):
+        for name, case in pairs:
+            record, _ = predict_with(case, find_machine("here"), settings.ranks)
             ran.append(case)
-            Path(request.out).mkdir(exist_ok=True)
-            append_csv(
-                Path(request.out) / "records.csv",
-                replace(record, case=name, best_s=2 * record.best_s, mode="measured"),
-            )
-        return 0
+            twice = 2 * record.best_s
+            store.add(replace(record, case=name, best_s=twice, mode="measured"))
 
-    monkeypatch.setattr("launch.sweeps.sweep.run_sweep", run_sweep)
+    monkeypatch.setattr("launch.sweeps.sweep.run_cases", run_cases)
     assert main([*TUNE, "--measure-top", "3", "--json"]) == 0
     places = json.loads(capsys.readouterr().out)["ranking"]
     assert len(ran) == 3 and [place["place"] for place in places] == list(range(1, len(places) + 1))

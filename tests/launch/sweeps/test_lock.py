@@ -68,6 +68,17 @@ def test_another_host_is_believed_as_long_as_its_heart_beats(tmp_path, age_s, he
         FolderLock(tmp_path).__enter__()
 
 
+@pytest.mark.parametrize("age_s, held", [(0, True), (STALE_S + 60, False)])
+def test_another_container_of_this_host_name_is_believed_likewise(tmp_path, age_s, held):
+    """Its processes cannot be seen from here: a number that means nothing is no dead process."""
+    leave(tmp_path, age_s, pid=dead_pid(), system="another pid namespace")
+    if not held:
+        with FolderLock(tmp_path):
+            return
+    with pytest.raises(UsageError, match="last heard of"):
+        FolderLock(tmp_path).__enter__()
+
+
 def test_a_heartbeat_stamps_the_lock_and_finds_out_that_it_was_taken(tmp_path):
     with FolderLock(tmp_path) as lock:
         os.utime(tmp_path / "lock", (0, 0))

@@ -1,0 +1,147 @@
+"""Every algorithm on the layouts it takes, beside the universal one on the very same tiles."""
+
+from __future__ import annotations
+
+import os
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from algorithms import algorithms
+from drbench.errors import DrbenchError
+from drbench.measure.record import Record
+from drbench.program.steps import COUNTERS
+from launch.cases.case import Case
+from launch.host.kernels import without_pins
+from launch.host.units import seconds
+from launch.sweeps.progress import progress_console
+from launch.sweeps.supervisor import Settings
+from launch.sweeps.sweep import run_listed, verdict
+
+__all__ = ["layout_cases", "run_layouts"]
+
+#: The matrix that stays in each dataflow, for the universal algorithm.
+_STATIONARY = {"OS": "C", "LS": "A", "RS": "B", "AG": "B", "RdS": "B"}
+_PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+
+
+def layout_cases(
+    m: int, n: int, k: int, ranks: int, dataflows: list[str], meshes: list[str], **fields
+) -> dict[str, list[Case]]:
+    """Cases by layout: every algorithm with a ``mesh`` that takes it, then the universal one on the
+    same tiles; the algorithms without one last.
+
+    Examples
+    --------
+    >>> cases = layout_cases(64, 64, 64, 2, ["OS"], ["1x2"])
+    >>> {layout: [case.algorithm for case in found] for layout, found in cases.items()}["OS on 1x2"]
+    ['collective', 'meshslice', 'summa', 'wang', 'universal']
+    """
+    out: dict[str, list[Case]] = {}
+    for name, algorithm in algorithms().items():
+        if name == "universal":
+            continue
+        if "mesh" in algorithm.options:
+            chosen = [
+                (f"{dataflow} on {mesh}", {"dataflow": dataflow, "mesh": mesh})
+                for mesh in meshes
+                for dataflow in dataflows
+            ]
+        elif "dataflow" in algorithm.options:
+            chosen = [(f"{name} {dataflow}", {"dataflow": dataflow}) for dataflow in ("AG", "RdS")]
+        else:
+            chosen = [(name, {})]
+        for layout, options in chosen:
+            try:
+                problem = algorithm.problem(m, n, k, ranks, **options)
+                algorithm.settle(problem, **options)
+            except DrbenchError as error:
+                if error.status != "unsupported":
+                    raise
+                continue  # not on this mesh: other meshes have it
+            out.setdefault(layout, []).append(
+                Case(m, n, k, algorithm=name, options=options, **fields)
+            )
+    for found in out.values():
+        options = found[0].options
+        texts = algorithms()[found[0].algorithm].layout(m, n, k, ranks, **options)
+        found.append(
+            Case(
+                m,
+                n,
+                k,
+                *texts,
+                options={"stationary": _STATIONARY.get(options.get("dataflow"), "C")},
+                **fields,
+            )
+        )
+    return out
+
+
+def run_layouts(
+    layouts: dict[str, list[Case]], ranks: int, timeout_s: float, out: str | None
+) -> int:
+    """Run the cases of :func:`layout_cases`, and print a table a layout; the exit code."""
+    cases = [case for found in layouts.values() for case in found]
+    settings = Settings(ranks, timeout_s=timeout_s, environ=without_pins())
+    say = progress_console()
+    records = run_listed(cases, "compare-algorithms", settings, say, out)
+    case, left = cases[0], iter(records)
+    say.print(
+        f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n} on {ranks} ranks, "
+        f"transport {case.transport}, prefetch {case.prefetch}"
+    )
+    for layout, found in layouts.items():
+        say.print(_table(layout, [next(left) for _ in found]))
+    if out:
+        say.print(f"records: {os.path.join(out, 'records.csv')}", markup=False)
+    return verdict(records)
+
+
+def _table(layout: str, records: list[Record]) -> Table:
+    """One layout: a row an algorithm, the fastest first."""
+    table = Table(
+        box=SIMPLE_HEAD,
+        title=f"{layout}: A {records[-1].a}, B {records[-1].b}, C {records[-1].c}",
+        title_justify="left",
+        pad_edge=False,
+    )
+    table.add_column("algorithm")
+    for name in (
+        "best",
+        "% of roof",
+        "eff. comm.",
+        "overlap",
+        "get wait",
+        "coll. wait",
+        "gemm",
+        "accumulate",
+        "fence",
+        "pack",
+        "moved MB",
+    ):
+        table.add_column(name, justify="right")
+    for r in sorted(records, key=lambda r: (r.status != "ok", r.best_s)):
+        if r.status != "ok":
+            table.add_row(r.algorithm, f"{r.status}: {r.reason}")
+            continue
+        moved = sum(getattr(r, name) or 0 for name in COUNTERS)
+        phases = [
+            "-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s"))
+            for name in _PHASES
+        ]
+        spread = (
+            f"{r.percent_of_roof:.1f} ({r.percent_of_roof_min:.0f}-{r.percent_of_roof_max:.0f})"
+        )
+        efficiency = "-" if r.overlap_efficiency is None else f"{r.overlap_efficiency:.2f}"
+        local = r.effective_communication_s
+        table.add_row(
+            r.algorithm,
+            seconds(r.best_s),
+            spread,
+            f"-{seconds(-local)}" if local < 0 else seconds(local),
+            efficiency,
+            *phases,
+            f"{moved / 1e6:.1f}",
+        )
+    return table

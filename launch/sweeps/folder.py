@@ -1,0 +1,58 @@
+"""The folder of many cases while someone works in it: held against others, cleared up after a
+crash, taken up where it was left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from launch.host.files import made_folder
+from launch.host.processes import interruptible
+
+from .lock import FolderLock
+from .store import Store
+
+__all__ = ["opened"]
+
+
+@contextmanager
+def opened(
+    folder: str | os.PathLike,
+    name: str,
+    ranks: int,
+    wanted: Iterable[str],
+    say: Console,
+    *,
+    fresh: bool = False,
+    retry: bool = False,
+    keep: bool = False,
+) -> Iterator[Store]:
+    """The store of a folder, made if need be. Whoever ends this process meanwhile means its ranks.
+
+    Parameters
+    ----------
+    wanted : iterable of str
+        Ids of the cases. The rows of others are moved out of the way, or stay with ``keep``.
+    fresh, retry : bool
+        Move earlier results aside; or rows of cases that were not ok.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be made, is in use, or holds something else.
+    """
+    folder = made_folder(folder)
+    with interruptible(), FolderLock(folder) as lock:
+        store = Store(folder, lock.beat)
+        store.clear_up()
+        aside = store.set_aside(all_of_it=fresh) if fresh or retry else None
+        if aside is not None:
+            what = "" if fresh else "cases that were not ok run again; the "
+            say.print(f"{what}earlier {'results' if fresh else 'rows'}: {aside}", markup=False)
+        store.open(name, ranks, list(wanted), keep)
+        for note in store.notes:
+            say.print(note, markup=False)
+        yield store
