@@ -137,7 +137,7 @@ def test_every_command_of_a_page_parses(page):
             pytest.fail(f"drbench {' '.join(words)}: {error.format_message()}")
 
 
-@pytest.mark.parametrize("examples", every_command(cli, "drbench"))
+@pytest.mark.parametrize("examples", list(every_command(cli, "drbench")))
 def test_every_example_of_a_help_text_parses(examples):
     for words in commands(examples):
         try:
