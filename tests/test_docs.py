@@ -2,8 +2,11 @@
 too."""
 
 import importlib
+import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -168,3 +171,26 @@ def test_paths_are_found_in_code_links_and_blocks():
         "`launch/no.py:3`, [x](docs/no.md#y)\n\n    python plots/no.py < in\n\n`and/or` launch/none"
     )
     assert paths(text) == {"launch/no.py", "docs/no.md", "plots/no.py"}
+
+
+def test_the_algorithm_of_contributing_is_planned_and_predicted(tmp_path):
+    (text,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S
+    )
+    (tmp_path / "rows.py").write_text(text, encoding="utf-8")
+    call = (
+        "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"
+        "from launch.commands.cli import main\n"
+        "size = '-m 9 -n 9 -k 9 -p 3 --algorithm rows --json'.split()\n"
+        "sys.exit(main(['plan', *size]) or main(['simulate', *size, '--machine', 'pvc12']))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", call, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    plan, record = map(json.loads, ended.stdout.strip().split("\n"))
+    assert plan["flops"] == 2 * 9**3 // 3 and record["status"] == "ok"

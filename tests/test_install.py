@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -42,6 +41,7 @@ def built(tmp_path_factory):
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, source / package, ignore=ignored)
+    shutil.copytree(ROOT / "docs", source / "docs")
     shutil.copytree(ROOT / "tests/partitions", source / "tests")  # setuptools would take them
     for path in ROOT.iterdir():
         if path.is_file():
@@ -88,7 +88,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages_and_no_test(built):
         assert held == want
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-        assert want | {"LICENSE", "README.md", "pyproject.toml"} <= held
+        assert want | {"LICENSE", "README.md", "CITATION.cff", "docs/sweeps.md"} <= held
         assert not any(name.startswith("tests") for name in held)
 
 
@@ -134,7 +134,6 @@ def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
     assert "#SBATCH" in job.read_text()
 
 
-def test_the_metadata_names_no_dependency_twice():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = [line.split(">=")[0] for line in project["dependencies"]]
-    assert len(names) == len(set(names))
+def test_citation_and_changelog_are_of_this_version():
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
