@@ -18,15 +18,16 @@ program consists of the same kinds of steps, so everything that works on program
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from drbench.model.costs import Cost, step_cost
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem
 from drbench.program.steps import Get, Step
 from drbench.program.trace import trace
 
 from .graph import Frontier, Graph, Operation
-from .op_costs import BalanceCosts, Cost, Costs, MachineCosts, costs_of, operation_s
+from .op_costs import BALANCE, costs_of, operation_s
 from .search import search
 
 __all__ = [
@@ -71,7 +72,7 @@ def lower(
     max_compute, max_comm : int
         Most computes and most transfers in one operation.
     machine : Machine, optional
-        Whose times ``cost`` and ``exhaustive`` go by; None for :class:`BalanceCosts`.
+        Whose times ``cost`` and ``exhaustive`` go by; None for :data:`BALANCE`.
 
     Raises
     ------
@@ -94,17 +95,20 @@ def lower(
     5  Gemm(%0 · %4 -> C[0:8, 0:4]@0, 8x4x4, beta=1)    # 256 FLOPs
     """
     graph = Graph(trace(program, problem, rank))
-    model = MachineCosts(machine, problem.itemsize) if machine else BalanceCosts(problem.itemsize)
-    return graph.program(lowered_operations(graph, schedule, max_compute, max_comm, model))
+
+    def cost(step: Step, rank: int) -> Cost:
+        return step_cost(machine or BALANCE, step, rank, problem.itemsize)
+
+    return graph.program(lowered_operations(graph, schedule, max_compute, max_comm, cost))
 
 
 def lowered_operations(
-    graph: Graph, schedule: str, max_compute: int, max_comm: int, model: Costs
+    graph: Graph, schedule: str, max_compute: int, max_comm: int, cost: Callable[[Step, int], Cost]
 ) -> list[Operation]:
     """The operations of a graph by one of the three strategies; deterministic."""
     if schedule == "greedy":
         return greedy(graph, max_compute, max_comm)
-    costs = costs_of(graph, model)
+    costs = costs_of(graph, cost)
     found = cost_greedy(graph, costs, max_compute, max_comm)
     return found if schedule == "cost" else search(graph, costs, max_compute, max_comm, found)
 

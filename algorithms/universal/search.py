@@ -22,10 +22,11 @@ from itertools import combinations
 from math import comb
 
 from drbench.errors import UnsupportedError
+from drbench.model.costs import Cost
 from drbench.program.steps import Fence, Get
 
 from .graph import Graph, Operation
-from .op_costs import Cost, operation_s
+from .op_costs import operation_s
 
 __all__ = ["MOST_SELECTIONS", "search"]
 

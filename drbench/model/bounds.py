@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from math import inf
 
-from drbench.plan.layouts import product_shapes
 from drbench.program.group_steps import Shift
-from drbench.program.steps import Accumulate, Get
 from drbench.program.trace import Trace
 
-from .costs import GROUP_COSTS, group_parts, group_seconds, ring_way
+from .costs import GROUP_COSTS, group_parts, group_seconds, parts_of, ring_way, step_cost
 from .machine import Machine
-from .simulate import compute_seconds
 
 __all__ = ["link_parts", "lower_bound"]
 
@@ -38,29 +35,20 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
     ... )
     (4.0, 2.0)
     """
-    rank, itemsize = trace.rank, trace.problem.itemsize
-    parts = product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
+    rank, itemsize, parts = trace.rank, trace.problem.itemsize, parts_of(trace, machine)
     computes, busy = 0.0, {}
     for step in trace.steps:
+        taken = []
         if step.computes:
-            computes += compute_seconds(machine, step, itemsize, parts.get(step.index))
+            cost = step_cost(machine, step, rank, itemsize, parts=parts.get(step.index))
+            computes += cost.core_s
         elif step.counter == "collective_bytes":
-            if len(step.group) > 1:
-                for resource, seconds in _of_group(machine, step, itemsize):
-                    busy[resource] = busy.get(resource, 0.0) + seconds
+            taken = _of_group(machine, step, itemsize) if len(step.group) > 1 else ()
         elif step.counter is not None and step.block.owner != rank:
-            owner = step.block.owner
-            link, resources = machine.route(
-                *((owner, rank) if isinstance(step, Get) else (rank, owner))
-            )
-            share = machine.accumulate_efficiency if type(step) is Accumulate else 1.0
-            if link.shared == "initiator":
-                resources = ("in" if isinstance(step, Get) else "out",)
-            for resource in resources:
-                busy[resource] = (
-                    busy.get(resource, 0.0)
-                    + step.block.size * itemsize / link.bandwidth_bytes_per_s / share
-                )
+            cost = step_cost(machine, step, rank, itemsize)
+            taken = [(link, cost.link_s) for link in cost.links]
+        for resource, seconds in taken:
+            busy[resource] = busy.get(resource, 0.0) + seconds
     return max(computes, max(busy.values(), default=0.0))
 
 
@@ -94,7 +82,7 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     itemsize, computes, busy = trace.problem.itemsize, 0.0, {}
     for step in trace.steps:
         if step.computes:
-            computes += compute_seconds(machine, step, itemsize)
+            computes += step_cost(machine, step, trace.rank, itemsize).core_s
         elif step.counter == "collective_bytes" and len(step.group) > 1:
             cost, group = GROUP_COSTS[type(step)], step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s

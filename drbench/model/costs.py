@@ -1,5 +1,8 @@
-"""What the simulator needs to know of the steps of a process row or column: how each moves, and
-what is copied before and after.
+"""What a step costs by itself on a machine model: for the simulator, the lower bound and the
+lowering passes of the universal algorithm.
+
+Computes and one-sided steps (:func:`step_cost`) take time of the core and of links. How the steps
+of a process row or column move:
 
 ========  ================================================================  ========================
 kind      seconds on P ranks                                                steps
@@ -19,15 +22,123 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
 
 from drbench.errors import UsageError
+from drbench.plan.layouts import product_shapes
 from drbench.plan.memory import gathers_in_place
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from drbench.program.steps import Step
+from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Put, Step, Zero
+from drbench.program.trace import Trace
 
 from .machine import Machine
 
-__all__ = ["GROUP_COSTS", "GroupCost", "group_parts", "group_seconds", "packed", "ring_way"]
+__all__ = [
+    "GROUP_COSTS",
+    "Cost",
+    "GroupCost",
+    "group_parts",
+    "group_seconds",
+    "packed",
+    "parts_of",
+    "ring_way",
+    "step_cost",
+]
+
+#: Bytes of memory traffic for each byte of the block, by step: an add reads two and writes one.
+_MEMORY_PASSES = {Add: 3, Accumulate: 3, Copy: 2, Put: 2, Zero: 1}
+
+
+class Cost(NamedTuple):
+    """What one step costs.
+
+    Attributes
+    ----------
+    core_s : float
+        Time of the compute engine, for which its steps follow each other.
+    link_s : float
+        Time on each of ``links``, likewise.
+    links : tuple
+        What a transfer occupies: links of the machine, ``"in"`` or ``"out"`` of the rank's own
+        throttled link, or ``"own"`` memory.
+    latency_s : float
+        After the link, which it does not occupy.
+    """
+
+    core_s: float = 0.0
+    link_s: float = 0.0
+    links: tuple = ()
+    latency_s: float = 0.0
+
+
+def step_cost(
+    machine: Machine,
+    step: Step,
+    rank: int,
+    itemsize: int,
+    *,
+    parts: list | None = None,
+    route: Callable | None = None,
+) -> Cost:
+    """What a compute or a one-sided step of a rank costs.
+
+    Parameters
+    ----------
+    machine : Machine
+    step : Step
+        No step of a group.
+    rank : int
+    itemsize : int
+    parts : list of (int, int, int), optional
+        The (m, n, k) of a Gemm that is several products.
+    route : callable, optional
+        In place of ``machine.route``.
+
+    Examples
+    --------
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Link
+    >>> from drbench.program.steps import Block
+    >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
+    >>> step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
+    Cost(core_s=0.0, link_s=2.0, links=(('wire', 'out', 1), ('wire', 'in', 0)), latency_s=0.0)
+    """
+    compute, kind = machine.compute, type(step)
+    if kind is Gemm:
+        if parts is None:
+            (m, k), (_, n) = step.inputs[0].shape, step.inputs[1].shape
+            parts = [(m, n, k)]
+        return Cost(sum(compute.gemm_s(*part, itemsize) for part in parts))
+    rows, cols = (step.onto if step.block is None else step.block).shape
+    nbytes = rows * cols * itemsize
+    if step.computes:
+        return Cost(compute.memory_s(_MEMORY_PASSES[kind] * nbytes))
+    gets, owner, core_s = isinstance(step, Get), step.block.owner, 0.0
+    if not gets and (machine.adds_on_core or owner == rank):
+        core_s = compute.memory_s(_MEMORY_PASSES[kind] * nbytes)
+        if not machine.adds_on_core:
+            return Cost(link_s=core_s, links=("own",))
+        rate = machine.link(rank, owner).core_add_bytes_per_s if machine.links else inf
+        core_s = nbytes / rate if rate < inf else core_s
+    if owner == rank:
+        return Cost(core_s, links=("own",))
+    link, links = (route or machine.route)(*((owner, rank) if gets else (rank, owner)))
+    if gets and link.core_bytes_per_s < inf:
+        core_s = link.copy_s(step.block, nbytes)
+    share = machine.accumulate_efficiency if kind is Accumulate else 1.0
+    return Cost(
+        core_s,
+        nbytes / (link.bandwidth_bytes_per_s * share),
+        ("in" if gets else "out",) if link.shared == "initiator" else links,
+        link.latency_s,
+    )
+
+
+def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:
+    """The (m, n, k) of the products that Gemms consist of, where this machine takes more than one
+    for a Gemm."""
+    return product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf
 
-from drbench.common import Event
+from drbench.common import PHASES, Event
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
-from drbench.plan.layouts import product_shapes
-from drbench.plan.schedule import Scheduler, Windows
 from drbench.program.steps import (
     COUNTERS,
     Accumulate,
@@ -28,22 +25,21 @@ from drbench.program.steps import (
     Get,
     Put,
     ReplicaGet,
-    Scratch,
     Zero,
 )
 from drbench.program.trace import Trace
 
+from .costs import step_cost
+from .folding import moved_by_all
 from .links import Links, Transfer
 from .machine import Machine
+from .rank import Rank
 from .simulate_groups import GroupSteps
 
-__all__ = ["PHASES", "Simulated", "compute_seconds", "simulate"]
+__all__ = ["Simulated", "simulate"]
 
-#: Where a rank's time goes: the phases of a record.
-PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
-
-#: Bytes of memory traffic for each byte of the block, by step: an add reads two and writes one.
-_MEMORY_PASSES = {Add: 3, Copy: 2, Zero: 1}
+#: The phase that a wait for a step counts as, and that a compute counts as; of the others
+#: ``collective_wait`` and ``pack``.
 _WAITS = {
     Get: "get_wait",
     ReplicaGet: "get_wait",
@@ -51,6 +47,7 @@ _WAITS = {
     Accumulate: "accumulate",
     Fence: "fence",
 }
+_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Copy, Zero), "accumulate")}
 
 
 @dataclass
@@ -129,342 +126,220 @@ def simulate(
     return _Run(traces, machine, prefetch, timeline, folded).run()
 
 
-def compute_seconds(machine: Machine, step, itemsize: int, parts: list | None = None) -> float:
-    """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
-    products."""
-    if type(step) is Gemm:
-        if parts is not None:
-            return sum(machine.compute.gemm_s(*part, itemsize) for part in parts)
-        m, k = step.inputs[0].shape
-        return machine.compute.gemm_s(m, step.inputs[1].shape[1], k, itemsize)
-    rows, cols = (step.onto if step.block is None else step.block).shape
-    return machine.compute.memory_s(_MEMORY_PASSES[type(step)] * rows * cols * itemsize)
-
-
 class _Run:
-    """The state of one simulation; ranks index most lists."""
+    """The state of one simulation."""
 
     def __init__(self, traces, machine, prefetch, timeline, folded):
-        ranks = len(traces)
-        self.folded, self.stands_for = folded, traces[0].problem.nprocs // ranks if folded else 1
-        self.traces, self.machine, self.itemsize = (
-            traces,
+        problem = traces[0].problem
+        self.machine, self.itemsize, self.folded = (
             machine,
-            traces[0].problem.itemsize if traces[0].problem else 4,
+            problem.itemsize if problem else 4,
+            folded,
         )
-        self.schedules = [
-            Scheduler(Windows(trace, prefetch), self._resolved(trace)) for trace in traces
+        self.stands_for = problem.nprocs // len(traces) if folded else 1
+        self.heap, self.order, self.events, self.end = [], 0, 0, 0.0
+        self.ranks = [
+            Rank(trace, prefetch, machine, self.itemsize, self.at, self._computed)
+            for trace in traces
         ]
-        self.heap, self.order, self.events = [], 0, 0
         self.links = Links(self._begin)
         self.routes: dict = {}  # (source, target) -> (link, resources)
         self.numbers: dict = {}  # what a transfer can occupy -> its number
-        self.counters = dict.fromkeys(COUNTERS, 0)
         self.phases = dict.fromkeys(PHASES, 0.0)
-        self.compute_s = [0.0] * ranks
         self.bars = [] if timeline else None
-        self.computing: list = [None] * ranks  # step under way
-        self.left = [0.0] * ranks  # its seconds left at full speed ...
-        self.since = [0.0] * ranks  # ... at this time
-        self.version = [0] * ranks  # of its predicted end; a stale one is ignored
-        self.adding = [0] * ranks  # accumulates under way
-        self.moving = [0] * ranks  # links in use, where that slows products down
-        self.core_free = [0.0] * ranks  # until when the core copies or adds
-        self.started = [0] * ranks  # steps started since the last compute
-        self.idle_since, self.last = [0.0] * ranks, ["get_wait"] * ranks
-        self.own_free: dict = {}  # (rank, direction) -> when its throttled link is free
         self.fences: dict = {}  # number -> [(rank, step)]
-        self.fence_number = [0] * ranks
-        # (rank, step) -> when it started, for the bars of group steps and Fences
-        self.began: dict = {}
         self.groups = GroupSteps(self)
-        self.pieces = [
-            product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
-            for trace in traces
-        ]
-        self.end = 0.0
-
-    def _resolved(self, trace) -> list[int]:
-        """Steps that take no time: Gets from own tiles, or in place through a link without limits,
-        and memory without values."""
-        rank, machine = trace.rank, self.machine
-        free = {}
-        out = []
-        for step in trace.steps:
-            if type(step) in (Get, ReplicaGet):
-                owner = step.block.owner
-                if owner == rank:
-                    out.append(step.index)
-                    continue
-                if owner not in free:
-                    link = machine.link(owner, rank)
-                    free[owner] = (
-                        link.reads_in_place
-                        and link.bandwidth_bytes_per_s == inf
-                        and not link.latency_s
-                    )
-                if free[owner]:
-                    out.append(step.index)
-            elif type(step) is Scratch:
-                out.append(step.index)
-        return out
 
     def run(self) -> Simulated:
-        for trace, schedule in zip(self.traces, self.schedules):
-            for step in trace.steps:  # what is read in place is counted without being an event
-                if (
-                    schedule.done[step.index]
-                    and step.block is not None
-                    and step.block.owner != trace.rank
-                ):
-                    self.counters[
-                        "direct_bytes" if step.counter == "get_bytes" else step.counter
-                    ] += step.block.size * self.itemsize
-        for rank in range(len(self.traces)):
+        for rank in self.ranks:
             self._wake(rank, 0.0)
-        heap = self.heap
+        heap, ranks = self.heap, self.ranks
         while heap:
             now, _, act, one, two = heappop(heap)
             self.events += 1
             act(now, one, two)
-        stuck = [rank for rank, schedule in enumerate(self.schedules) if schedule.pending]
+        stuck = [rank for rank in ranks if rank.schedule.pending]
         if stuck:
-            rank = stuck[0]
-            step = next(
-                s for s in self.traces[rank].steps if not self.schedules[rank].done[s.index]
-            )
+            step = next(s for s in stuck[0].steps if not stuck[0].schedule.done[s.index])
             raise CaseFailed(
                 f"the program deadlocks: {len(stuck)} ranks have steps left that can never "
-                f"start; on rank {rank} "
-                f"step {step.index}, {step!r}. Correct the program."
+                f"start; on rank {stuck[0].number} step {step.index}, {step!r}. Correct the "
+                "program."
             )
-        end = max(*self.idle_since, self.end)
-        for rank in range(len(self.traces)):
-            self.phases[self.last[rank]] += end - self.idle_since[rank]
-        mean = {name: seconds / len(self.traces) for name, seconds in self.phases.items()}
-        return Simulated(end, self.counters, mean, self.compute_s, self.events, self.bars or [])
+        end = max(self.end, *(rank.idle_since for rank in ranks))
+        for rank in ranks:
+            self.phases[rank.last] += end - rank.idle_since
+        mean = {name: seconds / len(ranks) for name, seconds in self.phases.items()}
+        return Simulated(
+            end,
+            self._counters(),
+            mean,
+            [rank.compute_s for rank in ranks],
+            self.events,
+            self.bars or [],
+        )
 
-    def _at(self, time, act, one=None, two=None) -> None:
+    def _counters(self) -> dict[str, int]:
+        """Bytes moved, by kind, of all ranks, those included that others stand for."""
+        counters, folded = dict.fromkeys(COUNTERS, 0), self.folded
+        each = self.itemsize * self.stands_for
+        for rank in self.ranks:
+            me = rank.number
+            for step in rank.steps:
+                name, group = step.counter, step.group
+                if name is None:
+                    continue
+                if group is None:
+                    owner = step.block.owner
+                    nbytes = each * step.block.size if owner != me else 0
+                    if nbytes and name == "get_bytes" and self.route(owner, me)[0].reads_in_place:
+                        name = "direct_bytes"
+                elif group.name in folded:
+                    nbytes = self.itemsize * self.stands_for * moved_by_all(step) // len(group)
+                else:
+                    nbytes = each * sum(elements for _, elements in step.moved(me))
+                counters[name] += nbytes
+        return counters
+
+    def at(self, time: float, act, one=None, two=None) -> None:
+        """``act(time, one, two)`` is called at that time, after all that was to be called then."""
         self.order += 1
         heappush(self.heap, (time, self.order, act, one, two))
 
     # -- ranks
-    # ---------------------------------------------------------------------------------------------
 
-    def _wake(self, rank: int, now: float) -> None:
+    def _wake(self, rank: Rank, now: float) -> None:
         """Start what this rank may start now. A rank whose core does everything itself looks only
         between computes."""
-        machine, schedule = self.machine, self.schedules[rank]
-        if machine.adds_on_core and self.computing[rank] is not None:
+        schedule, steps = rank.schedule, rank.steps
+        if rank.computing is not None and self.machine.adds_on_core:
             return
-        steps = self.traces[rank].steps
-        starters = self._STARTERS
         for t in schedule.take():
             step = steps[t]
             if step.alias:  # memory of other steps, seen differently
-                self._at(now, self._seen, rank, t)
+                self.at(now, self._seen, rank, t)
                 continue
-            self.started[rank] += 1
-            if step.counter == "collective_bytes":
-                self.groups.start(rank, t, step, now)
+            rank.started += 1
+            if step.group is None:
+                self._one_sided(rank, t, step, now)
+            elif type(step) is Fence:
+                self._fence(rank, t, now)
             else:
-                starters[type(step)](self, rank, t, step, now)
-        if self.computing[rank] is None:
+                self.groups.start(rank, t, step, now)
+        if rank.computing is None:
             t = schedule.next_compute()
             if t is not None:
-                self._compute(rank, t, max(now, self.core_free[rank]))
+                self._compute(rank, t, max(now, rank.core_free))
 
-    def _seen(self, now: float, rank: int, t: int) -> None:
+    def _seen(self, now: float, rank: Rank, t: int) -> None:
         """What a Part or Join shows is there."""
-        self.schedules[rank].finish(t)
+        rank.schedule.finish(t)
         self._wake(rank, now)
 
-    def _finish(self, now: float, rank: int, t: int) -> None:
+    def finish(self, now: float, rank: Rank, t: int) -> None:
         """A communication step is complete."""
-        step = self.traces[rank].steps[t]
-        if self.bars is not None and (rank, t) in self.began:
-            self.bars.append(
-                Event(rank, track_of(step), t, repr(step), self.began.pop((rank, t)), now)
-            )
-        self.last[rank] = _WAITS.get(type(step), "collective_wait")
+        step, began = rank.steps[t], rank.began.pop(t, None)
+        if self.bars is not None and began is not None:
+            self.bars.append(Event(rank.number, track_of(step), t, repr(step), began, now))
+        rank.last = _WAITS.get(type(step), "collective_wait")
         if now > self.end:
             self.end = now
-        self.schedules[rank].finish(t)
+        rank.schedule.finish(t)
         self._wake(rank, now)
 
     # -- computes
-    # ---------------------------------------------------------------------------------------------
 
-    def _compute(self, rank: int, t: int, now: float) -> None:
-        step, machine = self.traces[rank].steps[t], self.machine
-        seconds = compute_seconds(machine, step, self.itemsize, self.pieces[rank].get(t))
-        seconds += machine.step_s * (1 + self.started[rank])
-        self.started[rank] = 0
-        self.phases[self.last[rank]] += now - self.idle_since[rank]
-        self.computing[rank], self.left[rank], self.since[rank] = (t, now), seconds, now
-        self.compute_s[rank] += seconds
-        self._predict(rank)
-
-    def _predict(self, rank: int) -> None:
-        self.version[rank] += 1
-        self._at(
-            self.since[rank] + self.left[rank] * self._slow(rank),
-            self._computed,
-            rank,
-            self.version[rank],
+    def _compute(self, rank: Rank, t: int, now: float) -> None:
+        cost = step_cost(
+            self.machine, rank.steps[t], rank.number, self.itemsize, parts=rank.parts.get(t)
         )
+        seconds = cost.core_s + self.machine.step_s * (1 + rank.started)
+        rank.started = 0
+        self.phases[rank.last] += now - rank.idle_since
+        rank.compute(t, now, seconds)
 
-    def _computed(self, now: float, rank: int, version: int) -> None:
-        if version != self.version[rank]:
+    def _computed(self, now: float, rank: Rank, version: int) -> None:
+        if version != rank.version:
             return  # its speed has changed since
-        t, start = self.computing[rank]
-        step = self.traces[rank].steps[t]
-        self.computing[rank] = None
-        kind = type(step)
-        self.phases[
-            "gemm" if kind is Gemm else "accumulate" if kind in _MEMORY_PASSES else "pack"
-        ] += now - start
-        self.idle_since[rank] = now
+        t, start = rank.computing
+        step, rank.computing, rank.idle_since = rank.steps[t], None, now
+        self.phases[_WORKS.get(type(step), "pack")] += now - start
         if self.bars is not None:
-            self.bars.append(Event(rank, "compute", t, repr(step), start, now))
-        self.schedules[rank].finish(t)
+            self.bars.append(Event(rank.number, "compute", t, repr(step), start, now))
+        rank.schedule.finish(t)
         self._wake(rank, now)
 
-    def _slow(self, rank: int) -> float:
-        """By how much longer a local product takes because of what goes on beside it."""
-        machine = self.machine
-        return (
-            1
-            + (machine.accumulate_slowdown if self.adding[rank] else 0.0)
-            + machine.transfer_slowdown * self.moving[rank]
-        )
-
-    def _beside(self, rank: int, now: float, adds: int = 0, moves: int = 0) -> None:
-        """An accumulate kernel or a transfer begins or ends: it may slow the local product beside
-        it."""
-        before = self._slow(rank)
-        self.adding[rank] += adds
-        self.moving[rank] += moves
-        if self.computing[rank] is not None and self._slow(rank) != before:
-            self.left[rank] -= (now - self.since[rank]) / before
-            self.since[rank] = now
-            self._predict(rank)
-
     # -- one-sided steps
-    # --------------------------------------------------------------------------------------------
 
-    def _route(self, source, target):
+    def route(self, source: int, target: int):
+        """The link between two ranks, and what a transfer occupies, as numbers: hashed often."""
         found = self.routes.get((source, target))
         if found is None:
             link, resources = self.machine.route(source, target)
-            numbers = self.numbers  # links by number: transfers hash them often
             found = self.routes[source, target] = (
                 link,
-                tuple(numbers.setdefault(resource, len(numbers)) for resource in resources),
+                tuple(self.numbers.setdefault(each, len(self.numbers)) for each in resources),
             )
         return found
 
-    def _start_get(self, rank, t, step, now) -> None:
-        owner, nbytes = step.block.owner, step.block.size * self.itemsize
-        link, resources = self._route(owner, rank)
-        self.counters[
-            "direct_bytes" if link.reads_in_place and step.counter == "get_bytes" else step.counter
-        ] += nbytes
-        self._send(rank, t, link, resources, nbytes, link.bandwidth_bytes_per_s, "in", now)
+    def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
+        cost = step_cost(self.machine, step, rank.number, self.itemsize, route=self.route)
+        if cost.core_s:  # the core itself copies or adds, and computes nothing meanwhile
+            now = rank.on_core(now, cost.core_s)
+        if step.block.owner == rank.number:
+            if type(step) is Accumulate:
+                rank.beside(now, adds=1)
+            self.at(now + cost.link_s, self._own_done, rank, t)
+        elif cost.links[0] in ("in", "out"):  # nobody else uses it
+            free = rank.queued(cost.links[0], now, cost.link_s)
+            self.at(free + cost.latency_s, self.finish, rank, t)
+        else:
+            self.links.ask(Transfer(cost.links, cost.link_s, cost.latency_s, ((rank, t),)), now)
 
-    def _start_put(self, rank, t, step, now) -> None:
-        owner, machine = step.block.owner, self.machine
-        nbytes, adds = step.block.size * self.itemsize, type(step) is Accumulate
-        seconds = machine.compute.memory_s((3 if adds else 2) * nbytes)
-        if machine.adds_on_core:
-            rate = machine.links[0].core_add_bytes_per_s if machine.links else inf
-            now = self.core_free[rank] = max(now, self.core_free[rank]) + (
-                nbytes / rate if rate < inf else seconds
-            )
-            seconds = 0.0
-        if owner == rank:
-            if adds:
-                self._beside(rank, now, adds=1)
-            return self._at(now + seconds, self._own_done, rank, t)
-        self.counters[step.counter] += nbytes
-        link, resources = self._route(rank, owner)
-        efficiency = machine.accumulate_efficiency if adds else 1.0
-        self._send(
-            rank, t, link, resources, nbytes, link.bandwidth_bytes_per_s * efficiency, "out", now
-        )
+    def _own_done(self, now: float, rank: Rank, t: int) -> None:
+        if type(rank.steps[t]) is Accumulate:
+            rank.beside(now, adds=-1)
+        self.finish(now, rank, t)
 
-    def _own_done(self, now, rank, t) -> None:
-        step = self.traces[rank].steps[t]
-        if type(step) is Accumulate:
-            self._beside(rank, now, adds=-1)
-        self._finish(now, rank, t)
-
-    def _send(self, rank, t, link, resources, nbytes, bandwidth, direction, now) -> None:
-        if (
-            link.core_bytes_per_s < inf and direction == "in"
-        ):  # the core itself copies, and computes nothing meanwhile
-            now = self.core_free[rank] = max(now, self.core_free[rank]) + link.copy_s(
-                self.traces[rank].steps[t].block, nbytes
-            )
-        seconds = nbytes / bandwidth
-        if link.shared == "initiator":  # nobody else uses it: its queue is the order of starting
-            free = max(now, self.own_free.get((rank, direction), 0.0)) + seconds
-            self.own_free[rank, direction] = free
-            return self._at(free + link.latency_s, self._finish, rank, t)
-        self.links.ask(Transfer(resources, seconds, link.latency_s, ((rank, t),)), now)
+    def _beside(self, transfer: Transfer, now: float, sign: int) -> None:
+        """A transfer begins or ends, beside the products of those who take part in it."""
+        for rank, t in transfer.steps:
+            if type(rank.steps[t]) is Accumulate:
+                rank.beside(now, adds=sign)
+            if self.machine.transfer_slowdown:
+                rank.beside(now, moves=sign * transfer.flows)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
         """Its links are free: the transfer goes."""
-        for rank, t in transfer.steps:
-            step = self.traces[rank].steps[t]
-            if type(step) is Accumulate:
-                self._beside(rank, now, adds=1)
-            if self.machine.transfer_slowdown:
-                self._beside(rank, now, moves=transfer.flows)
-            if self.bars is not None and step.group is None:
-                self.bars.append(
-                    Event(rank, track_of(step), t, repr(step), now, now + transfer.seconds)
-                )
-            elif self.bars is not None:
-                self.began[rank, t] = now  # its bar does not show the wait for links
-        self._at(now + transfer.seconds, self._gone, transfer)
+        self._beside(transfer, now, 1)
+        self.at(now + transfer.seconds, self._gone, transfer)
+        for rank, t in transfer.steps if self.bars is not None else ():
+            step = rank.steps[t]
+            if step.group is None:
+                stop = now + transfer.seconds
+                self.bars.append(Event(rank.number, track_of(step), t, repr(step), now, stop))
+            else:
+                rank.began[t] = now  # its bar does not show the wait for links
 
-    def _gone(self, now, transfer, _) -> None:
+    def _gone(self, now: float, transfer: Transfer, _) -> None:
         """The last byte has left the links."""
-        for rank, t in transfer.steps:
-            if type(self.traces[rank].steps[t]) is Accumulate:
-                self._beside(rank, now, adds=-1)
-            if self.machine.transfer_slowdown:
-                self._beside(rank, now, moves=-transfer.flows)
+        self._beside(transfer, now, -1)
         self.links.release(transfer, now)
-        if transfer.latency_s:
-            for rank, t in transfer.steps:
-                self._at(now + transfer.latency_s, self._finish, rank, t)
-        else:
-            for rank, t in transfer.steps:
-                if self.traces[rank].steps[t].group is None:
-                    self._finish(now, rank, t)
-                else:
-                    self.groups.part_done(now, rank, t)
+        for rank, t in transfer.steps:
+            if transfer.latency_s:
+                self.at(now + transfer.latency_s, self.finish, rank, t)
+            elif rank.steps[t].group is None:
+                self.finish(now, rank, t)
+            else:
+                self.groups.part_done(now, rank, t)
 
     # -- Fences
-    # ---------------------------------------------------------------------------------------------
 
-    def _start_fence(self, rank, t, step, now) -> None:
-        number = self.fence_number[rank]
-        self.fence_number[rank] += 1
-        here = self.fences.setdefault(number, [])
+    def _fence(self, rank: Rank, t: int, now: float) -> None:
+        here = self.fences.setdefault(rank.fences, [])
+        rank.fences += 1
         here.append((rank, t))
-        if self.bars is not None:
-            self.began[rank, t] = now
-        if len(here) == len(self.traces):
-            for each in self.fences.pop(number):
-                self._at(now + self.machine.fence_s, self._finish, *each)
-
-    _STARTERS = {
-        Get: _start_get,
-        ReplicaGet: _start_get,
-        Put: _start_put,
-        Accumulate: _start_put,
-        Fence: _start_fence,
-    }
+        rank.began[t] = now
+        if len(here) == len(self.ranks):
+            for each in here:
+                self.at(now + self.machine.fence_s, self.finish, *each)

@@ -6,8 +6,9 @@ from __future__ import annotations
 from math import inf
 
 from .costs import GROUP_COSTS, group_seconds, packed, ring_way
-from .folding import moved_by_all, packed_by_any
+from .folding import packed_by_any
 from .links import Transfer
+from .rank import Rank
 
 __all__ = ["GroupSteps"]
 
@@ -21,184 +22,131 @@ class GroupSteps:
 
     Parameters
     ----------
-    run : _Run
-        The simulation.
+    simulation
+        Of which this takes ``machine``, ``itemsize``, ``folded`` (names of groups), ``links``,
+        ``route(a, b)``, ``at(time, act, one, two)`` and ``finish(time, rank, step index)``.
     """
 
-    def __init__(self, run):
-        self.run = run
-        self.met: dict = {}  # (group, number) -> {rank: step} of the members that have come
+    def __init__(self, simulation):
+        self.simulation, self.machine = simulation, simulation.machine
+        self.met: dict = {}  # (group, number) -> {rank: (Rank, step)} of the members that have come
         self.number: dict = {}  # (group, rank) -> group steps started
         self.halves: dict = {}  # (rank, step) of a shift -> transfers still to come
         self.due: dict = {}  # (rank, step) -> when the throttled ring is done with it
 
-    def start(self, rank: int, t: int, step, now: float) -> None:
+    def start(self, rank: Rank, t: int, step, now: float) -> None:
         """A rank starts a group step."""
-        run, group = self.run, step.group
-        if group.name in run.folded:
-            run.counters["collective_bytes"] += (
-                run.itemsize * run.stands_for * moved_by_all(step) // len(group)
-            )
-        else:
-            run.counters["collective_bytes"] += (
-                run.itemsize * run.stands_for * sum(elements for _, elements in step.moved(rank))
-            )
+        group, machine, itemsize = step.group, self.machine, self.simulation.itemsize
+        number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
+        link = machine.link(*group.members[:2]) if len(group) > 1 else None
+        if link and link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
+            way, hops, elements = ring_way(step)  # completes by a timer of the rank that started it
+            seconds, latency_s = elements * itemsize / link.bandwidth_bytes_per_s, link.latency_s
+            free = rank.queued(way, now, seconds, (hops - 1) * latency_s)
+            self.due[rank, t] = free + latency_s
         before = (
             packed_by_any(step)
-            if group.name in run.folded
-            else packed(step, run.machine.adds_on_core)[0]
+            if group.name in self.simulation.folded
+            else packed(step, machine.adds_on_core)[0]
         )
-        number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
-        throttled = len(group) > 1 and self._throttled(group)
-        if throttled:
-            link, hops, elements = ring_way(step)
-            free = (
-                max(now, run.own_free.get((rank, link), 0.0))
-                + elements * run.itemsize / throttled.bandwidth_bytes_per_s
-                + (hops - 1) * throttled.latency_s
-            )
-            run.own_free[rank, link], self.due[rank, t] = free, free + throttled.latency_s
         if before:
-            now = self._copied(rank, now, before)
-        if run.bars is not None:
-            run.began[rank, t] = now
-        run._at(now, self._come, rank, (t, number))
+            now = rank.copied(now, before)
+        rank.began[t] = now
+        self.simulation.at(now, self._come, rank, (t, number))
 
-    def _copied(self, rank: int, now: float, elements: int) -> float:
-        """When a copy of so many elements is done."""
-        run = self.run
-        seconds = run.machine.compute.memory_s(2 * elements * run.itemsize)
-        if run.machine.adds_on_core:
-            now = run.core_free[rank] = max(now, run.core_free[rank]) + seconds
-            return now
-        return now + seconds
-
-    def _throttled(self, group):
-        """The link, if transfers complete by a timer of the rank that started them."""
-        link = self.run.machine.link(*group.members[:2])
-        return link if link.shared == "initiator" and link.bandwidth_bytes_per_s < inf else None
-
-    def _come(self, now: float, rank: int, which) -> None:
-        run, (t, number) = self.run, which
-        step = run.traces[rank].steps[t]
-        cost, group = GROUP_COSTS[type(step)], step.group
-        if group.name in run.folded and len(group) > 1:
-            return self._folded(cost, group, rank, t, step, now)
+    def _come(self, now: float, rank: Rank, which) -> None:
+        t, number = which
+        step = rank.steps[t]
+        kind, group = GROUP_COSTS[type(step)].kind, step.group
+        if group.name in self.simulation.folded and len(group) > 1:
+            return self._folded(rank, t, step, now)
         here = self.met.setdefault((group, number), {})
-        here[rank] = t
+        here[rank.number] = rank, t
         complete = len(here) == len(group)
-        if len(group) == 1 or (cost.kind == "shift" and step.by % len(group) == 0):
+        if len(group) == 1 or (kind == "shift" and step.by % len(group) == 0):
             self._arrived(now, rank, t)
-        elif cost.kind == "shift":
-            self._shift(cost, group, here, rank, step, now)
+        elif kind == "shift":
+            self._shift(here, rank, t, now)
         elif complete and (rank, t) in self.due:
-            for each, other in here.items():
-                self._at_due(now, each, other)
+            for each in here.values():
+                self._at_due(now, *each)
         elif complete:
-            self._collective(cost, group, tuple(here.items()), step, now)
+            self._collective(step, tuple(here.values()), now)
         if complete:
             del self.met[group, number]
 
-    def _folded(self, cost, group, rank: int, t: int, step, now: float) -> None:
+    def _seconds(self, step, bandwidth_bytes_per_s: float) -> float:
+        cost, group = GROUP_COSTS[type(step)], step.group
+        nbytes = self.simulation.itemsize * cost.shard(step)
+        return group_seconds(
+            cost, self.machine, len(group), nbytes, bandwidth_bytes_per_s, group.name
+        )
+
+    def _ways(self, step) -> tuple[int, ...]:
+        """In which directions of its ring a step sends, and how far."""
+        cost = GROUP_COSTS[type(step)]
+        kept = self.machine.collectives.get(cost.operation)
+        if cost.kind == "shift":
+            return (step.by,)
+        return (1, -1) if kept is not None and kept.both_ways else (1,)
+
+    def _folded(self, rank: Rank, t: int, step, now: float) -> None:
         """All members come now: the links that this one sends on stand for all of its ring."""
-        run, members, me = self.run, group.members, group.position
-        kept = run.machine.collectives.get(cost.operation)
-        ways = (
-            (step.by,)
-            if cost.kind == "shift"
-            else (1, -1)
-            if kept is not None and kept.both_ways
-            else (1,)
-        )
-        routes = [run._route(rank, members[(me + way) % len(members)]) for way in ways]
-        seconds = group_seconds(
-            cost,
-            run.machine,
-            len(group),
-            run.itemsize * cost.shard(step),
-            routes[0][0].bandwidth_bytes_per_s,
-            group.name,
-        )
-        run.links.ask(
-            Transfer(
-                tuple(dict.fromkeys(resource for _, each in routes for resource in each)),
-                seconds,
-                0.0,
-                ((rank, t),),
-                2 * len(ways),
-            ),
-            now,
-        )
+        members, me, ways = step.group.members, step.group.position, self._ways(step)
+        routes = [
+            self.simulation.route(rank.number, members[(me + way) % len(members)]) for way in ways
+        ]
+        seconds = self._seconds(step, routes[0][0].bandwidth_bytes_per_s)
+        self._ask(routes, seconds, ((rank, t),), 2 * len(ways), now)
 
-    def _collective(self, cost, group, steps, step, now: float) -> None:
-        run, members = self.run, group.members
-        ends = list(zip(members, members[1:] + members[:1]))
-        kept = run.machine.collectives.get(cost.operation)
-        if kept is not None and kept.both_ways:
-            ends += [(b, a) for a, b in ends]
-        routes = [run._route(a, b) for a, b in ends]
-        rate = min(link.bandwidth_bytes_per_s for link, _ in routes)
-        seconds = group_seconds(
-            cost, run.machine, len(group), run.itemsize * cost.shard(step), rate, group.name
-        )
-        if run.machine.adds_on_core:
+    def _collective(self, step, steps: tuple, now: float) -> None:
+        members, ways = step.group.members, self._ways(step)
+        routes = [
+            self.simulation.route(rank, members[(x + way) % len(members)])
+            for way in ways
+            for x, rank in enumerate(members)
+        ]
+        seconds = self._seconds(step, min(link.bandwidth_bytes_per_s for link, _ in routes))
+        if self.machine.adds_on_core:
             for rank, t in steps:
-                run._at(self._on_core(rank, now, seconds), self._arrived, rank, t)
-            return
+                self.simulation.at(rank.between(now, seconds), self._arrived, rank, t)
+        else:
+            self._ask(routes, seconds, steps, 2 * len(ways), now)
+
+    def _ask(self, routes: list, seconds: float, steps: tuple, flows: int, now: float) -> None:
+        """A transfer on all these routes at the same time."""
         resources = tuple(dict.fromkeys(resource for _, each in routes for resource in each))
-        run.links.ask(Transfer(resources, seconds, 0.0, steps, 2 * len(ends) // len(members)), now)
+        self.simulation.links.ask(Transfer(resources, seconds, 0.0, steps, flows), now)
 
-    def _on_core(self, rank: int, now: float, seconds: float) -> float:
-        """The core of this rank moves the data, now or, if it computes, in between: the product
-        then ends later."""
-        run = self.run
-        if run.computing[rank] is not None:
-            run.left[rank] += seconds
-            run._predict(rank)
-            return now + seconds
-        run.core_free[rank] = max(now, run.core_free[rank]) + seconds
-        return run.core_free[rank]
-
-    def _shift(self, cost, group, here, rank, step, now: float) -> None:
+    def _shift(self, here: dict, rank: Rank, t: int, now: float) -> None:
         """What this rank sends, and what it receives, as far as the other side has come."""
-        run, members = self.run, group.members
-        self.halves[rank, here[rank]] = 2
-        me = members.index(rank)
-        target, source = (
-            members[(me + step.by) % len(members)],
-            members[(me - step.by) % len(members)],
-        )
-        for a, b in ((rank, target), (source, rank)):
+        self.halves[rank, t] = 2
+        step, me = rank.steps[t], rank.number
+        for a, b in ((me, step.target), (step.source, me)):
             if a not in here or b not in here:
                 continue
-            steps = ((a, here[a]), (b, here[b]))
+            steps = here[a], here[b]
             if steps[0] in self.due:
-                for each, t in steps:
-                    self.part_done(now, each, t)
+                for each in steps:
+                    self.part_done(now, *each)
                 continue
-            link, resources = run._route(a, b)
-            seconds = group_seconds(
-                cost,
-                run.machine,
-                len(group),
-                run.itemsize * cost.shard(run.traces[a].steps[here[a]]),
-                link.bandwidth_bytes_per_s,
-                group.name,
-            )
-            if run.machine.adds_on_core:
-                for each, t in steps:
-                    run._at(self._on_core(each, now, seconds / 2), self.part_done, each, t)
+            route = self.simulation.route(a, b)
+            sender, index = steps[0]
+            seconds = self._seconds(sender.steps[index], route[0].bandwidth_bytes_per_s)
+            if self.machine.adds_on_core:
+                for each, other in steps:
+                    self.simulation.at(each.between(now, seconds / 2), self.part_done, each, other)
             else:
-                run.links.ask(Transfer(resources, seconds, 0.0, steps), now)
+                self._ask([route], seconds, steps, 1, now)
 
-    def _at_due(self, now: float, rank: int, t: int) -> None:
+    def _at_due(self, now: float, rank: Rank, t: int) -> None:
         due = self.due.pop((rank, t))
         if due > now:
-            self.run._at(due, self._arrived, rank, t)
+            self.simulation.at(due, self._arrived, rank, t)
         else:
             self._arrived(now, rank, t)
 
-    def part_done(self, now: float, rank: int, t: int) -> None:
+    def part_done(self, now: float, rank: Rank, t: int) -> None:
         """A transfer of this step is complete; a shift is when both of its are."""
         left = self.halves.pop((rank, t), 1) - 1
         if left:
@@ -208,10 +156,10 @@ class GroupSteps:
         else:
             self._arrived(now, rank, t)
 
-    def _arrived(self, now: float, rank: int, t: int) -> None:
+    def _arrived(self, now: float, rank: Rank, t: int) -> None:
         """The data is there; it may have to be put into its place."""
-        run = self.run
-        _, after = packed(run.traces[rank].steps[t], False)
+        _, after = packed(rank.steps[t], False)
         if after:
-            return run._at(self._copied(rank, now, after), run._finish, rank, t)
-        run._finish(now, rank, t)
+            self.simulation.at(rank.copied(now, after), self.simulation.finish, rank, t)
+        else:
+            self.simulation.finish(now, rank, t)

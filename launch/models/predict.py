@@ -6,12 +6,12 @@ from __future__ import annotations
 import gc
 
 from algorithms import get_algorithm
-from drbench.common import Clock, parse_transport
+from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
 from drbench.model.folding import even, fits_torus
 from drbench.model.machine import Machine
-from drbench.model.simulate import PHASES, Simulated, simulate
+from drbench.model.simulate import Simulated, simulate
 from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.schedule import Windows
 from drbench.program.problem import Problem

@@ -15,8 +15,9 @@ from virtual_time import CASES, MODES, RandomDelays, drive
 from algorithms.universal import search as op_search
 from algorithms.universal.graph import Graph
 from algorithms.universal.lowering import cost_greedy, greedy, lowered_operations, program_s
-from algorithms.universal.op_costs import BalanceCosts, Cost, MachineCosts, costs_of
+from algorithms.universal.op_costs import BALANCE, costs_of
 from drbench.errors import UnsupportedError, UsageError
+from drbench.model.costs import Cost, step_cost
 from drbench.model.simulate import simulate
 from drbench.plan.explain import listing, traffic
 from drbench.plan.memory import plan_arena
@@ -237,6 +238,11 @@ def test_a_memory_plan_with_a_death_too_early_is_caught(computes):
 # -------------------------------------------------------------------------------------------------
 
 
+def on(machine):
+    """Costs of float32 steps on a machine model."""
+    return lambda step, rank: step_cost(machine, step, rank, 4)
+
+
 class RandomCosts:
     """Any times, over one link in, one out and one for some pairs; some transfers take the core
     too."""
@@ -325,7 +331,7 @@ def test_the_search_finds_what_looking_at_every_choice_finds(monkeypatch):
     monkeypatch.setattr(op_search, "MOST_SELECTIONS", 10**9)
     compared = improved = 0
     for seed, graph in small_graphs(9):
-        costs, bounds = costs_of(graph, RandomCosts(seed)), BOUNDS[seed % 4]
+        costs, bounds = costs_of(graph, RandomCosts(seed).cost), BOUNDS[seed % 4]
         known = greedy(graph, *bounds)
         found = program_s(op_search.search(graph, costs, *bounds, known), costs)
         assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
@@ -349,7 +355,7 @@ def test_alike_parts_are_interchangeable_and_no_more():
 
     compared = 0
     for seed, graph in small_graphs(9):
-        costs, bounds = costs_of(graph, Few()), ((2, 2), (1, 2), (2, 1))[seed % 3]
+        costs, bounds = costs_of(graph, Few().cost), ((2, 2), (1, 2), (2, 1))[seed % 3]
         found = program_s(op_search.search(graph, costs, *bounds, greedy(graph, *bounds)), costs)
         assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
         compared += 1
@@ -361,7 +367,7 @@ def test_exhaustive_is_never_worse_than_cost_and_cost_never_worse_than_greedy():
     for seed in range(80):
         problem, options = any_case(seed)
         graph = Graph(traces_of(problem, **options)[seed % problem.nprocs])
-        for model in (BalanceCosts(4), RandomCosts(seed), MachineCosts(find_machine("pvc12"), 4)):
+        for model in (on(BALANCE), RandomCosts(seed).cost, on(find_machine("pvc12"))):
             costs, bounds = costs_of(graph, model), BOUNDS[seed % 4]
             by_greedy, by_cost = (
                 program_s(lower(graph, *args), costs)
@@ -446,7 +452,7 @@ def test_one_operation_takes_what_the_model_says():
     operations."""
     problem = Problem(4096, 4096, 4096, 2, "column", "column", "column")
     traces = traces_of(problem, stationary="C", chunk=512, schedule="cost", machine=H100)
-    model, graph = MachineCosts(H100, 4), Graph(traces_of(problem, stationary="C", chunk=512)[0])
+    model, graph = on(H100), Graph(traces_of(problem, stationary="C", chunk=512)[0])
     predicted = program_s(lowered_operations(graph, "cost", 1, 2, model), costs_of(graph, model))
     assert simulate(traces, H100).time_s == pytest.approx(predicted, rel=0.05)
 

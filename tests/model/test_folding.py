@@ -7,10 +7,11 @@ from itertools import product
 import pytest
 
 from algorithms import algorithms, get_algorithm
+from drbench.common import PHASES
 from drbench.model.folding import even, fits_torus, signature
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
-from drbench.model.simulate import PHASES, simulate
+from drbench.model.simulate import simulate
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, traces_of

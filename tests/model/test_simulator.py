@@ -12,6 +12,7 @@ from slow_simulator import slow_simulate
 
 from drbench.errors import CaseFailed
 from drbench.model.bounds import lower_bound
+from drbench.model.costs import step_cost
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.model.simulate import simulate
@@ -296,6 +297,29 @@ def test_a_throttled_transport_is_the_executors_throttle():
     for step in gets:  # with look-ahead 1 two gets are under way: the next when the oldest is done
         now = [now[1], link.due("in", step.block.size * ITEM, now[0])]
     assert len(gets) == 4 and simulate(traces, machine).time_s == pytest.approx(now[1])
+
+
+@pytest.mark.parametrize("owner, rate", [(0, 64.0), (1, 64.0), (2, 16.0)])
+def test_the_core_adds_at_the_rate_of_the_link_it_adds_over(owner, rate):
+    """Near and far memory; in every room that asks what an accumulate costs."""
+    links = tuple(
+        Link(name, 8.0, within=within, core_add_bytes_per_s=rate)
+        for name, within, rate in (("near", 2, 64.0), ("far", 0, 16.0))
+    )
+    machine = Machine("two rates", Compute(1e12), links, adds_on_core=True)
+    problem = Problem(8, 8, 8, 4)
+
+    def program(rank):
+        if rank == 0:
+            a = yield Get(problem.a.tile_block((0, 0)))
+            yield Accumulate(a, problem.c.tile_block(divmod(owner, 2)))
+        yield Fence()
+
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(4)]
+    nbytes = 16 * ITEM
+    cost = step_cost(machine, traces[0].steps[1], 0, ITEM)
+    assert cost.core_s == nbytes / rate
+    assert simulate(traces, machine).time_s == nbytes / rate + (nbytes / 8.0 if owner else 0)
 
 
 def test_puts_count_and_take_the_link():
