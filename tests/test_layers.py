@@ -43,7 +43,7 @@ ROOMS = {
 }
 UPWARD = {("drbench/__main__.py", "launch.commands.cli.main")}
 #: Most modules of one folder, and of one chain of imports inside a package.
-MOST_MODULES, MOST_FLOORS = 14, 12
+MOST_MODULES, MOST_FLOORS = 14, {"launch": 8, "plots": 8}
 
 #: Modules that may import what only some may.
 ONLY_IN = {
@@ -217,7 +217,7 @@ def test_no_package_has_a_circle_or_more_floors_than_a_head_holds(package, capsy
     longest = floors(package)
     with capsys.disabled():
         print(f"\n{package}: {len(longest)} floors: {' > '.join(longest)}")
-    assert len(longest) <= MOST_FLOORS
+    assert len(longest) <= MOST_FLOORS.get(package, 12)
 
 
 def test_no_folder_holds_more_modules_than_a_head_holds():

@@ -2,6 +2,7 @@
 compare-algorithms."""
 
 import json
+import time
 
 import pytest
 
@@ -152,3 +153,24 @@ def test_compare_algorithms_runs_each_beside_universal_and_resumes(drbench, tmp_
     assert {"fsdp", "tensor_parallel_1d"} < {record.algorithm for record in records}
     drbench(*words)
     assert len(read_csv(tmp_path / "out" / "records.csv")) == len(records)
+
+
+def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, tmp_path):
+    words = ["compare-algorithms", "-p", 2, "--mesh", "1x2", "--iters", 1, "--out", "out"]
+    words += [word for axis in "mnk" for word in (f"-{axis}", 512)]
+
+    def terminate(process):
+        path, deadline = tmp_path / "out" / "records.csv", time.monotonic() + 30
+        while not path.exists() or path.read_bytes().count(b"\n") < 3:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        process.terminate()
+
+    ended = drbench(*words, during=terminate)
+    assert (ended.returncode, ended.left) == (130, ()) and "Traceback" not in ended.stderr
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "records.csv" in left and not left & {"lock", "running.json"}
+    before = read_csv(tmp_path / "out" / "records.csv")
+    assert drbench(*words, timeout=60).returncode == 0
+    after = read_csv(tmp_path / "out" / "records.csv")
+    assert len(before) < len(after) and after[: len(before)] == before
