@@ -24,23 +24,23 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(mpirun, place, sit
         and "RuntimeError: struck by the test" in ended.stderr
     )
     assert "nothing happened" not in ended.stderr
-    assert ended.left == set()
+    assert ended.left == ()
 
 
 def test_running_out_of_memory_on_one_rank_ends_all(mpirun):
     ended = mpirun.process(3, "crash.py", "memory", timeout=12)
     assert ended.returncode != 0 and ended.seconds < 10 and "MemoryError" in ended.stderr
-    assert ended.left == set()
+    assert ended.left == ()
 
 
 @pytest.mark.parametrize("situation", ["direct", "mixed", "remote"])
 def test_a_killed_rank_ends_all(mpirun, situation):
     ended = mpirun.process(3, "crash.py", "killed", situation=situation, timeout=12)
     assert ended.returncode != 0 and ended.seconds < 10
-    assert ended.left == set()
+    assert ended.left == ()
 
 
 def test_a_rank_killed_with_a_lock_ends_all(mpirun):
     ended = mpirun.process(3, "crash.py", "killed with a lock", timeout=12)
     assert ended.returncode != 0 and ended.seconds < 10
-    assert ended.left == set()
+    assert ended.left == ()

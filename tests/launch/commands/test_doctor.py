@@ -151,11 +151,11 @@ def test_the_table_shows_what_json_says(say, kernels, monkeypatch, tmp_path):
 
 
 @pytest.mark.mpi
-def test_a_launcher_of_another_mpi_is_missing(say, kernels, library, monkeypatch, tmp_path):
+def test_a_launcher_of_another_mpi_is_missing(say, kernels, mpi_library, monkeypatch, tmp_path):
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text('#!/bin/sh\n[ "$1" = --version ] && exit\nshift 2\n"$@"\n"$@"\n')
     mpiexec.chmod(0o755)
-    monkeypatch.setenv("MPI4PY_LIBMPI", library[1])
+    monkeypatch.setenv("MPI4PY_LIBMPI", mpi_library[1])
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     ended = say("doctor", "--json")
     mpi = {each["subject"]: each for each in json.loads(ended.stdout)}["MPI"]

@@ -100,11 +100,11 @@ def on_path(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def strange(on_path, library):
+def strange(on_path, mpi_library):
     """Environment in which drbench starts its ranks with the strange mpiexec, and mpi4py loads the
     library it has."""
     on_path(STRANGE_MPIEXEC)
-    return {"PATH": os.environ["PATH"], "MPI4PY_LIBMPI": library[1]}
+    return {"PATH": os.environ["PATH"], "MPI4PY_LIBMPI": mpi_library[1]}
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,10 @@
 """Sweeps without ranks (:func:`rows`)."""
 
-from pathlib import Path
-
 import pytest
+from starting import abandoned, shared_memory_names
 
 from drbench.measure.record import Record
 from launch.cases.case import case_keys
-from launch.host.processes import held_files
-
-SHARED_MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
@@ -27,16 +23,8 @@ def sweep_file(tmp_path):
 @pytest.fixture
 def shared_memory():
     """``shared_memory()``: names that are new under /dev/shm and that no living process holds."""
-    before = set(SHARED_MEMORY.glob("*"))
-
-    def left():
-        new = set(SHARED_MEMORY.glob("*")) - before
-        held = held_files()
-        return {
-            path for path in new if str(path) not in held and path.exists()
-        }  # others' come and go meanwhile
-
-    return left
+    before = shared_memory_names()
+    return lambda: abandoned(before)
 
 
 def made_up(what, ranks=2, status="ok", **fields):

@@ -1,0 +1,205 @@
+"""One way to start the processes of the tests, to wait for them and to see what they leave: the
+command line and the programs under mpiexec."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHARED_MEMORY = Path("/dev/shm")
+#: Marks every process that a test started, however far down, so that none is overlooked.
+_MARK = "DRBENCH_TEST_RUN"
+#: What an earlier launcher, or a user's experiments, may have left in the environment.
+STRANGE = (
+    "PMI_",
+    "PMIX_",
+    "OMPI_COMM_",
+    "MV2_COMM_",
+    "PALS_",
+    "SLURM_",
+    "MPIR_CVAR_",
+    "UCX_",
+    "OPENBLAS_",
+    "OMP_",
+    "DRBENCH_",
+)
+#: Lets Open MPI start more ranks than cores, as root in a container, and without a word about
+#: InfiniBand; nothing to others.
+_OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_osc": "^ucx",
+}
+#: What MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of this
+#: machine may be aborted at any time, so that nothing can be concluded from these. Nothing is
+#: removed: a name may belong to someone else's run.
+_START_UP = ("mpich_shm_", "sm_segment.")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended. ``left`` are the processes that outlived it (killed since) and the names
+    in /dev/shm that nobody holds any more, ``codes`` the ranks' exit codes."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float = 0.0
+    left: tuple = ()
+    codes: tuple = ()
+
+    def json(self):
+        """What it printed as JSON, once it is sure that all went well, nothing was said on stderr
+        (MPICH does, by the page, when a window is not freed) and nothing is left."""
+        assert (self.returncode, self.stderr, self.left) == (0, "", ()), (
+            f"exit {self.returncode}, left {self.left}\n{self.stdout[-3000:]}\n"
+            f"{self.stderr[-6000:]}"
+        )
+        return json.loads(self.stdout)
+
+    def refusal(self, code=2):
+        """The one line on stderr with which it refused, once it is sure that this is all it
+        said."""
+        assert self.returncode == code, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
+        assert self.stdout == ""
+        assert (
+            self.stderr.startswith("drbench: ")
+            and self.stderr.count("\n") == 1
+            and self.stderr.endswith("\n")
+        ), self.stderr
+        assert len(self.stderr) < 400, "a line that nobody reads"
+        return self.stderr
+
+
+def clean_environ(**more) -> dict:
+    """This environment without traces of launchers and of experiments; the checkout under test
+    comes first."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(STRANGE)}
+    return environ | _OPEN_MPI | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"} | more
+
+
+def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
+    """Run a command to its end; ``during(process)`` is called meanwhile. Nothing of it is alive
+    when this returns."""
+    mark, before = uuid.uuid4().hex, shared_memory_names()
+    start = time.monotonic()
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        env=clean_environ(**(env or {}), **{_MARK: mark}),
+        cwd=folder,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        if during is not None:
+            during(process)
+        stdout, stderr = process.communicate(timeout=timeout)
+    except BaseException as error:  # too late, pytest-timeout, Ctrl-C
+        _kill(marked(mark))
+        stdout, stderr = process.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        pytest.fail(
+            f"no end in {timeout} s; killed: {' '.join(map(str, command))}\n{stdout[-3000:]}\n"
+            f"{stderr[-6000:]}",
+            pytrace=False,
+        )
+    seconds = time.monotonic() - start
+    alive = settled(lambda: marked(mark), tries=10)
+    _kill(alive)
+    left = (*alive, *sorted(settled(lambda: abandoned(before))))
+    return Ended(process.returncode, stdout, stderr, seconds, left)
+
+
+def settled(what, tries=4):
+    """What ``what()`` answers once that is empty, or has had ``tries`` tenths of a second to
+    become so."""
+    for _ in range(tries):
+        if not what():
+            break
+        time.sleep(0.1)
+    return what()
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that were started, directly or not, with this mark in their environment."""
+    found, want = [], f"{_MARK}={mark}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                want in (path / "environ").read_bytes()
+                and (path / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            ):
+                found.append(int(path.name))
+        except OSError:
+            continue  # ended meanwhile, or not ours
+    return found
+
+
+def _kill(pids) -> None:
+    for pid in pids:
+        try:
+            psutil.Process(pid).kill()
+        except psutil.NoSuchProcess:
+            pass  # it ended by itself meanwhile
+
+
+def shared_memory_names() -> set[str]:
+    """Names in /dev/shm, none where there is no such place, but for what MPI makes at its start."""
+    names = os.listdir(SHARED_MEMORY) if SHARED_MEMORY.is_dir() else ()
+    return {name for name in names if not name.startswith(_START_UP)}
+
+
+def abandoned(before: set[str]) -> set[str]:
+    """Names in /dev/shm that are new since ``before`` and that no living process has mapped or
+    open: other runs may be going on."""
+    names = shared_memory_names() - before
+    held = set()
+    for process in Path("/proc").glob("[0-9]*") if names else ():
+        try:
+            text = (process / "maps").read_text()
+            text += "\n".join(os.readlink(handle) for handle in (process / "fd").iterdir())
+        except OSError:
+            continue  # ended meanwhile, or not ours
+        held |= {name for name in names if f"{SHARED_MEMORY}/{name}" in text}
+    return (names - held) & shared_memory_names()
+
+
+def find_mpiexec() -> str | None:
+    """Path of the launcher that belongs to this Python's MPI."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def find_mpi_library() -> tuple[str, str]:
+    """(version text, path) of the MPI library that mpi4py loads."""
+    ask = (
+        "import mpi4py; mpi4py.rc.initialize = False\nfrom mpi4py import MPI\n"
+        "print(MPI.Get_library_version().split('\\n')[0])\n"
+        "print(next(line.split()[-1] for line in open('/proc/self/maps') if '/libmpi' in line))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", ask],
+        text=True,
+        capture_output=True,
+        check=True,
+        timeout=30,
+        env=clean_environ(),
+    )
+    version, path = done.stdout.splitlines()
+    return version, path

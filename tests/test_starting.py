@@ -1,0 +1,60 @@
+"""The harness of commands and ranks can fail: what a command leaves is found, and is gone."""
+
+import sys
+import uuid
+
+import psutil
+import pytest
+from starting import SHARED_MEMORY, clean_environ, run_process, settled
+
+ORPHAN = """
+import subprocess, time
+quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(subprocess.Popen(["sleep", "60"], **quiet).pid, flush=True)
+"""
+
+
+def alive(pids):
+    """Those that still run; a container's first process may not reap the dead."""
+    return [
+        pid
+        for pid in pids
+        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+def test_a_process_that_outlives_its_command_is_said_and_killed(tmp_path):
+    ended = run_process([sys.executable, "-c", ORPHAN], tmp_path)
+    assert ended.returncode == 0 and ended.left == (int(ended.stdout),)
+    assert settled(lambda: alive(ended.left)) == []
+    with pytest.raises(AssertionError):
+        ended.json()
+
+
+@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
+def test_a_file_left_in_shared_memory_is_said(tmp_path):
+    path = SHARED_MEMORY / f"drbench-test-{uuid.uuid4().hex}"
+    try:
+        assert run_process(["touch", path], tmp_path).left == (path.name,)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def test_a_command_without_an_end_fails_the_test_and_is_killed_with_all_it_started(tmp_path):
+    pids = []
+
+    def remember(process):
+        pids.extend([process.pid, int(process.stdout.readline())])
+
+    command = [sys.executable, "-c", f"{ORPHAN}time.sleep(60)"]
+    with pytest.raises(pytest.fail.Exception, match="no end in 0.5 s"):
+        run_process(command, tmp_path, timeout=0.5, during=remember)
+    assert len(pids) == 2 and settled(lambda: alive(pids)) == []
+
+
+def test_launchers_and_experiments_leave_no_trace_in_the_environment(monkeypatch):
+    strange = {"PMI_RANK": "1", "SLURM_PROCID": "0", "DRBENCH_MACHINE": "x", "OMP_NUM_THREADS": "3"}
+    for name, value in strange.items():
+        monkeypatch.setenv(name, value)
+    assert not strange.keys() & clean_environ().keys()
+    assert clean_environ(OMP_NUM_THREADS="2")["OMP_NUM_THREADS"] == "2"
