@@ -134,6 +134,14 @@ def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
     assert "#SBATCH" in job.read_text()
 
 
+def test_the_container_recipe_takes_all_that_the_packages_need():
+    recipe = (ROOT / "containers/drbench.def").read_text(encoding="utf-8")
+    section = recipe.partition("%files\n")[2].partition("\n%")[0]
+    taken = [line.split() for line in section.splitlines() if line]
+    assert {*PACKAGES, "LICENSE", "README.md", "pyproject.toml"} == {source for source, _ in taken}
+    assert all(target == f"/opt/drbench-source/{source}" for source, target in taken)
+
+
 def test_citation_and_changelog_are_of_this_version():
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
