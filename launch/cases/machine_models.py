@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -9,8 +10,17 @@ from pathlib import Path
 from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
+from launch.host.files import write_whole
 
-__all__ = ["FOLDER", "find_machine", "find_torus", "machine_names", "of_schedule"]
+__all__ = [
+    "FOLDER",
+    "find_machine",
+    "find_torus",
+    "machine_names",
+    "of_schedule",
+    "read_document",
+    "write_model",
+]
 
 FOLDER = Path(__file__).parents[1] / "data" / "machines"
 _TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
@@ -103,3 +113,78 @@ def of_schedule(model: str | None, schedule: str | None, transport: str = "auto"
     if model is None or schedule not in ("cost", "exhaustive"):
         return {}
     return {"machine": find_machine(model).for_transport(parse_transport(transport))}
+
+
+def read_document(path: str | os.PathLike):
+    """A machine file as it is written, comments and all, to be changed; an empty one if there is
+    none.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, or is not TOML.
+    """
+    import tomlkit
+
+    path = Path(path)
+    try:
+        return tomlkit.parse(path.read_text(encoding="utf-8") if path.exists() else "")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}. Use a file that can be read.") from None
+    except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path.name} is not TOML: {error}.") from None
+
+
+def write_model(path: str | os.PathLike, model: dict) -> str:
+    """Replace the ``[model]`` tables of a machine file; its other tables stay as they are. The text
+    of the new ones.
+
+    Parameters
+    ----------
+    model : dict
+        Numbers, texts, lists and tables; a pair (value, text) has the text as its comment. In each
+        table ``"#"`` is the comment beside its name.
+
+    Raises
+    ------
+    UsageError
+        If the file is not TOML, or cannot be written.
+    """
+    import tomlkit
+
+    document, own = read_document(path), tomlkit.document()
+    if "model" in document:
+        document.remove("model")
+    own.add("model", _table(model))
+    kept, text = (tomlkit.dumps(each).strip("\n") for each in (document, own))
+    try:
+        write_whole(Path(path), f"{kept}\n\n{text}\n" if kept else f"{text}\n")
+    except OSError as error:
+        raise UsageError(
+            f"--out {path}: {error.strerror}. Use a file that can be written."
+        ) from None
+    return text
+
+
+def _table(values: dict):
+    """A TOML table of values, numbers with six digits."""
+    import tomlkit
+
+    plain = lambda value: f"{value:.6g}" if isinstance(value, float) else value
+    of_tables = all(isinstance(value, dict) for value in values.values())
+    table = tomlkit.table(of_tables)
+    for key, value in values.items():
+        if key == "#":
+            table.comment(value)
+        elif isinstance(value, dict):
+            table.add(key, _table(value))
+        else:
+            value, about = value if isinstance(value, tuple) else (value, "")
+            if isinstance(value, list):
+                value = tomlkit.value(f"[{', '.join(map(plain, value))}]")
+            table.add(key, tomlkit.value(plain(value)) if isinstance(value, float) else value)
+            if about:
+                table[key].comment(about)
+    if not of_tables:
+        table.add(tomlkit.nl())
+    return table

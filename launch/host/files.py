@@ -17,11 +17,14 @@ def write_whole(path: Path, text: str) -> None:
     """Replace a file by ``text``: a reader sees the old file or the new one, and so does whoever
     comes after a crash."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with open(new, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    try:
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 

@@ -4,8 +4,8 @@ all ranks at once."""
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, datetime
+from math import inf
 
 import numpy as np
 import threadpoolctl
@@ -22,8 +22,9 @@ from drbench.host.topology import Topology
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_gets, fit_line
 from drbench.program.problem import Problem
+from launch.cases.machine_models import read_document, write_model
 
-__all__ = ["best_of", "calibrate_here", "check_ranks", "write_model"]
+__all__ = ["best_of", "calibrate_here", "check_ranks", "compute_section"]
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -60,6 +61,7 @@ def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int
     """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
     ``[model]`` section of the file."""
     comm = MPI.COMM_WORLD
+    read_document(out)  # what cannot be kept is refused before anything is measured
     with Topology(comm) as topology:
         check_ranks(topology)
         threads = threads or topology.cores_per_rank
@@ -73,9 +75,7 @@ def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int
         found["step_s"] = _overhead(topology, found["gemm"][0], trials)
         found["collectives"] = _collectives(comm, trials)
     if comm.rank == 0:
-        text = _text(found, comm.size, threads, name, trials)
-        write_model(out, text)
-        print(text, flush=True)
+        print(write_model(out, _section(found, comm.size, threads, name, trials)), flush=True)
     return 0
 
 
@@ -277,72 +277,67 @@ def _shift(comm, count):
     )
 
 
-def _text(found: dict, ranks: int, threads: int, name: str, trials: int) -> str:
+def compute_section(found: dict, shapes: int, about: str) -> dict:
+    """The table ``[model.compute]`` of what was fitted."""
     gemm, error = found["gemm"]
+    rate = f"fitted rate of {shapes} local products; median error of the fit {100 * error:.1f} %"
+    return {
+        "peak_flops": (gemm["peak_flops"], rate),
+        "peak_measured": True,
+        "launch_s": (gemm["launch_s"], "fitted, likewise pack_s (an element of A, B and C)"),
+        "pack_s": list(gemm["pack_s"]),
+        "k_block": (float(gemm["k_block"]), "of those tried the one with the best fit"),
+        "memory_bytes_per_s": (found["memory"], about),
+    }
+
+
+def _section(found: dict, ranks: int, threads: int, name: str, trials: int) -> dict:
     get_s, get_rate, row_s = found["rma"]["get"]
-    number = lambda x: f"{x:.6g}"
-    how = (
-        f"measured by drbench calibrate -p {ranks}, {threads} threads a rank, "
-        f"{datetime.now(UTC):%Y-%m-%d}, {os.uname().machine}"
+    how = f"{threads} threads a rank, {datetime.now(UTC):%Y-%m-%d}, {os.uname().machine}"
+    shards = f"fit over shards of {_SHARDS[0]} to {_SHARDS[-1]} bytes" + (
+        "; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""
     )
-    lines = [
-        "[model]",
-        f"# {how}; best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.",
-        f'name = "{name}"',
-        "adds_on_core = true",
-        "pieces_apart = true",
-        f"fence_s = {number(found['fence_s'])}    # Ibarrier",
-        f"step_s = {number(found['step_s'])}     # executor, products of 8x8x8 in place, less "
-        "the product",
-        "",
-        "[model.compute]",
-        f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local "
-        f"products; median error of the fit {100 * error:.1f} %",
-        "peak_measured = true",
-        f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B "
-        "and C)",
-        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]",
-        f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit",
-        f"memory_bytes_per_s = {number(found['memory'])}    # add of 16 MiB",
-        "",
-        "[model.transports.direct]         # in place: a get is a view",
-        'shared = "initiator"',
-        "reads_in_place = true",
-        "bandwidth_bytes_per_s = inf",
-        f"core_add_bytes_per_s = {number(found['direct']['add'][1])}    # locked add into the "
-        f"next rank's tile, fit over {_SIZES[0]} to {_SIZES[-1]} bytes",
-        "",
-        "[model.transports.rma]",
-        'shared = "initiator"',
-        "bandwidth_bytes_per_s = inf    # on one node the core that gets makes the copy:",
-        f"core_bytes_per_s = {number(get_rate)}    # MPI_Rget, likewise",
-        f"core_row_s = {number(row_s)}    # more, for each row of a block of columns; widths of "
-        f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
-        f"latency_s = {number(get_s)}",
-        f"core_add_bytes_per_s = {number(found['rma']['add'][1])}    # MPI_Raccumulate and "
-        "flush, likewise",
-    ]
-    for operation, each in found["collectives"].items():
-        lines += [
-            "",
-            f"[model.collectives.{operation}]    # fit over shards of {_SHARDS[0]} to "
-            f"{_SHARDS[-1]} bytes"
-            + ("; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""),
-            *(f"{key} = {number(value)}" for key, value in each.items()),
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def write_model(path: str, text: str) -> None:
-    """Replace the ``[model]`` tables of the file; other tables stay."""
-    try:
-        old = open(path).read() if os.path.exists(path) else ""
-        kept = "".join(
-            part for part in re.split(r"(?m)^(?=\[)", old) if not re.match(r"\[model[.\]]", part)
-        )
-        with open(path, "w") as file:
-            file.write(kept.rstrip("\n") + ("\n\n" if kept.strip() else "") + text)
-    except OSError as error:
-        raise UsageError(
-            f"--out {path}: {error.strerror}. Use a file that can be written."
-        ) from None
+    return {
+        "#": f"measured by drbench calibrate -p {ranks}, {how}; best of {trials}, all ranks at "
+        "once. Seconds, bytes, FLOP/s.",
+        "name": name,
+        "adds_on_core": True,
+        "pieces_apart": True,
+        "fence_s": (found["fence_s"], "Ibarrier"),
+        "step_s": (found["step_s"], "executor, products of 8x8x8 in place, less the product"),
+        "compute": compute_section(found, len(_SHAPES), "add of 16 MiB"),
+        "transports": {
+            "direct": {
+                "#": "in place: a get is a view",
+                "shared": "initiator",
+                "reads_in_place": True,
+                "bandwidth_bytes_per_s": inf,
+                "core_add_bytes_per_s": (
+                    found["direct"]["add"][1],
+                    "locked add into the next rank's tile, fit over "
+                    f"{_SIZES[0]} to {_SIZES[-1]} bytes",
+                ),
+            },
+            "rma": {
+                "shared": "initiator",
+                "bandwidth_bytes_per_s": (
+                    inf,
+                    "on one node the core that gets makes the copy:",
+                ),
+                "core_bytes_per_s": (get_rate, "MPI_Rget, likewise"),
+                "core_row_s": (
+                    row_s,
+                    "more, for each row of a block of columns; widths of "
+                    f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
+                ),
+                "latency_s": get_s,
+                "core_add_bytes_per_s": (
+                    found["rma"]["add"][1],
+                    "MPI_Raccumulate and flush, likewise",
+                ),
+            },
+        },
+        "collectives": {
+            operation: {"#": shards, **each} for operation, each in found["collectives"].items()
+        },
+    }

@@ -19,9 +19,10 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Get, Scratch
 from drbench.program.trace import trace
 from launch.cases.case import Case
+from launch.cases.machine_models import read_document, write_model
 
 from .backends import open_backend
-from .calibrate import best_of, check_ranks, write_model
+from .calibrate import best_of, check_ranks, compute_section
 
 __all__ = ["calibrate_devices"]
 
@@ -61,6 +62,7 @@ def calibrate_devices(
         If the devices do not reach each other's memory.
     """
     comm = MPI.COMM_WORLD
+    read_document(out)  # what cannot be kept is refused before anything is measured
     with Topology(comm) as topology:
         check_ranks(topology)
         with open_backend(
@@ -73,9 +75,7 @@ def calibrate_devices(
             found["collectives"] = _collectives(comm, backend, sizes, trials)
             about = backend.keys
     if comm.rank == 0:
-        text = _text(found, comm.size, name, trials, about)
-        write_model(out, text)
-        print(text, flush=True)
+        print(write_model(out, _section(found, comm.size, name, trials, about)), flush=True)
     return 0
 
 
@@ -190,40 +190,31 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
     return {name: fit_collective(samples) for name, samples in found.items()}
 
 
-def _text(found: dict, ranks: int, name: str, trials: int, about: dict) -> str:
-    gemm, error = found["gemm"]
-    number = lambda x: f"{x:.6g}"
-    lines = [
-        "[model]",
-        f"# measured by drbench calibrate -p {ranks} on {about['device']}, {about['blas']}, "
-        f"{about['ranks_per_device']} rank(s) a device, {datetime.now(UTC):%Y-%m-%d}; "
+def _section(found: dict, ranks: int, name: str, trials: int, about: dict) -> dict:
+    where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
+    collectives = f"{about['collectives']}, on {ranks} ranks: launch and sync cannot be told apart"
+    return {
+        "#": f"measured by drbench calibrate -p {ranks} on {where}, {datetime.now(UTC):%Y-%m-%d}; "
         f"best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.",
-        f'name = "{name}"',
-        f"fence_s = {number(found['fence_s'])}    # Ibarrier",
-        f"accumulate_efficiency = {number(min(1.0, found['add'][1] / found['get'][1]))}    # "
-        "accumulate over copy, both from rank to rank; at most 1",
-        "",
-        "[model.compute]",
-        f"peak_flops = {number(gemm['peak_flops'])}    # fitted rate of {len(_SHAPES)} local "
-        f"products; median error of the fit {100 * error:.1f} %",
-        "peak_measured = true",
-        f"launch_s = {number(gemm['launch_s'])}    # fitted, likewise pack_s (an element of A, B "
-        "and C)",
-        f"pack_s = [{', '.join(map(number, gemm['pack_s']))}]",
-        f"k_block = {number(gemm['k_block'])}    # of those tried the one with the best fit",
-        f"memory_bytes_per_s = {number(found['memory'])}    # add inside the device",
-        "",
-        "[model.links.peer]",
-        'shared = "device"',
-        f"bandwidth_bytes_per_s = {number(found['get'][1])}    # copy from the next rank, all at "
-        "once",
-        f"latency_s = {number(found['get'][0])}",
-    ]
-    for operation, each in found["collectives"].items():
-        lines += [
-            "",
-            f"[model.collectives.{operation}]    # {about['collectives']}, on {ranks} ranks: "
-            "launch and sync cannot be told apart",
-            *(f"{key} = {number(value)}" for key, value in each.items()),
-        ]
-    return "\n".join(lines) + "\n"
+        "name": name,
+        "fence_s": (found["fence_s"], "Ibarrier"),
+        "accumulate_efficiency": (
+            min(1.0, found["add"][1] / found["get"][1]),
+            "accumulate over copy, both from rank to rank; at most 1",
+        ),
+        "compute": compute_section(found, len(_SHAPES), "add inside the device"),
+        "links": {
+            "peer": {
+                "shared": "device",
+                "bandwidth_bytes_per_s": (
+                    found["get"][1],
+                    "copy from the next rank, all at once",
+                ),
+                "latency_s": found["get"][0],
+            }
+        },
+        "collectives": {
+            operation: {"#": collectives, **each}
+            for operation, each in found["collectives"].items()
+        },
+    }
