@@ -3,16 +3,12 @@ program on one rank. ``python benchmarks/device_executor.py``."""
 
 import time
 
-import numpy as np
 from mpi4py import MPI
 
 from algorithms import get_algorithm
-from drbench.common import parse_transport
 from drbench.device.executor import DeviceExecutor
-from drbench.device.matrix import DeviceMatrix
+from drbench.device.matrix import device_matrices
 from drbench.device.threads import HostDevice, HostStream
-from drbench.device.window import device_windows
-from drbench.host.locks import RangeLocks
 from drbench.host.topology import Topology
 
 
@@ -56,38 +52,17 @@ def microseconds(tile: int, n: int) -> tuple[int, float]:
     problem = algorithm.problem(n, n, n, 1, *[f"tiles:{tile}x{tile}@1x1"] * 3, "float32", **options)
     trace = algorithm.trace(problem, 0, **algorithm.settle(problem, False, **options))
     with Topology(comm) as topology:
-        locks, device, dtype = RangeLocks(topology.node), IdleDevice(0, 0), np.dtype(np.float32)
-        windows = device_windows(
-            topology,
-            device,
-            {
-                operand.name: (operand.partition.local_size(0), dtype)
-                for operand in problem.operands
-            },
-        )
-        matrices = {
-            operand.name: DeviceMatrix(
-                operand,
-                topology,
-                dtype,
-                parse_transport("auto"),
-                locks,
-                windows[operand.name],
-                device,
-                False,
-            )
-            for operand in problem.operands
-        }
+        device = IdleDevice(0, 0)
         best, products = float("inf"), sum(step.computes for step in trace.steps)
-        with DeviceExecutor(trace, matrices, device) as executor:
+        with (
+            device_matrices(problem, topology, device) as matrices,
+            DeviceExecutor(trace, matrices, device) as executor,
+        ):
             for _ in range(20):
                 executor.prepare()
                 start = time.perf_counter()
                 executor.run()
                 best = min(best, time.perf_counter() - start)
-        for matrix in matrices.values():
-            matrix.close()
-        locks.close()
     return products, 1e6 * best / products
 
 

@@ -171,7 +171,7 @@ def peers() -> None:
     all at once."""
     from mpi4py import MPI
 
-    from drbench.device.window import device_windows
+    from drbench.device.matrix import device_windows
     from drbench.host.topology import Topology
 
     comm = MPI.COMM_WORLD
@@ -180,12 +180,15 @@ def peers() -> None:
         size = 16384 * _WIDTH
         window = device_windows(topology, device, {"C": (size, np.dtype(np.float32))})["C"]
         stream, timer, right = device.stream("peers"), Timer(device), (comm.rank + 1) % comm.size
-        own, far = matrix(device, memories, 16384, _WIDTH, matrix="A"), window.peers[right]
+        own, far = matrix(device, memories, 16384, _WIDTH, matrix="A"), window.in_reach[right]
         works = dict.fromkeys(("plain copy", "get", "accumulate"))
         if far is None:
             say(kind="peer", rank=comm.rank, reached=False)
         else:
-            far, mine = far.reshape(16384, _WIDTH), window.peers[comm.rank].reshape(16384, _WIDTH)
+            far, mine = (
+                far.reshape(16384, _WIDTH),
+                window.in_reach[comm.rank].reshape(16384, _WIDTH),
+            )
             works |= {
                 "plain copy": lambda: device.copy(mine, own, stream),
                 "get": lambda: device.copy(own, far, stream),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .address import DeviceArray
 
-__all__ = ["Device", "DeviceInfo", "Event", "Memory", "Stream"]
+__all__ = ["Device", "DeviceInfo", "Event", "Memory", "Stream", "completed", "until"]
 
 
 @dataclass(frozen=True)
@@ -215,3 +216,18 @@ class Device(ABC):
     @abstractmethod
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         """Some rows of a tile, copied to the host, in the tile's dtype."""
+
+
+def until(device: Device, stream: Stream) -> Iterator[None]:
+    """Wait, in a generator, for everything given to a stream so far."""
+    event = device.spare_event()
+    stream.record(event)
+    while not event.query():
+        yield
+    device.give_back(event)
+
+
+def completed(request) -> Iterator[None]:
+    """Wait, in a generator, for an MPI request."""
+    while not request.Test():
+        yield

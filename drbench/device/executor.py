@@ -24,9 +24,8 @@ from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, 
 from drbench.program.trace import Trace
 
 from .address import at_address
-from .base import Device, Event, Stream
+from .base import Device, Event, Stream, completed, until
 from .staging import HostTwins
-from .waiting import completed, until
 
 __all__ = ["DeviceExecutor"]
 

@@ -1,53 +1,26 @@
-"""The distributed matrix on devices: Table 1 of the paper on tiles in device memory."""
+"""A distributed matrix on devices: tiles in device memory, which the ranks of a node see as device
+addresses and those of other nodes reach through a mirror in host memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 from mpi4py import MPI
 
 from drbench.common import TransportChoice
-from drbench.errors import UnsupportedError
-from drbench.host.locks import RangeLocks
-from drbench.host.matrix import DistributedMatrix
+from drbench.errors import DrbenchError, UnsupportedError
+from drbench.host.matrix import DistributedMatrix, Window, distributed
 from drbench.host.topology import Topology
-from drbench.program.problem import Operand
-from drbench.program.steps import Block
+from drbench.program.element_types import numpy_type
+from drbench.program.problem import Operand, Problem
 
 from .address import DeviceArray, at_address
-from .base import Device, Event, Stream
-from .waiting import completed, until
-from .window import Exposed, Mirror
+from .base import Device, Stream, completed, until
 
-__all__ = ["DeviceMatrix", "DeviceTileFuture"]
+__all__ = ["DeviceArena", "DeviceMatrix", "Exposed", "Mirror", "device_matrices", "device_windows"]
 
-
-class DeviceTileFuture:
-    """A tile on its way into this rank's device memory."""
-
-    def __init__(self, value: DeviceArray, memory, event: Event):
-        self._value, self._memory, self._event = value, memory, event
-
-    def __del__(self):
-        self._event.synchronise()  # the copy may be under way
-        self._memory.free()
-
-    def done(self) -> bool:
-        """True once the copy is complete."""
-        return self._event.query()
-
-    def on(self, stream: Stream) -> DeviceArray:
-        """The copy, for work given to ``stream`` from now on: the stream waits, the host does
-        not."""
-        stream.wait(self._event)
-        return self._value
-
-    def wait(self) -> DeviceArray:
-        """The copy, complete; it lives as long as this future."""
-        self._event.synchronise()
-        return self._value
+_ALIGNMENT = 512
 
 
 class DeviceMatrix(DistributedMatrix):
@@ -55,11 +28,10 @@ class DeviceMatrix(DistributedMatrix):
 
     Parameters
     ----------
-    operand, topology, dtype, transport, locks :
-        As of :class:`DistributedMatrix`. ``rma`` hides peers' memory; ``throttled`` is not for
-        devices.
+    operand, topology, dtype, transport :
+        As of :class:`DistributedMatrix`; ``throttled`` is not for devices.
     window :
-        Of :func:`~drbench.device.window.device_windows`.
+        Of :func:`device_windows`.
     device : Device
     direct : bool
         MPI itself reads and writes device memory (GPU-aware); else what other nodes read is staged
@@ -85,14 +57,12 @@ class DeviceMatrix(DistributedMatrix):
         topology: Topology,
         dtype,
         transport: TransportChoice,
-        locks: RangeLocks,
         window,
         device: Device,
         direct: bool,
     ):
-        super().__init__(operand, topology, dtype, transport, locks, window)
+        super().__init__(operand, topology, dtype, transport, window)
         self.device, self.direct = device, direct
-        self._stream = device.stream(f"table {operand.name}")
         apart = topology.comm.allreduce(self.uses_rma, MPI.LOR)
         size = self.partition.local_size(self.rank)
         self.outgoing = self.incoming = None
@@ -108,16 +78,7 @@ class DeviceMatrix(DistributedMatrix):
     @property
     def storage(self) -> DeviceArray:
         """This rank's tiles, flat."""
-        return self.window.peers[self.rank]
-
-    @contextmanager
-    def guard(self, block: Block) -> Iterator[None]:
-        """The lock on a block's range, for devices without atomics."""
-        self.locks.acquire(block.owner, block.offset, block.span)
-        try:
-            yield
-        finally:
-            self.locks.release(block.owner, block.offset, block.span)
+        return self.window.in_reach[self.rank]
 
     # -- steps that the host must take part in: generators that yield while they wait
     # ---------------------------
@@ -149,112 +110,212 @@ class DeviceMatrix(DistributedMatrix):
             yield from self.publishing(stream)
         yield from completed(comm.Ibarrier())
 
-    # -- Table 1
-    # ---------------------------------------------------------------------------------------------
-
-    def get_tile_async(self, idx, replica: int | None = None) -> DeviceTileFuture:
-        """Start copying a tile into device memory of one's own; from a rank out of reach it is the
-        tile as of the last :meth:`fence`."""
-        block = self._tile_block(idx, replica)
-        memory = self.device.allocate(max(block.size * self.dtype.itemsize, 1))
-        out, view = (
-            at_address(memory.address, block.size, self.dtype).reshape(block.shape),
-            self.view(block),
-        )
-        if view is None:
-            landed = np.empty(block.shape, self.dtype) if not self.direct else out
-            self.outgoing.rget(landed, block.owner, block.offset, block.ld).Wait()
-            view = landed
-        if view is not out:
-            self.device.copy(out, view, self._stream)
-        event = self.device.event()
-        self._stream.record(event)
-        if not isinstance(view, DeviceArray):
-            event.synchronise()  # the landing place is this function's
-        return DeviceTileFuture(out, memory, event)
-
-    def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
-        """A copy of a tile in host memory."""
-        future = self.get_tile_async(idx, replica)
-        value = future.wait()
-        return self.device.rows_of(value, np.arange(value.shape[0]))
-
-    def put_tile(self, idx, view, replica: int | None = None) -> None:
-        """Overwrite a tile with a host array; no one else may touch it until the next
-        :meth:`fence`.
-
-        Raises
-        ------
-        UnsupportedError
-            If the tile's owner is out of reach.
-        """
-        block, target = self._reached(idx, replica)
-        self.device.copy(target, self._value(view, block), self._stream)
-        self._stream.synchronise()
-
-    def accumulate_tile(self, idx, view, replica: int | None = None) -> None:
-        """Add a host array to a tile, atomically per element; complete everywhere after
-        :meth:`fence`."""
-        block = self._tile_block(idx, replica)
-        value = self._value(view, block)
-        target = self.view(block)
-        if target is None:
-            if self.incoming is None:
-                raise UnsupportedError(
-                    f"tile {block.tile} of {self.operand.name} is on rank {block.owner}, out of "
-                    f"reach of rank {self.rank}; between "
-                    "nodes only C is accumulated into."
-                )
-            self.incoming.raccumulate(value, block.owner, block.offset, block.ld).Wait()
-            return
-        memory = self.device.allocate(max(value.nbytes, 1))
-        copied = at_address(memory.address, value.size, self.dtype).reshape(value.shape)
-        self.device.copy(copied, value, self._stream)
-        self.device.accumulate(target, copied, self._stream, self.guard(block))
-        self._stream.synchronise()
-        memory.free()
-
-    def fence(self) -> None:
-        """Everyone's puts and accumulates are complete and visible to everyone (collective)."""
-        for _ in self.fencing(self._stream, publish=True):
-            pass
-        if self.incoming is None and self.outgoing is not None:
-            for _ in self.publishing(self._stream):
-                pass
-            self.topology.comm.Barrier()
-
     def close(self) -> None:
         """Free the storage (collective)."""
-        self._stream.synchronise()
         for mirror in (self.outgoing, self.incoming):
             if mirror is not None:
                 mirror.close()
         super().close()
 
-    def _reached(self, idx, replica: int | None) -> tuple[Block, DeviceArray]:
-        block = self._tile_block(idx, replica)
-        view = self.view(block)
-        if view is None:
-            raise UnsupportedError(
-                f"tile {block.tile} of {self.operand.name} is on rank {block.owner}, out of "
-                f"reach of rank {self.rank}. "
-                "Let a rank of its node put it."
+
+class _DeviceWindow:
+    """One matrix's storage on every rank's device.
+
+    Attributes
+    ----------
+    in_reach : list of DeviceArray or None
+        For each rank its storage if this rank's device can reach it, else None.
+    """
+
+    def __init__(self, in_reach: list, close):
+        self.in_reach, self._close = in_reach, close
+
+    def close(self) -> None:
+        """Let go of the storage (collective); idempotent."""
+        self.in_reach = []
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+
+
+class DeviceArena:
+    """One allocation on each rank's device, opened by the other ranks of the node (collective to
+    make and to close).
+
+    They are reached through CUDA's IPC handles where the devices can reach each other; where they
+    cannot, they count as out of reach.
+
+    Parameters
+    ----------
+    topology : Topology
+    device : Device
+        With ``ipc_handle``, ``open_handle``, ``adds_into`` and ``close_handle``
+        (:class:`drbench.device.gpu.ipc.Peers`).
+    nbytes : int
+        On this rank.
+
+    Attributes
+    ----------
+    addresses : list of int or None
+        For each rank its allocation as this one sees it.
+    adds : list of bool
+        For each rank whether this one's additions there are atomic.
+    """
+
+    def __init__(self, topology: Topology, device: Device, nbytes: int):
+        comm = topology.comm
+        self._comm, self._device = comm, device
+        self.memory = device.allocate(max(nbytes, _ALIGNMENT))
+        found = comm.allgather((topology.node_of[comm.rank], self._handle()))
+        self.addresses: list[int | None] = [None] * comm.size
+        self.adds = [True] * comm.size
+        self._opened: list[int] = []
+        for rank, (node, handle) in enumerate(found):
+            if rank == comm.rank:
+                self.addresses[rank] = self.memory.address
+            elif node == topology.node_of[comm.rank] and handle is not None:
+                try:
+                    self.addresses[rank] = device.open_handle(handle)
+                except UnsupportedError:
+                    continue  # no peer access: out of reach
+                self._opened.append(self.addresses[rank])
+                self.adds[rank] = device.adds_into(handle)
+
+    def _handle(self) -> bytes | None:
+        """This rank's, or None if the driver shares no memory or nobody needs it."""
+        if self._comm.size == 1:
+            return None
+        try:
+            return self._device.ipc_handle(self.memory)
+        except UnsupportedError:
+            return None
+
+    def close(self) -> None:
+        """Importers let go before the exporter frees."""
+        for address in self._opened:
+            self._device.close_handle(address)
+        self._comm.Barrier()
+        self.memory.free()
+
+
+@contextmanager
+def device_matrices(
+    problem: Problem,
+    topology: Topology,
+    device: Device,
+    transport: TransportChoice = TransportChoice("auto"),  # noqa: B008  (frozen)
+    direct: bool = False,
+) -> Iterator[dict[str, DeviceMatrix]]:
+    """A, B and C of a problem in device memory, by name; see
+    :func:`~drbench.host.matrix.distributed`."""
+    windows = device_windows(
+        topology,
+        device,
+        {
+            operand.name: (
+                operand.partition.local_size(topology.comm.rank),
+                numpy_type(problem.type_of(operand.name)),
             )
-        return block, view
+            for operand in problem.operands
+        },
+    )
 
-    def _run_between_replicas(self, program, origin: int) -> None:
-        from drbench.program.trace import trace
+    def make(operand, *about):
+        return DeviceMatrix(operand, *about, windows[operand.name], device, direct)
 
-        from .executor import DeviceExecutor
+    try:
+        with distributed(problem, topology, transport, make) as matrices:
+            yield matrices
+    except DrbenchError:
+        for window in windows.values():  # those of matrices that were not made
+            window.close()
+        raise
 
-        self._check_replica(origin)
-        self.fence()
-        steps = trace(
-            program(self.operand, self.rank, origin),
-            None,
-            self.rank,
-            fresh=False,
-            written=self.operand.name,
+
+def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
+    """Storage of several matrices (collective).
+
+    Parameters
+    ----------
+    sizes : dict of str to (int, dtype)
+        Elements on this rank, and their type.
+    """
+    comm = topology.comm
+    if not hasattr(device, "ipc_handle"):  # host memory: MPI shares it
+        windows = {}
+        for name, (size, dtype) in sizes.items():
+            under = Window(topology, size, dtype)
+            in_reach = [
+                each if each is None else at_address(each.ctypes.data, each.size, each.dtype)
+                for each in under.in_reach
+            ]
+            windows[name] = _DeviceWindow(in_reach, under.close)
+        return windows
+    offsets, at = {}, 0
+    for name, (size, dtype) in sizes.items():
+        offsets[name] = at
+        at += -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+    arena = DeviceArena(topology, device, at)
+    of_ranks = comm.allgather({name: (offsets[name], size) for name, (size, _) in sizes.items()})
+    left = set(sizes)
+
+    def closer(name):
+        def close():
+            left.discard(name)
+            if not left:
+                arena.close()
+
+        return close
+
+    def in_reach(name, dtype):  # C of a rank where additions are not atomic is out of reach
+        reached = [
+            base if adds or name != "C" else None for base, adds in zip(arena.addresses, arena.adds)
+        ]
+        return [
+            None if base is None else at_address(base + offset, size, dtype)
+            for base, (offset, size) in zip(reached, (each[name] for each in of_ranks))
+        ]
+
+    return {
+        name: _DeviceWindow(in_reach(name, dtype), closer(name))
+        for name, (_, dtype) in sizes.items()
+    }
+
+
+class Mirror(Window):
+    """Pinned host memory as large as a rank's storage on its device, which other nodes reach by RMA
+    in its place.
+
+    Attributes
+    ----------
+    seen : DeviceArray, shape (size,)
+        This rank's part, as its device sees it.
+    """
+
+    def __init__(self, topology: Topology, device: Device, size: int, dtype):
+        super().__init__(topology, size, dtype)
+        self._device = device
+        self.local[:] = 0
+        self.seen = device.pin(self.local)
+        topology.comm.Barrier()
+
+    def close(self) -> None:
+        self._device.unpin(self.local)
+        self.seen = None
+        super().close()
+
+
+class Exposed(Window):
+    """Device memory that a GPU-aware MPI reads and writes itself.
+
+    Parameters
+    ----------
+    storage : DeviceArray
+        This rank's.
+    """
+
+    def __init__(self, topology: Topology, storage: DeviceArray):
+        win = MPI.Win.Create(
+            storage if storage.size else None, storage.dtype.itemsize, comm=topology.comm
         )
-        with DeviceExecutor(steps, {self.operand.name: self}, self.device) as executor:
-            executor.run()
+        self._open(topology.comm, storage.dtype, win, [], storage)

@@ -17,8 +17,8 @@ from drbench.plan.layouts import product_layouts
 from drbench.program.blocks import Piece
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 
-from .mpi_types import mpi_type
 from .pieces import Pieces
+from .topology import mpi_type
 
 __all__ = ["Call", "laid_out", "prepare", "product_layouts", "received_value"]
 

@@ -314,14 +314,14 @@ class Executor(Frame):
         if matrix.protocols[block.replica] == "mpi":
             with self.clock.phase("accumulate"):
                 self._request(t, matrix.raccumulate(self.values[step.inputs[0].index], block))
-        elif not self._try_add(t):
-            pass  # its lock is taken: _pump tries again
+        else:
+            self._try_add(t)  # again in _pump, if its lock is taken
 
     def _try_add(self, t: int) -> bool:
         step = self.trace.steps[t]
         start = self.clock.now()
         value, block = self.values[step.inputs[0].index], step.block
-        if not self.matrices[block.matrix].add(value, block, wait=False):
+        if not self.matrices[block.matrix].add(value, block):
             self._adds.append(t)  # trying is waiting, and counted by who waits
             return False
         self.clock.seconds["accumulate"] += self.clock.now() - start

@@ -93,7 +93,9 @@ class Frame:
         self.plan = plan_arena(
             self.windows,
             1,
-            lambda block: in_place and matrices[block.matrix].window.peers[block.owner] is not None,
+            lambda block: (
+                in_place and matrices[block.matrix].window.in_reach[block.owner] is not None
+            ),
             widths=[dtype.itemsize for dtype in self.types],
         )
         self.arena_bytes = self.plan.size

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["HUGE_BYTES", "LEAST_BYTES", "HugeMapping", "map_again"]
+__all__ = ["HUGE_BYTES", "LEAST_BYTES", "HugeMapping", "in_huge_pages", "map_again"]
 
 HUGE_BYTES = 2 << 20
 #: Smaller windows stay as they are: mapping them again costs more than it brings.
@@ -77,6 +77,28 @@ class HugeMapping:
         if self._length:
             _libc().munmap(ctypes.c_void_p(self._reserved), ctypes.c_size_t(self._length))
             self._length = 0
+
+
+def in_huge_pages(memories: list, own: int) -> list[HugeMapping]:
+    """See large shared memory through mappings whose pages can be huge, and make one's own so.
+
+    ``memories`` holds an array or None for each rank; those that are large enough are replaced by
+    what the mappings, which are returned, show.
+    """
+    mappings: list[HugeMapping] = []
+    for rank, memory in enumerate(memories):
+        if memory is None or memory.nbytes < LEAST_BYTES:
+            continue
+        mapping = next((mapping for mapping in mappings if memory in mapping), None)
+        if mapping is None:
+            mapping = map_again(memory)
+            if mapping is None:
+                continue  # loads and stores work all the same, from small pages
+            mappings.append(mapping)
+        memories[rank] = mapping.seen(memory)
+        if rank == own:
+            mapping.collapse(memories[rank])
+    return mappings
 
 
 def map_again(memory: np.ndarray) -> HugeMapping | None:

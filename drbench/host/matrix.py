@@ -1,41 +1,27 @@
-"""The distributed matrix: the primitives of the paper's Table 1 on tiles in an MPI window."""
+"""A distributed matrix: every rank's tiles in one MPI window, reached in place on the node and by
+RMA elsewhere."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.common import TransportChoice
-from drbench.errors import UnsupportedError, UsageError
-from drbench.program.problem import Operand
+from drbench.errors import DrbenchError, UnsupportedError
+from drbench.program.element_types import numpy_type
+from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block
-from partitions import Interval
 
-from .locks import RangeLocks
-from .topology import Topology
-from .window import Window
+from .huge_pages import LEAST_BYTES, HugeMapping, in_huge_pages
+from .topology import Topology, mpi_type
 
-__all__ = ["DistributedMatrix", "TileFuture"]
+__all__ = ["DistributedMatrix", "Window", "distributed"]
 
-
-class TileFuture:
-    """A tile on its way (``get_tile_async``)."""
-
-    def __init__(self, value: np.ndarray, request: MPI.Request | None):
-        self._value, self._request = value, request
-
-    def done(self) -> bool:
-        """True once :meth:`wait` will not block."""
-        if self._request is not None and self._request.Test():
-            self._request = None
-        return self._request is None
-
-    def wait(self) -> np.ndarray:
-        """The copy of the tile, rows×columns."""
-        if self._request is not None:
-            self._request.Wait()
-            self._request = None
-        return self._value
+#: Every rank exposes at least this much, so that "reachable" and "empty" can be told apart.
+_MINIMUM_BYTES = 64
 
 
 class DistributedMatrix:
@@ -50,12 +36,10 @@ class DistributedMatrix:
     dtype : str or numpy dtype
         float32 or float64.
     transport : TransportChoice
-        ``rma`` hides peers' memory, so that even ranks of this node are reached by RMA; ``direct``
-        and ``throttled`` refuse peers that cannot be reached in place.
-    locks : RangeLocks or None
-        Needed where tiles are accumulated in place.
+        ``rma`` hides the other ranks' memory, so that even those of this node are reached by RMA;
+        ``direct`` and ``throttled`` refuse ranks that cannot be reached in place.
     window : optional
-        Storage made elsewhere, with the attributes of :class:`~drbench.transports.Window`.
+        Storage made elsewhere, with the attributes of :class:`Window`.
 
     Raises
     ------
@@ -64,10 +48,10 @@ class DistributedMatrix:
 
     Notes
     -----
-    ``replica=None`` means the caller's own replica. The accumulate protocol of each replica is
-    fixed here: if all its ranks reach each other's memory every add is made in place under a lock
-    on the range it touches, otherwise every add, the owner's included, is ``MPI_Accumulate``. The
-    two are never mixed on one replica: that loses updates.
+    The accumulate protocol of each replica is fixed here: if all its ranks reach each other's
+    memory every add is made in place under a lock on the range it touches, otherwise every add, the
+    owner's included, is ``MPI_Accumulate``. The two are never mixed on one replica: that loses
+    updates.
     """
 
     def __init__(
@@ -76,19 +60,19 @@ class DistributedMatrix:
         topology: Topology,
         dtype,
         transport: TransportChoice = TransportChoice("auto"),  # noqa: B008  (frozen)
-        locks: RangeLocks | None = None,
         window=None,
     ):
         self.operand, self.partition, self.topology = operand, operand.partition, topology
         comm = topology.comm
-        self.rank, self.locks, self.dtype = comm.rank, locks, np.dtype(dtype)
+        self.rank, self.dtype = comm.rank, np.dtype(dtype)
         self.replica = self.partition.replica_of(self.rank)
         self.window = window or Window(topology, self.partition.local_size(self.rank), self.dtype)
         if transport.kind == "rma":
-            self.window.peers = [
-                p if r == self.rank else None for r, p in enumerate(self.window.peers)
+            self.window.in_reach = [
+                memory if rank == self.rank else None
+                for rank, memory in enumerate(self.window.in_reach)
             ]
-        reach = comm.allgather([peer is not None for peer in self.window.peers])
+        reach = comm.allgather([memory is not None for memory in self.window.in_reach])
         if transport.kind in ("direct", "throttled") and not all(all(row) for row in reach):
             self.window.close()
             raise UnsupportedError(
@@ -107,13 +91,10 @@ class DistributedMatrix:
         #: serves it.
         self.serves_rma = not all(row[self.rank] for row in reach)
 
-    # -- what the executor works with: blocks
-    # ---------------------------------------------------------------
-
     def view(self, block: Block) -> np.ndarray | None:
         """The block in place (rows×columns, row-major, leading dimension = tile width), or None if
         out of reach."""
-        memory = self.window.peers[block.owner]
+        memory = self.window.in_reach[block.owner]
         if memory is None:
             return None
         item = self.dtype.itemsize
@@ -133,122 +114,26 @@ class DistributedMatrix:
         """Start an RMA add of ``value`` to the block."""
         return self.window.raccumulate(value, block.owner, block.offset, block.ld)
 
-    def add(self, value: np.ndarray, block: Block, wait: bool = True) -> bool:
-        """Add ``value`` to the block in place, under its lock; with ``wait=False``, False if the
-        lock is taken."""
-        if wait:
-            self.locks.acquire(block.owner, block.offset, block.span)
-        elif not self.locks.try_acquire(block.owner, block.offset, block.span):
+    def add(self, value: np.ndarray, block: Block) -> bool:
+        """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
+        locks = self.topology.locks
+        if not locks.try_acquire(block.owner, block.offset, block.span):
             return False
         try:
             target = self.view(block)
             np.add(target, value, out=target)
         finally:
-            self.locks.release(block.owner, block.offset, block.span)
+            locks.release(block.owner, block.offset, block.span)
         return True
 
-    # -- Table 1
-    # ----------------------------------------------------------------------------------------------
-
-    def grid_shape(self) -> tuple[int, int]:
-        """Rows and columns of the tile grid."""
-        return self.partition.grid_shape
-
-    def tile_bounds(self, idx) -> tuple[Interval, Interval]:
-        """Half-open row and column bounds of a tile."""
-        return self.partition.tile_bounds(idx)
-
-    def overlapping_tiles(self, region, replica: int | None = None) -> list[tuple[int, int]]:
-        """Indices of the tiles that overlap a region ((row0, row1), (col0, col1)); the same in
-        every replica."""
-        self._check_replica(replica)
-        return self.partition.overlapping_tiles(*region)
-
-    def tile(self, idx, replica: int | None = None) -> np.ndarray:
-        """A tile in place. Writable by its owner; for others only in reach of shared memory.
-
-        Raises
-        ------
-        UnsupportedError
-            If the tile's owner is out of reach.
-        """
-        block = self._tile_block(idx, replica)
-        view = self.view(block)
-        if view is None:
-            raise UnsupportedError(
-                f"tile {tuple(idx)} of {self.operand.name} is on rank {block.owner}, out of "
-                "reach of "
-                f"rank {self.rank}. Use get_tile."
-            )
-        return view
-
-    def get_tile_async(self, idx, replica: int | None = None) -> TileFuture:
-        """Start copying a tile; a future of the copy."""
-        block = self._tile_block(idx, replica)
-        view = self.view(block)
-        if view is not None:
-            return TileFuture(view.copy(), None)
-        out = np.empty(block.shape, self.dtype)
-        return TileFuture(out, self.rget(out, block))
-
-    def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
-        """A copy of a tile."""
-        return self.get_tile_async(idx, replica).wait()
-
-    def put_tile(self, idx, view, replica: int | None = None) -> None:
-        """Overwrite a tile; visible to everyone after :meth:`fence`. No one else may touch it until
-        then."""
-        block = self._tile_block(idx, replica)
-        value = self._value(view, block)
-        target = self.view(block)
-        if target is not None:
-            target[...] = value
-        else:
-            self.rput(value, block).Wait()
-
-    def accumulate_tile(self, idx, view, replica: int | None = None) -> None:
-        """Add to a tile, atomically per element; complete everywhere after :meth:`fence`.
-
-        Raises
-        ------
-        UnsupportedError
-            If the tile is in another replica whose ranks share a node this rank is not on: that
-            replica is added to in place, which this rank cannot do.
-        """
-        block = self._tile_block(idx, replica)
-        value = self._value(view, block)
-        if self.protocols[block.replica] == "mpi":
-            self.raccumulate(value, block).Wait()
-            return
-        if self.window.peers[block.owner] is None:
-            raise UnsupportedError(
-                f"replica {block.replica} of {self.operand.name} is accumulated in place on its "
-                "own node, "
-                f"which rank {self.rank} is not on. Accumulate into the own replica."
-            )
-        self.add(value, block)
-
-    def fence(self) -> None:
-        """Everyone's puts and accumulates are complete and visible to everyone (collective)."""
-        self.window.flush()
-        self.window.sync()
-        self.topology.comm.Barrier()
-        self.window.sync()
-
-    def reduce_replicas(self, origin: int = 0) -> None:
-        """Origin's tiles += the tiles of all other replicas (collective)."""
-        from drbench.program.replicas import reduce_replicas
-
-        self._run_between_replicas(reduce_replicas, origin)
-
-    def broadcast_replica(self, origin: int = 0) -> None:
-        """All other replicas' tiles = origin's (collective)."""
-        from drbench.program.replicas import broadcast_replica
-
-        self._run_between_replicas(broadcast_replica, origin)
-
-    # -- the rest
-    # ---------------------------------------------------------------------------------------------
+    @contextmanager
+    def guard(self, block: Block) -> Iterator[None]:
+        """The lock on a block's range, waited for."""
+        self.topology.locks.acquire(block.owner, block.offset, block.span)
+        try:
+            yield
+        finally:
+            self.topology.locks.release(block.owner, block.offset, block.span)
 
     def own_blocks(self) -> list[tuple[Block, np.ndarray]]:
         """The tiles this rank owns, with their views."""
@@ -258,39 +143,173 @@ class DistributedMatrix:
         """Free the window (collective); no view of a tile may be used afterwards."""
         self.window.close()
 
-    def _run_between_replicas(self, program, origin: int) -> None:
-        from drbench.program.trace import trace
 
-        from .executor import Executor
+@contextmanager
+def distributed(
+    problem: Problem,
+    topology: Topology,
+    transport: TransportChoice = TransportChoice("auto"),  # noqa: B008  (frozen)
+    make=DistributedMatrix,
+) -> Iterator[dict[str, DistributedMatrix]]:
+    """A, B and C of a problem, by name (collective).
 
-        self._check_replica(origin)
-        self.fence()
-        steps = trace(
-            program(self.operand, self.rank, origin),
-            None,
-            self.rank,
-            fresh=False,
-            written=self.operand.name,
+    They are freed at the end, also after an error that all ranks found alike; if one rank alone
+    broke, they are not: freeing is collective and the others are elsewhere.
+    """
+    matrices: dict[str, DistributedMatrix] = {}
+
+    def close():
+        for matrix in matrices.values():
+            matrix.close()
+
+    try:
+        for operand in problem.operands:
+            dtype = numpy_type(problem.type_of(operand.name))
+            matrices[operand.name] = make(operand, topology, dtype, transport)
+        yield matrices
+    except DrbenchError:
+        close()
+        raise
+    close()
+
+
+class Window:
+    """Storage of ``size`` elements on this rank, exposed to all.
+
+    Parameters
+    ----------
+    topology : Topology
+    size : int
+        Elements on this rank; may differ between ranks.
+    dtype : numpy dtype
+        float32 or float64.
+
+    Attributes
+    ----------
+    local : ndarray, shape (size,)
+        Own storage.
+    in_reach : list of ndarray or None
+        For each rank its storage if this rank can load and store it, else None.
+    allocation : str
+        How the memory was allocated, for reports.
+
+    Notes
+    -----
+    One passive-target epoch (``Lock_all``) lasts as long as the window. Loads and stores mix with
+    RMA only in the unified memory model; where MPI does not promise it, no other rank counts
+    as reachable.
+    """
+
+    allocation = "MPI_Win_allocate"
+    _shared: MPI.Win | None = None
+    _again: Sequence[HugeMapping] = ()
+
+    def __init__(self, topology: Topology, size: int, dtype):
+        comm = topology.comm
+        dtype = np.dtype(dtype)
+        itemsize = dtype.itemsize
+        nbytes = max(size * itemsize, _MINIMUM_BYTES)
+        info = MPI.Info.Create()
+        info.Set("accumulate_ordering", "none")  # sums may be applied in any order
+        info.Set("same_disp_unit", "true")
+        win = MPI.Win.Allocate(nbytes, itemsize, info, comm)
+        segments = _query(win, range(comm.size))
+        if segments is None:  # Open MPI does not share allocated windows
+            win.Free()
+            self.allocation = "MPI_Win_allocate_shared under MPI_Win_create"
+            self._shared = MPI.Win.Allocate_shared(nbytes, itemsize, comm=topology.node)
+            on_node = [
+                r for r in range(comm.size) if topology.node_of[r] == topology.node_of[comm.rank]
+            ]
+            segments = dict(zip(on_node, _query(self._shared, range(topology.node.size)).values()))
+            win = MPI.Win.Create(segments[comm.rank], itemsize, info, comm)
+        info.Free()
+        unified = win.Get_attr(MPI.WIN_MODEL) == MPI.WIN_UNIFIED
+        sizes = comm.allgather(size)
+        in_reach: list[np.ndarray | None] = [None] * comm.size
+        for rank, memory in segments.items():
+            if len(memory) >= _MINIMUM_BYTES and (unified or rank == comm.rank):
+                in_reach[rank] = np.frombuffer(memory, dtype)[: sizes[rank]]
+        if max(sizes) * itemsize >= LEAST_BYTES:
+            self._again = in_huge_pages(in_reach, comm.rank)
+            comm.Barrier()  # nobody writes before all storage is ready
+        self._open(comm, dtype, win, in_reach, in_reach[comm.rank])
+
+    def _open(self, comm: MPI.Comm, dtype: np.dtype, win: MPI.Win, in_reach: list, local) -> None:
+        """Begin the epoch."""
+        self._comm, self.win, self.in_reach, self.local = comm, win, in_reach, local
+        self._mpi_type = mpi_type(dtype)
+        self._derived: dict[tuple[int, int, int], MPI.Datatype] = {}
+        win.Lock_all(MPI.MODE_NOCHECK)
+
+    def _target(self, offset: int, rows: int, cols: int, ld: int):
+        """(displacement, count, datatype) of a rows×cols block at ``offset`` with leading dimension
+        ``ld``."""
+        if cols == ld or rows == 1:
+            return offset, rows * cols, self._mpi_type
+        key = (rows, cols, ld)
+        kind = self._derived.get(key)
+        if kind is None:
+            kind = self._derived[key] = self._mpi_type.Create_vector(rows, cols, ld).Commit()
+        return offset, 1, kind
+
+    def rget(self, out: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
+        """Start reading a block into ``out`` (rows×cols, contiguous)."""
+        return self.win.Rget(
+            [out, out.size, self._mpi_type], owner, self._target(offset, *out.shape, ld)
         )
-        with Executor(steps, {self.operand.name: self}) as executor:
-            executor.run()
 
-    def _tile_block(self, idx, replica: int | None) -> Block:
-        self._check_replica(replica)
-        return self.operand.tile_block(tuple(idx), self.replica if replica is None else replica)
+    def rput(self, value: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
+        """Start writing ``value`` (rows×cols, contiguous); complete at the owner after
+        :meth:`flush`."""
+        return self.win.Rput(
+            [value, value.size, self._mpi_type], owner, self._target(offset, *value.shape, ld)
+        )
 
-    def _check_replica(self, replica: int | None) -> None:
-        if replica is not None and not 0 <= replica < self.partition.replicas:
-            raise UsageError(
-                f"{self.operand.name} has replicas 0 to {self.partition.replicas - 1}, got "
-                f"{replica}."
-            )
+    def raccumulate(self, value: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
+        """Start adding ``value`` (rows×cols, contiguous), element by element atomic against other
+        accumulates."""
+        return self.win.Raccumulate(
+            [value, value.size, self._mpi_type],
+            owner,
+            self._target(offset, *value.shape, ld),
+            MPI.SUM,
+        )
 
-    def _value(self, view, block: Block) -> np.ndarray:
-        value = np.ascontiguousarray(view, dtype=self.dtype)
-        if value.shape != block.shape:
-            raise UsageError(
-                f"tile {block.tile} of {self.operand.name} is {block.shape[0]}x{block.shape[1]}, "
-                f"got {'x'.join(map(str, value.shape))}."
-            )
-        return value
+    def flush(self) -> None:
+        """Complete this rank's RMA at its targets."""
+        self.win.Flush_all()
+
+    def sync(self) -> None:
+        """Order this rank's loads and stores with the window's RMA."""
+        self.win.Sync()
+
+    def close(self) -> None:
+        """End the epoch and free the window (collective). Arrays over its memory must not be used
+        afterwards."""
+        self.win.Unlock_all()
+        for kind in self._derived.values():
+            kind.Free()
+        self._derived.clear()
+        self.in_reach = []
+        self.local = None
+        for mapping in self._again:
+            mapping.close()
+        self._comm.Barrier()
+        self.win.Free()
+        if self._shared is not None:
+            self._shared.Free()
+
+
+def _query(win: MPI.Win, ranks):
+    """Memory of each rank as seen from here (empty if it is on another node); None if MPI
+    refuses."""
+    handler = win.Get_errhandler()
+    win.Set_errhandler(MPI.ERRORS_RETURN)
+    try:
+        found = {rank: win.Shared_query(rank)[0] for rank in ranks}
+    except MPI.Exception:
+        found = None
+    win.Set_errhandler(handler)
+    handler.Free()
+    return found

@@ -14,12 +14,10 @@ from drbench.common import TransportChoice
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
-from drbench.host.locks import RangeLocks
-from drbench.host.matrix import DistributedMatrix
+from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
 from drbench.measure.roof import DeviceWork, HostWork
-from drbench.program.element_types import numpy_type
 from launch.cases.case import Case
 
 from .gpu_awareness import mpi_reads_devices
@@ -160,13 +158,7 @@ class HostBackend:
 
     def distributed(self, problem):
         """A, B and C in windows, by name."""
-        return _distributed(
-            problem,
-            self._topology,
-            lambda operand, dtype, locks: DistributedMatrix(
-                operand, self._topology, dtype, self._choice, locks
-            ),
-        )
+        return distributed(problem, self._topology, self._choice)
 
     def fill(self, tile, fill, matrix: str, row0: int, col0: int) -> None:
         fill.into(tile, matrix, row0, col0)
@@ -285,37 +277,10 @@ class DeviceBackend:
     def free_bytes(self) -> int:
         return self.device.free_bytes()
 
-    @contextmanager
     def distributed(self, problem):
-        from drbench.device.matrix import DeviceMatrix
-        from drbench.device.window import device_windows
+        from drbench.device.matrix import device_matrices
 
-        topology = self._topology
-        sizes = {
-            operand.name: (
-                operand.partition.local_size(topology.comm.rank),
-                numpy_type(problem.type_of(operand.name)),
-            )
-            for operand in problem.operands
-        }
-        windows = device_windows(topology, self.device, sizes)
-        make = lambda operand, dtype, locks: DeviceMatrix(
-            operand,
-            topology,
-            dtype,
-            self._choice,
-            locks,
-            windows[operand.name],
-            self.device,
-            self._direct,
-        )
-        try:
-            with _distributed(problem, topology, make) as matrices:
-                yield matrices
-        except DrbenchError:
-            for window in windows.values():  # those of matrices that were not made
-                window.close()
-            raise
+        return device_matrices(problem, self._topology, self.device, self._choice, self._direct)
 
     def fill(self, tile, fill, matrix: str, row0: int, col0: int) -> None:
         self.device.fill(tile, fill, matrix, row0, col0)
@@ -384,25 +349,3 @@ def _pools() -> threadpoolctl.ThreadpoolController:
     more."""
     load_blas()
     return threadpoolctl.ThreadpoolController()
-
-
-@contextmanager
-def _distributed(problem, topology, make):
-    """A, B and C, by name. Freed at the end, also after an error that all ranks found alike; if one
-    rank alone broke, they are not: freeing is collective and the others are elsewhere."""
-    locks = RangeLocks(topology.node)
-    matrices: dict = {}
-
-    def close():
-        for matrix in matrices.values():
-            matrix.close()
-        locks.close()
-
-    try:
-        for operand in problem.operands:
-            matrices[operand.name] = make(operand, numpy_type(problem.type_of(operand.name)), locks)
-        yield matrices
-    except DrbenchError:
-        close()
-        raise
-    close()

@@ -16,8 +16,7 @@ from drbench.common import parse_transport
 from drbench.errors import UsageError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
-from drbench.host.locks import RangeLocks
-from drbench.host.matrix import DistributedMatrix
+from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_gets, fit_line
@@ -141,9 +140,8 @@ def _transfers(topology, kind: str, trials: int) -> dict:
     comm = topology.comm
     cols = _SIZES[-1] // 4 // 64
     problem = Problem(64 * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
-    locks = RangeLocks(topology.node)
     ones = lambda shape: np.ones(shape, "f4")
-    matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind), locks)
+    matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind))
     try:
         for _, tile in matrix.own_blocks():
             tile.fill(1)
@@ -191,7 +189,6 @@ def _transfers(topology, kind: str, trials: int) -> dict:
             )
     finally:
         matrix.close()
-        locks.close()
     return {"get": fit_gets(gets) if gets else None, "add": fit_line(adds)}
 
 
@@ -209,18 +206,11 @@ def _overhead(topology, gemm: dict, trials: int) -> float:
     text = "tiles:8x8"
     problem = Problem(128, 128, 128, comm.size, text, text, text)
     trace = get_algorithm("universal").trace(problem, comm.rank, stationary="C")
-    locks = RangeLocks(topology.node)
-    matrices = {
-        op.name: DistributedMatrix(op, topology, "float32", parse_transport("direct"), locks)
-        for op in problem.operands
-    }
-    try:
-        with Executor(trace, matrices) as executor:
-            seconds = best_of(comm, executor.run, trials)
-    finally:
-        for matrix in matrices.values():
-            matrix.close()
-        locks.close()
+    with (
+        distributed(problem, topology, parse_transport("direct")) as matrices,
+        Executor(trace, matrices) as executor,
+    ):
+        seconds = best_of(comm, executor.run, trials)
     products = sum(step.computes for step in trace.steps)
     own = gemm["launch_s"] + 1024 / gemm["peak_flops"] + 64 * sum(gemm["pack_s"])
     return comm.allreduce(max(0.0, seconds / max(1, products) - own), MPI.MAX)

@@ -120,7 +120,7 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
     device.zero(own, stream)
     with backend.distributed(problem) as matrices:
         c, peer = matrices["C"], (comm.rank + 1) % comm.size
-        out_of_reach = comm.allreduce(c.window.peers[peer] is None, MPI.LOR)
+        out_of_reach = comm.allreduce(c.window.in_reach[peer] is None, MPI.LOR)
         if out_of_reach:
             memory.free()
             raise UnsupportedError(

@@ -317,7 +317,7 @@ def _on_node(topology, owner, case, choice) -> bool:
 
 def _found_transport(comm, matrix) -> str:
     """What ``auto`` came to: direct (all in reach), rma, or mixed."""
-    reached = sum(peer is not None for peer in matrix.window.peers) - 1
+    reached = sum(memory is not None for memory in matrix.window.in_reach) - 1
     total = comm.allreduce(reached)
     return "direct" if total == comm.size * (comm.size - 1) else "mixed" if total else "rma"
 

@@ -8,8 +8,8 @@ import json
 import numpy as np
 from mpi4py import MPI
 
+from drbench.host.matrix import Window
 from drbench.host.topology import Topology
-from drbench.host.window import Window
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
             for rank in range(comm.size)
             if topology.node_of[rank] == topology.node_of[comm.rank]
         ]
-        direct = all(window.peers[rank] is not None for rank in on_node)
+        direct = all(window.in_reach[rank] is not None for rank in on_node)
         allocation = window.allocation
         window.close()
     found = comm.gather((works, direct))

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from drbench.host.locks import RangeLocks
 from drbench.host.matrix import DistributedMatrix
-from drbench.host.topology import Topology
+from drbench.host.topology import RangeLocks, Topology
 from drbench.program.problem import Operand
 from partitions import partition
 
@@ -44,12 +43,12 @@ def test_a_kernel_without_locks_left_is_an_error_and_no_endless_wait(monkeypatch
         locks.release(0, 0, 8)
 
 
-def test_a_lock_is_given_back_when_adding_fails(locks):
+def test_a_lock_is_given_back_when_adding_fails():
     with Topology(MPI.COMM_SELF) as topology:
         operand = Operand("C", partition("block", (4, 4), 1))
-        matrix = DistributedMatrix(operand, topology, "f4", locks=locks)
+        matrix = DistributedMatrix(operand, topology, "f4")
         (block,) = operand.own_tiles(0)
         with pytest.raises(ValueError):
             matrix.add(np.zeros((3, 3), "f4"), block)
-        assert matrix.add(np.ones((4, 4), "f4"), block, wait=False)
+        assert matrix.add(np.ones((4, 4), "f4"), block)
         matrix.close()

@@ -12,7 +12,6 @@ from mpi4py import MPI
 from drbench.common import Clock
 from drbench.host.executor import Executor
 from drbench.host.frame import Frame
-from drbench.host.locks import RangeLocks
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
@@ -27,20 +26,16 @@ HELD_S, PAGE = 0.3, 4096
 def matrix():
     """C, 8x8, on one rank."""
     with Topology(MPI.COMM_SELF) as topology:
-        locks = RangeLocks(topology.node)
-        made = DistributedMatrix(
-            Operand("C", partition("block", (8, 8), 1)), topology, "f4", locks=locks
-        )
+        made = DistributedMatrix(Operand("C", partition("block", (8, 8), 1)), topology, "f4")
         yield made
         made.close()
-        locks.close()
 
 
 def traced(program):
     return trace(program, None, 0, fresh=False)
 
 
-def test_waiting_for_a_lock_is_counted_once(matrix):
+def test_waiting_for_a_lock_is_counted_once(matrix, monkeypatch):
     (block,) = matrix.operand.own_tiles(0)
 
     def program():
@@ -55,7 +50,8 @@ def test_waiting_for_a_lock_is_counted_once(matrix):
         def release(self, *_):
             pass
 
-    matrix.locks, clock = Held(), Clock()
+    monkeypatch.setattr(matrix.topology, "locks", Held())
+    clock = Clock()
     with Executor(traced(program()), {"C": matrix}, clock=clock) as executor:
         start = time.perf_counter()
         until = start + HELD_S
@@ -88,7 +84,7 @@ def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
     matrices = {
         name: SimpleNamespace(
             dtype=memory.dtype,
-            window=SimpleNamespace(peers=[memory, None if name == apart else memory]),
+            window=SimpleNamespace(in_reach=[memory, None if name == apart else memory]),
             topology=SimpleNamespace(comm=None),
             view=lambda block: memory.reshape(block.shape),
         )

@@ -412,7 +412,7 @@ def test_importing_the_device_does_not_import_cupy():
 
 
 def test_the_memory_of_a_tile_on_its_way_goes_with_its_future(device, cupy):
-    from drbench.device.matrix import DeviceTileFuture
+    from drbench.table1 import DeviceTileFuture
 
     memory, before = device.allocate(64), len(cupy.runtime.allocations)
     future = DeviceTileFuture(at_address(memory.address, 64, "u1"), memory, device.event())

@@ -12,6 +12,7 @@ import numpy as np
 from harness import TRANSPORT, answer, ranks
 
 import launch.ranks.case
+from drbench.table1 import table1
 from launch.ranks.case import Case, run_case
 
 N, K = 80, 256
@@ -88,10 +89,11 @@ def main() -> None:
     verify = launch.ranks.case.verify
     verdicts = {}
 
-    def spoil_and_verify(c, problem, fill, *replicas):
+    def spoil_and_verify(matrix, problem, fill, *replicas):
         """The right C, gathered from its tiles, then spoilt in every way, put back, and
         verified."""
         a, b = operands(fill, m)
+        c = table1(matrix)
         right = np.zeros((m, N))
         for idx in np.ndindex(c.grid_shape()):
             rows, cols = c.tile_bounds(idx)
@@ -104,7 +106,7 @@ def main() -> None:
             for block, tile in c.own_blocks():
                 tile[...] = spoilt[block.row0 : block.row1, block.col0 : block.col1]
             c.fence()
-            verdict = verify(c, problem, fill, *replicas)
+            verdict = verify(matrix, problem, fill, *replicas)
             verdicts[name] = [verdict.ok, repr(verdict.error), verdict.reason]
         return verdict
 

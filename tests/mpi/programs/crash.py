@@ -14,7 +14,7 @@ import launch.ranks.case
 from drbench.host.blas import Blas
 from drbench.host.executor import Executor
 from drbench.host.fill import Fill
-from drbench.host.locks import RangeLocks
+from drbench.host.topology import RangeLocks
 from drbench.program.steps import Accumulate, Fence, Get
 from launch.ranks.case import Case, run_case
 

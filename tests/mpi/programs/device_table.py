@@ -10,13 +10,12 @@ import numpy as np
 from harness import answer, ranks
 
 from drbench.common import TransportChoice
-from drbench.device.matrix import DeviceMatrix
+from drbench.device.matrix import DeviceMatrix, device_windows
 from drbench.device.threads import HostDevice
-from drbench.device.window import device_windows
 from drbench.errors import UnsupportedError
-from drbench.host.locks import RangeLocks
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
+from drbench.table1 import table1
 from partitions import partition
 
 SHAPE = (23, 17)
@@ -32,14 +31,15 @@ def element(bounds, replica):
 
 def check(comm, topology, text, transport, direct):
     """What is wrong on one layout, and how many puts were refused as out of reach."""
-    wrong, refused, locks, device = [], 0, RangeLocks(topology.node), HostDevice(comm.rank, 2e-4)
+    wrong, refused, device = [], 0, HostDevice(comm.rank, 2e-4)
     operand = Operand("C", partition(text, SHAPE, comm.size, role="C"))
     window = device_windows(
         topology, device, {"C": (operand.partition.local_size(comm.rank), np.dtype("f4"))}
     )["C"]
-    c = DeviceMatrix(
-        operand, topology, np.dtype("f4"), TransportChoice(transport), locks, window, device, direct
+    matrix = DeviceMatrix(
+        operand, topology, np.dtype("f4"), TransportChoice(transport), window, device, direct
     )
+    c = table1(matrix)
     tiles, replicas = (
         list(product(*map(range, c.partition.grid_shape))),
         range(c.partition.replicas),
@@ -110,8 +110,7 @@ def check(comm, topology, text, transport, direct):
     c.broadcast_replica(len(replicas) - 1)
     c.fence()
     expect("broadcast", lambda bounds, replica: element(bounds, len(replicas) - 1))
-    c.close()
-    locks.close()
+    matrix.close()
     device.close()
     return wrong, refused
 

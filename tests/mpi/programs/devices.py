@@ -16,14 +16,11 @@ from mpi4py import MPI
 from algorithms import get_algorithm
 from drbench.common import parse_transport
 from drbench.device.executor import DeviceExecutor
-from drbench.device.matrix import DeviceMatrix
+from drbench.device.matrix import device_matrices
 from drbench.device.threads import HostDevice
-from drbench.device.window import device_windows
 from drbench.host.fill import Fill
-from drbench.host.locks import RangeLocks
 from drbench.host.topology import Topology
 from drbench.plan.explain import traffic
-from drbench.program.element_types import numpy_type
 
 
 def run(comm, topology, case):
@@ -35,65 +32,48 @@ def run(comm, topology, case):
         m, n, k, comm.size, *case.get("texts", (None,) * 3), case.get("dtype", "float32"), **options
     )
     found = algorithm.trace(problem, comm.rank, **algorithm.settle(problem, False, **options))
-    locks, first = RangeLocks(topology.node), HostDevice(0, 0)
-    sizes = {
-        o.name: (o.partition.local_size(comm.rank), numpy_type(problem.type_of(o.name)))
-        for o in problem.operands
-    }
-    windows = device_windows(topology, first, sizes)
-    matrices = {
-        o.name: DeviceMatrix(
-            o,
-            topology,
-            sizes[o.name][1],
-            parse_transport(case.get("transport", "auto")),
-            locks,
-            windows[o.name],
-            first,
-            case.get("direct", False),
-        )
-        for o in problem.operands
-    }
-    fill = Fill("integer", 0, k)
-    for name in "AB":
-        for block, tile in matrices[name].own_blocks():
-            first.fill(tile, fill, name, block.row0, block.col0)
-    product = fill.rows("A", 0, m, k) @ fill.rows("B", 0, k, n)
-    exact, as_planned = 0, True
-    replicas = problem.c.partition.replicas if case["options"].get("replicate_result") else 1
-    for seed in range(case.get("seeds", 3)):
-        device = HostDevice(seed * comm.size + comm.rank, case.get("delay_s", 4e-4))
-        for _, tile in matrices["C"].own_blocks():
-            tile.view(np.ndarray).fill(np.nan)
-        comm.Barrier()
-        with DeviceExecutor(
-            found,
-            matrices,
-            device,
-            prefetch=case.get("prefetch", 1),
-            get=case.get("get", "copy"),
-            max_gemms=case.get("gemms", 1),
-            max_accumulates=case.get("accumulates", 1),
-            without=case.get("without", ()),
-        ) as executor:
-            executor.run()
+    first = HostDevice(0, 0)
+    transport = parse_transport(case.get("transport", "auto"))
+    with device_matrices(
+        problem, topology, first, transport, case.get("direct", False)
+    ) as matrices:
+        fill = Fill("integer", 0, k)
+        for name in "AB":
+            for block, tile in matrices[name].own_blocks():
+                first.fill(tile, fill, name, block.row0, block.col0)
+        product = fill.rows("A", 0, m, k) @ fill.rows("B", 0, k, n)
+        exact, as_planned = 0, True
+        replicas = problem.c.partition.replicas if case["options"].get("replicate_result") else 1
+        for seed in range(case.get("seeds", 3)):
+            device = HostDevice(seed * comm.size + comm.rank, case.get("delay_s", 4e-4))
+            for _, tile in matrices["C"].own_blocks():
+                tile.view(np.ndarray).fill(np.nan)
             comm.Barrier()
-            counted, planned = dict(executor.bytes), traffic(found).counters
-        counted["get_bytes"] += counted.pop("direct_bytes")
-        planned.pop("direct_bytes")
-        as_planned &= counted == planned
-        right = matrices["C"].replica >= replicas or all(
-            (
-                first.rows_of(tile, np.arange(tile.shape[0]))
-                == product[block.row0 : block.row1, block.col0 : block.col1]
-            ).all()
-            for block, tile in matrices["C"].own_blocks()
-        )
-        exact += comm.allreduce(right, MPI.LAND)
-        device.close()
-    for matrix in matrices.values():
-        matrix.close()
-    locks.close()
+            with DeviceExecutor(
+                found,
+                matrices,
+                device,
+                prefetch=case.get("prefetch", 1),
+                get=case.get("get", "copy"),
+                max_gemms=case.get("gemms", 1),
+                max_accumulates=case.get("accumulates", 1),
+                without=case.get("without", ()),
+            ) as executor:
+                executor.run()
+                comm.Barrier()
+                counted, planned = dict(executor.bytes), traffic(found).counters
+            counted["get_bytes"] += counted.pop("direct_bytes")
+            planned.pop("direct_bytes")
+            as_planned &= counted == planned
+            right = matrices["C"].replica >= replicas or all(
+                (
+                    first.rows_of(tile, np.arange(tile.shape[0]))
+                    == product[block.row0 : block.row1, block.col0 : block.col1]
+                ).all()
+                for block, tile in matrices["C"].own_blocks()
+            )
+            exact += comm.allreduce(right, MPI.LAND)
+            device.close()
     first.close()
     return {"exact": exact, "as_planned": comm.allreduce(as_planned, MPI.LAND)}
 

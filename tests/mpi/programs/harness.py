@@ -10,10 +10,10 @@ from mpi4py import MPI
 
 from drbench.common import TransportChoice
 from drbench.host.executor import Executor
-from drbench.host.locks import RangeLocks
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
+from drbench.table1 import table1
 from partitions import partition
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
@@ -36,19 +36,13 @@ def ranks():
 
 @contextmanager
 def matrix(comm, text, shape, dtype="float32", name="C"):
-    """A distributed matrix over ``comm``, in the situation's transport."""
+    """The primitives of a distributed matrix over ``comm``, in the situation's transport."""
     with Topology(comm) as topology:
-        locks = RangeLocks(topology.node)
         made = DistributedMatrix(
-            Operand(name, partition(text, shape, comm.size, role=name)),
-            topology,
-            dtype,
-            TRANSPORT,
-            locks,
+            Operand(name, partition(text, shape, comm.size, role=name)), topology, dtype, TRANSPORT
         )
-        yield made
+        yield table1(made)
         made.close()
-        locks.close()
 
 
 def wrap_starters(kind, wrapper) -> None:

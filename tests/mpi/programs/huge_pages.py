@@ -6,8 +6,8 @@ from harness import answer, ranks
 from mpi4py import MPI
 
 from drbench.host.huge_pages import LEAST_BYTES
+from drbench.host.matrix import Window
 from drbench.host.topology import Topology
-from drbench.host.window import Window
 
 
 def areas() -> int:
@@ -29,7 +29,7 @@ with ranks() as comm, Topology(comm) as topology:
         out = np.empty((1, sizes[other]), "f4")
         window.rget(out, other, 0, sizes[other]).Wait()
         right = np.arange(sizes[other], dtype="f4") + other
-        seen = window.peers[other] is None or (window.peers[other] == right).all()
+        seen = window.in_reach[other] is None or (window.in_reach[other] == right).all()
         found.append(bool(zero and (out[0] == right).all() and seen))
         comm.Barrier()
         window.close()

@@ -21,9 +21,8 @@ import drbench.host.executor
 import launch.ranks.memory
 from drbench.errors import UsageError
 from drbench.host.executor import Executor
-from drbench.host.locks import RangeLocks
-from drbench.host.topology import Topology
-from drbench.host.window import Window
+from drbench.host.matrix import Window
+from drbench.host.topology import RangeLocks, Topology
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Windows
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift

@@ -16,12 +16,12 @@ from harness import TRANSPORT, answer, matrix, ranks
 
 from drbench.host.executor import Executor
 from drbench.host.fill import Fill
-from drbench.host.locks import RangeLocks
-from drbench.host.matrix import DistributedMatrix
-from drbench.host.topology import Topology
+from drbench.host.matrix import distributed
+from drbench.host.topology import RangeLocks, Topology
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Fence, Gemm, Get, Zero
 from drbench.program.trace import trace
+from drbench.table1 import table1
 
 TILE = (400, 500)
 
@@ -56,7 +56,7 @@ def tiles(comm, layout, rounds):
             "wrong": comm.allreduce(wrong),
             "adds": comm.allreduce(rounds * len(work)),
             "seconds": seconds,
-            "protocols": sorted(set(c.protocols)),
+            "protocols": sorted(set(c.matrix.protocols)),
         }
 
 
@@ -94,17 +94,12 @@ def blocks(comm, layout, count):
             yield Accumulate((yield Gemm(a, b)), problem.c.block(rows, cols, into))
         yield Fence()
 
-    with Topology(comm) as topology:
-        locks = RangeLocks(topology.node)
-        matrices = {
-            op.name: DistributedMatrix(op, topology, problem.dtype, TRANSPORT, locks)
-            for op in problem.operands
-        }
+    with Topology(comm) as topology, distributed(problem, topology, TRANSPORT) as matrices:
         for name in "AB":
             for block, tile in matrices[name].own_blocks():
                 fill.into(tile, name, block.row0, block.col0)
         c = matrices["C"]
-        c.fence()
+        table1(c).fence()
         with Executor(
             trace(program(comm.rank), problem, comm.rank), matrices, prefetch=3
         ) as executor:
@@ -122,9 +117,6 @@ def blocks(comm, layout, count):
             for block, tile in c.own_blocks()
         )
         protocols = sorted(set(c.protocols))
-        for made in matrices.values():
-            made.close()
-        locks.close()
     return {
         "wrong": comm.allreduce(wrong),
         "adds": 3 * count * comm.size,
