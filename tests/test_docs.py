@@ -2,8 +2,10 @@
 too."""
 
 import importlib
+import itertools
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -194,3 +196,23 @@ def test_the_algorithm_of_contributing_is_planned_and_predicted(tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "")
     plan, record = map(json.loads, ended.stdout.strip().split("\n"))
     assert plan["flops"] == 2 * 9**3 // 3 and record["status"] == "ok"
+
+
+def table(page: str, first: str) -> list[list[str]]:
+    """Cells of the table of a page whose first column is called that."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_map_of_rooms_is_the_table_that_is_enforced():
+    kept = runpy.run_path(str(ROOT / "tests/test_layers.py"))["ROOMS"]
+    told = {
+        room: re.findall(r"`([\w.]+)`", imports)
+        for room, _, imports in table("architecture.md", "room")
+    }
+    single = {"drbench.measure.timeline", "drbench.common.Event"}  # modules, beside rooms
+    assert {room.strip("`"): set(below) for room, below in told.items()} == {
+        room: {*below} - single for room, below in kept.items()
+    }
