@@ -1,12 +1,16 @@
 """drbench finds its own files: in a checkout, and installed from a wheel, far from any checkout."""
 
 import csv
+import itertools
 import json
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -140,6 +144,25 @@ def test_the_container_recipe_takes_all_that_the_packages_need():
     taken = [line.split() for line in section.splitlines() if line]
     assert {*PACKAGES, "LICENSE", "README.md", "pyproject.toml"} == {source for source, _ in taken}
     assert all(target == f"/opt/drbench-source/{source}" for source, target in taken)
+
+
+def test_every_package_that_is_imported_is_a_dependency():
+    """At module level of ``dependencies``; inside functions an extra will do, or what a peer
+    brings."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = lambda lines: {re.split(r"[>=[]", line)[0].replace("-", "_") for line in lines}
+    always = names(project["dependencies"])
+    extras = names(itertools.chain(*project["optional-dependencies"].values()))
+    brought = {"cupy", "cupy_backends", "heat", "nvidia", "pylops_mpi"}
+    layers = runpy.run_path(str(ROOT / "tests/test_layers.py"))
+    missing = set()
+    for path, text in layers["sources"]().items():
+        for name, line, at_module_level in layers["imports"](path, text):
+            top = name.partition(".")[0]
+            if top not in PACKAGES and top not in sys.stdlib_module_names:
+                if top not in always | (set() if at_module_level else extras | brought):
+                    missing.add(f"{path}:{line} {top}")
+    assert not missing
 
 
 def test_citation_and_changelog_are_of_this_version():
