@@ -8,7 +8,7 @@ from math import inf
 from drbench.program.group_steps import Shift
 from drbench.program.trace import Trace
 
-from .costs import GROUP_COSTS, group_parts, group_seconds, parts_of, ring_way, step_cost
+from .costs import GROUP_COSTS, compute_s, group_parts, group_seconds, parts_of, ring_way, step_cost
 from .machine import Machine
 
 __all__ = ["link_parts", "lower_bound"]
@@ -40,8 +40,7 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
     for step in trace.steps:
         taken = []
         if step.computes:
-            cost = step_cost(machine, step, rank, itemsize, parts=parts.get(step.index))
-            computes += cost.core_s
+            computes += compute_s(machine, step, itemsize, parts.get(step.index))
         elif step.counter == "collective_bytes":
             taken = _of_group(machine, step, itemsize) if len(step.group) > 1 else ()
         elif step.counter is not None and step.block.owner != rank:
@@ -82,7 +81,7 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     itemsize, computes, busy = trace.problem.itemsize, 0.0, {}
     for step in trace.steps:
         if step.computes:
-            computes += step_cost(machine, step, trace.rank, itemsize).core_s
+            computes += compute_s(machine, step, itemsize)
         elif step.counter == "collective_bytes" and len(step.group) > 1:
             cost, group = GROUP_COSTS[type(step)], step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s

@@ -38,6 +38,7 @@ __all__ = [
     "GROUP_COSTS",
     "Cost",
     "GroupCost",
+    "compute_s",
     "group_parts",
     "group_seconds",
     "packed",
@@ -73,13 +74,7 @@ class Cost(NamedTuple):
 
 
 def step_cost(
-    machine: Machine,
-    step: Step,
-    rank: int,
-    itemsize: int,
-    *,
-    parts: list | None = None,
-    route: Callable | None = None,
+    machine: Machine, step: Step, rank: int, itemsize: int, route: Callable | None = None
 ) -> Cost:
     """What a compute or a one-sided step of a rank costs.
 
@@ -90,8 +85,6 @@ def step_cost(
         No step of a group.
     rank : int
     itemsize : int
-    parts : list of (int, int, int), optional
-        The (m, n, k) of a Gemm that is several products.
     route : callable, optional
         In place of ``machine.route``.
 
@@ -104,35 +97,45 @@ def step_cost(
     >>> step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
     Cost(core_s=0.0, link_s=2.0, links=(('wire', 'out', 1), ('wire', 'in', 0)), latency_s=0.0)
     """
-    compute, kind = machine.compute, type(step)
-    if kind is Gemm:
-        if parts is None:
-            (m, k), (_, n) = step.inputs[0].shape, step.inputs[1].shape
-            parts = [(m, n, k)]
-        return Cost(sum(compute.gemm_s(*part, itemsize) for part in parts))
-    rows, cols = (step.onto if step.block is None else step.block).shape
-    nbytes = rows * cols * itemsize
     if step.computes:
-        return Cost(compute.memory_s(_MEMORY_PASSES[kind] * nbytes))
-    gets, owner, core_s = isinstance(step, Get), step.block.owner, 0.0
-    if not gets and (machine.adds_on_core or owner == rank):
-        core_s = compute.memory_s(_MEMORY_PASSES[kind] * nbytes)
-        if not machine.adds_on_core:
-            return Cost(link_s=core_s, links=("own",))
-        rate = machine.link(rank, owner).core_add_bytes_per_s if machine.links else inf
-        core_s = nbytes / rate if rate < inf else core_s
-    if owner == rank:
-        return Cost(core_s, links=("own",))
-    link, links = (route or machine.route)(*((owner, rank) if gets else (rank, owner)))
-    if gets and link.core_bytes_per_s < inf:
-        core_s = link.copy_s(step.block, nbytes)
-    share = machine.accumulate_efficiency if kind is Accumulate else 1.0
-    return Cost(
-        core_s,
-        nbytes / (link.bandwidth_bytes_per_s * share),
-        ("in" if gets else "out",) if link.shared == "initiator" else links,
-        link.latency_s,
-    )
+        return Cost(compute_s(machine, step, itemsize))
+    block, owner, gets, core_s = step.block, step.block.owner, isinstance(step, Get), 0.0
+    nbytes, link = block.size * itemsize, None
+    if owner != rank:
+        ends = (owner, rank) if gets else (rank, owner)
+        link, links = machine.route(*ends) if route is None else route(*ends)
+        bandwidth = link.bandwidth_bytes_per_s
+        if link.shared == "initiator":
+            links = ("in",) if gets else ("out",)
+    if gets:
+        if link and link.core_bytes_per_s < inf:
+            core_s = link.copy_s(block, nbytes)
+    else:
+        seconds = machine.compute.memory_s(_MEMORY_PASSES[type(step)] * nbytes)
+        if machine.adds_on_core:
+            near = link or (machine.link(rank, rank) if machine.links else None)
+            rate = near.core_add_bytes_per_s if near else inf
+            core_s = nbytes / rate if rate < inf else seconds
+        elif not link:
+            return Cost(0.0, seconds, ("own",))
+        if link and type(step) is Accumulate:
+            bandwidth *= machine.accumulate_efficiency
+    if not link:
+        return Cost(core_s, 0.0, ("own",))
+    return Cost(core_s, nbytes / bandwidth, links, link.latency_s)
+
+
+def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = None) -> float:
+    """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
+    products."""
+    compute, kind = machine.compute, type(step)
+    if kind is not Gemm:
+        rows, cols = (step.onto if step.block is None else step.block).shape
+        return compute.memory_s(_MEMORY_PASSES[kind] * rows * cols * itemsize)
+    if parts is not None:
+        return sum(compute.gemm_s(*part, itemsize) for part in parts)
+    m, k = step.inputs[0].shape
+    return compute.gemm_s(m, step.inputs[1].shape[1], k, itemsize)
 
 
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:

@@ -29,7 +29,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .costs import step_cost
+from .costs import compute_s, step_cost
 from .folding import moved_by_all
 from .links import Links, Transfer
 from .machine import Machine
@@ -137,7 +137,7 @@ class _Run:
             folded,
         )
         self.stands_for = problem.nprocs // len(traces) if folded else 1
-        self.heap, self.order, self.events, self.end = [], 0, 0, 0.0
+        self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
             Rank(trace, prefetch, machine, self.itemsize, self.at, self._computed)
             for trace in traces
@@ -156,7 +156,6 @@ class _Run:
         heap, ranks = self.heap, self.ranks
         while heap:
             now, _, act, one, two = heappop(heap)
-            self.events += 1
             act(now, one, two)
         stuck = [rank for rank in ranks if rank.schedule.pending]
         if stuck:
@@ -175,7 +174,7 @@ class _Run:
             self._counters(),
             mean,
             [rank.compute_s for rank in ranks],
-            self.events,
+            self.order,
             self.bars or [],
         )
 
@@ -184,27 +183,36 @@ class _Run:
         counters, folded = dict.fromkeys(COUNTERS, 0), self.folded
         each = self.itemsize * self.stands_for
         for rank in self.ranks:
-            me = rank.number
+            gets: dict = {}  # owner -> bytes
             for step in rank.steps:
                 name, group = step.counter, step.group
                 if name is None:
                     continue
                 if group is None:
                     owner = step.block.owner
-                    nbytes = each * step.block.size if owner != me else 0
-                    if nbytes and name == "get_bytes" and self.route(owner, me)[0].reads_in_place:
-                        name = "direct_bytes"
+                    if owner == rank.number:
+                        continue
+                    nbytes = each * step.block.size
+                    if name == "get_bytes":
+                        gets[owner] = gets.get(owner, 0) + nbytes
+                        continue
                 elif group.name in folded:
-                    nbytes = self.itemsize * self.stands_for * moved_by_all(step) // len(group)
+                    nbytes = each * moved_by_all(step) // len(group)
                 else:
-                    nbytes = each * sum(elements for _, elements in step.moved(me))
+                    nbytes = each * sum(elements for _, elements in step.moved(rank.number))
                 counters[name] += nbytes
+            for owner, nbytes in gets.items():
+                in_place = self.machine.link(owner, rank.number).reads_in_place
+                counters["direct_bytes" if in_place else "get_bytes"] += nbytes
         return counters
 
     def at(self, time: float, act, one=None, two=None) -> None:
         """``act(time, one, two)`` is called at that time, after all that was to be called then."""
         self.order += 1
         heappush(self.heap, (time, self.order, act, one, two))
+
+    def _bar(self, rank: Rank, step, start: float, stop: float) -> None:
+        self.bars.append(Event(rank.number, track_of(step), step.index, repr(step), start, stop))
 
     # -- ranks
 
@@ -238,9 +246,9 @@ class _Run:
 
     def finish(self, now: float, rank: Rank, t: int) -> None:
         """A communication step is complete."""
-        step, began = rank.steps[t], rank.began.pop(t, None)
-        if self.bars is not None and began is not None:
-            self.bars.append(Event(rank.number, track_of(step), t, repr(step), began, now))
+        step = rank.steps[t]
+        if self.bars is not None and t in rank.began:
+            self._bar(rank, step, rank.began.pop(t), now)
         rank.last = _WAITS.get(type(step), "collective_wait")
         if now > self.end:
             self.end = now
@@ -250,10 +258,9 @@ class _Run:
     # -- computes
 
     def _compute(self, rank: Rank, t: int, now: float) -> None:
-        cost = step_cost(
-            self.machine, rank.steps[t], rank.number, self.itemsize, parts=rank.parts.get(t)
-        )
-        seconds = cost.core_s + self.machine.step_s * (1 + rank.started)
+        machine = self.machine
+        seconds = compute_s(machine, rank.steps[t], self.itemsize, rank.parts.get(t))
+        seconds += machine.step_s * (1 + rank.started)
         rank.started = 0
         self.phases[rank.last] += now - rank.idle_since
         rank.compute(t, now, seconds)
@@ -265,7 +272,7 @@ class _Run:
         step, rank.computing, rank.idle_since = rank.steps[t], None, now
         self.phases[_WORKS.get(type(step), "pack")] += now - start
         if self.bars is not None:
-            self.bars.append(Event(rank.number, "compute", t, repr(step), start, now))
+            self._bar(rank, step, start, now)
         rank.schedule.finish(t)
         self._wake(rank, now)
 
@@ -283,7 +290,7 @@ class _Run:
         return found
 
     def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
-        cost = step_cost(self.machine, step, rank.number, self.itemsize, route=self.route)
+        cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
         if cost.core_s:  # the core itself copies or adds, and computes nothing meanwhile
             now = rank.on_core(now, cost.core_s)
         if step.block.owner == rank.number:
@@ -316,8 +323,7 @@ class _Run:
         for rank, t in transfer.steps if self.bars is not None else ():
             step = rank.steps[t]
             if step.group is None:
-                stop = now + transfer.seconds
-                self.bars.append(Event(rank.number, track_of(step), t, repr(step), now, stop))
+                self._bar(rank, step, now, now + transfer.seconds)
             else:
                 rank.began[t] = now  # its bar does not show the wait for links
 
