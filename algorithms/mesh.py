@@ -22,10 +22,9 @@ from collections.abc import Iterator
 
 from algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
-from drbench.program.blocks import Block, Group, Piece
-from drbench.program.group_steps import Reduce, ReduceScatter
+from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import AXES, Operand, Problem
-from drbench.program.steps import Gemm, Step
+from drbench.program.steps import Block, Gemm, Group, Step
 from partitions import Partition, near_square, partition
 
 __all__ = [

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from math import lcm
 
 from drbench.errors import UnsupportedError, UsageError
-from drbench.program.blocks import Block, Piece
-from drbench.program.group_steps import AllGather
+from drbench.program.group_steps import AllGather, Piece
 from drbench.program.problem import Problem
-from drbench.program.steps import Gemm, Get, Step
+from drbench.program.steps import Block, Gemm, Get, Step
 
 from .mesh import Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
 from .registry import algorithm

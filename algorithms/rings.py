@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from drbench.program.blocks import Block, Group
 from drbench.program.group_steps import Shift
-from drbench.program.steps import Add, Join, Part, Scratch, Step
+from drbench.program.steps import Add, Block, Group, Join, Part, Scratch, Step
 
 __all__ = ["gather_order", "gather_ring", "reduce_order", "reduce_ring"]
 

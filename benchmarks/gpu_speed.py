@@ -13,10 +13,10 @@ import sys
 
 import numpy as np
 
+from drbench.common import numpy_type
 from drbench.device.address import at_address
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.host.fill import Fill
-from drbench.program.element_types import numpy_type
 
 _EXTENT, _ROWS, _WIDTH = 8192, 32768, 8192
 

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .errors import UsageError
+from .errors import UnsupportedError, UsageError
 
-__all__ = ["PHASES", "Clock", "Event", "TransportChoice", "parse_transport"]
+__all__ = ["PHASES", "Clock", "Event", "TransportChoice", "numpy_type", "parse_transport"]
 
 #: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``collective_wait`` idle
 #: for shifts and collectives, ``accumulate`` adding (and idle for adds), ``fence`` idle at a Fence,
@@ -116,3 +116,24 @@ def parse_transport(text: str) -> TransportChoice:
             "Use for example throttled:20,5."
         )
     raise UsageError(f"transport must be auto, direct, rma or throttled:GBps,us, got {text!r}.")
+
+
+def numpy_type(name: str):
+    """The NumPy type of a name; bfloat16 comes from the package ml_dtypes.
+
+    Raises
+    ------
+    UnsupportedError
+        If bfloat16 is asked for and ml_dtypes is missing.
+    """
+    import numpy as np
+
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise UnsupportedError(
+                "bfloat16 elements need the package ml_dtypes. pip install ml_dtypes."
+            ) from None
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 
 from mpi4py import MPI
 
-from drbench.common import TransportChoice
+from drbench.common import TransportChoice, numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host.matrix import DistributedMatrix, Window, distributed
 from drbench.host.topology import Topology
-from drbench.program.element_types import numpy_type
 from drbench.program.problem import Operand, Problem
 
 from .address import DeviceArray, at_address

@@ -14,8 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.plan.layouts import product_layouts
-from drbench.program.blocks import Piece
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
 
 from .pieces import Pieces
 from .topology import mpi_type
@@ -200,20 +199,14 @@ def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.nda
 
 
 def _shift(step, source, memory, flat, value, view_of, comm) -> Call:
-    hops = step.by % len(step.group)
-    backwards = len(step.group) - hops
-    sign = "+" if hops <= backwards else "-"
-    hops = min(hops, backwards)
-    link = f"{step.group.name}{sign}"
-    if comm is None or not hops:
-        return Call(link, 0, 0, before=[(value, source)])
+    ring = step.ring()
+    if comm is None or not ring.hops:
+        return Call(*ring, before=[(value, source)])
     sent, size, me = _contiguous(source, step), len(step.group), step.group.position
     source_at, target_at = (me - step.by) % size, (me + step.by) % size
     tag = step.by % size
     return Call(
-        link,
-        hops,
-        hops * max(sent.size, value.size),
+        *ring,
         sent=sent,
         received=value,
         issue=lambda sent, received: [
@@ -225,12 +218,8 @@ def _shift(step, source, memory, flat, value, view_of, comm) -> Call:
 
 def _broadcast(step, source, memory, flat, value, view_of, comm) -> Call:
     root, own = step.root, step.root == step.group.position
-    call = Call(
-        f"{step.group.name}+",
-        len(step.group) - 1,
-        step.piece.size,
-        before=_pack(value, step.piece, view_of) if own and flat is not None else [],
-    )
+    packs, _ = step.packs()
+    call = Call(*step.ring(), before=_pack(value, step.piece, view_of) if packs else [])
     if comm is not None:
         call.sent, call.received = (value, None) if own else (None, value)
         call.issue = lambda sent, received: [comm.Ibcast(_message(sent if own else received), root)]
@@ -241,7 +230,7 @@ def _all_gather(step, source, memory, flat, value, view_of, comm) -> Call:
     sizes = [piece.size for piece in step.pieces]
     displacements = [sum(sizes[:x]) for x in range(len(sizes))]
     me = step.group.position
-    call = Call(f"{step.group.name}+", len(step.group) - 1, sum(sizes) - sizes[me])
+    call = Call(*step.ring())
     if flat is not None:
         slot = flat[displacements[me] : displacements[me] + sizes[me]].reshape(
             step.pieces[me].shape
@@ -258,7 +247,7 @@ def _all_gather(step, source, memory, flat, value, view_of, comm) -> Call:
 
 def _reduce(step, source, memory, flat, value, view_of, comm) -> Call:
     root, own = step.root, step.root == step.group.position
-    call = Call(f"{step.group.name}+", len(step.group) - 1, step.piece.size)
+    call = Call(*step.ring())
     if comm is None:
         call.after = _unpack(step.piece, source, view_of)
         return call
@@ -275,7 +264,7 @@ def _reduce(step, source, memory, flat, value, view_of, comm) -> Call:
 
 def _reduce_scatter(step, source, memory, flat, value, view_of, comm) -> Call:
     piece, sizes = step.pieces[step.group.position], [piece.size for piece in step.pieces]
-    call = Call(f"{step.group.name}+", len(step.group) - 1, sum(sizes) - piece.size)
+    call = Call(*step.ring())
     if comm is None:
         call.after = _unpack(piece, source, view_of)
         return call

@@ -12,7 +12,6 @@ import numpy as np
 
 from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.schedule import Scheduler, Windows
-from drbench.program.element_types import element_types
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import (
     COUNTERS,
@@ -88,7 +87,7 @@ class Frame:
         self.windows, steps = Windows(trace, prefetch), trace.steps
         topology = matrices[trace.written].topology
         self.comm = topology.comm
-        self.types = element_types(trace, {name: matrix.dtype for name, matrix in matrices.items()})
+        self.types = trace.element_types({name: matrix.dtype for name, matrix in matrices.items()})
         in_place = get == "view"
         self.plan = plan_arena(
             self.windows,
@@ -113,7 +112,7 @@ class Frame:
             step.index: sum(elements for _, elements in step.moved(trace.rank))
             * self.types[step.index].itemsize
             for step in steps
-            if step.counter == "collective_bytes"
+            if step.grouped
         }
         self._views: dict[int, np.ndarray] = {}
         self._lay_out(steps, throttled)
@@ -208,7 +207,7 @@ class Frame:
                 arrays[t] = part_of(arrays[step.inputs[0].index], step.axis, step.start, step.stop)
             elif type(step) is Join:
                 arrays[t] = joined([arrays[value.index] for value in step.inputs], step.axis)
-            elif step.group is not None and step.group != "world":
+            elif step.grouped:
                 self._lay_out_group_step(step, flat, memory)
             if flat is not None:
                 memory[t] = flat

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import TransportChoice
+from drbench.common import TransportChoice, numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
-from drbench.program.element_types import numpy_type
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block
 

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.errors import DrbenchError
-from drbench.program.blocks import Group
+from drbench.program.steps import Group
 
 __all__ = ["RangeLocks", "Topology", "mpi_type"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
-from drbench.common import Clock
+from drbench.common import Clock, numpy_type
 from drbench.host.fill import Fill
-from drbench.program.element_types import numpy_type
 from drbench.program.problem import Problem
 
 __all__ = ["DeviceWork", "HostWork", "Roof", "timed"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from math import inf
 
-from drbench.program.group_steps import Shift
 from drbench.program.trace import Trace
 
-from .costs import GROUP_COSTS, compute_s, group_parts, group_seconds, parts_of, ring_way, step_cost
+from .costs import compute_s, group_parts, group_seconds, parts_of, step_cost
 from .machine import Machine
 
 __all__ = ["link_parts", "lower_bound"]
@@ -41,7 +40,7 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
         taken = []
         if step.computes:
             computes += compute_s(machine, step, itemsize, parts.get(step.index))
-        elif step.counter == "collective_bytes":
+        elif step.grouped:
             taken = _of_group(machine, step, itemsize) if len(step.group) > 1 else ()
         elif step.counter is not None and step.block.owner != rank:
             cost = step_cost(machine, step, rank, itemsize)
@@ -82,21 +81,18 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
     for step in trace.steps:
         if step.computes:
             computes += compute_s(machine, step, itemsize)
-        elif step.counter == "collective_bytes" and len(step.group) > 1:
-            cost, group = GROUP_COSTS[type(step)], step.group
+        elif step.grouped and len(step.group) > 1:
+            group = step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s
             parts, kept, hops = (
-                group_parts(
-                    cost, machine, len(group), itemsize * cost.shard(step), rate, group.name
-                ),
-                machine.collectives.get(cost.operation),
+                group_parts(step, machine, len(group), itemsize * step.shard(), rate, group.name),
+                machine.collectives.get(step.operation),
                 1,
             )
             ways = "+-" if kept is not None and kept.both_ways else "+"
-            if type(step) is Shift:
-                ahead = step.by % len(group)
-                hops = min(ahead, len(group) - ahead)
-                ways = "+" if hops == ahead else "-"
+            if step.kind == "shift":
+                way, hops, _ = step.ring()
+                ways = way[-1]
             for way in ways:
                 before = busy.get((group.name, way), (0.0, 0.0, 0.0))
                 busy[group.name, way] = tuple(one + hops * more for one, more in zip(before, parts))
@@ -105,17 +101,17 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
 
 def _of_group(machine: Machine, step, itemsize: int):
     """What a group step keeps busy, of what this rank sees: (resource, seconds)."""
-    cost, group = GROUP_COSTS[type(step)], step.group
+    group = step.group
     members, me = group.members, group.position
     link = machine.link(*members[:2])
     if link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
-        way, _, elements = ring_way(step)
+        way, _, elements = step.ring()
         return [(way, elements * itemsize / link.bandwidth_bytes_per_s)]
-    nbytes = itemsize * cost.shard(step)
-    if cost.kind != "shift":
+    nbytes = itemsize * step.shard()
+    if step.kind != "shift":
         links = [machine.link(a, b) for a, b in zip(members, members[1:] + members[:1])]
         seconds = group_seconds(
-            cost,
+            step,
             machine,
             len(group),
             nbytes,
@@ -127,7 +123,7 @@ def _of_group(machine: Machine, step, itemsize: int):
         target = members[(me + step.by) % len(members)]
         link = machine.link(members[me], target)
         seconds = group_seconds(
-            cost, machine, len(group), nbytes, link.bandwidth_bytes_per_s, group.name
+            step, machine, len(group), nbytes, link.bandwidth_bytes_per_s, group.name
         )
         if machine.adds_on_core:
             return []  # the core's share of it is not all of it

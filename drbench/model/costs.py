@@ -21,29 +21,23 @@ The shard is the largest of the ring's, whose shards move in step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.plan.layouts import product_shapes
-from drbench.plan.memory import gathers_in_place
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.group_steps import GroupStep
 from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Put, Step, Zero
 from drbench.program.trace import Trace
 
 from .machine import Machine
 
 __all__ = [
-    "GROUP_COSTS",
     "Cost",
-    "GroupCost",
     "compute_s",
     "group_parts",
     "group_seconds",
-    "packed",
     "parts_of",
-    "ring_way",
     "step_cost",
 ]
 
@@ -144,51 +138,8 @@ def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, i
     return product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
 
 
-@dataclass(frozen=True)
-class GroupCost:
-    """How one type of group step moves.
-
-    Attributes
-    ----------
-    kind : str
-        ``"ring"``, ``"pipeline"`` or ``"shift"``.
-    operation : str
-        Name in the machine's ``collectives``.
-    shard : callable
-        ``shard(step)`` -> elements: of the largest block that goes round a ring, of the whole that
-        is broadcast or reduced, or of what this rank sends in a shift.
-    """
-
-    kind: str
-    operation: str
-    shard: Callable[[Step], int]
-
-
-def _largest(step) -> int:
-    return max(piece.size for piece in step.pieces)
-
-
-def _sent(step) -> int:
-    rows, cols = step.inputs[0].shape
-    return rows * cols
-
-
-def _whole(step) -> int:
-    return step.piece.size
-
-
-#: By type of step.
-GROUP_COSTS: dict[type, GroupCost] = {
-    AllGather: GroupCost("ring", "allgather", _largest),
-    ReduceScatter: GroupCost("ring", "reducescatter", _largest),
-    Broadcast: GroupCost("pipeline", "broadcast", _whole),
-    Reduce: GroupCost("pipeline", "reduce", _whole),
-    Shift: GroupCost("shift", "shift", _sent),
-}
-
-
 def group_parts(
-    cost: GroupCost,
+    step: GroupStep | type[GroupStep],
     machine: Machine,
     ranks: int,
     nbytes: float,
@@ -202,13 +153,14 @@ def group_parts(
     --------
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Collective
+    >>> from drbench.program.group_steps import AllGather
     >>> toy = Machine(
     ...     "toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)}
     ... )
-    >>> group_parts(GROUP_COSTS[AllGather], toy, 4, 100, 100.0)
+    >>> group_parts(AllGather, toy, 4, 100, 100.0)
     (1.0, 1.5, 3.0)
     """
-    found = machine.collectives.get(cost.operation)
+    found = machine.collectives.get(step.operation)
     launch, sync, own, ways = (
         (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s, 1 + found.both_ways)
         if found
@@ -217,18 +169,18 @@ def group_parts(
     if found and group == "column":
         own = found.column_bandwidth_bytes_per_s or own
     bandwidth = ways * (own or bandwidth_bytes_per_s)
-    if cost.kind == "shift":
+    if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
-    if cost.kind == "ring":
+    if step.kind == "ring":
         return launch, (ranks - 1) * sync, (ranks - 1) * (nbytes / bandwidth)
-    if cost.kind == "pipeline":
+    if step.kind == "pipeline":
         stages = ranks + machine.packets - 2
         return launch, stages * sync, stages * (nbytes / machine.packets / bandwidth)
-    raise UsageError(f"a group step must be a ring, pipeline or shift, got {cost.kind!r}.")
+    raise UsageError(f"a group step must be a ring, pipeline or shift, got {step.kind!r}.")
 
 
 def group_seconds(
-    cost: GroupCost,
+    step: GroupStep | type[GroupStep],
     machine: Machine,
     ranks: int,
     nbytes: float,
@@ -241,86 +193,12 @@ def group_seconds(
     --------
     >>> from drbench.model.gemm import Compute
     >>> from drbench.model.machine import Collective
+    >>> from drbench.program.group_steps import AllGather
     >>> toy = Machine(
     ...     "toy", Compute(1e12), collectives={"allgather": Collective(launch_s=1.0, sync_s=0.5)}
     ... )
-    >>> group_seconds(GROUP_COSTS[AllGather], toy, 4, 100, 100.0)
+    >>> group_seconds(AllGather, toy, 4, 100, 100.0)
     5.5
     """
-    launch, sync, transfer = group_parts(cost, machine, ranks, nbytes, bandwidth_bytes_per_s, group)
+    launch, sync, transfer = group_parts(step, machine, ranks, nbytes, bandwidth_bytes_per_s, group)
     return launch + (sync + transfer)
-
-
-def packed(step: Step, always: bool) -> tuple[int, int]:
-    """Elements this rank copies before it takes part in a group step, and after.
-
-    Parameters
-    ----------
-    step : Step
-    always : bool
-        A gather copies the own piece also where it lies in the tile without gaps, as the executor
-        does; else it is read from there.
-
-    Examples
-    --------
-    Every other two columns of an own tile are packed before a gather, and a whole tile is not:
-
-    >>> from drbench.program.blocks import Block, Group, Piece
-    >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8, 0, 8), Group("row", (0, 1), 0)
-    >>> [
-    ...     packed(AllGather([piece, piece], row, axis=1), False)
-    ...     for piece in (Piece(tile, cols=((0, 2), (4, 6))), Piece(tile))
-    ... ]
-    [(32, 0), (0, 0)]
-    """
-    kind, alone = type(step), len(step.group) == 1
-    if kind is AllGather:
-        own = step.pieces[step.group.position]
-        return (
-            0
-            if gathers_in_place(step)
-            else own.size
-            if alone or always or not own.contiguous
-            else 0
-        ), 0
-    if kind is Broadcast:
-        return (
-            step.piece.size
-            if step.root == step.group.position and not alone and not step.piece.contiguous
-            else 0
-        ), 0
-    if kind is Shift:
-        return (_sent(step) if step.by % len(step.group) == 0 else 0), 0
-    own = step.pieces[step.group.position] if kind is ReduceScatter else step.piece
-    mine = kind is ReduceScatter or step.root == step.group.position
-    return 0, own.size if mine and (alone or not own.contiguous) else 0
-
-
-def ring_way(step: Step) -> tuple[str, int, int]:
-    """The direction of the ring, the neighbours passed one after another, and the elements that
-    cross a link: a throttle's view of a group step.
-
-    Examples
-    --------
-    >>> from drbench.program.blocks import Block, Group
-    >>> pieces = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4) for x in range(3)]
-    >>> ring_way(AllGather(pieces, Group("row", (0, 1, 2), 0), axis=1))
-    ('row+', 2, 32)
-    """
-    kind, size = type(step), len(step.group)
-    if kind is Shift:
-        ahead = step.by % size
-        hops = min(ahead, size - ahead)
-        return (
-            f"{step.group.name}{'+' if hops == ahead else '-'}",
-            hops,
-            hops * max(_sent(step), step.shape[0] * step.shape[1]),
-        )
-    name = f"{step.group.name}+"
-    if kind in (Broadcast, Reduce):
-        return name, size - 1, step.piece.size
-    return (
-        name,
-        size - 1,
-        sum(piece.size for piece in step.pieces) - step.pieces[step.group.position].size,
-    )

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace
 
-from .costs import packed
 from .machine import Machine
 
 __all__ = ["even", "fits_torus", "moved_by_all", "packed_by_any", "signature"]
@@ -78,9 +76,9 @@ def fits_torus(trace: Trace, machine: Machine, folded: Collection[str]) -> bool:
     row, col = divmod(trace.rank, cols)
     rings = tuple(range(row * cols, (row + 1) * cols)), tuple(range(col, rows * cols, cols))
     return all(len(group) == 1 or group.members in rings for group in trace.groups) and all(
-        step.by % len(step.group) in (0, 1, len(step.group) - 1)
+        step.ring().hops <= 1
         for step in trace.steps
-        if type(step) is Shift and step.group.name in folded
+        if step.grouped and step.kind == "shift" and step.group.name in folded
     )
 
 
@@ -88,8 +86,8 @@ def moved_by_all(step) -> int:
     """Elements that a group step moves, summed over the members of a group whose pieces are
     alike."""
     size = len(step.group)
-    if type(step) in (Broadcast, Reduce):
-        return (size - 1) * step.piece.size
+    if step.kind == "pipeline":
+        return (size - 1) * step.shard()
     return size * sum(
         elements for _, elements in step.moved(step.group.members[step.group.position])
     )
@@ -97,9 +95,9 @@ def moved_by_all(step) -> int:
 
 def packed_by_any(step) -> int:
     """Elements that the member who packs most copies before it takes part in a group step."""
-    if type(step) is Broadcast:
-        return step.piece.size if len(step.group) > 1 and not step.piece.contiguous else 0
-    return packed(step, False)[0]
+    if step.kind != "pipeline":
+        return step.packs(always=False)[0]
+    return 0 if step.sums or len(step.group) == 1 or step.piece.contiguous else step.shard()
 
 
 def signature(trace: Trace) -> list[tuple]:
@@ -120,18 +118,15 @@ def signature(trace: Trace) -> list[tuple]:
     found = []
     for step in trace.steps:
         of_group = ()
-        if isinstance(step, (AllGather, ReduceScatter)):
+        if step.grouped:
             of_group = (
                 step.group.name,
                 len(step.group),
-                step.axis,
-                packed(step, False),
+                getattr(step, "axis", None),
+                packed_by_any(step),
                 tuple(piece.shape for piece in step.pieces),
+                step.by % len(step.group) if step.kind == "shift" else None,
             )
-        elif isinstance(step, (Broadcast, Reduce)):
-            of_group = step.group.name, len(step.group), step.piece.shape, packed_by_any(step)
-        elif isinstance(step, Shift):
-            of_group = step.group.name, len(step.group), step.by % len(step.group)
         block = (
             None
             if step.block is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import inf
 
-from .costs import GROUP_COSTS, group_seconds, packed, ring_way
+from .costs import group_seconds
 from .folding import packed_by_any
 from .links import Transfer
 from .rank import Rank
@@ -40,14 +40,14 @@ class GroupSteps:
         number = self.number[group, rank] = self.number.get((group, rank), -1) + 1
         link = machine.link(*group.members[:2]) if len(group) > 1 else None
         if link and link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
-            way, hops, elements = ring_way(step)  # completes by a timer of the rank that started it
+            way, hops, elements = step.ring()  # completes by a timer of the rank that started it
             seconds, latency_s = elements * itemsize / link.bandwidth_bytes_per_s, link.latency_s
             free = rank.queued(way, now, seconds, (hops - 1) * latency_s)
             self.due[rank, t] = free + latency_s
         before = (
             packed_by_any(step)
             if group.name in self.simulation.folded
-            else packed(step, machine.adds_on_core)[0]
+            else step.packs(machine.adds_on_core)[0]
         )
         if before:
             now = rank.copied(now, before)
@@ -57,15 +57,15 @@ class GroupSteps:
     def _come(self, now: float, rank: Rank, which) -> None:
         t, number = which
         step = rank.steps[t]
-        kind, group = GROUP_COSTS[type(step)].kind, step.group
+        group = step.group
         if group.name in self.simulation.folded and len(group) > 1:
             return self._folded(rank, t, step, now)
         here = self.met.setdefault((group, number), {})
         here[rank.number] = rank, t
         complete = len(here) == len(group)
-        if len(group) == 1 or (kind == "shift" and step.by % len(group) == 0):
+        if len(group) == 1 or (step.kind == "shift" and step.by % len(group) == 0):
             self._arrived(now, rank, t)
-        elif kind == "shift":
+        elif step.kind == "shift":
             self._shift(here, rank, t, now)
         elif complete and (rank, t) in self.due:
             for each in here.values():
@@ -76,17 +76,16 @@ class GroupSteps:
             del self.met[group, number]
 
     def _seconds(self, step, bandwidth_bytes_per_s: float) -> float:
-        cost, group = GROUP_COSTS[type(step)], step.group
-        nbytes = self.simulation.itemsize * cost.shard(step)
+        group = step.group
+        nbytes = self.simulation.itemsize * step.shard()
         return group_seconds(
-            cost, self.machine, len(group), nbytes, bandwidth_bytes_per_s, group.name
+            step, self.machine, len(group), nbytes, bandwidth_bytes_per_s, group.name
         )
 
     def _ways(self, step) -> tuple[int, ...]:
         """In which directions of its ring a step sends, and how far."""
-        cost = GROUP_COSTS[type(step)]
-        kept = self.machine.collectives.get(cost.operation)
-        if cost.kind == "shift":
+        kept = self.machine.collectives.get(step.operation)
+        if step.kind == "shift":
             return (step.by,)
         return (1, -1) if kept is not None and kept.both_ways else (1,)
 
@@ -158,7 +157,7 @@ class GroupSteps:
 
     def _arrived(self, now: float, rank: Rank, t: int) -> None:
         """The data is there; it may have to be put into its place."""
-        _, after = packed(rank.steps[t], False)
+        _, after = rank.steps[t].packs()
         if after:
             self.simulation.at(rank.copied(now, after), self.simulation.finish, rank, t)
         else:

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from drbench.common import Event
-from drbench.program.blocks import Group
-from drbench.program.element_types import element_types
 from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace
 from partitions import Partition
@@ -49,7 +47,7 @@ def traffic(trace: Trace) -> Traffic:
     >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
     {1: {'get_bytes': 128}}
     """
-    out, widths, rank = Traffic(), element_types(trace, trace.problem.itemsizes), trace.rank
+    out, widths, rank = Traffic(), trace.element_types(trace.problem.itemsizes), trace.rank
     for step in trace.steps:
         for other, elements in step.moved(rank):
             nbytes = elements * widths[step.index]
@@ -63,7 +61,7 @@ def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
     """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the
     pool if none is."""
     problem, windows = trace.problem, Windows(trace, prefetch)
-    widths = element_types(trace, problem.itemsizes)
+    widths = trace.element_types(problem.itemsizes)
     out = {
         op.name: op.partition.local_size(trace.rank) * problem.itemsizes[op.name]
         for op in problem.operands
@@ -97,7 +95,7 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
     """
     steps = trace.steps if limit is None else trace.steps[:limit]
     width = len(str(max(0, len(trace.steps) - 1)))
-    lines, op, widths = [], None, element_types(trace, trace.problem.itemsizes)
+    lines, op, widths = [], None, trace.element_types(trace.problem.itemsizes)
     for step in steps:
         note = ""
         if trace.ops is not None and trace.ops[step.index] != op:
@@ -135,7 +133,7 @@ def track_of(step: Step) -> str:
     or ``one-sided``."""
     if step.computes:
         return "compute"
-    if isinstance(step.group, Group):
+    if step.grouped:
         return step.group.name
     return "fence" if step.group is not None else "one-sided"
 

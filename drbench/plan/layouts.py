@@ -12,8 +12,6 @@ from itertools import accumulate
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.steps import Gemm, Join, Part, Step
 
-from .memory import gathers_in_place
-
 __all__ = ["product_layouts", "product_shapes"]
 
 
@@ -39,8 +37,7 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     Two members gather columns of A, 3 and 5 wide: two products, the second along k adding to the
     first.
 
-    >>> from drbench.program.blocks import Block, Group
-    >>> from drbench.program.steps import Get
+    >>> from drbench.program.steps import Block, Get, Group
     >>> from drbench.program.trace import trace
     >>> def program():
     ...     a = yield AllGather(
@@ -100,7 +97,7 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
 
 def _pieces_of(step: AllGather) -> list[int]:
     """Where a gathered value is cut along its axis."""
-    if gathers_in_place(step):  # views of the own tile, one a range
+    if step.in_place():  # views of the own tile, one a range
         return _ends(
             [stop - start for start, stop in (step.pieces[0].rows, step.pieces[0].cols)[step.axis]]
         )

@@ -11,13 +11,11 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drbench.program.blocks import Block
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-from drbench.program.steps import Gemm, Get, ReplicaGet, Scratch, Step
+from drbench.program.steps import Block, Gemm, Get, Step
 
 from .schedule import Windows
 
-__all__ = ["ArenaPlan", "buffer_elements", "gathers_in_place", "plan_arena"]
+__all__ = ["ArenaPlan", "buffer_elements", "plan_arena"]
 
 #: Buffers start at multiples of this many bytes (a cache line, and enough for aligned AVX-512
 #: loads).
@@ -41,11 +39,6 @@ class ArenaPlan:
     size: int
 
 
-#: Ranges of a piece at least this long on average are multiplied where they lie; shorter ones are
-#: packed first.
-_LONG_RANGE = 128
-
-
 def buffer_elements(
     step: Step, rank: int, *, views: Callable[[Block], bool] = lambda block: False
 ) -> int:
@@ -61,41 +54,9 @@ def buffer_elements(
         ``views(block)`` is True if that block is read in place. The default says that none is,
         which gives the largest arena any transport needs.
     """
-    kind = type(step)
-    if kind is Gemm:
-        return _area(step.shape) if step.block is None and step.onto is None else 0
-    if kind is Get or kind is ReplicaGet:
-        return step.block.size if step.block.owner != rank and not views(step.block) else 0
-    if kind is Scratch or kind is Shift:
-        return _area(step.shape)
-    if kind is Broadcast:
-        in_place = step.piece.owner == rank and (step.piece.contiguous or len(step.group) == 1)
-        return 0 if in_place else step.piece.size
-    if kind is AllGather:
-        return 0 if gathers_in_place(step) else _area(step.shape)
-    if kind is Reduce or kind is ReduceScatter:
-        own = step.piece if kind is Reduce else step.pieces[step.group.position]
-        return 0 if own.owner != rank or own.contiguous or len(step.group) == 1 else own.size
-    return 0
-
-
-def gathers_in_place(step: AllGather) -> bool:
-    """True if a rank alone in its group need not even pack its piece: it is one range, or ranges
-    long enough to multiply."""
-    if len(step.group) > 1:
-        return False
-    piece, (across, along) = (
-        step.pieces[0],
-        ("cols", "rows") if step.axis == 0 else ("rows", "cols"),
-    )
-    ranges = getattr(piece, along)
-    return len(getattr(piece, across)) <= 1 and (
-        len(ranges) <= 1 or piece.shape[step.axis] >= _LONG_RANGE * len(ranges)
-    )
-
-
-def _area(shape: tuple[int, int]) -> int:
-    return shape[0] * shape[1]
+    if isinstance(step, Get) and (step.block.owner == rank or views(step.block)):
+        return 0
+    return step.elements()
 
 
 def plan_arena(

@@ -80,7 +80,7 @@ class Windows:
                             exposed = True
             elif (
                 step.moved(rank)
-                or (step.counter == "collective_bytes" and len(step.group) > 1)
+                or (step.grouped and len(step.group) > 1)
                 or any(value.computes or value.index in moves for value in step.inputs)
             ):
                 moves.add(

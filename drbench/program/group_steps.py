@@ -1,32 +1,250 @@
 """The steps that all members of a process row or column issue together: shifts along its ring, and
-collectives."""
+collectives on pieces of tiles."""
 
 from __future__ import annotations
 
-from .blocks import Block, Group, Piece, joined_shape
-from .steps import Step
+from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = ["AllGather", "Broadcast", "Reduce", "ReduceScatter", "Shift"]
+from .steps import Block, Group, Step, joined_shape
+
+__all__ = [
+    "AllGather",
+    "Broadcast",
+    "GroupStep",
+    "Piece",
+    "Reduce",
+    "ReduceScatter",
+    "Ring",
+    "Shift",
+]
+
+#: Ranges of a piece at least this long on average are multiplied where they lie; shorter ones are
+#: packed first.
+_LONG_RANGE = 128
 
 
-class _Grouped(Step):
-    """A step that all members of a process row or column issue."""
+class Piece:
+    """A selection of a tile: whole ranges of its rows and columns, packed together in ascending
+    order.
 
-    __slots__ = ("group",)
+    Attributes
+    ----------
+    block : Block
+        The bounding block, inside one tile.
+    rows, cols : tuple of (int, int)
+        Half-open ranges in global indices, ascending and disjoint; none for a piece without
+        elements.
+
+    Examples
+    --------
+    >>> tile = Block("A", 1, 0, (0, 1), 0, 8, 10, 20, 0, 10)
+    >>> Piece(tile, cols=((10, 12), (14, 16))).shape
+    (8, 4)
+    """
+
+    __slots__ = ("block", "rows", "cols", "shape")
+
+    def __init__(self, block: Block, rows: tuple | None = None, cols: tuple | None = None):
+        self.block = block
+        self.rows = ((block.row0, block.row1),) if rows is None else rows
+        self.cols = ((block.col0, block.col1),) if cols is None else cols
+        self.shape = (
+            sum(stop - start for start, stop in self.rows),
+            sum(stop - start for start, stop in self.cols),
+        )
+
+    @property
+    def owner(self) -> int:
+        return self.block.owner
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def plain(self) -> bool:
+        """True if it is one range of rows and one of columns: a view of the tile."""
+        return len(self.rows) <= 1 and len(self.cols) <= 1
+
+    @property
+    def contiguous(self) -> bool:
+        """True if it lies in the tile without gaps."""
+        rows, cols = self.shape
+        return not rows or not cols or (self.plain and (cols == self.block.ld or rows == 1))
+
+    def blocks(self) -> list[Block]:
+        """The piece as blocks, one for each range of rows and columns."""
+        b = self.block
+        return [
+            Block(
+                b.matrix,
+                b.owner,
+                b.replica,
+                b.tile,
+                r0,
+                r1,
+                c0,
+                c1,
+                b.offset + (r0 - b.row0) * b.ld + c0 - b.col0,
+                b.ld,
+            )
+            for r0, r1 in self.rows
+            for c0, c1 in self.cols
+        ]
+
+    def __repr__(self) -> str:
+        b = self.block
+        rows, cols = (
+            f"{low}:{high}" if len(ranges) == 1 else f"{len(ranges)} of {low}:{high}"
+            for ranges, low, high in ((self.rows, b.row0, b.row1), (self.cols, b.col0, b.col1))
+        )
+        return f"{b.matrix}[{rows}, {cols}]@{b.owner}"
+
+
+class Ring(NamedTuple):
+    """How the data of a group step travels along the ring of the group, as one member's link sees
+    it.
+
+    Attributes
+    ----------
+    way : str
+        The group's name and the direction: ``"row+"``.
+    hops : int
+        Neighbours passed, one after another.
+    elements : int
+        Elements that cross a link of the ring.
+    """
+
+    way: str
+    hops: int
+    elements: int
+
+
+class GroupStep(Step):
+    """A step that all members of a process row or column issue.
+
+    Attributes
+    ----------
+    group : Group
+    pieces : sequence of Piece
+        Pieces of a distributed matrix: of each member by position, or of the root alone.
+    """
+
+    __slots__ = ("inputs", "group", "pieces")
+    grouped = True
     counter = "collective_bytes"
+    #: ``"ring"`` (one shard a member goes round), ``"pipeline"`` (the whole goes round in packets)
+    #: or ``"shift"``.
+    kind: str
+    #: What machine models call it.
+    operation: str
+    #: True if the members' tokens are summed into pieces; False if pieces are given to the members.
+    sums = False
+
+    def __init__(self, tokens: tuple[Step, ...], pieces: Sequence[Piece | Block], group: Group):
+        self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
+        self.inputs, self.group = tokens, group
+
+    @property
+    def matrix(self):
+        return self.pieces[0].block.matrix
+
+    @property
+    def root(self) -> int:
+        """Position of the owner of the first piece in the group."""
+        return self.group.members.index(self.pieces[0].owner)
+
+    @property
+    def own(self) -> Piece | None:
+        """The piece of this member; None if only the root has one."""
+        return self.pieces[self.group.position]
+
+    def reads(self):
+        return () if self.sums or self.own is None else self.own.blocks()
+
+    def writes(self):
+        return self.own.blocks() if self.sums and self.own is not None else ()
+
+    def moved(self, rank):
+        return [
+            (member, piece.size)
+            for member, piece in zip(self.group.members, self.pieces)
+            if member != rank
+        ]
+
+    def shard(self) -> int:
+        """Elements of the largest shard that goes round a ring, of the whole of a pipeline, or of
+        what this member sends in a shift."""
+        return max(piece.size for piece in self.pieces)
+
+    def ring(self) -> Ring:
+        """How the data travels.
+
+        Examples
+        --------
+        >>> pieces = [Block("A", x, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4) for x in range(3)]
+        >>> AllGather(pieces, Group("row", (0, 1, 2), 0), axis=1).ring()
+        Ring(way='row+', hops=2, elements=32)
+        """
+        size = sum(piece.size for piece in self.pieces)
+        if self.kind == "ring":
+            size -= self.own.size
+        return Ring(f"{self.group.name}+", len(self.group) - 1, size)
+
+    def in_place(self) -> bool:
+        """True if the token of this member is its own piece where it lies in the tile, or its part
+        of a sum arrives there."""
+        return False
+
+    def packs(self, always: bool = True) -> tuple[int, int]:
+        """Elements this member copies out of its piece before it takes part, and into its piece
+        after.
+
+        Parameters
+        ----------
+        always : bool
+            A gather copies the own piece also where it lies in the tile without gaps, as the
+            executor does; else it is sent from there.
+
+        Examples
+        --------
+        Every other two columns of an own tile are packed before a gather; a whole tile need not be:
+
+        >>> tile, row = Block("A", 0, 0, (0, 0), 0, 8, 0, 8, 0, 8), Group("row", (0, 1), 0)
+        >>> [
+        ...     AllGather([piece, piece], row, axis=1).packs(always=False)
+        ...     for piece in (Piece(tile, cols=((0, 2), (4, 6))), Piece(tile))
+        ... ]
+        [(32, 0), (0, 0)]
+        """
+        own = self.own
+        if own is None or self.in_place():
+            return 0, 0
+        return (0, own.size) if self.sums else (own.size, 0)
+
+    def __repr__(self):
+        taken = f"%{self.inputs[0].index} -> " if self.sums else ""
+        more = f" and {len(self.group) - 1} more" if self.kind == "ring" else ""
+        piece = self.pieces[self.group.position] if more else self.pieces[0]
+        return f"{type(self).__name__}({taken}{piece!r}{more} along {self.group!r})"
 
 
-class Shift(_Grouped):
+class Shift(GroupStep):
     """Send a token ``by`` positions along the ring of the group, and receive the one from as far on
     the other side.
 
     ``brings`` is the shape of what arrives (tiles may be short, so it can differ from what leaves).
     """
 
-    __slots__ = ("inputs", "by", "shape", "what")
+    __slots__ = ("by", "shape", "what")
+    kind, operation = "shift", "shift"
+    matrix = own = None
 
     def __init__(self, token: Step, group: Group, by: int, brings: tuple[int, int] | Block):
-        self.inputs, self.group, self.by = (token,), group, by
+        super().__init__((token,), (), group)
+        self.by = by
         self.shape = brings.shape if type(brings) is Block else brings
         self.what = repr(brings) if type(brings) is Block else f"{brings[0]}x{brings[1]}"
 
@@ -41,7 +259,24 @@ class Shift(_Grouped):
         return self.group.members[(self.group.position + self.by) % len(self.group)]
 
     def moved(self, rank):
-        return [(self.source, self.shape[0] * self.shape[1])] if self.source != rank else []
+        return [(self.source, self.elements())] if self.source != rank else []
+
+    def shard(self):
+        rows, cols = self.inputs[0].shape
+        return rows * cols
+
+    def ring(self):
+        ahead = self.by % len(self.group)
+        hops = min(ahead, len(self.group) - ahead)
+        return Ring(
+            f"{self.group.name}{'+' if hops == ahead else '-'}",
+            hops,
+            hops * max(self.shard(), self.elements()),
+        )
+
+    def packs(self, always=True):
+        """A token shifted by a whole turn is copied."""
+        return (0 if self.by % len(self.group) else self.shard()), 0
 
     def __repr__(self):
         return (
@@ -50,83 +285,99 @@ class Shift(_Grouped):
         )
 
 
-class Broadcast(_Grouped):
-    """A piece of its owner's tile given to every member of the group; the token is that piece."""
-
-    __slots__ = ("piece", "shape")
-
-    def __init__(self, piece: Piece | Block, group: Group):
-        self.piece = piece if type(piece) is Piece else Piece(piece)
-        self.group, self.shape = group, self.piece.shape
+class _Rooted(GroupStep):
+    __slots__ = ()
+    kind = "pipeline"
 
     @property
-    def root(self) -> int:
-        """Position of the owner in the group."""
-        return self.group.members.index(self.piece.owner)
+    def piece(self) -> Piece:
+        """The root's piece."""
+        return self.pieces[0]
+
+    @property
+    def own(self):
+        me = self.group.members[self.group.position]
+        return self.piece if self.piece.owner == me else None
 
     def moved(self, rank):
         return [(self.piece.owner, self.piece.size)] if self.piece.owner != rank else []
 
-    def __repr__(self):
-        return f"Broadcast({self.piece!r} along {self.group!r})"
+
+class Broadcast(_Rooted):
+    """A piece of its owner's tile given to every member of the group; the token is that piece."""
+
+    __slots__ = ("shape",)
+    operation = "broadcast"
+
+    def __init__(self, piece: Piece | Block, group: Group):
+        super().__init__((), (piece,), group)
+        self.shape = self.piece.shape
+
+    def in_place(self):
+        own = self.own
+        return own is not None and (own.contiguous or (len(self.group) == 1 and own.plain))
+
+    def elements(self):
+        return 0 if self.in_place() else self.piece.size
 
 
-class AllGather(_Grouped):
+class AllGather(GroupStep):
     """Every member's piece given to every member.
 
     ``pieces`` holds one piece a member, by position; ``axis`` says whether they are stacked (0:
     along rows) or lie side by side (1: along columns).
     """
 
-    __slots__ = ("pieces", "axis", "shape")
+    __slots__ = ("axis", "shape")
+    kind, operation = "ring", "allgather"
 
-    def __init__(self, pieces: list, group: Group, axis: int):
-        self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
-        self.group, self.axis, self.shape = (
-            group,
-            axis,
-            joined_shape([piece.shape for piece in self.pieces], axis),
+    def __init__(self, pieces: Sequence, group: Group, axis: int):
+        super().__init__((), pieces, group)
+        self.axis, self.shape = axis, joined_shape([piece.shape for piece in self.pieces], axis)
+
+    def in_place(self):
+        """A member alone in its group need not even pack its piece if it is one range, or ranges
+        long enough to multiply."""
+        if len(self.group) > 1:
+            return False
+        piece = self.pieces[0]
+        across, along = (piece.rows, piece.cols)[:: 1 if self.axis else -1]
+        return len(across) <= 1 and (
+            len(along) <= 1 or piece.shape[self.axis] >= _LONG_RANGE * len(along)
         )
 
-    def moved(self, rank):
-        return [
-            (member, piece.size)
-            for member, piece in zip(self.group.members, self.pieces)
-            if member != rank
-        ]
+    def elements(self):
+        return 0 if self.in_place() else super().elements()
 
-    def __repr__(self):
-        return (
-            f"AllGather({self.pieces[self.group.position]!r} and {len(self.group) - 1} more "
-            f"along {self.group!r})"
-        )
+    def packs(self, always=True):
+        sent_from_tile = not always and len(self.group) > 1 and self.own.contiguous
+        return (0, 0) if sent_from_tile else super().packs()
 
 
-class Reduce(_Grouped):
+class _Sum(GroupStep):
+    __slots__ = ()
+    sums = True
+
+    def in_place(self):
+        return len(self.group) > 1 and self.own is not None and self.own.contiguous
+
+    def elements(self):
+        """A sum that arrives in a piece with gaps lands in a buffer first; alone in its group a
+        member has it already."""
+        return self.packs()[1] if len(self.group) > 1 else 0
+
+
+class Reduce(_Sum, _Rooted):
     """The members' tokens summed; the sum overwrites a piece of its owner's tile."""
 
-    __slots__ = ("inputs", "piece")
+    __slots__ = ()
+    operation = "reduce"
 
     def __init__(self, token: Step, piece: Piece | Block, group: Group):
-        self.piece = piece if type(piece) is Piece else Piece(piece)
-        self.inputs, self.group = (token,), group
-
-    @property
-    def root(self) -> int:
-        """Position of the owner in the group."""
-        return self.group.members.index(self.piece.owner)
-
-    def moved(self, rank):
-        return [(self.piece.owner, self.piece.size)] if self.piece.owner != rank else []
-
-    def writes(self):
-        return self.piece.blocks() if self.root == self.group.position else []
-
-    def __repr__(self):
-        return f"Reduce(%{self.inputs[0].index} -> {self.piece!r} along {self.group!r})"
+        super().__init__((token,), (piece,), group)
 
 
-class ReduceScatter(_Grouped):
+class ReduceScatter(_Sum):
     """The members' tokens summed and divided: each member's part overwrites its piece.
 
     ``pieces`` holds one piece a member, by position; in the token their parts are stacked (``axis``
@@ -134,27 +385,11 @@ class ReduceScatter(_Grouped):
     into a Scratch.
     """
 
-    __slots__ = ("inputs", "pieces", "axis")
+    __slots__ = ("axis",)
+    kind, operation = "ring", "reducescatter"
 
     def __init__(
-        self, token: Step, pieces: list, group: Group, axis: int, after: Step | None = None
+        self, token: Step, pieces: Sequence, group: Group, axis: int, after: Step | None = None
     ):
-        self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
-        self.inputs = (token,) if after is None else (token, after)
-        self.group, self.axis = group, axis
-
-    def moved(self, rank):
-        return [
-            (member, piece.size)
-            for member, piece in zip(self.group.members, self.pieces)
-            if member != rank
-        ]
-
-    def writes(self):
-        return self.pieces[self.group.position].blocks()
-
-    def __repr__(self):
-        return (
-            f"ReduceScatter(%{self.inputs[0].index} -> {self.pieces[self.group.position]!r} and "
-            f"{len(self.group) - 1} more along {self.group!r})"
-        )
+        super().__init__((token,) if after is None else (token, after), pieces, group)
+        self.axis = axis

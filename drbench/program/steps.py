@@ -30,12 +30,14 @@ step               meaning                                                      
 =================  ===========================================================  ====================
 
 One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a
-group count the payload a rank receives; ``Reduce`` and ``ReduceScatter`` what it sends.
+group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``Reduce`` and
+``ReduceScatter`` what it sends.
 """
 
 from __future__ import annotations
 
-from .blocks import Block, Group, joined_shape
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 __all__ = [
     "COUNTERS",
@@ -47,6 +49,7 @@ __all__ = [
     "Fence",
     "Gemm",
     "Get",
+    "Group",
     "Join",
     "Part",
     "Put",
@@ -54,6 +57,7 @@ __all__ = [
     "Scratch",
     "Step",
     "Zero",
+    "joined_shape",
 ]
 
 #: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in
@@ -68,16 +72,121 @@ COUNTERS = (
 )
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class Block:
+    """A sub-range of one tile of one replica: rows [row0, row1), columns [col0, col1), in global
+    indices.
+
+    Attributes
+    ----------
+    matrix : str
+        ``"A"``, ``"B"`` or ``"C"``.
+    owner : int
+        Global rank that stores the tile.
+    replica : int
+        Replica the tile belongs to.
+    tile : tuple of int
+        Index (i, j) in the tile grid.
+    row0, row1, col0, col1 : int
+        Half-open bounds in the whole matrix.
+    offset : int
+        Element offset of the block's first element in the owner's storage.
+    ld : int
+        Leading dimension in elements: the width of the tile (storage is row-major).
+    """
+
+    matrix: str
+    owner: int
+    replica: int
+    tile: tuple[int, int]
+    row0: int
+    row1: int
+    col0: int
+    col1: int
+    offset: int
+    ld: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.row1 - self.row0, self.col1 - self.col0
+
+    @property
+    def span(self) -> int:
+        """Elements of the owner's storage from the first to the last of the block, both
+        included."""
+        return (self.row1 - self.row0 - 1) * self.ld + self.col1 - self.col0
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return (self.row1 - self.row0) * (self.col1 - self.col0)
+
+    @property
+    def key(self) -> tuple:
+        """What makes two blocks the same memory."""
+        return self.matrix, self.replica, self.row0, self.row1, self.col0, self.col1
+
+    def overlaps(self, other: Block) -> bool:
+        """True if the two have memory in common."""
+        return (
+            self.row0 < other.row1
+            and other.row0 < self.row1
+            and self.col0 < other.col1
+            and other.col0 < self.col1
+            and self.replica == other.replica
+            and self.matrix == other.matrix
+        )
+
+    def __repr__(self) -> str:
+        at = f"@{self.owner}" + (f"/replica {self.replica}" if self.replica else "")
+        return f"{self.matrix}[{self.row0}:{self.row1}, {self.col0}:{self.col1}]{at}"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Group:
+    """A process row or column: the ranks that issue its steps together, in the same order.
+
+    Attributes
+    ----------
+    name : str
+        ``"row"`` or ``"column"``; a rank is in at most one group of a name.
+    members : tuple of int
+        Global ranks, by position.
+    position : int
+        Of the rank whose program this is.
+    """
+
+    name: str
+    members: tuple[int, ...]
+    position: int
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __eq__(self, other) -> bool:
+        """The same process row or column, whoever looks at it."""
+        return isinstance(other, Group) and (self.name, self.members) == (other.name, other.members)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.members))
+
+    def __repr__(self) -> str:
+        return f"{self.name} {list(self.members)}"
+
+
 class Step:
     """One thing a rank does. The step doubles as the token of the value it makes.
 
     ``index`` (its place in the trace) and ``uses`` (how many later steps take its value) are set by
     :func:`drbench.program.trace.trace`. ``shape`` is the shape of the value, None when there is
-    none. ``block`` is the block of a distributed matrix the step reads or writes, if any.
+    none. ``block`` is the block of a distributed matrix the step reads or writes, if it is one.
     """
 
     __slots__ = ("index", "uses")
 
+    index: int
+    uses: int
     #: True for work of the compute engine, which runs in program order; False for communication.
     computes = False
     #: Record counter the bytes of this step go to.
@@ -85,14 +194,31 @@ class Step:
     #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group;
     #: None for one-sided and local steps.
     group: str | Group | None = None
+    #: True for a step of a process row or column (:mod:`drbench.program.group_steps`).
+    grouped = False
     #: True if the value is memory of other steps, seen differently.
     alias = False
     shape: tuple[int, int] | None = None
     block: Block | None = None
+    #: Tokens the step takes, and steps that must be finished before it.
     inputs: tuple[Step, ...] = ()
     #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
     #: block.
     onto: Step | None = None
+
+    @property
+    def matrix(self) -> str | None:
+        """Name of the distributed matrix that the step reads or writes, if any."""
+        return None if self.block is None else self.block.matrix
+
+    def reads(self) -> Sequence[Block]:
+        """Blocks of a distributed matrix that this rank reads; in a group step, of its own tile."""
+        return ()
+
+    def writes(self) -> Sequence[Block]:
+        """Blocks of a distributed matrix that this rank writes; in a group step, of its own
+        tile."""
+        return () if self.block is None else (self.block,)
 
     def moved(self, rank: int) -> list[tuple[int, int]]:
         """What counts as moved between this rank and others: (other rank, elements) pairs."""
@@ -100,10 +226,17 @@ class Step:
             return []
         return [(self.block.owner, self.block.size)]
 
-    def writes(self) -> list[Block]:
-        """Blocks of own tiles that this step overwrites by itself (a Gemm's are planned by the
-        trace)."""
-        return []
+    def elements(self) -> int:
+        """Elements of memory of its own that the step needs, for its value or on the way into a
+        tile."""
+        if self.shape is None or self.alias or self.onto is not None:
+            return 0
+        rows, cols = self.shape
+        return rows * cols
+
+    def __repr__(self) -> str:
+        taken = f"%{self.inputs[0].index} -> " if self.inputs else ""
+        return f"{type(self).__name__}({taken}{self.block!r})"
 
 
 class Get(Step):
@@ -120,8 +253,14 @@ class Get(Step):
     def shape(self):
         return self.block.shape
 
-    def __repr__(self):
-        return f"{type(self).__name__}({self.block!r})"
+    def reads(self):
+        return (self.block,)
+
+    def writes(self):
+        return ()
+
+    def elements(self):
+        return self.block.size
 
 
 class ReplicaGet(Get):
@@ -131,29 +270,55 @@ class ReplicaGet(Get):
     counter = "replica_bytes"
 
 
-class _Remote(Step):
+class _Write(Step):
     __slots__ = ("block", "inputs")
 
-    def __init__(self, token: Step, block: Block):
-        self.block = block
+    def __init__(self, token: Step, into: Block):
+        self.block = into
         self.inputs = (token,)
 
-    def __repr__(self):
-        return f"{type(self).__name__}(%{self.inputs[0].index} -> {self.block!r})"
 
-
-class Put(_Remote):
+class Put(_Write):
     """One-sided write of a token into a block that no one else touches before the next Fence."""
 
     __slots__ = ()
     counter = "put_bytes"
 
 
-class Accumulate(_Remote):
+class Accumulate(_Write):
     """One-sided element-wise add of a token into a block; atomic against every other Accumulate."""
 
     __slots__ = ()
     counter = "accumulate_bytes"
+
+
+class Copy(_Write):
+    """A token copied into a block of an own tile."""
+
+    __slots__ = ()
+    computes = True
+
+
+class Add(_Write):
+    """A token added to a block of an own tile, only where no one else can be adding (after a
+    Fence), or onto another token."""
+
+    __slots__ = ("onto",)
+    computes = True
+
+    def __init__(self, token: Step, into: Block | Step):
+        if type(into) is Block:
+            self.block, self.onto, self.inputs = into, None, (token,)
+        else:
+            self.block, self.onto, self.inputs = None, into, (token, into)
+
+    @property
+    def shape(self):
+        return None if self.onto is None else self.onto.shape
+
+    def __repr__(self):
+        into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
+        return f"Add(%{self.inputs[0].index} -> {into})"
 
 
 class Gemm(Step):
@@ -201,56 +366,14 @@ class Gemm(Step):
         return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={self.beta:g})"
 
 
-class _Own(Step):
-    __slots__ = ("block", "inputs")
-    computes = True
-
-    def __init__(self, token: Step, into: Block):
-        self.block = into
-        self.inputs = (token,)
-
-    def __repr__(self):
-        return f"{type(self).__name__}(%{self.inputs[0].index} -> {self.block!r})"
-
-
-class Add(_Own):
-    """A token added to a block of an own tile, only where no one else can be adding (after a
-    Fence), or onto another token."""
-
-    __slots__ = ("onto",)
-
-    def __init__(self, token: Step, into: Block | Step):
-        if type(into) is Block:
-            self.block, self.onto, self.inputs = into, None, (token,)
-        else:
-            self.block, self.onto, self.inputs = None, into, (token, into)
-
-    @property
-    def shape(self):
-        return None if self.onto is None else self.onto.shape
-
-    def __repr__(self):
-        into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
-        return f"Add(%{self.inputs[0].index} -> {into})"
-
-
-class Copy(_Own):
-    """A token copied into a block of an own tile."""
-
-    __slots__ = ()
-
-
 class Zero(Step):
     """A block of an own tile made zero, ready for accumulation."""
 
-    __slots__ = ("block",)
+    __slots__ = ("block", "inputs")
     computes = True
 
     def __init__(self, block: Block):
-        self.block = block
-
-    def __repr__(self):
-        return f"Zero({self.block!r})"
+        self.block, self.inputs = block, ()
 
 
 class Fence(Step):
@@ -321,3 +444,9 @@ class Boundary(Step):
 
     def __repr__(self):
         return "Boundary()"
+
+
+def joined_shape(shapes: Sequence[tuple[int, int]], axis: int) -> tuple[int, int]:
+    """Shape of arrays joined along an axis."""
+    along = sum(shape[axis] for shape in shapes)
+    return (along, shapes[0][1]) if axis == 0 else (shapes[0][0], along)

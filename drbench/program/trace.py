@@ -13,9 +13,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .blocks import Block, Group
 from .problem import Problem
-from .steps import Boundary, Copy, Fence, Gemm, Step, Zero
+from .steps import Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
 
 __all__ = ["Trace", "trace"]
 
@@ -56,10 +55,42 @@ class Trace:
     @property
     def groups(self) -> list[Group]:
         """The process rows and columns whose steps this program issues, by name."""
-        found = {
-            step.group.name: step.group for step in self.steps if isinstance(step.group, Group)
-        }
+        found = {step.group.name: step.group for step in self.steps if step.grouped}
         return [found[name] for name in sorted(found)]
+
+    def element_types(self, of_matrix: dict) -> list:
+        """The type of each step's value, of what it moves, or of the written matrix.
+
+        Parameters
+        ----------
+        of_matrix : dict
+            Name of each matrix -> type of its elements (or their size).
+
+        Notes
+        -----
+        What is read keeps its matrix's type, what is shifted its own; products have the type of
+        the written matrix.
+
+        Examples
+        --------
+        >>> from drbench.program.steps import Get
+        >>> def program():
+        ...     a = yield Get(Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3))
+        ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 3, 0, 2, 0, 2))
+        ...     yield Gemm(a, b)
+        >>> trace(program(), None, 0, fresh=False).element_types(
+        ...     {"A": "bfloat16", "B": "bfloat16", "C": "float32"}
+        ... )
+        ['bfloat16', 'bfloat16', 'float32']
+        """
+        found: list = []
+        for step in self.steps:
+            matrix = step.matrix
+            if matrix is None and step.inputs and not step.computes:
+                found.append(found[step.inputs[0].index])
+            else:
+                found.append(of_matrix[matrix or self.written])
+        return found
 
     def is_remote(self, step: Step) -> bool:
         """True for a step that moves elements between this rank and others."""
@@ -176,9 +207,7 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
     """
     seen: dict[tuple, set] = {}  # tile -> keys of the regions written so far
     first: dict[tuple, list] = {}  # tile -> the Gemms that found their region unwritten
-    received: dict[
-        tuple, list
-    ] = {}  # tile -> the blocks that are overwritten with values from elsewhere
+    received: dict[tuple, list] = {}  # tile -> blocks overwritten with values from elsewhere
     zeroed: set = set()  # tiles the program zeroes itself
     # after a Fence others may have added to the tile: it must have been made ready before
     fenced = False
@@ -204,7 +233,7 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
             fenced = True
         elif kind is Copy and not fenced:
             received.setdefault(step.block.tile, []).append(step.block)
-        elif step.counter == "collective_bytes":
+        elif step.grouped:
             for block in step.writes():
                 received.setdefault(block.tile, []).append(block)
     zeros = []

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import lcm
 
 from drbench.errors import UsageError
-from drbench.model.costs import GROUP_COSTS, group_seconds
+from drbench.model.costs import group_seconds
 from drbench.model.machine import Machine
 from drbench.program.group_steps import AllGather, ReduceScatter
 from partitions import divisors
@@ -238,7 +238,7 @@ def estimate(
     def along_rows(kind, elements):
         return (
             group_seconds(
-                GROUP_COSTS[kind],
+                kind,
                 machine,
                 cols,
                 itemsize * elements / chips / slices,
@@ -252,7 +252,7 @@ def estimate(
     def along_columns(kind, elements):
         return (
             group_seconds(
-                GROUP_COSTS[kind],
+                kind,
                 machine,
                 rows,
                 itemsize * elements / chips / slices,

@@ -13,10 +13,9 @@ from drbench.device.address import at_address
 from drbench.errors import UnsupportedError
 from drbench.host.topology import Topology
 from drbench.model.fit import fit_collective, fit_gemm, fit_line
-from drbench.program.blocks import Group
 from drbench.program.group_steps import AllGather, ReduceScatter, Shift
 from drbench.program.problem import Problem
-from drbench.program.steps import Get, Scratch
+from drbench.program.steps import Get, Group, Scratch
 from drbench.program.trace import trace
 from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model

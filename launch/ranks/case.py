@@ -26,7 +26,6 @@ from drbench.measure.verify import verify
 from drbench.plan.explain import events_of
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Windows
-from drbench.program.element_types import element_types
 from drbench.program.steps import COUNTERS
 from launch.cases.case import TOLD, Case, case_keys, recorded
 from launch.cases.machine_models import of_schedule
@@ -304,7 +303,7 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
 def _pool_bytes(trace, prefetch: int, problem, views=lambda block: False) -> int:
     """Receive and scratch memory that a program needs."""
     return plan_arena(
-        Windows(trace, prefetch), 1, views, element_types(trace, problem.itemsizes)
+        Windows(trace, prefetch), 1, views, trace.element_types(problem.itemsizes)
     ).size
 
 

@@ -17,10 +17,9 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
-from drbench.program.blocks import Block, Group, Piece
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
 from drbench.program.problem import Problem
-from drbench.program.steps import Add, Gemm, Get, Join, Part, Scratch
+from drbench.program.steps import Add, Block, Gemm, Get, Group, Join, Part, Scratch
 from drbench.program.trace import trace
 
 ITEM = 4

@@ -8,10 +8,9 @@ from algorithms import get_algorithm
 from drbench.plan.edges import edges
 from drbench.plan.memory import ArenaPlan, buffer_elements, plan_arena
 from drbench.plan.schedule import Scheduler, Windows
-from drbench.program.blocks import Block, Group
 from drbench.program.group_steps import ReduceScatter
 from drbench.program.problem import Problem
-from drbench.program.steps import Gemm, Get, Part, Scratch
+from drbench.program.steps import Block, Gemm, Get, Group, Part, Scratch
 from drbench.program.trace import trace
 
 CASES = [

@@ -13,8 +13,7 @@ import numpy as np
 
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Scheduler, Windows
-from drbench.program.blocks import Piece
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, Shift
+from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, Shift
 from drbench.program.steps import Add, Copy, Get, Join, Part, Scratch, Zero
 
 
