@@ -28,10 +28,9 @@ from .grids import ProcessGrid, divisors, near_square
 from .intervals import Interval, ceil_div, intersect, local_extent, part
 from .partition import Partition, explicit_text
 from .presets import PRESETS, Preset, preset
-from .spec import PartitionSpec
 
 # the function `partition` takes the name of the module it is the front door of
-from .text import parse, partition
+from .text import PartitionSpec, parse, partition
 
 __all__ = [
     "PRESETS",

@@ -19,7 +19,6 @@ from .partition import Partition
 
 REPLICATE = None  # stands for R among the matrix dimensions 0 and 1 of S(0) and S(1)
 
-_STARTS = re.compile(r"[\[(\s]*(s|shard|r|replicate|p|_?partial)\s*([(,@/)\]]|$)")
 _PLACEMENT = re.compile(r"(?:s|shard)\((?:dim=)?(-?[0-9])\)|(?:r|replicate)(?:\(\))?")
 _PARTIAL = re.compile(r"(?:p|_?partial)(?:\(.*\))?")
 
@@ -147,17 +146,6 @@ class PlacementSpec:
             f"{self} replicates inside a shard, so the ranks of a replica would be strided;"
             f" replicas here are contiguous ranks: use {contiguous}"
         )
-
-
-def looks_like_placements(text: str) -> bool:
-    """Tell whether a lower-case text is meant as DTensor placements, right or wrong.
-
-    Examples
-    --------
-    >>> [looks_like_placements(t) for t in ("s(0)", "r", "row", "s", "partial()")]
-    [True, True, False, True, True]
-    """
-    return "," in text or bool(_STARTS.match(text))
 
 
 def parse_placements(text: str) -> PlacementSpec:

@@ -13,12 +13,163 @@ see :mod:`partitions.dtensor`. Case and surrounding blanks do not matter.
 """
 
 import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import lcm
 
-from .dtensor import PlacementSpec, looks_like_placements, parse_placements
+from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
-from .grids import ProcessGrid
-from .partition import Partition
-from .spec import KINDS, PartitionSpec, unknown_kind
+from .grids import ProcessGrid, divisors, near_square
+from .intervals import ceil_div
+from .partition import Partition, replica_suffix
+
+KINDS = ("row", "column", "block", "tiles", "traditional")
+
+FORMS = (
+    "row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ],"
+    " each with an optional /cN, or DTensor placements such as S(0), R or S(0),S(1)"
+)
+
+# what is meant as DTensor placements, right or wrong
+_STARTS = re.compile(r"[\[(\s]*(s|shard|r|replicate|p|_?partial)\s*([(,@/)\]]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A partition before it knows its matrix: what the text says, no more.
+
+    ``str`` of a spec is its canonical text, and :func:`partitions.parse` reads that
+    back to an equal spec.
+
+    Parameters
+    ----------
+    kind : {"row", "column", "block", "tiles", "traditional"}
+        How the matrix is cut.
+    tile : (int, int), optional
+        Tile shape in elements, for ``tiles`` only (and needed there).
+    grid : ProcessGrid, optional
+        Process grid of one replica; by default near-square. Not for row and column.
+    replicas : int
+        Replication factor.
+
+    Raises
+    ------
+    LayoutError
+        If the parts do not fit together.
+
+    Examples
+    --------
+    >>> str(PartitionSpec("block", grid=ProcessGrid(3, 2, "col"), replicas=2))
+    'block:3x2:col/c2'
+    """
+
+    kind: str
+    tile: tuple[int, int] | None = None
+    grid: ProcessGrid | None = None
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown_kind(self.kind)
+        if self.kind in ("row", "column") and self.grid:
+            raise LayoutError(
+                f"{self.kind} takes no process grid, got {self.grid};"
+                f" use {self.kind} alone, or block:{self.grid}"
+            )
+        if self.kind == "traditional" and self.grid and self.grid.order != "row":
+            raise LayoutError(
+                f"traditional has row-major ranks, got {self.grid};"
+                f" use traditional:{self.grid.rows}x{self.grid.cols}"
+            )
+        if self.kind == "tiles" and self.tile is None:
+            raise LayoutError("tiles needs a tile shape, got none; write for example tiles:128x96")
+        if self.kind != "tiles" and self.tile is not None:
+            raise LayoutError(
+                f"{self.kind} chooses its own tile shape, got {self.tile}; use the tiles:RxC form"
+            )
+        if self.tile is not None and min(self.tile) < 1:
+            raise LayoutError(
+                f"tile shape {self.tile[0]}x{self.tile[1]} holds no element;"
+                f" both extents must be at least 1"
+            )
+        if self.replicas < 1:
+            raise LayoutError(f"/c{self.replicas} asks for no replica; use /c1 or more")
+
+    def __str__(self) -> str:
+        text = self.kind
+        if self.tile:
+            text += f":{self.tile[0]}x{self.tile[1]}"
+        if self.grid:
+            text += f"@{self.grid}" if self.tile else f":{self.grid}"
+        return text + replica_suffix(self.replicas)
+
+    def bind(self, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:
+        """Apply the spec to a matrix and a number of ranks.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Rows and columns of the matrix in elements.
+        nprocs : int
+            Number of ranks, all replicas together.
+        role : {"A", "B", "C"}, optional
+            Which operand of C = A·B this is; ``traditional`` needs it, others ignore it.
+
+        Raises
+        ------
+        LayoutError
+            If the replicas do not divide the ranks, the grid does not fit a
+            replica, or ``traditional`` has no role.
+
+        Examples
+        --------
+        >>> p = PartitionSpec("block", replicas=2).bind((9, 10), 8)
+        >>> str(p.grid), p.tile_shape, p.replicas
+        ('2x2', (5, 5), 2)
+        """
+        grid = self._fit_grid(nprocs)
+        if self.tile:
+            tile = self.tile
+        elif self.kind == "traditional":
+            tile = _aligned_tile(shape, grid, role)
+        else:
+            tile = ceil_div(shape[0], grid.rows), ceil_div(shape[1], grid.cols)
+        # a matrix without elements still needs a tile shape
+        tile = max(1, tile[0]), max(1, tile[1])
+        return Partition(shape, tile, grid, self.replicas, str(self))
+
+    def _fit_grid(self, nprocs: int) -> ProcessGrid:
+        """The process grid of one replica of ``nprocs / replicas`` ranks."""
+        if nprocs < 1 or nprocs % self.replicas:
+            valid = ", ".join(map(str, divisors(nprocs)))
+            raise LayoutError(
+                f"{self} needs a replication factor that divides the number of ranks;"
+                f" got {nprocs} ranks. Use one of {valid}."
+            )
+        ranks = nprocs // self.replicas
+        if self.kind == "row":
+            return ProcessGrid(ranks, 1)
+        if self.kind == "column":
+            return ProcessGrid(1, ranks)
+        if self.grid is None:
+            return ProcessGrid(*near_square(ranks))
+        if self.grid.size != ranks:
+            raise self._misfit(nprocs, ranks)
+        return self.grid
+
+    def _misfit(self, nprocs: int, ranks: int) -> LayoutError:
+        rows, cols = near_square(ranks)
+        order = self.grid.order
+        grids = dict.fromkeys((ProcessGrid(rows, cols, order), ProcessGrid(cols, rows, order)))
+        fitting = " or ".join(
+            str(PartitionSpec(self.kind, self.tile, grid, self.replicas)) for grid in grids
+        )
+        return LayoutError(
+            f"{self} needs {_count(self.grid.size, 'rank')} a replica;"
+            f" {_count(nprocs, 'rank')} in {_count(self.replicas, 'replica')}"
+            f" give{'s' if nprocs == 1 else ''} {ranks}."
+            f" Use {fitting}, or {_count(self.grid.size * self.replicas, 'rank')}."
+        )
 
 
 def partition(text: str, shape: tuple[int, int], nprocs: int, role: str | None = None) -> Partition:
@@ -91,6 +242,17 @@ or DTensor placements such as S(0), R or S(0),S(1).
     return PartitionSpec(kind, tile, grid, replicas)
 
 
+def looks_like_placements(text: str) -> bool:
+    """Tell whether a lower-case text is meant as DTensor placements, right or wrong.
+
+    Examples
+    --------
+    >>> [looks_like_placements(t) for t in ("s(0)", "r", "row", "s", "partial()")]
+    [True, True, False, True, True]
+    """
+    return "," in text or bool(_STARTS.match(text))
+
+
 def parse_factor(text: str, factor: str) -> int:
     """Read the replication factor, the ``cN`` that follows the slash in ``text``.
 
@@ -127,3 +289,35 @@ def _order(text: str, order: str) -> str:
             f" use :col for column-major ranks, nothing for row-major"
         )
     return order or "row"
+
+
+def unknown_kind(kind: str) -> LayoutError:
+    """Make the error that lists every form, and the kind that may have been meant."""
+    close = get_close_matches(kind, KINDS, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return LayoutError(f"unknown partition {kind!r}; {hint}Forms: {FORMS}.")
+
+
+def _aligned_tile(shape: tuple[int, int], grid: ProcessGrid, role: str | None) -> tuple[int, int]:
+    """Tile shape of one operand of C = A·B such that the tiles of all three align.
+
+    k is cut into lcm(Pr, Pc) pieces: a whole number for each process column, over
+    which A spreads k, and for each process row, over which B does.
+    """
+    pieces = lcm(grid.rows, grid.cols)
+    parts = {
+        "A": (grid.rows, pieces),
+        "B": (pieces, grid.cols),
+        "C": (grid.rows, grid.cols),
+    }
+    if role not in parts:
+        raise LayoutError(
+            f"traditional cuts A, B and C differently and got role {role!r};"
+            f' pass role="A", "B" or "C", or use block:{grid}'
+        )
+    rows, cols = parts[role]
+    return ceil_div(shape[0], rows), ceil_div(shape[1], cols)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
