@@ -51,6 +51,14 @@ def paired_replication(p: int) -> Iterator[tuple[int, int, int]]:
         yield c_ab, c_ab, c_c
 
 
+#: Which replication factors of A, B and C vary together, by name.
+REPLICATIONS = {
+    "equal": equal_replication,
+    "paired": paired_replication,
+    "all": replication_triples,
+}
+
+
 def partition_triples(kinds: Iterable[str] = KINDS) -> Iterator[tuple[str, str, str]]:
     """Yield every choice of one kind each for A, B and C.
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from algorithms import get_algorithm
+from algorithms.registry import Algorithm
 from drbench.measure.record import HEADER, Record
+from drbench.program.problem import Problem
 
-__all__ = ["PAIRS", "TOLD", "Case", "case_keys", "failure", "recorded"]
+__all__ = ["PAIRS", "TOLD", "Case", "bound", "case_keys", "failure", "recorded"]
 
 #: Repeats that the ratio to the roof is the median of, at least.
 PAIRS = 5
@@ -144,6 +147,23 @@ def case_keys(case: Case) -> dict:
     return {
         name: getattr(case, name) for name in Case.__dataclass_fields__ if name in HEADER
     } | recorded(case.options)
+
+
+def bound(case: Case, ranks: int) -> tuple[Algorithm, Problem, dict]:
+    """The algorithm of a case, its problem on so many ranks, and the options that are set.
+
+    Examples
+    --------
+    >>> algorithm, problem, options = bound(Case(8, 8, 8, options={"stationary": "B"}), 2)
+    >>> algorithm.name, problem.nprocs, options
+    ('universal', 2, {'stationary': 'B'})
+    """
+    algorithm = get_algorithm(case.algorithm)
+    options = algorithm.pick(case.options)
+    problem = algorithm.problem(
+        case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
+    )
+    return algorithm, problem, options
 
 
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:

@@ -17,13 +17,7 @@ from algorithms import algorithms
 from drbench.errors import UsageError, did_you_mean
 from partitions import LayoutError
 from partitions import preset as preset_texts
-from partitions.enumerate import (
-    KINDS,
-    equal_replication,
-    paired_replication,
-    partition_triples,
-    replication_triples,
-)
+from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
 from partitions.grids import divisors
 from partitions.partition import replica_suffix
 
@@ -55,11 +49,6 @@ OPTIONS = (
 _FIELDS = tuple(name for name in Case.__dataclass_fields__ if name != "options")
 #: Keys that are not fields of a case but set several of them.
 _SPECIAL = ("partitions", "replication", "zip", "exclude")
-_REPLICATION = {
-    "equal": equal_replication,
-    "paired": paired_replication,
-    "all": replication_triples,
-}
 
 
 @dataclass(frozen=True)
@@ -240,12 +229,12 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
         ]
     if key == "replication":
         if isinstance(value, str):
-            if value not in _REPLICATION:
+            if value not in REPLICATIONS:
                 raise UsageError(
-                    f"{where}: {value!r} is none of {', '.join(_REPLICATION)}; or give factors, "
+                    f"{where}: {value!r} is none of {', '.join(REPLICATIONS)}; or give factors, "
                     "as [1, 2] or [[1, 1, 2]]."
                 )
-            return list(_REPLICATION[value](ranks))
+            return list(REPLICATIONS[value](ranks))
         triples = [
             (each,) * 3 if isinstance(each, int) else _triple(each, where)
             for each in (value if isinstance(value, list) else [value])

@@ -212,7 +212,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from drbench.measure.record import append_csv
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import TOLD, Case
-    from launch.models.predict import predict_with
+    from launch.models.predict import predict_with, ranks_on
 
     values["dtype"] = values["dtype"] or machine.dtype
     for name in "mnk":
@@ -222,9 +222,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
                 f"{', '.join(_NAMES)}."
             )
     options = take_options(values)
-    ranks = ranks or machine.devices
-    if ranks is None:
-        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    ranks = ranks_on(machine, ranks)
     options = decide_stationary(values, options, ranks, machine, transport)
     values |= partitions(values, ranks)
     record, found = predict_with(
@@ -328,18 +326,17 @@ def _show(record) -> None:
 def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport, values) -> int:
     from rich.console import Console
 
+    from launch.models.predict import ranks_on
     from launch.models.simulate_sweeps import (
         excerpt,
         legend_cases,
         load_cases,
         run_simulations,
         sweep_cases,
-        write_rows,
     )
+    from launch.sweeps.store import write_csv
 
-    ranks = ranks or machine.devices
-    if ranks is None:
-        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    ranks = ranks_on(machine, ranks)
     options = take_options(values)
     folder, say = Path(out), Console(highlight=False, soft_wrap=True)
     if sweep not in _NAMES:
@@ -401,7 +398,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     )
     if keep:
         kept = excerpt(records)
-        write_rows(Path(keep) / path.name, kept)
+        write_csv(Path(keep) / path.name, kept)
         say.print(f"{len(kept)} rows for figures and claims: {Path(keep) / path.name}")
     return 0
 

@@ -155,12 +155,11 @@ def tune_command(
     """
     from drbench.measure.record import append_csv
     from launch.cases.machine_models import find_machine
+    from launch.models.predict import ranks_on
     from launch.models.tune import Request, tune
 
     model = find_machine(machine)
-    ranks = ranks or model.devices
-    if ranks is None:
-        raise UsageError(f"machine {model.name} is a model for any number of ranks. Give -p.")
+    ranks = ranks_on(model, ranks)
     for name, value in (("threads", threads), ("backend", backend)):
         if measure_top is None and value is not None:
             raise UsageError(f"--{name} belongs to --measure-top. Give both, or leave it out.")

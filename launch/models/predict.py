@@ -4,8 +4,9 @@ make."""
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from algorithms import get_algorithm
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
@@ -15,9 +16,18 @@ from drbench.model.simulate import Simulated, simulate
 from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.schedule import Windows
 from drbench.program.problem import Problem
-from launch.cases.case import Case, case_keys, recorded
+from launch.cases.case import Case, bound, case_keys, recorded
 
-__all__ = ["UNREAL", "predict", "predict_with", "traces_of"]
+__all__ = [
+    "no_collection",
+    "predict",
+    "predict_with",
+    "ranks_on",
+    "reads_in_place",
+    "refuse_more_ranks",
+    "simulated_keys",
+    "traces_of",
+]
 
 #: Columns that make no sense without real matrices.
 UNREAL = ("fill", "seed", "get", "progress", "iters", "warmup", "backend")
@@ -67,22 +77,57 @@ def predict_with(
     ``timeline`` keeps a bar for each step; ``pool`` plans the receive memory too, which takes as
     long as the rest.
     """
-    ranks = ranks or machine.devices
-    if ranks is None:
-        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
-    keys = (
-        case_keys(case)
-        | dict.fromkeys(UNREAL)
-        | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
-    )
-    enabled = gc.isenabled()
-    gc.disable()  # it would walk millions of steps again and again, and find nothing
+    ranks = ranks_on(machine, ranks)
+    keys = simulated_keys(case, machine, ranks)
     try:
-        return _predict(case, machine, ranks, keys, timeline, pool)
+        with no_collection():
+            return _predict(case, machine, ranks, keys, timeline, pool)
     except UsageError:
         raise
     except DrbenchError as error:
         return Record(**keys, status=error.status, reason=str(error)), None
+
+
+def ranks_on(machine: Machine, ranks: int | None = None) -> int:
+    """So many ranks, by default the machine's devices; a UsageError if it has none of its own."""
+    if not (ranks or machine.devices):
+        raise UsageError(f"machine {machine.name} is a model for any number of ranks. Give -p.")
+    return ranks or machine.devices
+
+
+def refuse_more_ranks(machine: Machine, ranks: int) -> None:
+    """A UsageError if a machine has fewer devices."""
+    if machine.devices and ranks > machine.devices:
+        raise UsageError(
+            f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
+            f"most {machine.devices}."
+        )
+
+
+def simulated_keys(case: Case, machine: Machine, ranks: int) -> dict:
+    """The key columns of a case on a machine model."""
+    return (
+        case_keys(case)
+        | dict.fromkeys(UNREAL)
+        | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
+    )
+
+
+def reads_in_place(machine: Machine) -> bool:
+    """Whether every get is a view."""
+    return bool(machine.links) and all(
+        link.reads_in_place and link.shared != "initiator" for link in machine.links
+    )
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without Python's garbage collector, which would walk millions of steps again and again, and
+    find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if enabled:
             gc.enable()
@@ -90,27 +135,16 @@ def predict_with(
 
 def _predict(case, machine, ranks, keys, timeline, pool):
     machine = machine.for_transport(parse_transport(case.transport))
-    if machine.devices and ranks > machine.devices:
-        raise UsageError(
-            f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
-            f"most {machine.devices}."
-        )
+    refuse_more_ranks(machine, ranks)
     if ":" in case.dtype:
         raise UnsupportedError(
             f"machine models count elements of one size (our implementation), got {case.dtype}. "
             "Use --dtype bfloat16 or float32."
         )
-    algorithm = get_algorithm(case.algorithm)
-    options = algorithm.pick(case.options)
     start = Clock.now()
-    problem = algorithm.problem(
-        case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
-    )
+    algorithm, problem, options = bound(case, ranks)
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
-    in_place = bool(machine.links) and all(
-        link.reads_in_place and link.shared != "initiator" for link in machine.links
-    )
-    settled = algorithm.settle(problem, in_place, **options)
+    settled = algorithm.settle(problem, reads_in_place(machine), **options)
     keys.update(recorded(settled))
     if settled.get("schedule") in ("cost", "exhaustive"):
         settled["machine"] = machine  # whose times they go by

@@ -9,22 +9,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from itertools import product
-from pathlib import Path
 
 from algorithms import algorithms
-from drbench.errors import UsageError, did_you_mean
+from drbench.errors import UsageError
 from drbench.measure.record import Record, append_csv, read_csv
 from drbench.model.machine import Machine
-from launch.cases.case import Case, case_keys
-from launch.cases.sweep_file import load_sweep, shipped
-from partitions import LayoutError, divisors, preset
+from launch.cases.case import Case
+from launch.cases.sweep_file import load_sweep
+from partitions import LayoutError, preset
+from partitions.enumerate import KINDS, REPLICATIONS
+from partitions.partition import replica_suffix
 
-from .predict import UNREAL, predict
+from .predict import predict, simulated_keys
 
 __all__ = [
     "LAYERS",
     "LEGEND",
-    "REPLICATIONS",
     "case_key",
     "excerpt",
     "legend_cases",
@@ -38,8 +38,6 @@ HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)
 
 #: n and k of the two layers.
 LAYERS = {"mlp1": (RATIO * HIDDEN, HIDDEN), "mlp2": (HIDDEN, RATIO * HIDDEN)}
-#: Which replication factors: c_A = c_B = c_C; c_A = c_B and any c_C; every triple.
-REPLICATIONS = ("equal", "paired", "all")
 #: Partitionings that have a line in the figures, by their kinds.
 LEGEND = {
     preset(name, 12): name for name in ("row", "column", "block", "inner", "outer", "traditional")
@@ -81,19 +79,12 @@ def sweep_cases(
             f"replication must be one of {', '.join(REPLICATIONS)}, got {replication!r}."
         )
     n, k = LAYERS[layer]
-    parts = divisors(ranks)
-    factors = {
-        "equal": [(c, c, c) for c in parts],
-        "paired": [(x, x, c) for x, c in product(parts, parts)],
-        "all": list(product(parts, repeat=3)),
-    }[replication]
-    kinds = [*product(("row", "column", "block"), repeat=3), ("traditional",) * 3]
+    factors = list(REPLICATIONS[replication](ranks))
+    kinds = [*product(KINDS, repeat=3), ("traditional",) * 3]
     for batch, triple, each, stationary in product(batches, kinds, factors, stationaries):
         if legend and triple not in LEGEND:
             continue
-        a, b, c = (
-            f"{kind}/c{factor}" if factor > 1 else kind for kind, factor in zip(triple, each)
-        )
+        a, b, c = (kind + replica_suffix(factor) for kind, factor in zip(triple, each))
         yield Case(
             batch,
             n,
@@ -121,7 +112,7 @@ def legend_cases(layer: str, ranks: int, **changes) -> Iterator[Case]:
 
 def load_cases(text: str, ranks: int) -> list[Case]:
     """The cases of a sweep file, as ``drbench sweep`` takes it (a path, or the name of a shipped
-    one), or of a JSON file: a list of :class:`Case` fields, as ``drbench cases`` reads.
+    one), or of a JSON file: a list of :class:`Case` fields.
 
     Raises
     ------
@@ -135,11 +126,6 @@ def load_cases(text: str, ranks: int) -> list[Case]:
     (352, {'stationary': 'C', 'chunk': 'none', 'schedule': 'greedy'})
     """
     if not text.endswith(".json"):
-        if text not in shipped() and not os.path.exists(text):
-            raise UsageError(
-                f"no sweep {text!r}: neither a file nor one of "
-                f"{', '.join(shipped())}.{did_you_mean(text, shipped())}"
-            )
         return list(load_sweep(text, ranks).cases)
     try:
         with open(text) as file:
@@ -155,6 +141,11 @@ def load_cases(text: str, ranks: int) -> list[Case]:
         ) from None
 
 
+def _hash(value, digits: int) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
 def case_key(case: Case, machine: Machine, ranks: int) -> str:
     """What names a case on a machine in the record's column ``case``.
 
@@ -167,17 +158,7 @@ def case_key(case: Case, machine: Machine, ranks: int) -> str:
     ... )
     True
     """
-    fields = asdict(case) | {"machine": machine.name, "ranks": ranks}
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _model_key(machine: Machine) -> str:
-    return (
-        "model:"
-        + hashlib.sha256(
-            json.dumps(machine.sources, sort_keys=True, default=str).encode()
-        ).hexdigest()[:12]
-    )
+    return _hash(asdict(case) | {"machine": machine.name, "ranks": ranks}, 16)
 
 
 def run_simulations(
@@ -206,7 +187,7 @@ def run_simulations(
         belong together.
     """
     known: dict[str, Record] = {}
-    model = _model_key(machine)
+    model = f"model:{_hash(machine.sources, 12)}"
     if path is not None and os.path.exists(path):
         for record in read_csv(path):
             if record.environment != model:
@@ -240,11 +221,7 @@ def run_simulations(
 
 def _predicted(case: Case, machine: Machine, ranks: int) -> Record:
     """The record of one case of many: one that makes no sense is a row like the others."""
-    keys = (
-        case_keys(case)
-        | dict.fromkeys(UNREAL)
-        | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
-    )
+    keys = simulated_keys(case, machine, ranks)
     if case.algorithm not in algorithms():
         return Record(
             **keys,
@@ -275,9 +252,3 @@ def excerpt(records: Iterable[Record]) -> list[Record]:
     for group in mixed.values():
         kept += sorted(group, key=lambda record: record.best_s)[:_MIXED]
     return kept
-
-
-def write_rows(path: str | os.PathLike, records: Iterable[Record]) -> None:
-    """Write a CSV file anew."""
-    Path(path).unlink(missing_ok=True)
-    append_csv(path, *records)

@@ -8,31 +8,28 @@ below the slowest of the best so far. What is left out can therefore not be amon
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
 from algorithms import algorithms, get_algorithm
 from drbench.common import parse_transport
-from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.errors import OutOfMemory, UnsupportedError
 from drbench.model.bounds import lower_bound
 from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS
-from launch.cases.case import Case
+from launch.cases.case import Case, bound
 from partitions import divisors
-from partitions.enumerate import KINDS, equal_replication, paired_replication, replication_triples
+from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
-from .predict import predict_with
+from .predict import no_collection, predict_with, reads_in_place, refuse_more_ranks
 
 __all__ = ["Found", "Request", "candidates", "choose_stationary", "tune"]
 
 _REPLICATION = {
     "none": lambda ranks: [(1, 1, 1)],
-    "equal": equal_replication,
-    "paired": paired_replication,
-    "all": replication_triples,
+    **REPLICATIONS,
 }
 #: Above this many ranks replication factors vary together unless asked otherwise: 28 · 3 · (number
 #: of divisors)³ cases would take minutes.
@@ -179,21 +176,12 @@ def tune(
     UnsupportedError
         If no candidate fits the fixed partitions.
     """
-    if machine.devices and request.ranks > machine.devices:
-        raise UsageError(
-            f"machine {machine.name} has {machine.devices} devices, got {request.ranks} ranks. "
-            f"Use at most {machine.devices}."
-        )
+    refuse_more_ranks(machine, request.ranks)
     if request.memory is not None:
         machine = machine.with_value("memory_bytes", min(request.memory, machine.memory_bytes))
     seen = machine.for_transport(parse_transport(request.transport))
-    in_place = bool(seen.links) and all(
-        link.reads_in_place and link.shared != "initiator" for link in seen.links
-    )
-    found, open_cases = Found(), []
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    in_place, found, open_cases = reads_in_place(seen), Found(), []
+    with no_collection():
         for case in candidates(request, ("auto",) if in_place else ("auto", "none")):
             found.tried += 1
             try:
@@ -228,9 +216,6 @@ def tune(
                 found.too_large += 1
             else:
                 found.refused += 1
-    finally:
-        if enabled:
-            gc.enable()
     if not ranked:
         if found.too_large:
             raise OutOfMemory(
@@ -249,11 +234,8 @@ def tune(
 
 def _bound(case: Case, machine: Machine, ranks: int, in_place: bool) -> tuple[float, int]:
     """Lower bound of the time, and bytes of the largest rank's tiles."""
-    algorithm = get_algorithm(case.algorithm)
-    problem = algorithm.problem(
-        case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **case.options
-    )
-    settled = algorithm.settle(problem, in_place, **case.options)
+    algorithm, problem, options = bound(case, ranks)
+    settled = algorithm.settle(problem, in_place, **options)
     tiles = (
         max(
             sum(operand.partition.local_size(rank) for operand in problem.operands)

@@ -27,7 +27,7 @@ from drbench.plan.explain import events_of
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Windows
 from drbench.program.steps import COUNTERS
-from launch.cases.case import TOLD, Case, case_keys, recorded
+from launch.cases.case import TOLD, Case, bound, case_keys, recorded
 from launch.cases.machine_models import of_schedule
 from launch.peers import PEERS
 
@@ -93,11 +93,7 @@ def _run(
         )
     choice = parse_transport(case.transport)
     refuse_what_does_nothing(case, choice)
-    algorithm = get_algorithm(case.algorithm)
-    options = algorithm.pick(case.options)
-    problem = algorithm.problem(
-        case.m, case.n, case.k, comm.size, case.a, case.b, case.c, case.dtype, **options
-    )
+    algorithm, problem, options = bound(case, comm.size)
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()

@@ -28,7 +28,7 @@ from algorithms import get_algorithm
 from algorithms.wang import costlier_direction
 from drbench.model.bounds import lower_bound
 from drbench.model.machine import Machine
-from launch.cases.case import Case
+from launch.cases.case import Case, bound
 from launch.models.llm import Layer, Plan, Product
 from launch.models.predict import predict
 
@@ -111,11 +111,11 @@ def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best |
         if best is not None and total >= best.seconds:
             break
         seconds, chosen, left, known = [], [], total, {}
-        for (case, turned), bound in zip(cases, bounds):
+        for (case, turned), least in zip(cases, bounds):
             found = fastest(case, machine_of(turned), known, free=algorithm == "wang-free")
             seconds.append(found[0])
             chosen.append(found[1])
-            left -= bound
+            left -= least
             if best is not None and sum(seconds) + left >= best.seconds:
                 break
         else:
@@ -255,8 +255,6 @@ def _predicted(case: Case, machine: Machine, known: dict) -> float:
 
 
 def _bound(case: Case, machine: Machine, chips: int) -> float:
-    algorithm = get_algorithm(case.algorithm)
-    problem = algorithm.problem(case.m, case.n, case.k, chips, dtype=case.dtype, **case.options)
-    return lower_bound(
-        algorithm.trace(problem, 0, **algorithm.settle(problem, False, **case.options)), machine
-    )
+    algorithm, problem, options = bound(case, chips)
+    settled = algorithm.settle(problem, False, **options)
+    return lower_bound(algorithm.trace(problem, 0, **settled), machine)

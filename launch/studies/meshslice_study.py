@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from algorithms import get_algorithm
 from drbench.errors import UsageError
 from drbench.model.bounds import link_parts
 from drbench.model.machine import Machine
-from launch.cases.case import Case
+from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
 from launch.models.llm import (
     Layer,
@@ -169,15 +168,12 @@ class Study:
     def _parts(self, case: Case, mesh: tuple) -> dict:
         """Seconds of the products of one chip, and of launching, synchronising and transferring on
         its busiest link (Figure 10)."""
-        algorithm, machine = get_algorithm(case.algorithm), self.machine(mesh)
-        problem = algorithm.problem(
-            case.m, case.n, case.k, self.chips, dtype=case.dtype, **case.options
-        )
-        settled = algorithm.settle(problem, False, **case.options)
+        algorithm, problem, options = bound(case, self.chips)
+        settled = algorithm.settle(problem, False, **options)
         # of Cannon's skew the middle chip's takes the longest way
         rank = (mesh[0] // 2) * mesh[1] + mesh[1] // 2 if case.algorithm == "cannon" else 0
         compute, launch, sync, transfer = link_parts(
-            algorithm.trace(problem, rank, **settled), machine
+            algorithm.trace(problem, rank, **settled), self.machine(mesh)
         )
         return {"compute_s": compute, "launch_s": launch, "sync_s": sync, "transfer_s": transfer}
 

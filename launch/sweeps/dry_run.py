@@ -14,7 +14,7 @@ from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Windows
-from launch.cases.case import Case
+from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
 from launch.cases.sweep_file import Sweep
@@ -69,17 +69,12 @@ def needs(case: Case, ranks: int) -> Needs:
     >>> made.moves, made.rank_bytes, made.total_bytes
     (True, 24576, 49152)
     """
-    known = algorithms()
     if case.algorithm in PEERS:
         return _of_peer(case, ranks)
-    if case.algorithm not in known:
+    if case.algorithm not in algorithms():
         return Needs(refused=f"no algorithm {case.algorithm!r} in this drbench")
-    algorithm = known[case.algorithm]
     try:
-        options = algorithm.pick(case.options)
-        problem = algorithm.problem(
-            case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
-        )
+        algorithm, problem, options = bound(case, ranks)
         in_place = case.get == "view" and case.transport in ("auto", "direct")
         settled = algorithm.settle(problem, in_place, **options)
         settled |= of_schedule(case.model, settled.get("schedule"), case.transport)

@@ -20,7 +20,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_whole
 from launch.host.processes import end_family, remove_abandoned, remove_files, this_system
 
-__all__ = ["GOOD", "Store", "case_id", "code_version"]
+__all__ = ["GOOD", "Store", "case_id", "code_version", "write_csv"]
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
@@ -70,6 +70,15 @@ def code_version(root: Path = ROOT) -> str:
                 path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
             )
     return digest.hexdigest()[:16]
+
+
+def write_csv(path: Path, records: Iterable[Record]) -> None:
+    """Replace a file of records: a reader sees the old one or the new one, also after a crash."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    append_csv(new, *records)
+    os.replace(new, path)
+    sync_folder(path.parent)
 
 
 class Store:
@@ -205,7 +214,7 @@ class Store:
         else:
             records = self._read(self.records_path)
             append_csv(aside / "records.csv", *records)
-            self._rewrite([record for record in records if record.status in GOOD])
+            write_csv(self.records_path, [row for row in records if row.status in GOOD])
             self.journal_path.unlink(missing_ok=True)
         sync_folder(aside)
         sync_folder(self.folder)
@@ -232,18 +241,11 @@ class Store:
             map(repr, self._read(path))
         )  # a crash between the two writes has put them there already
         append_csv(path, *(record for record in stray if repr(record) not in there))
-        self._rewrite(kept)
+        write_csv(self.records_path, kept)
         self.notes.append(
             f"{len(stray)} rows are of cases whose definition has changed: moved to {path.name}, "
             "those cases run again"
         )
-
-    def _rewrite(self, records: list[Record]) -> None:
-        new = self.folder / ".records.csv.new"
-        new.unlink(missing_ok=True)
-        append_csv(new, *records)
-        os.replace(new, self.records_path)
-        sync_folder(self.folder)
 
     def _read(self, path: Path) -> list[Record]:
         if not path.exists():

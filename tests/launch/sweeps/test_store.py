@@ -12,7 +12,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.environment import describe
-from launch.sweeps.store import Store, case_id, code_version
+from launch.sweeps.store import Store, case_id, code_version, write_csv
 
 CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]
 IDS = [case_id(case, 2) for case in CASES]
@@ -173,3 +173,14 @@ def test_the_code_version_and_the_commit_are_those_of_this_source(tmp_path):
         facts = {"host": "h", "cpu": "", "cores_of_host": 1, "memory_bytes": 1, "cores": "0"}
         described = describe([facts | {"mpi": {}, "blas": {}}], ["mpiexec"])
         assert len(described["drbench"]["commit"]) == 40
+
+
+def test_records_that_cannot_be_written_anew_stay_as_they_were(tmp_path, rows, monkeypatch):
+    path = filled(tmp_path, rows).records_path
+    before = path.read_bytes()
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(OSError):
+        write_csv(path, [rows(CASES[0])])
+    assert path.read_bytes() == before
