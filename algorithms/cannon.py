@@ -14,7 +14,7 @@ from drbench.program.group_steps import Shift
 from drbench.program.problem import Problem
 from drbench.program.steps import Copy, Gemm, Get, Step
 
-from .mesh import Mesh, mesh_layout, parse_mesh, settle_mesh
+from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, settle_mesh
 from .registry import algorithm
 
 __all__ = ["program"]
@@ -33,7 +33,7 @@ def settle(
     return settle_mesh(problem, "cannon", dataflow, mesh)
 
 
-@algorithm("cannon", settle=settle, layout=mesh_layout)
+@algorithm("cannon", options=(DATAFLOW, MESH), settle=settle, layout=mesh_layout)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
     chip = Mesh(problem, rank, mesh)

@@ -10,7 +10,16 @@ from drbench.program.group_steps import AllGather
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Step
 
-from .mesh import DATAFLOWS, Mesh, everywhere, mesh_layout, scattered_product, settle_mesh
+from .mesh import (
+    DATAFLOW,
+    DATAFLOWS,
+    MESH,
+    Mesh,
+    everywhere,
+    mesh_layout,
+    scattered_product,
+    settle_mesh,
+)
 from .registry import algorithm
 
 __all__ = ["baseline_of", "program"]
@@ -43,7 +52,9 @@ def baseline_of(problem: Problem) -> dict | None:
     return None
 
 
-@algorithm("collective", settle=settle, layout=mesh_layout, congruent=everywhere)
+@algorithm(
+    "collective", options=(DATAFLOW, MESH), settle=settle, layout=mesh_layout, congruent=everywhere
+)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """One AllGather or ReduceScatter a direction of the mesh, then one product (MeshSlice
     §2.3.4)."""

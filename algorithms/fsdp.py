@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drbench.errors import UsageError
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
 
-from .mesh import Mesh, check_layout, everywhere
+from .mesh import UNROLL, Mesh, check_layout, everywhere
 from .registry import algorithm
 from .wang import wang
 
@@ -23,13 +22,11 @@ def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, st
 
 def settle(problem: Problem, in_place: bool = True, *, unroll: int | None = None) -> dict:
     """Check the layout."""
-    if unroll is not None and unroll < 1:
-        raise UsageError(f"unroll must be at least 1 shift, got {unroll}.")
     check_layout(problem, "fsdp", layout(problem.m, problem.n, problem.k, problem.nprocs))
     return {"unroll": unroll or 1}
 
 
-@algorithm("fsdp", settle=settle, layout=layout, congruent=everywhere)
+@algorithm("fsdp", options=(UNROLL,), settle=settle, layout=layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, unroll: int = 1) -> Iterator[Step]:
     """The weights pass by along one ring, overlapped with the products of the own rows (FSDP)."""
     yield from wang(

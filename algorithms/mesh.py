@@ -25,10 +25,15 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import AXES, Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
-from partitions import Partition, near_square, partition
+from partitions import Partition, divisors, near_square, partition
+
+from .options import Option
 
 __all__ = [
+    "DATAFLOW",
     "DATAFLOWS",
+    "MESH",
+    "UNROLL",
     "Mesh",
     "Tiles",
     "everywhere",
@@ -41,6 +46,31 @@ __all__ = [
 ]
 
 DATAFLOWS = ("OS", "LS", "RS")
+#: Options of every algorithm on a mesh.
+DATAFLOW = Option(
+    "dataflow",
+    ("auto", *DATAFLOWS),
+    help="what stays, the output C (OS), the left input A (LS) or the right input B (RS); auto: "
+    "the largest.",
+    says="auto",
+    tried=DATAFLOWS,
+)
+MESH = Option(
+    "mesh",
+    metavar="ROWSxCOLS",
+    help="process mesh, as 2x3.",
+    says="near-square",
+    tried=lambda nprocs: [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)],
+)
+#: Of the rings.
+UNROLL = Option(
+    "unroll",
+    int,
+    least=1,
+    help="shifts merged into one product.",
+    says="1",
+    tried=(1, 2, 4),
+)
 _STATIONARY = {"C": "OS", "A": "LS", "B": "RS"}
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import lcm
 
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather, Piece
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Step
 
-from .mesh import Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
+from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
+from .options import Option
 from .registry import algorithm
 
 __all__ = ["comb", "program"]
@@ -34,9 +35,6 @@ def settle(
 ) -> dict:
     """Decide dataflow, mesh, slice count and block; refuse another layout, or more slices than
     blocks."""
-    for name, value in (("slices", slices), ("block", block)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, got {value}.")
     settled = settle_mesh(problem, "meshslice", dataflow, mesh)
     axis = _SLICED[settled["dataflow"]]
     extent, shards = problem.extent(axis), lcm(*parse_mesh(settled["mesh"], problem.nprocs))
@@ -107,7 +105,31 @@ def _clipped(teeth, start: int, stop: int) -> tuple:
     return tuple(out)
 
 
-@algorithm("meshslice", settle=settle, layout=mesh_layout, congruent=congruent)
+SLICES = Option(
+    "slices",
+    int,
+    least=1,
+    help="slice count S.",
+    says="OS 8, LS and RS 2; fewer if the axis is short",
+    tried=(1, 2, 4, 8, 16, 32),
+)
+BLOCK = Option(
+    "block",
+    int,
+    least=1,
+    unit="elements",
+    help="block B of its slicing, in elements.",
+    says="the longest that divides shards evenly",
+)
+
+
+@algorithm(
+    "meshslice",
+    options=(DATAFLOW, MESH, SLICES, BLOCK),
+    settle=settle,
+    layout=mesh_layout,
+    congruent=congruent,
+)
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, slices: int, block: int
 ) -> Iterator[Step]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,9 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 
-__all__ = ["Algorithm", "algorithm", "algorithms", "get_algorithm", "pick_options"]
+from .options import Option, check_options, named, pick_options
+
+__all__ = ["Algorithm", "algorithm", "algorithms", "get_algorithm"]
 
 _REGISTRY: dict[str, Algorithm] = {}
 
@@ -30,11 +31,10 @@ class Algorithm:
         ``program(problem, rank, **options)``, a generator of steps.
     about : str
         One line for ``drbench list``: the first line of the program's docstring.
-    settle : callable
-        ``settle(problem, in_place=True, **options)`` -> dict: the options as they will be run
-        (``auto`` decided), the same on every rank; ``in_place`` says that every rank reads every
-        tile in place. Raises UsageError for options that make no sense, UnsupportedError if the
-        algorithm does not take the problem.
+    options : dict of str to Option
+        What it takes, by name: command line, sweep files, records and plots go by it.
+    decide : callable
+        What :meth:`settle` calls once the options are checked.
     layout : callable
         ``layout(m, n, k, nprocs, **options)`` -> text forms of the partitions of A, B and C that
         the algorithm runs on where the user names none.
@@ -47,20 +47,29 @@ class Algorithm:
     name: str
     program: Callable[..., Iterator[Step]]
     about: str
-    settle: Callable[..., dict]
+    options: dict[str, Option]
+    decide: Callable[..., dict]
     layout: Callable[..., tuple[str, str, str]]
     congruent: Callable[..., tuple[str, ...]]
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """Names of the options it takes.
+    def settle(self, problem: Problem, in_place: bool = True, **options) -> dict:
+        """The options as they will be run (``auto`` decided), the same on every rank; ``in_place``
+        says that every rank reads every tile in place.
+
+        Raises
+        ------
+        UsageError
+            If an option makes no sense.
+        UnsupportedError
+            If the algorithm does not take the problem.
 
         Examples
         --------
-        >>> get_algorithm("universal").options
-        ('stationary', 'chunk', 'replicate_result', 'schedule', 'ir_max_compute', 'ir_max_comm')
+        >>> get_algorithm("meshslice").settle(Problem(8, 8, 8, 2, "block", "block", "block"))
+        {'dataflow': 'OS', 'mesh': '1x2', 'slices': 8, 'block': 1}
         """
-        return tuple(inspect.signature(self.settle).parameters)[2:]
+        check_options(self.options, options)
+        return self.decide(problem, in_place, **options)
 
     def pick(self, options: dict) -> dict:
         """The options that are set, meaning not None; one the algorithm does not take is a
@@ -99,24 +108,16 @@ class Algorithm:
 
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
+        check_options(self.options, options)
         return trace(self.program(problem, rank, **options), problem, rank)
-
-
-def pick_options(name: str, known: tuple[str, ...], options: dict) -> dict:
-    """Those of the options that are set; a UsageError if ``name`` does not know one of them."""
-    picked = {option: value for option, value in options.items() if value is not None}
-    for option in picked:
-        if option not in known:
-            takes = (
-                ", ".join(f"--{each.replace('_', '-')}" for each in known)
-                or "no options of its own"
-            )
-            raise UsageError(f"{name} takes no --{option.replace('_', '-')}. It takes {takes}.")
-    return picked
 
 
 def _blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
     return "block", "block", "block"
+
+
+def _as_given(problem: Problem, in_place: bool, **options) -> dict:
+    return options
 
 
 def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
@@ -126,11 +127,15 @@ def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
 def algorithm(
     name: str,
     *,
-    settle: Callable[..., dict],
+    options: tuple[Option, ...] = (),
+    settle: Callable[..., dict] = _as_given,
     layout: Callable[..., tuple[str, str, str]] = _blocks,
     congruent: Callable[..., tuple[str, ...]] = _unknown,
 ):
-    """Register a program under a name.
+    """Register a program under a name, with the options it takes.
+
+    ``settle(problem, in_place, **options)`` is :meth:`Algorithm.settle` without its checks; without
+    it the options are as given.
 
     Examples
     --------
@@ -143,6 +148,7 @@ def algorithm(
             name,
             program,
             (program.__doc__ or "").strip().splitlines()[0],
+            named(*options),
             settle,
             layout,
             congruent,

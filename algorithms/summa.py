@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drbench.errors import UsageError
 from drbench.program.group_steps import Broadcast
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Step
 
-from .mesh import Mesh, mesh_layout, panels, reduced_product, settle_mesh
+from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, panels, reduced_product, settle_mesh
+from .options import Option
 from .registry import algorithm
 
 __all__ = ["program"]
@@ -26,8 +26,6 @@ def settle(
 ) -> dict:
     """Decide dataflow and mesh; refuse another layout. Without a panel width, panels are as wide as
     the tiles allow."""
-    if panel is not None and panel < 1:
-        raise UsageError(f"panel must be at least 1 element, got {panel}.")
     return settle_mesh(problem, "summa", dataflow, mesh) | {"panel": panel}
 
 
@@ -37,7 +35,19 @@ def congruent(problem: Problem, *, dataflow: str, **settled) -> tuple[str, ...]:
     return ("column",) if dataflow == "LS" else ("row", "column")
 
 
-@algorithm("summa", settle=settle, layout=mesh_layout, congruent=congruent)
+PANEL = Option(
+    "panel",
+    int,
+    least=1,
+    unit="elements",
+    help="panel width in elements.",
+    says="as wide as tiles allow",
+)
+
+
+@algorithm(
+    "summa", options=(DATAFLOW, MESH, PANEL), settle=settle, layout=mesh_layout, congruent=congruent
+)
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None
 ) -> Iterator[Step]:

@@ -9,7 +9,8 @@ from drbench.errors import UsageError
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
 
-from .mesh import Mesh, check_layout, everywhere
+from .mesh import UNROLL, Mesh, check_layout, everywhere
+from .options import Option
 from .registry import algorithm
 from .wang import wang
 
@@ -41,8 +42,6 @@ def settle(
     unroll: int | None = None,
 ) -> dict:
     """Check the layout."""
-    if unroll is not None and unroll < 1:
-        raise UsageError(f"unroll must be at least 1 shift, got {unroll}.")
     dataflow = dataflow or "AG"
     check_layout(
         problem,
@@ -52,7 +51,22 @@ def settle(
     return {"dataflow": dataflow, "unroll": unroll or 1}
 
 
-@algorithm("tensor_parallel_1d", settle=settle, layout=layout, congruent=everywhere)
+DATAFLOW = Option(
+    "dataflow",
+    tuple(_LAYOUTS),
+    help="AllGather, then product (AG), or product, then ReduceScatter (RdS).",
+    says="AG",
+    tried=tuple(_LAYOUTS),
+)
+
+
+@algorithm(
+    "tensor_parallel_1d",
+    options=(DATAFLOW, UNROLL),
+    settle=settle,
+    layout=layout,
+    congruent=everywhere,
+)
 def program(problem: Problem, rank: int, *, dataflow: str, unroll: int = 1) -> Iterator[Step]:
     """Sequence-parallel style: AllGather+GEMM or GEMM+ReduceScatter along one ring, overlapped
     (Korthikanti et al.)."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drbench.errors import UsageError
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Join, Part, Scratch, Step
 
-from .mesh import Mesh, everywhere, mesh_layout, parse_mesh, settle_mesh
+from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, mesh_layout, parse_mesh, settle_mesh
 from .registry import algorithm
 from .rings import gather_ring, reduce_ring
 
@@ -30,8 +29,6 @@ def settle(
     unroll: int | None = None,
 ) -> dict:
     """Decide dataflow and mesh; refuse another layout."""
-    if unroll is not None and unroll < 1:
-        raise UsageError(f"unroll must be at least 1 shift, got {unroll}.")
     return settle_mesh(problem, "wang", dataflow, mesh) | {"unroll": unroll or 1}
 
 
@@ -59,7 +56,13 @@ def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
     return "row" if along_rows >= along_columns else "column"
 
 
-@algorithm("wang", settle=settle, layout=mesh_layout, congruent=everywhere)
+@algorithm(
+    "wang",
+    options=(DATAFLOW, MESH, UNROLL),
+    settle=settle,
+    layout=mesh_layout,
+    congruent=everywhere,
+)
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, unroll: int = 1
 ) -> Iterator[Step]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from algorithms.options import Option
 from algorithms.registry import algorithm
 from drbench.errors import UsageError
 from drbench.model.machine import Machine
@@ -37,8 +38,6 @@ def settle(
 ) -> dict:
     """Decide ``auto``: the largest matrix stays; free ranges are cut only where tiles are not read
     in place."""
-    if schedule not in SCHEDULES:
-        raise UsageError(f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}.")
     bounds = {"ir_max_compute": ir_max_compute, "ir_max_comm": ir_max_comm}
     for name, bound in bounds.items():
         if bound is not None and schedule == "direct":
@@ -46,8 +45,6 @@ def settle(
                 f"--{name.replace('_', '-')} bounds the operations of a lowered program, but the "
                 "schedule is direct. Use --schedule greedy, cost or exhaustive."
             )
-        if bound is not None and bound < 1:
-            raise UsageError(f"{name} must be at least 1, got {bound}.")
     if schedule != "direct":
         bounds = {
             "ir_max_compute": ir_max_compute or MAX_COMPUTE,
@@ -55,8 +52,6 @@ def settle(
         }
     if stationary not in ("A", "B", "C", "auto"):
         raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
-    if isinstance(chunk, int) and chunk < 1:
-        raise UsageError(f"chunk must be at least 1 element, got {chunk}.")
     if stationary == "auto":
         stationary = stationary_matrix(problem)
     if chunk == "none":
@@ -75,7 +70,59 @@ def settle(
     }
 
 
-@algorithm("universal", settle=settle)
+OPTIONS = (
+    Option(
+        "stationary",
+        ("auto", "auto:model", "A", "B", "C"),
+        help="the matrix whose tiles do not move; auto takes the largest (on a tie C, then B), "
+        "auto:model the fastest on the model of --machine.",
+        says="auto",
+    ),
+    Option(
+        "chunk",
+        int,
+        least=1,
+        unit="elements",
+        words=("auto", "none"),
+        metavar="SIZE|auto|none",
+        help="longest range of the free axis one product covers, in elements: short ranges overlap "
+        "better, long ones multiply faster. auto: as long as tiles allow where tiles are read in "
+        "place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut.",
+        says="auto",
+    ),
+    Option(
+        "replicate_result",
+        bool,
+        False,
+        help="give the finished C to all its replicas (timed), not only to replica 0.",
+    ),
+    Option(
+        "schedule",
+        SCHEDULES,
+        help="order of a rank's products and transfers. direct: as the slicing yields them, "
+        "transfers ahead by --prefetch; the others lower the program to operations of bounded "
+        "concurrent products and transfers: first come first served, by a cost model (simulate: "
+        "the machine's), or the cheapest of all by that model (small programs only).",
+        says="direct",
+    ),
+    Option(
+        "ir_max_compute",
+        int,
+        least=1,
+        help="lowered: most computes in one operation.",
+        says=str(MAX_COMPUTE),
+    ),
+    Option(
+        "ir_max_comm",
+        int,
+        least=1,
+        help="lowered: most transfers in one operation.",
+        says=str(MAX_COMM),
+    ),
+)
+
+
+@algorithm("universal", options=OPTIONS, settle=settle)
 def program(
     problem: Problem,
     rank: int,

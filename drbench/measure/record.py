@@ -17,8 +17,9 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -73,6 +74,7 @@ class Record:
     schedule: str | None = None  # direct | greedy | cost | exhaustive
     ir_max_compute: int | None = None  # products in one operation of a lowered program
     ir_max_comm: int | None = None  # transfers in one operation of a lowered program
+    options: str | None = None  # the algorithm's other options: name=value;name=value
     m: int | None = None  # C is m x n, A is m x k, B is k x n
     n: int | None = None
     k: int | None = None
@@ -333,6 +335,8 @@ _KIND_OF_TYPE = {
 }
 _KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
 HEADER: tuple[str, ...] = tuple(_KINDS)
+#: Columns of algorithms' options; the last holds those that have none of their own.
+OPTION_COLUMNS = HEADER[HEADER.index("stationary") : HEADER.index("options") + 1]
 _ADDED_IN_2 = frozenset(
     [
         "dataflow",
@@ -367,10 +371,12 @@ _ADDED_IN_3 = frozenset(
         "ranks_per_device",
     ]
 )
+_ADDED_IN_4 = frozenset(["options"])
 #: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
 _EARLIER = {
-    2: tuple(name for name in HEADER if name not in _ADDED_IN_3),
-    1: tuple(name for name in HEADER if name not in _ADDED_IN_2 | _ADDED_IN_3),
+    3: tuple(name for name in HEADER if name not in _ADDED_IN_4),
+    2: tuple(name for name in HEADER if name not in _ADDED_IN_3 | _ADDED_IN_4),
+    1: tuple(name for name in HEADER if name not in _ADDED_IN_2 | _ADDED_IN_3 | _ADDED_IN_4),
 }
 
 
@@ -399,6 +405,34 @@ def _check(record: Record) -> None:
         raise RecordError(
             f"status 'ok' needs best_s > 0; got {record.best_s}. Use status 'failed' with a reason."
         )
+
+
+def options_text(options: dict[str, Any]) -> str | None:
+    """What the column ``options`` holds; None for nothing.
+
+    Examples
+    --------
+    >>> options_text({"colour": 3, "deep": True, "left": None})
+    'colour=3;deep=true'
+    """
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+    return ";".join(f"{name}={quote(text, ' /:,.()')}" for name, text in texts.items()) or None
+
+
+def read_options(text: str | None) -> dict[str, str]:
+    """The texts by name that :func:`options_text` wrote.
+
+    Examples
+    --------
+    >>> read_options("colour=3;shade=a%3Bb"), read_options(None)
+    ({'colour': '3', 'shade': 'a;b'}, {})
+    """
+    parts = (part.partition("=") for part in (text or "").split(";") if part)
+    return {name: unquote(value) for name, _, value in parts}
 
 
 def append_csv(path: str | os.PathLike, *records: Record) -> None:

@@ -1,42 +1,62 @@
-"""What to run: the fields of a case. No MPI, so that whoever starts jobs can make cases."""
+"""What to run: a case, its fields described once. No MPI, so that whoever starts jobs can make
+cases.
+
+Type, default, check, unit, help and heading of a field stand beside it; the options of the command
+line, the keys of sweep files and what is refused come from there. Columns of the record are the
+fields that it names alike.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 
 from algorithms import get_algorithm
+from algorithms.options import Option, check_options
 from algorithms.registry import Algorithm
-from drbench.measure.record import HEADER, Record
+from drbench.common import parse_transport
+from drbench.errors import UnsupportedError, UsageError
+from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text, read_options
 from drbench.program.problem import Problem
 
-__all__ = ["PAIRS", "TOLD", "Case", "bound", "case_keys", "failure", "recorded"]
+__all__ = [
+    "BACKENDS",
+    "FIELDS",
+    "PAIRS",
+    "TOLD",
+    "Case",
+    "bound",
+    "case_keys",
+    "check_case",
+    "failure",
+    "options_of",
+    "recorded",
+    "refuse_our_options",
+]
 
 #: Repeats that the ratio to the roof is the median of, at least.
 PAIRS = 5
 
 #: Columns of the record that say in a trace what was run.
-TOLD = (
-    "algorithm",
-    "dataflow",
-    "mesh",
-    "slices",
-    "stationary",
-    "schedule",
-    "m",
-    "n",
-    "k",
-    "dtype",
-    "ranks",
-    "threads",
-    "a",
-    "b",
-    "c",
-    "transport",
-    "prefetch",
-    "progress",
-    "machine",
+TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
+    "m n k dtype ranks threads a b c transport prefetch progress machine".split()
 )
+
+BACKENDS = ("numpy", "numpy-async", "cupy")
+#: Backends that obey a field, and what they are called.
+_CORES, _DEVICES, _GPUS = BACKENDS[:2], BACKENDS[1:], BACKENDS[2:]
+_CALLED = {BACKENDS[:1]: "cores", _CORES: "cores", _DEVICES: "devices", _GPUS: "GPUs"}
+
+
+def _is(kind=str, default=None, group="Measurement", *, on=BACKENDS, ours=False, **words):
+    """A field and its description: ``on`` are the backends that obey it; ``ours`` says that only
+    our executor does, not a peer."""
+    words |= {"type": kind, "group": group}
+    return field(default=default, metadata={"words": words, "on": on, "ours": ours})
+
+
+_SIZE = {"least": 1, "unit": "elements"}
+_MOVES = "Ranks and data movement"
 
 
 @dataclass(frozen=True)
@@ -51,26 +71,10 @@ class Case:
     options : dict
         The algorithm's own options, such as ``stationary``, ``chunk`` or ``mesh``; those not named,
         or None, are the algorithm's to decide.
-    threads : int or None
-        BLAS threads a rank; None for cores of the node // ranks on it.
-    backend : str
-        ``"numpy"``, ``"cupy"`` (GPUs) or ``"numpy-async"`` (the executor of GPUs on worker
-        threads).
     get : str or None
-        ``"view"`` or ``"copy"``; None for view with numpy, copy on devices.
-    compute : str or None
-        ``"tf32"`` for TF32 products of float32 operands; devices only, like the following four.
-    max_gemms, max_accumulates : int or None
-        How many products, and accumulates, may run at the same time; None for 1.
-    accumulate_blocks : int or None
-        Most thread blocks of an accumulate kernel; None for no limit.
+        None for view with numpy, copy on devices.
     collectives : str or None
-        ``"nccl"``, ``"gpu-aware"`` (MPI reads device memory) or ``"staged"``; also how nodes reach
-        each other, where nccl means the best of the others.
-    trace : str or None
-        File for a Chrome trace of one more repeat.
-    pool : int or None
-        Most bytes of receive and scratch memory a rank may use; None for what the plan needs.
+        Also how nodes reach each other, where nccl means the best of the others.
     machine : str
         Name of the machine in the record.
     model : str or None
@@ -78,37 +82,160 @@ class Case:
         None for 100 FLOPs to a byte.
     """
 
-    m: int
-    n: int
-    k: int
-    a: str | None = None
-    b: str | None = None
-    c: str | None = None
-    algorithm: str = "universal"
+    m: int = _is(
+        int, MISSING, "Problem", **_SIZE, help="Rows of A and C (whole number; 48Ki works too)."
+    )
+    n: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of B and C.")
+    k: int = _is(int, MISSING, "Problem", **_SIZE, help="Columns of A, rows of B.")
+    a: str | None = _is(
+        group="Layout",
+        metavar="PARTITION",
+        help="Partition of A.",
+        says="the algorithm's own; universal: block",
+    )
+    b: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of B, likewise.")
+    c: str | None = _is(group="Layout", metavar="PARTITION", help="Partition of C, likewise.")
+    algorithm: str = _is(
+        str, "universal", "Algorithm", metavar="NAME", help="Algorithm, see drbench list."
+    )
     options: dict = field(default_factory=dict)
-    preset: str | None = None
-    dtype: str = "float32"
-    backend: str = "numpy"
-    fill: str = "integer"
-    seed: int = 0
-    transport: str = "auto"
-    get: str | None = None
-    compute: str | None = None
-    max_gemms: int | None = None
-    max_accumulates: int | None = None
-    accumulate_blocks: int | None = None
-    collectives: str | None = None
-    prefetch: int = 1
-    progress: str = "poll"
-    threads: int | None = None
-    iters: int = 10
-    warmup: int = 1
-    check: bool = True
-    roof: bool = False
-    pool: int | None = None
-    machine: str = "here"
-    model: str | None = None
-    trace: str | None = None
+    preset: str | None = _is(
+        group="Layout",
+        metavar="NAME",
+        help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it.",
+    )
+    dtype: str = _is(
+        ("float32", "float64", "bfloat16", "bfloat16:float32"),
+        "float32",
+        "Problem",
+        help="Element type; bfloat16:float32, on devices, is that of A and B and that of C.",
+    )
+    backend: str = _is(
+        BACKENDS,
+        "numpy",
+        "GPU",
+        help="Where products run. numpy: cores; cupy: GPUs; numpy-async: the executor of GPUs on "
+        "worker threads (to test it, its times mean nothing).",
+    )
+    fill: str = _is(
+        ("integer", "uniform"),
+        "integer",
+        "Problem",
+        help="integer: every sum is exact, C is checked without tolerance; uniform: checked "
+        "against an elementwise bound.",
+    )
+    seed: int = _is(int, 0, "Problem", help="Seed of the matrix elements.")
+    transport: str = _is(
+        str,
+        "auto",
+        _MOVES,
+        ours=True,
+        check=lambda text: str(parse_transport(text)),
+        metavar="auto|direct|rma|throttled:GBps,us",
+        help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: "
+        "RMA even on a node; throttled:GBps,us: in place, each transfer completing by a timer (for "
+        "experiments).",
+    )
+    get: str | None = _is(
+        ("view", "copy"),
+        group=_MOVES,
+        ours=True,
+        help="view: read tiles of ranks on this node in place; copy: copy them first.",
+        says="view; on devices copy",
+    )
+    compute: str | None = _is(
+        ("tf32",),
+        group="GPU",
+        on=_GPUS,
+        help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction.",
+        says="true float32",
+    )
+    max_gemms: int | None = _is(
+        int,
+        group="GPU",
+        on=_DEVICES,
+        least=1,
+        help="Devices: products that may run at the same time.",
+        says="1",
+    )
+    max_accumulates: int | None = _is(
+        int,
+        group="GPU",
+        on=_DEVICES,
+        least=1,
+        help="Devices: accumulates that may run at the same time.",
+        says="1",
+    )
+    accumulate_blocks: int | None = _is(
+        int,
+        group="GPU",
+        on=_GPUS,
+        least=1,
+        help="cupy: most thread blocks of an accumulate, so that products keep the other "
+        "processors.",
+        says="no limit",
+    )
+    collectives: str | None = _is(
+        ("nccl", "gpu-aware", "staged"),
+        group="GPU",
+        on=_DEVICES,
+        help="Devices: who moves what collectives and other nodes need. nccl: one rank a GPU; "
+        "gpu-aware: MPI reads device memory; staged: through pinned host memory.",
+        says="the first that can, found by asking and trying; recorded",
+    )
+    prefetch: int = _is(
+        int,
+        1,
+        _MOVES,
+        ours=True,
+        help="Look-ahead in products that need communication; 0 overlaps nothing. Lowered programs "
+        "(--schedule) have their operations instead; 0 still overlaps nothing.",
+    )
+    progress: str = _is(
+        ("poll", "thread", "none"),
+        "poll",
+        _MOVES,
+        on=BACKENDS[:1],
+        ours=True,
+        help="Who drives RMA while a rank computes: polls between pieces of a product, a thread, "
+        "or nobody.",
+    )
+    threads: int | None = _is(
+        int,
+        group=_MOVES,
+        on=_CORES,
+        least=1,
+        help="BLAS threads a rank.",
+        says="cores of the node // ranks on it",
+    )
+    iters: int = _is(int, 10, least=1, help="Timed repeats.")
+    warmup: int = _is(int, 1, help="Repeats before the clock starts.")
+    check: bool = _is(bool, True, help="Verify C after the repeats.")
+    roof: bool = _is(
+        bool,
+        False,
+        help="Measure between the repeats the same work without communication, for the ratio to it "
+        "and the effective communication time, and on a layout of the 2-D algorithms collective, "
+        "for the overlap efficiency.",
+    )
+    pool: int | None = _is(
+        int,
+        group=_MOVES,
+        ours=True,
+        unit="bytes",
+        help="Most receive and scratch memory a rank may use, as 64MiB.",
+        says="what the plan needs",
+    )
+    machine: str = _is(
+        str, "here", "Output", metavar="NAME", help="Name of the machine in the records."
+    )
+    model: str | None = _is()
+    trace: str | None = _is(
+        group="Output",
+        ours=True,
+        help="Write what each step of one more repeat did when, for chrome://tracing, "
+        "ui.perfetto.dev or drbench plot timeline.",
+    )
 
     def __post_init__(self):
         if self.get is None:
@@ -120,19 +247,113 @@ class Case:
         return max(self.iters, PAIRS) if self.roof else self.iters
 
 
-def recorded(options: dict) -> dict:
-    """The options that have a column in the record.
+#: Fields of a case but the algorithm's options, as options by name.
+FIELDS: dict[str, Option] = {
+    each.name: Option(
+        each.name,
+        default=None if each.default is MISSING else each.default,
+        **each.metadata["words"],
+    )
+    for each in fields(Case)
+    if each.metadata
+}
+
+
+def check_case(case: Case) -> None:
+    """A value that no field may have, or that the backend would not obey, is a UsageError; what our
+    implementation cannot do an UnsupportedError.
 
     Examples
     --------
-    >>> recorded({"stationary": "B", "chunk": None, "of_no_interest": 1})
-    {'stationary': 'B', 'chunk': None}
+    >>> check_case(Case(8, 8, 8, compute="tf32"))
+    Traceback (most recent call last):
+    drbench.errors.UsageError: --compute is for GPUs, and the backend is numpy. ...
     """
-    return {
-        name: None if value in ("auto", "none") else value
-        for name, value in options.items()
-        if name in HEADER
-    }
+    check_options(FIELDS, vars(case))
+    for each in fields(Case):
+        on = each.metadata.get("on", BACKENDS)
+        if case.backend not in on and getattr(case, each.name) != each.default:
+            other = "" if on[0] == "numpy" else ", or use --backend cupy"
+            raise UsageError(
+                f"{FIELDS[each.name].flag} is for {_CALLED[on]}, and the backend is "
+                f"{case.backend}. Leave it out{other}."
+            )
+    on_cores = case.backend == "numpy"
+    if on_cores and case.dtype.startswith("bfloat16"):
+        raise UnsupportedError(
+            f"{case.dtype} products do not run on cores (our implementation). Use --dtype float32, "
+            "--backend cupy, or drbench simulate."
+        )
+    if not on_cores and case.transport.startswith("throttled"):
+        raise UnsupportedError(
+            "--transport throttled delays loads and stores of cores, and the backend is "
+            f"{case.backend} (our implementation). Use --backend numpy."
+        )
+    if case.dtype == "bfloat16":
+        raise UnsupportedError(
+            "sums in bfloat16 run on machine models only (our implementation). Use --dtype "
+            "bfloat16:float32."
+        )
+    if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
+        raise UnsupportedError(
+            "--fill uniform is checked against elements that TF32 and bfloat16 round (our "
+            "implementation). Use --fill integer, which both hold exactly."
+        )
+    if case.backend == "numpy-async" and case.collectives == "nccl":
+        raise UnsupportedError(
+            "nccl moves data of GPUs, and the backend is numpy-async. Use --collectives staged or "
+            "gpu-aware."
+        )
+
+
+def refuse_our_options(case: Case) -> None:
+    """A peer moves its data itself: what only our executor obeys is a UsageError, not an option
+    without effect.
+
+    Examples
+    --------
+    >>> refuse_our_options(Case(8, 8, 8, algorithm="dtensor", prefetch=2))
+    Traceback (most recent call last):
+    drbench.errors.UsageError: dtensor moves its data itself and takes no --prefetch. Leave it out.
+    """
+    left_open = Case(case.m, case.n, case.k)
+    for each in fields(Case):
+        name = each.name
+        if each.metadata.get("ours") and getattr(case, name) != getattr(left_open, name):
+            raise UsageError(
+                f"{case.algorithm} moves its data itself and takes no --{name}. Leave it out."
+            )
+
+
+def recorded(options: dict) -> dict:
+    """The options as columns of the record: those that have one of their own, then the others
+    together.
+
+    Examples
+    --------
+    >>> recorded({"stationary": "B", "chunk": None, "colour": 3, "shade": "a;b"})
+    {'stationary': 'B', 'chunk': None, 'options': 'colour=3;shade=a%3Bb'}
+    """
+    plain = {name: None if value in ("auto", "none") else value for name, value in options.items()}
+    own = {name: value for name, value in plain.items() if name in HEADER}
+    others = {name: value for name, value in plain.items() if name not in own}
+    return own | {"options": options_text(others)}
+
+
+def options_of(record: Record) -> dict:
+    """The options that a record was made with, as far as they are set; those without a column of
+    their own are texts.
+
+    Examples
+    --------
+    >>> given = {"stationary": "B", "colour": 3}
+    >>> keys = {"mode": "measured", "status": "failed", "reason": "-"}
+    >>> options_of(Record(**keys, **recorded(given)))
+    {'stationary': 'B', 'colour': '3'}
+    """
+    names = (*OPTION_COLUMNS[:-1], "replicate_result")
+    own = {name: getattr(record, name) for name in names if getattr(record, name) is not None}
+    return own | read_options(record.options)
 
 
 def case_keys(case: Case) -> dict:
@@ -144,9 +365,7 @@ def case_keys(case: Case) -> dict:
     >>> keys["m"], keys["algorithm"], keys["stationary"], keys["backend"]
     (64, 'universal', 'C', 'numpy')
     """
-    return {
-        name: getattr(case, name) for name in Case.__dataclass_fields__ if name in HEADER
-    } | recorded(case.options)
+    return {name: getattr(case, name) for name in FIELDS if name in HEADER} | recorded(case.options)
 
 
 def bound(case: Case, ranks: int) -> tuple[Algorithm, Problem, dict]:

@@ -15,38 +15,20 @@ from pathlib import Path
 
 from algorithms import algorithms
 from drbench.errors import UsageError, did_you_mean
+from launch.peers import known_options
 from partitions import LayoutError
 from partitions import preset as preset_texts
 from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
-from partitions.grids import divisors
 from partitions.partition import replica_suffix
 
-from .case import Case
-from .sweep_values import check_text, integer, name_of, scaled_size, size_of, values_of
+from .case import FIELDS, Case
+from .sweep_values import check_text, integer, name_of, scaled_size, values_of
 
 __all__ = ["Sweep", "expand", "find_sweep", "load_sweep", "shipped"]
 
 SWEEPS = Path(__file__).parents[1] / "data" / "sweeps"
 _TOP = ("name", "about", "scale", "defaults", "cases")
 _SHAPE = ("m", "n", "k")
-#: Options of algorithms, whether or not this installation has the algorithm.
-OPTIONS = (
-    "stationary",
-    "dataflow",
-    "mesh",
-    "slices",
-    "block",
-    "panel",
-    "unroll",
-    "chunk",
-    "schedule",
-    "ir_max_compute",
-    "ir_max_comm",
-    "replicate_result",
-    "variant",
-    "device",
-)
-_FIELDS = tuple(name for name in Case.__dataclass_fields__ if name != "options")
 #: Keys that are not fields of a case but set several of them.
 _SPECIAL = ("partitions", "replication", "zip", "exclude")
 
@@ -240,67 +222,20 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
             for each in (value if isinstance(value, list) else [value])
         ]
         return [tuple(integer(factor, where, least=1) for factor in triple) for triple in triples]
-    if key not in _FIELDS and key not in OPTIONS:
-        known = (*_FIELDS, *OPTIONS, *_SPECIAL)
+    takers = [FIELDS[key]] if key in FIELDS else list(known_options().get(key, {}).values())
+    if not takers:
+        known = (*FIELDS, *known_options(), *_SPECIAL)
         raise UsageError(
             f"{where}: there is no such key."
             + (did_you_mean(key, known) or f" There are {', '.join(known)}.")
         )
-    if (
-        key == "algorithm" and value == "all"
-    ):  # whatever is in algorithms/ and runs on a process mesh
-        return [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
-    if key == "mesh" and value == "all":
-        return [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]
-    return values_of(value, where, _CONVERT[_KINDS_OF_KEYS.get(key, "text")])
-
-
-#: What the values of a key are; all others are texts.
-_KINDS_OF_KEYS = {
-    **dict.fromkeys(
-        (
-            "m",
-            "n",
-            "k",
-            "block",
-            "panel",
-            "slices",
-            "unroll",
-            "ir_max_compute",
-            "ir_max_comm",
-            "max_gemms",
-            "max_accumulates",
-            "accumulate_blocks",
-        ),
-        "size",
-    ),
-    **dict.fromkeys(("seed", "prefetch", "warmup"), "count"),
-    **dict.fromkeys(("threads", "iters"), "positive"),
-    **dict.fromkeys(("check", "roof", "replicate_result"), "bool"),
-    "chunk": "chunk",
-    "pool": "bytes",
-}
-
-
-def _boolean(value, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{where}: must be true or false, got {value!r}.")
-    return value
-
-
-def _chunk(value, where: str):
-    return value if value in ("auto", "none") else size_of(value, where)
-
-
-_CONVERT = {
-    "text": check_text,
-    "size": size_of,
-    "count": integer,
-    "positive": lambda value, where: integer(value, where, least=1),
-    "bool": _boolean,
-    "chunk": _chunk,
-    "bytes": lambda value, where: size_of(value, where, suffix="b", least=0),
-}
+    if value == "all":
+        if key == "algorithm":  # whatever is in algorithms/ and runs on a process mesh
+            return [name for name, algorithm in algorithms().items() if "mesh" in algorithm.options]
+        for option in takers:
+            if option.tried:
+                return list(option.tried(ranks) if callable(option.tried) else option.tried)
+    return values_of(value, where, takers)
 
 
 def _list(value, where: str) -> list:
@@ -368,7 +303,7 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     triple, factors = values.pop("partitions", None), values.pop("replication", None)
     for key in _SHAPE:
         values[key] = scaled_size(values[key], scale)
-    options = {key: values.pop(key) for key in OPTIONS if key in values}
+    options = {key: values.pop(key) for key in list(values) if key not in FIELDS}
     texts = dict.fromkeys("abc")
     try:
         if values.get("preset") is not None:

@@ -1,43 +1,34 @@
-"""Values in sweep files: sizes, ranges, texts. Each error names the file and the key it was found
-at."""
+"""Values in sweep and machine files: numbers, texts, ranges. Each error names the file and the key
+it was found at."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
-from drbench.errors import UsageError
+from algorithms.options import Option, read_as_any
+from drbench.errors import DrbenchError, UsageError
 
-__all__ = ["check_text", "integer", "name_of", "scaled_size", "size_of", "values_of"]
+__all__ = ["check_text", "integer", "name_of", "read_at", "scaled_size", "values_of"]
 
-_BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: More cases than this from one range is a slip of the pen.
 _MOST = 100_000
 
 
-def size_of(value, where: str, suffix: str = "", least: int = 1) -> int:
-    """A whole number, or a text with a binary prefix.
+def read_at(where: str, options: Iterable[Option], value: Any) -> Any:
+    """A value as one of these descriptions takes it.
 
     Examples
     --------
-    >>> size_of("48Ki", "m"), size_of(7, "m"), size_of("1.5KiB", "pool", "b")
-    (49152, 7, 1536)
+    >>> read_at("m", [Option("m", int, unit="elements")], "48Ki")
+    49152
     """
-    if isinstance(value, str):
-        found = re.fullmatch(
-            rf"(\d{{1,15}}(?:\.\d{{1,9}})?)\s*(ki|mi|gi|ti)?{suffix}{'?' if suffix else ''}",
-            value.strip().lower(),
-            re.ASCII,
-        )
-        exact = Fraction(found[1]) * _BINARY[found[2] or ""] if found else None
-        value = int(exact) if exact is not None and exact.denominator == 1 else value
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
-        raise UsageError(
-            f"{where}: {value!r} is no size. Use a whole number of at least {least}, such as "
-            '4096 or "48Ki".'
-        )
-    return value
+    try:
+        return read_as_any(options, value)
+    except DrbenchError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def scaled_size(size: int, scale: Fraction) -> int:
@@ -61,11 +52,7 @@ def integer(value, where: str, least: int = 0) -> int:
 def check_text(value, where: str) -> str:
     """A text on one line without control characters (it goes into records, file names and job
     scripts)."""
-    if not isinstance(value, str) or not value.isprintable():
-        raise UsageError(
-            f"{where}: must be a text on one line, without control characters; got {value!r}."
-        )
-    return value
+    return value if value == "" else read_at(where, [Option()], value)
 
 
 def name_of(value, file: str) -> str:
@@ -79,26 +66,25 @@ def name_of(value, file: str) -> str:
     return value
 
 
-def values_of(value, where: str, convert: Callable) -> list:
+def values_of(value, where: str, options: Iterable[Option]) -> list:
     """A value, a list of them, or a half-open range.
 
     Examples
     --------
-    >>> values_of({"start": 1, "stop": 10, "step": 4}, "m", size_of)
+    >>> size = [Option("m", int, least=1, unit="elements")]
+    >>> values_of({"start": 1, "stop": 10, "step": 4}, "m", size)
     [1, 5, 9]
-    >>> values_of({"start": "1Ki", "stop": "8Ki", "factor": 2}, "m", size_of)
+    >>> values_of({"start": "1Ki", "stop": "8Ki", "factor": 2}, "m", size)
     [1024, 2048, 4096]
     """
     if isinstance(value, list):
         if not value:
             raise UsageError(f"{where}: the list is empty. Give at least one value.")
-        return [convert(each, where) for each in value]
+        return [read_at(where, options, each) for each in value]
     if not isinstance(value, dict):
-        return [convert(value, where)]
-    try:
-        convert(1, where)
-    except UsageError:  # a text or true/false
-        raise UsageError(f"{where}: takes no range; got {value!r}.") from None
+        return [read_at(where, options, value)]
+    if not any(option.type is int for option in options):
+        raise UsageError(f"{where}: takes no range; got {value!r}.")
     by = [key for key in ("step", "factor") if key in value]
     if set(value) != {"start", "stop", *by} or len(by) != 1:
         raise UsageError(
@@ -106,8 +92,8 @@ def values_of(value, where: str, convert: Callable) -> list:
             f"{', '.join(value) or 'nothing'}."
         )
     at, stop, move = (
-        convert(value["start"], where),
-        convert(value["stop"], where),
+        read_at(where, options, value["start"]),
+        read_at(where, options, value["stop"]),
         integer(value[by[0]], where, 1 if by == ["step"] else 2),
     )
     if by == ["factor"] and at < 1:

@@ -9,10 +9,9 @@ import click
 
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError
 from drbench.measure.record import RecordError, append_csv
-from launch.cases.case import Case, failure
+from launch.cases.case import Case, case_keys, failure, refuse_our_options
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
-from launch.peers.base import refuse_our_options
 
 from .options import (
     BYTES,
@@ -207,7 +206,7 @@ def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int
             )
         case = replace(case, roof=False)
     try:
-        record = peer.launch(case, ranks, timeout)
+        record = peer.launch(case, case_keys(case), ranks, timeout)
     except UsageError:
         raise
     except DrbenchError as error:

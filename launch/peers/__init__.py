@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import importlib
 
+from algorithms import algorithms
+from algorithms.options import Option
 from drbench.errors import MissingError
 
 from .base import Availability, Job, Parts, Peer, Setting, own_words
@@ -17,6 +19,7 @@ __all__ = [
     "Peer",
     "Setting",
     "get_peer",
+    "known_options",
     "own_words",
     "peers",
     "present",
@@ -46,6 +49,21 @@ def get_peer(name: str) -> Peer:
 def peers() -> dict[str, Peer]:
     """All peers by name."""
     return {name: get_peer(name) for name in PEERS}
+
+
+def known_options() -> dict[str, dict[str, Option]]:
+    """Every option that an algorithm or a peer takes: its name -> who takes it -> what it is there.
+
+    Examples
+    --------
+    >>> list(known_options()["block"])
+    ['meshslice', 'scalapack']
+    """
+    found: dict[str, dict[str, Option]] = {}
+    for taker in (*algorithms().values(), *peers().values()):
+        for name, option in taker.options.items():
+            found.setdefault(name, {})[taker.name] = option
+    return found
 
 
 def present(peer: Peer) -> str:

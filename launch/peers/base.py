@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from algorithms.registry import pick_options
-from drbench.errors import UnsupportedError, UsageError
+from algorithms.options import Option, check_options, pick_options
+from drbench.errors import UnsupportedError
 from drbench.host.blas import Blas
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
-from launch.cases.case import Case
 
-__all__ = ["refuse_our_options", "Availability", "Job", "Parts", "Peer", "Setting", "own_words"]
+__all__ = ["Availability", "Job", "Parts", "Peer", "Setting", "own_words"]
 
 _LONGEST = 300
 
@@ -149,11 +148,12 @@ class Peer:
         ``prepare(problem, topology, fill, threads, options)`` -> :class:`Job` (collective). None
         for a program of its own.
     launch : callable or None
-        ``launch(case, ranks, timeout)`` -> Record, for a program that is started beside drbench.
+        ``launch(case, keys, ranks, timeout)`` -> Record with these keys, for a program that is
+        started beside drbench.
     settings : callable
         ``settings(nprocs)`` -> list of :class:`Setting`; the first is the peer's default.
-    options : tuple of str
-        Names of the options it takes.
+    options : dict of str to Option
+        What it takes, by name.
     """
 
     name: str
@@ -163,15 +163,17 @@ class Peer:
     layout: Callable[..., tuple[str, str, str]]
     prepare: Callable[..., Job] | None = None
     launch: Callable[..., Any] | None = None
-    options: tuple[str, ...] = field(default=())
+    options: dict[str, Option] = field(default_factory=dict)
 
     def pick(self, options: dict) -> dict:
         """The options that are set; one the peer does not take is a UsageError.
 
         Examples
         --------
+        >>> from algorithms.options import named
+        >>> options = named(Option("block", int))
         >>> peer = Peer(
-        ...     "p", "", lambda: None, lambda nprocs: [], lambda *given: given, options=("block",)
+        ...     "p", "", lambda: None, lambda nprocs: [], lambda *given: given, options=options
         ... )
         >>> peer.pick({"block": 64, "panel": None})
         {'block': 64}
@@ -179,6 +181,7 @@ class Peer:
         Traceback (most recent call last):
         drbench.errors.UsageError: p takes no --slices. It takes --block.
         """
+        check_options(self.options, options)
         return pick_options(self.name, self.options, options)
 
     def problem(
@@ -202,32 +205,3 @@ def own_words(error: BaseException) -> str:
     """
     words = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
-
-
-#: Fields of a case that choose how our own executor moves data, with the values that leave them
-#: open.
-_OURS = {
-    "transport": "auto",
-    "get": "view",
-    "progress": "poll",
-    "prefetch": 1,
-    "pool": None,
-    "trace": None,
-}
-
-
-def refuse_our_options(case: Case) -> None:
-    """A peer moves its data itself: what only our executor obeys is a UsageError, not an option
-    without effect.
-
-    Examples
-    --------
-    >>> refuse_our_options(Case(8, 8, 8, algorithm="dtensor", prefetch=2))
-    Traceback (most recent call last):
-    drbench.errors.UsageError: dtensor moves its data itself and takes no --prefetch. Leave it out.
-    """
-    for name, value in _OURS.items():
-        if getattr(case, name) != value:
-            raise UsageError(
-                f"{case.algorithm} moves its data itself and takes no --{name}. Leave it out."
-            )

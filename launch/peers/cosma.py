@@ -14,6 +14,7 @@ import statistics
 import subprocess
 from datetime import UTC, datetime
 
+from algorithms.options import Option, named
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from drbench.measure.record import Record
 
@@ -79,9 +80,8 @@ def read_times(text: str) -> list[float]:
     return [float(word) / 1000 for word in found[1].split()]
 
 
-def _launch(case, ranks: int, timeout: float | None = None) -> Record:
+def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Record:
     """Run cosma_miniapp on that many ranks; the Record of what it printed."""
-    from launch.cases.case import case_keys
     from launch.host.mpi import mpiexec_command
     from launch.host.processes import running
 
@@ -125,7 +125,7 @@ def _launch(case, ranks: int, timeout: float | None = None) -> Record:
             "cosma_miniapp rounds to whole milliseconds and printed 0 for "
             f"{case.m}x{case.n}x{case.k}. Use a larger problem."
         )
-    keys = case_keys(case) | {
+    keys = keys | {
         "mode": "measured",
         "ranks": ranks,
         "threads": threads,
@@ -161,5 +161,5 @@ PEER = Peer(
     _settings,
     _layout,
     launch=_launch,
-    options=("variant",),
+    options=named(Option("variant", help="forced splits, such as sm2,pk2.", says="its own choice")),
 )

@@ -13,7 +13,7 @@ from drbench.errors import UnsupportedError
 
 from .base import Availability, Job, Peer, Setting, own_words
 from .meshes import on_one_mesh, placed
-from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
+from .torch_side import DEVICE, GET_TORCH, TorchBlas, device_of, torch_version
 
 __all__ = ["PEER"]
 
@@ -312,5 +312,5 @@ PEER = Peer(
     _settings,
     _layout,
     _prepare,
-    options=("device",),
+    options={"device": DEVICE},
 )

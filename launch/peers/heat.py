@@ -14,7 +14,7 @@ from drbench.errors import UnsupportedError, UsageError
 from partitions import partition as named
 
 from .base import Availability, Job, Peer, Setting, own_words
-from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
+from .torch_side import DEVICE, GET_TORCH, TorchBlas, device_of, torch_version
 
 __all__ = ["PEER"]
 
@@ -197,5 +197,5 @@ PEER = Peer(
     _settings,
     _layout,
     _prepare,
-    options=("device",),
+    options={"device": DEVICE},
 )

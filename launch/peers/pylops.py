@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from algorithms.options import Option, named
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.blas import load_blas
 
@@ -62,8 +63,6 @@ class _Multiplication(Job):
     def __init__(self, problem, topology, fill, variant):
         super().__init__()
         comm = topology.comm
-        if variant not in ("summa", "block"):
-            raise UsageError(f"--variant of pylops must be summa or block, got {variant!r}.")
         side = math.isqrt(comm.size)
         if (
             side * side != comm.size
@@ -167,5 +166,5 @@ PEER = Peer(
     _settings,
     _layout,
     _prepare,
-    options=("variant",),
+    options=named(Option("variant", ("summa", "block"), help="its kind of product.", says="summa")),
 )

@@ -19,6 +19,8 @@ import sys
 import numpy as np
 import threadpoolctl
 
+from algorithms.mesh import MESH
+from algorithms.options import Option, named
 from drbench.errors import MissingError, UnsupportedError, UsageError
 from drbench.host.blas import BlasInfo
 from partitions import near_square
@@ -424,5 +426,23 @@ PEER = Peer(
     _settings,
     _layout,
     _prepare,
-    options=("block", "mesh", "panel"),
+    options=named(
+        Option(
+            "block",
+            int,
+            least=1,
+            unit="elements",
+            help="rows and columns of a block-cyclic tile.",
+            says=str(_BLOCK),
+        ),
+        MESH,
+        Option(
+            "panel",
+            int,
+            least=1,
+            unit="elements",
+            help="width of the panels that p?gemm broadcasts.",
+            says="as built",
+        ),
+    ),
 )

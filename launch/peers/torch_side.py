@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 
+from algorithms.options import Option
 from drbench.errors import MissingError, UsageError
 from drbench.host.blas import BlasInfo
 
@@ -16,6 +17,8 @@ GET_TORCH = (
     "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url "
     "https://download.pytorch.org/whl/cpu)."
 )
+
+DEVICE = Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu")
 
 
 def torch_version() -> str | None:
@@ -38,8 +41,6 @@ def device_of(options: dict, topology):
     wanted = options.get("device") or "cpu"
     if wanted == "cpu":
         return torch.device("cpu")
-    if wanted != "cuda":
-        raise UsageError(f"--device must be cpu or cuda, got {wanted!r}.")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     fewest = min(topology.comm.allgather(count - topology.node.rank))
     if fewest < 1:

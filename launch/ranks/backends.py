@@ -11,7 +11,7 @@ import threadpoolctl
 from mpi4py import MPI
 
 from drbench.common import TransportChoice
-from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
@@ -22,87 +22,7 @@ from launch.cases.case import Case
 
 from .gpu_awareness import mpi_reads_devices
 
-__all__ = ["BACKENDS", "open_backend", "refuse_what_does_nothing"]
-
-BACKENDS = ("numpy", "numpy-async", "cupy")
-COLLECTIVES = ("nccl", "gpu-aware", "staged")
-_OF_DEVICES = ("compute", "max_gemms", "max_accumulates", "accumulate_blocks", "collectives")
-
-
-def refuse_what_does_nothing(case: Case, choice: TransportChoice) -> None:
-    """Options that the backend would not obey are a UsageError, what it cannot do an
-    UnsupportedError.
-
-    Examples
-    --------
-    >>> refuse_what_does_nothing(Case(8, 8, 8, compute="tf32"), TransportChoice("auto"))
-    Traceback (most recent call last):
-    drbench.errors.UsageError: --compute is for devices, and the backend is numpy. ...
-    """
-
-    def option(name):
-        return f"--{name.replace('_', '-')}"
-
-    if case.backend not in BACKENDS:
-        raise UsageError(f"backend must be one of {', '.join(BACKENDS)}, got {case.backend!r}.")
-    if case.backend == "numpy":
-        for name in _OF_DEVICES:
-            if getattr(case, name) is not None:
-                raise UsageError(
-                    f"{option(name)} is for devices, and the backend is numpy. Leave it out, or "
-                    "use --backend cupy."
-                )
-        if case.dtype.startswith("bfloat16"):
-            raise UnsupportedError(
-                f"{case.dtype} products do not run on cores (our implementation). Use --dtype "
-                "float32, --backend cupy, or drbench simulate."
-            )
-        return
-    if case.collectives is not None and case.collectives not in COLLECTIVES:
-        raise UsageError(
-            f"collectives must be one of {', '.join(COLLECTIVES)}, got {case.collectives!r}."
-        )
-    for name in ("max_gemms", "max_accumulates", "accumulate_blocks"):
-        if getattr(case, name) is not None and getattr(case, name) < 1:
-            raise UsageError(f"{name} must be at least 1, got {getattr(case, name)}.")
-    if case.compute not in (None, "tf32"):
-        raise UsageError(f"compute must be tf32 or left out, got {case.compute!r}.")
-    if choice.kind == "throttled":
-        raise UnsupportedError(
-            "--transport throttled delays loads and stores of cores, and the backend is "
-            f"{case.backend} (our implementation). Use --backend numpy."
-        )
-    if case.progress != "poll":
-        raise UsageError(
-            f"--progress {case.progress}: with --backend {case.backend} the host is free to "
-            "poll, and does. Leave it out."
-        )
-    if case.dtype == "bfloat16":
-        raise UnsupportedError(
-            "sums in bfloat16 run on machine models only (our implementation). Use --dtype "
-            "bfloat16:float32."
-        )
-    if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
-        raise UnsupportedError(
-            "--fill uniform is checked against elements that TF32 and bfloat16 round (our "
-            "implementation). Use --fill integer, which both hold exactly."
-        )
-    if case.backend == "numpy-async":
-        for name in ("compute", "accumulate_blocks"):
-            if getattr(case, name) is not None:
-                raise UsageError(
-                    f"{option(name)} is for GPUs, and the backend is numpy-async. Leave it out, "
-                    "or use --backend cupy."
-                )
-        if case.collectives == "nccl":
-            raise UnsupportedError(
-                "nccl moves data of GPUs, and the backend is numpy-async. Use --collectives "
-                "staged or gpu-aware."
-            )
-    elif case.threads is not None:
-        raise UsageError(
-            "--threads sets BLAS threads of cores, and the backend is cupy. Leave it out."
-        )
+__all__ = ["open_backend"]
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from algorithms import get_algorithm
 from algorithms.collective import baseline_of
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
-from drbench.host.executor import PROGRESS
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology
 from drbench.measure.record import Record
@@ -27,11 +26,11 @@ from drbench.plan.explain import events_of
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Windows
 from drbench.program.steps import COUNTERS
-from launch.cases.case import TOLD, Case, bound, case_keys, recorded
+from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded
 from launch.cases.machine_models import of_schedule
 from launch.peers import PEERS
 
-from .backends import open_backend, refuse_what_does_nothing
+from .backends import open_backend
 from .memory import Need, check_memory
 from .peer_case import run_peer
 from .together import everyone_is_here
@@ -83,16 +82,8 @@ def _keys(case: Case, comm: MPI.Comm) -> dict:
 def _run(
     case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None
 ) -> Record:
-    for name, least in (("iters", 1), ("warmup", 0), ("prefetch", 0)):
-        if getattr(case, name) < least:
-            raise UsageError(f"{name} must be at least {least}, got {getattr(case, name)}.")
-    if case.progress not in PROGRESS or case.get not in ("view", "copy"):
-        raise UsageError(
-            f"progress must be one of {', '.join(PROGRESS)} and get view or copy, got "
-            f"{case.progress!r}, {case.get!r}."
-        )
+    check_case(case)
     choice = parse_transport(case.transport)
-    refuse_what_does_nothing(case, choice)
     algorithm, problem, options = bound(case, comm.size)
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)

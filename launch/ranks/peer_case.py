@@ -16,9 +16,8 @@ from drbench.host.topology import Topology
 from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork
 from drbench.measure.verify import verify
-from launch.cases.case import Case
+from launch.cases.case import Case, refuse_our_options
 from launch.peers import Parts, Peer, get_peer, present
-from launch.peers.base import refuse_our_options
 
 from .memory import Need, check_memory
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.record import Record, read_csv
-from launch.cases.case import Case, failure
+from launch.cases.case import Case, case_keys, failure
 from launch.cases.launchers import load_launcher
 from launch.host.kernels import weaker_pins, without_pins
 from launch.peers import PEERS, get_peer, peers
@@ -325,7 +325,9 @@ def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, wat
         )  # nobody knows its BLAS; it is compared with drbench's roof
         store.beat()
         try:
-            record = get_peer(case.algorithm).launch(case, settings.ranks, settings.timeout_s)
+            record = get_peer(case.algorithm).launch(
+                case, case_keys(case), settings.ranks, settings.timeout_s
+            )
         except DrbenchError as error:
             record = failure(
                 case,

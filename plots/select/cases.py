@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from drbench.measure.record import STATUSES, Record
+from drbench.measure.record import OPTION_COLUMNS, STATUSES, Record, read_options
 
 from .selection import LEGEND, UNIVERSAL, SelectionError, moved_bytes, split_factor
 
@@ -218,23 +218,20 @@ def fastest(records: Iterable[Record]) -> Record:
     return min(records, key=lambda record: (record.best_s, rising(definition(record))))
 
 
+#: Options that order cases before their partitions do.
+_OLDEST = OPTION_COLUMNS.index("schedule")
+
+
 def definition(record: Record) -> tuple:
     """What tells a case from another of its shape and source, for a stable order."""
     return (
         record.algorithm,
-        record.stationary,
-        record.dataflow,
-        record.mesh,
-        record.slices,
-        record.block,
-        record.panel,
-        record.unroll,
-        record.chunk,
+        *(getattr(record, name) for name in OPTION_COLUMNS[:_OLDEST]),
         record.a,
         record.b,
         record.c,
         record.preset,
-        record.schedule,
+        *(getattr(record, name) for name in OPTION_COLUMNS[_OLDEST:]),
         record.backend,
         record.compute,
         record.collectives,
@@ -300,6 +297,7 @@ def configuration(record: Record) -> str:
         for name in ("slices", "panel", "block", "unroll")
         if getattr(record, name)
     ]
+    parts += [f"{name} {value}" for name, value in read_options(record.options).items()]
     if not parts and (record.a or record.b or record.c):
         texts = [record.a or "?", record.b or "?", record.c or "?"]
         parts = [texts[0] if len(set(texts)) == 1 else " | ".join(texts)]

@@ -29,6 +29,7 @@ AGREED = [
     "schedule",
     "ir_max_compute",
     "ir_max_comm",
+    "options",
     "m",
     "n",
     "k",
@@ -112,7 +113,7 @@ BY_TYPE = {
 def records(draw):
     values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
     values |= {
-        "schema_version": 3,
+        "schema_version": 4,
         "mode": draw(st.sampled_from(MODES)),
         "status": draw(st.sampled_from(STATUSES)),
     }
@@ -228,7 +229,7 @@ def test_a_text_that_utf8_cannot_hold_is_escaped_not_lost():
         ({"best_s": math.nan}, "needs best_s > 0; got nan"),
         ({"best_s": 0.0}, "needs best_s > 0"),
         ({"best_s": math.inf}, "needs best_s > 0"),
-        ({"schema_version": 4}, "schema_version 4 is unknown"),
+        ({"schema_version": 5}, "schema_version 5 is unknown"),
         ({"m": 1.5}, "m must be an integer; got 1.5"),
         ({"m": True}, "m must be an integer"),
         ({"gflops": "fast"}, "gflops must be a number; got 'fast'"),
