@@ -30,7 +30,7 @@ class Algorithm:
     program : callable
         ``program(problem, rank, **options)``, a generator of steps.
     about : str
-        One line for ``drbench list``: the first line of the program's docstring.
+        One line for ``drbench list``: the first paragraph of the program's docstring.
     options : dict of str to Option
         What it takes, by name: command line, sweep files, records and plots go by it.
     decide : callable
@@ -147,7 +147,7 @@ def algorithm(
         _REGISTRY[name] = Algorithm(
             name,
             program,
-            (program.__doc__ or "").strip().splitlines()[0],
+            " ".join((program.__doc__ or "").partition("\n\n")[0].split()),
             named(*options),
             settle,
             layout,
