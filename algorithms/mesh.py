@@ -25,7 +25,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import AXES, Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
-from partitions import Partition, divisors, near_square, partition
+from partitions import Partition, divisors, near_square, part, partition
 
 from .options import Option
 
@@ -81,51 +81,52 @@ class Tiles:
     ----------
     operand : Operand
         With one tile a process.
+    replica : int
+
+    Attributes
+    ----------
+    row_ranges, col_ranges : list of (int, int)
+        What each row and column of tiles covers; narrower if only a part of the matrix takes part.
     """
 
-    __slots__ = ("operand", "shape", "grid", "extents")
+    __slots__ = ("operand", "replica", "row_ranges", "col_ranges")
 
-    def __init__(self, operand: Operand):
-        p = operand.partition
-        self.operand, self.shape, self.grid, self.extents = operand, p.tile_shape, p.grid, p.shape
+    def __init__(self, operand: Operand, replica: int = 0):
+        self.operand, self.replica, p = operand, replica, operand.partition
+        self.row_ranges, self.col_ranges = (
+            [part(extent, x, parts) for x in range(parts)]
+            for extent, parts in zip(p.shape, (p.grid.rows, p.grid.cols))
+        )
 
     def rows(self, x: int) -> tuple[int, int]:
         """Rows [start, stop) of the tiles in row ``x`` of the grid."""
-        step, extent = self.shape[0], self.extents[0]
-        return min(x * step, extent), min((x + 1) * step, extent)
+        return self.row_ranges[x]
 
     def cols(self, y: int) -> tuple[int, int]:
         """Columns [start, stop) of the tiles in column ``y`` of the grid."""
-        step, extent = self.shape[1], self.extents[1]
-        return min(y * step, extent), min((y + 1) * step, extent)
+        return self.col_ranges[y]
 
     def tile(self, x: int, y: int) -> Block:
         """The tile (x, y); without elements where the matrix has ended."""
-        return self.block(x, y, self.rows(x), self.cols(y))
+        return self.block(x, y, self.row_ranges[x], self.col_ranges[y])
 
     def block(self, x: int, y: int, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
         """Rows × columns, which must lie in tile (x, y)."""
-        (top, _), (left, right) = self.rows(x), self.cols(y)
-        width = right - left
-        return Block(
-            self.operand.name,
-            self.grid.rank(x, y),
-            0,
-            (x, y),
-            *rows,
-            *cols,
-            (rows[0] - top) * width + cols[0] - left,
-            max(width, 1),
-        )
+        if rows[0] < rows[1] and cols[0] < cols[1]:
+            return self.operand.block(rows, cols, self.replica)
+        grid = self.operand.partition.grid
+        owner = self.replica * grid.size + grid.rank(x, y)
+        return Block(self.operand.name, owner, self.replica, (x, y), *rows, *cols, 0, 1)
 
 
 class Mesh:
-    """The mesh as one chip (i, j) sees it.
+    """The mesh as one chip (i, j) sees it: that of its replica, if the matrices are replicated.
 
     Attributes
     ----------
     i, j : int
         The chip.
+    replica : int
     nrows, ncols : int
         Pr and Pc.
     row, column : Group
@@ -134,13 +135,14 @@ class Mesh:
     """
 
     def __init__(self, problem: Problem, rank: int, text: str):
-        self.nrows, self.ncols = parse_mesh(text, problem.nprocs)
-        self.i, self.j = divmod(rank, self.ncols)
-        self.row = Group("row", tuple(self.i * self.ncols + l for l in range(self.ncols)), self.j)
-        self.column = Group(
-            "column", tuple(l * self.ncols + self.j for l in range(self.nrows)), self.i
-        )
-        self.a, self.b, self.c = Tiles(problem.a), Tiles(problem.b), Tiles(problem.c)
+        chips = problem.c.partition.ranks_per_replica
+        self.nrows, self.ncols = rows, cols = parse_mesh(text, chips)
+        self.replica, chip = divmod(rank, chips)
+        self.i, self.j = divmod(chip, cols)
+        first = rank - chip
+        self.row = Group("row", tuple(first + self.i * cols + l for l in range(cols)), self.j)
+        self.column = Group("column", tuple(first + l * cols + self.j for l in range(rows)), self.i)
+        self.a, self.b, self.c = (Tiles(operand, self.replica) for operand in problem.operands)
 
 
 def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:
