@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ __all__ = [
     "interruptible",
     "remove_abandoned",
     "remove_files",
+    "run_alone",
     "running",
     "this_system",
 ]
@@ -52,6 +54,8 @@ _PREFIXES = (
     "vader_segment.",
     "drbench-locks-",
 )
+#: What variables begin with by which launchers tell a process that it is one of many.
+_LAUNCHERS = ("PMI", "OMPI_", "SLURM_", "HYDRA", "MPI_", "MPIEXEC_", "PALS_", "FLUX_")
 #: How long abandoned files are waited for: their last holder may be just ending.
 _PATIENCE_S = 1.0
 #: How long a program that was asked to end may take.
@@ -144,6 +148,18 @@ def running(who: str, command, environ=os.environ, **pipes) -> Iterator[subproce
                     "larger --timeout, or a smaller problem."
                 ) from None
             raise
+
+
+def run_alone(command: list[str], seconds: float) -> subprocess.CompletedProcess | None:
+    """Run a program from a rank as no rank, whatever crashes there; None if it did not end in
+    time."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
+    environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    try:
+        return subprocess.run(command, env=environ, timeout=seconds, **pipes)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _end_with(parent: int) -> None:

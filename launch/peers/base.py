@@ -15,12 +15,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from algorithms.options import Option, check_options, pick_options
-from drbench.errors import UnsupportedError
+from drbench.errors import UnsupportedError, UsageError
 from drbench.host.blas import Blas
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 
-__all__ = ["Availability", "Job", "Parts", "Peer", "Setting", "own_words"]
+__all__ = [
+    "Availability",
+    "Job",
+    "Parts",
+    "Peer",
+    "Setting",
+    "layout_of_its_own",
+    "own_words",
+    "refuse_alike",
+]
 
 _LONGEST = 300
 
@@ -190,9 +199,40 @@ class Peer:
         """The problem on the peer's own layout where a partition is None."""
         return Problem(m, n, k, nprocs, *self.layout(a, b, c, nprocs), dtype)
 
-    def refusal(self, error: BaseException) -> UnsupportedError:
-        """What the peer said when it refused, as an error of ours."""
-        return UnsupportedError(f"{self.name} refuses: {own_words(error)}")
+
+def layout_of_its_own(takes: str, instead: str) -> Callable[..., tuple[str, str, str]]:
+    """The ``layout`` of a peer that chooses partitions itself, and refuses any that is given."""
+
+    def layout(a, b, c, nprocs):
+        for text in filter(None, (a, b, c)):
+            raise UsageError(f"{takes}; got the partition {text!r}. {instead}")
+        return "block", "block", "block"
+
+    return layout
+
+
+def refuse_alike(comm, name: str, attempt: Callable[[], None]) -> None:
+    """Let a peer try on every rank; what one of them refuses all do (collective).
+
+    Raises
+    ------
+    UnsupportedError
+        With the words of the first rank that the peer refused.
+    """
+    words = None
+    try:
+        attempt()
+    except (
+        RuntimeError,
+        NotImplementedError,
+        ValueError,
+        AssertionError,
+        IndexError,
+        TypeError,
+    ) as error:
+        words = own_words(error)
+    for said in filter(None, comm.allgather(words)):
+        raise UnsupportedError(f"{name} refuses: {said}")
 
 
 def own_words(error: BaseException) -> str:

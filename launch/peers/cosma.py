@@ -18,7 +18,7 @@ from algorithms.options import Option, named
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from drbench.measure.record import Record
 
-from .base import Availability, Peer, Setting
+from .base import Availability, Peer, Setting, layout_of_its_own
 
 __all__ = ["PEER", "read_times"]
 
@@ -37,14 +37,9 @@ def _available() -> Availability:
     return Availability(True, path, _GET)
 
 
-def _layout(a, b, c, nprocs):
-    given = [text for text in (a, b, c) if text]
-    if given:
-        raise UsageError(
-            f"cosma chooses its own partitions; got {given[0]!r}. Force its splits with "
-            "--variant, such as sm2,pk2."
-        )
-    return "block", "block", "block"
+_layout = layout_of_its_own(
+    "cosma chooses its own partitions", "Force its splits with --variant, such as sm2,pk2."
+)
 
 
 def _settings(nprocs: int) -> list[Setting]:

@@ -9,9 +9,7 @@ import logging
 import os
 import socket
 
-from drbench.errors import UnsupportedError
-
-from .base import Availability, Job, Peer, Setting, own_words
+from .base import Availability, Job, Peer, Setting, refuse_alike
 from .meshes import on_one_mesh, placed
 from .torch_side import DEVICE, GET_TORCH, TorchBlas, device_of, torch_version
 
@@ -53,10 +51,6 @@ def _settings(nprocs: int) -> list[Setting]:
     if nprocs > 3:
         texts["block"] = ("block", "block", "block")
     return [Setting(name, dict(zip("abc", chosen))) for name, chosen in texts.items()]
-
-
-def _prepare(problem, topology, fill, threads, options) -> Job:
-    return _Multiplication(problem, topology, fill, threads, options)
 
 
 class _Multiplication(Job):
@@ -119,23 +113,14 @@ class _Multiplication(Job):
     def _look(self, comm) -> None:
         """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it
         moves."""
-        words = None
-        try:
+        seen = _watch()
+
+        def twice():
             self.run()
-            with _watch() as seen:
+            with seen:
                 self.run()
-        except (
-            RuntimeError,
-            NotImplementedError,
-            ValueError,
-            AssertionError,
-            IndexError,
-            TypeError,
-        ) as error:
-            words = own_words(error)
-        said = [text for text in comm.allgather(words) if text]
-        if said:
-            raise UnsupportedError(f"DTensor refuses: {said[0]}")
+
+        refuse_alike(comm, "DTensor", twice)
         work = comm.allreduce(seen.multiplied) / (self._problem.flops // 2)
         product = (
             "mm" if work < 1.001 else f"{work:.3g}x mm"
@@ -311,6 +296,6 @@ PEER = Peer(
     _available,
     _settings,
     _layout,
-    _prepare,
+    _Multiplication,
     options={"device": DEVICE},
 )

@@ -13,7 +13,7 @@ import numpy as np
 from drbench.errors import UnsupportedError, UsageError
 from partitions import partition as named
 
-from .base import Availability, Job, Peer, Setting, own_words
+from .base import Availability, Job, Peer, Setting, own_words, refuse_alike
 from .torch_side import DEVICE, GET_TORCH, TorchBlas, device_of, torch_version
 
 __all__ = ["PEER"]
@@ -82,10 +82,6 @@ def _settings(nprocs: int) -> list[Setting]:
     return [Setting(f"{a} · {b}".replace(everywhere, "all"), {"a": a, "b": b}) for a, b in pairs]
 
 
-def _prepare(problem, topology, fill, threads, options) -> Job:
-    return _Multiplication(problem, topology, fill, threads, options)
-
-
 def _import_heat():
     """Import HeAT. It imports torchvision for its data sets alone; where there is none, an empty
     module stands in for it."""
@@ -141,14 +137,7 @@ class _Multiplication(Job):
             )
         self._shape, self._comm, self.out = (problem.m, problem.n), comm, None
         self.blas = TorchBlas(device)
-        try:
-            self.run()
-            words = None
-        except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError) as error:
-            words = own_words(error)
-        said = [text for text in topology.comm.allgather(words) if text]
-        if said:
-            raise UnsupportedError(f"HeAT refuses: {said[0]}")
+        refuse_alike(topology.comm, "HeAT", self.run)
         split = self.out.split
         everywhere = f"row/c{topology.comm.size}"
         texts = {0: "row", 1: "column", None: everywhere}
@@ -196,6 +185,6 @@ PEER = Peer(
     _available,
     _settings,
     _layout,
-    _prepare,
+    _Multiplication,
     options={"device": DEVICE},
 )

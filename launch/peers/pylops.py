@@ -10,13 +10,14 @@ import math
 import numpy as np
 
 from algorithms.options import Option, named
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 
-from .base import Availability, Job, Peer, Setting
+from .base import Availability, Job, Peer, Setting, layout_of_its_own
 
 __all__ = ["PEER"]
 
+_VARIANTS = ("summa", "block")
 _GET = "Install it with: pip install pylops-mpi."
 
 
@@ -26,21 +27,13 @@ def _available() -> Availability:
     return Availability(True, f"pylops-mpi {importlib.metadata.version('pylops-mpi')}", _GET)
 
 
-def _layout(a, b, c, nprocs):
-    given = [text for text in (a, b, c) if text]
-    if given:
-        raise UsageError(
-            f"pylops has two layouts of its own; got the partition {given[0]!r}. Choose with "
-            "--variant summa or block."
-        )
-    return "block", "block", "block"
+_layout = layout_of_its_own(
+    "pylops has two layouts of its own", "Choose with --variant summa or block."
+)
 
 
 def _settings(nprocs: int) -> list[Setting]:
-    return [
-        Setting("summa", {"options": {"variant": "summa"}}),
-        Setting("block", {"options": {"variant": "block"}}),
-    ]
+    return [Setting(name, {"options": {"variant": name}}) for name in _VARIANTS]
 
 
 def ranges(extent: int, parts: int) -> list[tuple[int, int]]:
@@ -55,14 +48,10 @@ def ranges(extent: int, parts: int) -> list[tuple[int, int]]:
     return [(min(i * piece, extent), min((i + 1) * piece, extent)) for i in range(parts)]
 
 
-def _prepare(problem, topology, fill, threads, options) -> Job:
-    return _Multiplication(problem, topology, fill, options.get("variant") or "summa")
-
-
 class _Multiplication(Job):
-    def __init__(self, problem, topology, fill, variant):
+    def __init__(self, problem, topology, fill, threads, options):
         super().__init__()
-        comm = topology.comm
+        comm, variant = topology.comm, options.get("variant") or _VARIANTS[0]
         side = math.isqrt(comm.size)
         if (
             side * side != comm.size
@@ -118,18 +107,17 @@ class _Multiplication(Job):
         self._c = None
         self.settled |= {"dataflow": variant, "transport": "mpi", "backend": "pylops-mpi"}
         received = (
-            self._a_bytes(own, i, j, side, comm)
+            self._a_bytes(own, side, comm)
             if variant == "summa"
             else self._gathered_bytes(m, n, i, j, problem.itemsize)
         )
         self.moved = {"collective_bytes": received}
 
     @staticmethod
-    def _a_bytes(own, i, j, side, comm) -> int:
+    def _a_bytes(own, side, comm) -> int:
         """Received in SUMMA's broadcasts: the blocks of A and B, padded to the largest, of all
         other process columns and rows."""
-        largest = {name: comm.allreduce(block.nbytes, _max()) for name, block in own.items()}
-        return (side - 1) * (largest["A"] + largest["B"])
+        return (side - 1) * sum(max(comm.allgather(block.nbytes)) for block in own.values())
 
     @staticmethod
     def _gathered_bytes(m, n, i, j, itemsize) -> int:
@@ -153,18 +141,12 @@ class _Multiplication(Job):
         self._operator = self._b = self._c = None
 
 
-def _max():
-    from mpi4py import MPI
-
-    return MPI.MAX
-
-
 PEER = Peer(
     "pylops",
     "pylops-mpi MPIMatrixMult: SUMMA on blocks, or 1-D blocks with a gather of C",
     _available,
     _settings,
     _layout,
-    _prepare,
-    options=named(Option("variant", ("summa", "block"), help="its kind of product.", says="summa")),
+    _Multiplication,
+    options=named(Option("variant", _VARIANTS, help="its kind of product.", says="summa")),
 )

@@ -13,7 +13,6 @@ import ctypes.util
 import glob
 import os
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -23,9 +22,10 @@ from algorithms.mesh import MESH
 from algorithms.options import Option, named
 from drbench.errors import MissingError, UnsupportedError, UsageError
 from drbench.host.blas import BlasInfo
-from partitions import near_square
+from launch.host.processes import run_alone
+from partitions import divisors, near_square
 
-from .base import Availability, Job, Peer, Setting
+from .base import Availability, Job, Peer, Setting, layout_of_its_own
 from .loaded import call_slots, library_at, loaded_file, needed, slot_target
 
 __all__ = ["PEER"]
@@ -183,19 +183,14 @@ def _pgemm(library, dtype, extents, arrays, descriptors) -> None:
     routine(b"N", b"N", m, n, k, plus, a, one, one, da, b, one, one, db, zero, c, one, one, dc)
 
 
-def _layout(a, b, c, nprocs):
-    given = [text for text in (a, b, c) if text]
-    if given:
-        raise UsageError(
-            f"scalapack deals square blocks to one process grid; got the partition {given[0]!r}. "
-            "Use --block and --mesh."
-        )
-    return "block", "block", "block"
+_layout = layout_of_its_own(
+    "scalapack deals square blocks to one process grid", "Use --block and --mesh."
+)
 
 
 def _settings(nprocs: int) -> list[Setting]:
     """As it comes; then wider blocks, wider panels and other grids."""
-    grids = [f"{rows}x{nprocs // rows}" for rows in range(1, nprocs + 1) if nprocs % rows == 0]
+    grids = [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)]
     tuned = [
         Setting(
             f"{grid} b{block} p{panel}", {"options": {"mesh": grid, "block": block, "panel": panel}}
@@ -204,10 +199,6 @@ def _settings(nprocs: int) -> list[Setting]:
         for block, panel in ((128, 128), (256, 256), (512, 512))
     ]
     return [Setting("as shipped", {}), *tuned]
-
-
-def _prepare(problem, topology, fill, threads, options) -> Job:
-    return _Multiplication(problem, topology, fill, threads, options)
 
 
 def grid_of(text: str | None, nprocs: int) -> tuple[int, int]:
@@ -392,28 +383,12 @@ def _ask_first(comm) -> None:
     fails (collective)."""
     said = None
     if comm.rank == 0 and not loaded_file(os.path.basename(os.path.realpath(find_library()))):
-        environ = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("PMI", "HYDRA", "MPI_", "SLURM"))
-        }
-        environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", _PROBE],
-                env=environ,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                stdin=subprocess.DEVNULL,
-            )
-            if "works" not in done.stdout:
-                last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[
-                    -1
-                ]
-                said = f"a product of 1x1 matrices fails: {last}"
-        except subprocess.TimeoutExpired:
+        done = run_alone([sys.executable, "-c", _PROBE], 60)
+        if done is None:
             said = "a product of 1x1 matrices does not end"
+        elif "works" not in done.stdout:
+            last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+            said = f"a product of 1x1 matrices fails: {last}"
     said = comm.bcast(said)
     if said:
         raise MissingError(f"scalapack does not work here: {said}. {_GET}")
@@ -425,7 +400,7 @@ PEER = Peer(
     _available,
     _settings,
     _layout,
-    _prepare,
+    _Multiplication,
     options=named(
         Option(
             "block",

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import subprocess
 import sys
 
 from mpi4py import MPI
 
+from launch.host.processes import run_alone
+
 __all__ = ["mpi_reads_devices", "mpi_says", "try_it"]
 
 _TIMEOUT_S = 60
-#: Variables by which launchers tell a process that it is one of many.
-_LAUNCHERS = ("PMI", "OMPI_", "PMIX_", "SLURM_", "HYDRA_", "MPIEXEC_", "PALS_", "FLUX_")
 
 
 def mpi_reads_devices(node: MPI.Comm) -> tuple[bool, str]:
@@ -53,19 +51,8 @@ def mpi_says() -> tuple[bool, str]:
 def try_it(command: list[str] | None = None) -> tuple[bool, str]:
     """Send device memory to oneself and read it through a window, in a process of its own: a wrong
     build crashes there."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)
-    }
-    try:
-        done = subprocess.run(
-            command or [sys.executable, "-m", "launch.ranks.gpu_selftest"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
+    done = run_alone(command or [sys.executable, "-m", "launch.ranks.gpu_selftest"], _TIMEOUT_S)
+    if done is None:
         return False, f"the self-test of MPI on device memory hung for {_TIMEOUT_S} s"
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -14,6 +14,7 @@ from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Windows
+from drbench.program.problem import Problem
 from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
@@ -69,54 +70,43 @@ def needs(case: Case, ranks: int) -> Needs:
     >>> made.moves, made.rank_bytes, made.total_bytes
     (True, 24576, 49152)
     """
-    if case.algorithm in PEERS:
-        return _of_peer(case, ranks)
-    if case.algorithm not in algorithms():
-        return Needs(refused=f"no algorithm {case.algorithm!r} in this drbench")
+    name = case.algorithm
+    if name not in PEERS and name not in algorithms():
+        return Needs(refused=f"no algorithm {name!r} in this drbench")
     try:
-        algorithm, problem, options = bound(case, ranks)
-        in_place = case.get == "view" and case.transport in ("auto", "direct")
-        settled = algorithm.settle(problem, in_place, **options)
-        settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
-        sizes, moves = [], False
-        for rank in range(ranks):
-            program = algorithm.trace(problem, rank, **settled)
-            moves = moves or any(traffic(program).counters.values())
-            pool = plan_arena(
-                Windows(program, case.prefetch), problem.itemsize, views=lambda block: in_place
-            ).size
-            sizes.append(
-                (sum(operand.partition.local_size(rank) for operand in problem.operands) + pool)
-                * problem.itemsize
+        if name in PEERS:  # what it needs beside its tiles, and what it moves, only it knows
+            peer = get_peer(name)
+            present(peer)
+            problem = peer.problem(
+                *(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype),
+                **peer.pick(case.options),
             )
-    except (DrbenchError, LayoutError) as error:
-        return Needs(refused=str(error))
-    return Needs(problem.flops, max(sizes), sum(sizes), moves)
-
-
-def _of_peer(case: Case, ranks: int) -> Needs:
-    """A peer's tiles; what it needs beside them, and what it moves, only it knows."""
-    peer = get_peer(case.algorithm)
-    try:
-        present(peer)
-        problem = peer.problem(
-            case.m,
-            case.n,
-            case.k,
-            ranks,
-            case.a,
-            case.b,
-            case.c,
-            case.dtype,
-            **peer.pick(case.options),
-        )
+            pools, moves = [0] * ranks, True
+        else:
+            problem, pools, moves = _program(case, ranks)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
     sizes = [
-        sum(operand.partition.local_size(rank) for operand in problem.operands) * problem.itemsize
-        for rank in range(ranks)
+        (sum(operand.partition.local_size(rank) for operand in problem.operands) + pool)
+        * problem.itemsize
+        for rank, pool in enumerate(pools)
     ]
-    return Needs(problem.flops, max(sizes), sum(sizes))
+    return Needs(problem.flops, max(sizes), sum(sizes), moves)
+
+
+def _program(case: Case, ranks: int) -> tuple[Problem, list[int], bool]:
+    """The problem, each rank's pool in elements, and whether anything moves."""
+    algorithm, problem, options = bound(case, ranks)
+    in_place = case.get == "view" and case.transport in ("auto", "direct")
+    settled = algorithm.settle(problem, in_place, **options)
+    settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
+    pools, moves = [], False
+    for rank in range(ranks):
+        program = algorithm.trace(problem, rank, **settled)
+        moves = moves or any(traffic(program).counters.values())
+        windows = Windows(program, case.prefetch)
+        pools.append(plan_arena(windows, problem.itemsize, views=lambda owner: in_place).size)
+    return problem, pools, moves
 
 
 def dry_run(
