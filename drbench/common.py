@@ -8,7 +8,18 @@ from typing import NamedTuple
 
 from .errors import UnsupportedError, UsageError
 
-__all__ = ["PHASES", "Clock", "Event", "TransportChoice", "numpy_type", "parse_transport"]
+__all__ = [
+    "PHASES",
+    "SHARED_MEMORY",
+    "Clock",
+    "Event",
+    "TransportChoice",
+    "numpy_type",
+    "parse_transport",
+]
+
+#: Where windows of one node live.
+SHARED_MEMORY = "/dev/shm"
 
 #: Phases a repeat is divided into. ``get_wait`` is time idle for operands, ``collective_wait`` idle
 #: for shifts and collectives, ``accumulate`` adding (and idle for adds), ``fence`` idle at a Fence,

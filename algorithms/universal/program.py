@@ -198,7 +198,8 @@ def _direct(
 
     if c.partition.replicas > 1 or not result_stays(problem, stationary):
         yield Fence()  # the partial results are complete
-    yield from reduce_replicas(c, rank)  # replica 0 += the others
+    if c.partition.replicas > 1:
+        yield from reduce_replicas(c, rank)  # replica 0 += the others
     if replicate_result:
         yield from broadcast_replica(c, rank)
 

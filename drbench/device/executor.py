@@ -97,11 +97,7 @@ class DeviceExecutor(Frame):
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
         self._lanes: dict[str, _Lane] = {}
-        self._groups = (
-            {group: collectives(group) for group in trace.groups if len(group) > 1}
-            if collectives
-            else {}
-        )
+        self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, self.arena)
         self._prepare_twins()

@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from drbench.plan.layouts import product_layouts
 from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
 
 from .pieces import Pieces
 from .topology import mpi_type
 
-__all__ = ["Call", "laid_out", "prepare", "product_layouts", "received_value"]
+__all__ = ["Call", "laid_out", "prepare", "received_value"]
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class Executor(Frame):
         self.window = matrices[trace.written].window
         serves = any(matrix.serves_rma for matrix in matrices.values())
         self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
-        needs_progress = self._serves or any(len(group) > 1 for group in trace.groups)
+        needs_progress = self._serves or bool(self.groups)
         self.polls, self.threaded = (
             needs_progress and progress == name for name in ("poll", "thread")
         )

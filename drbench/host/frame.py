@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from drbench.plan.layouts import product_layouts
 from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.schedule import Scheduler, Windows
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
@@ -27,7 +28,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .collectives import Call, laid_out, prepare, product_layouts, received_value
+from .collectives import Call, laid_out, prepare, received_value
 from .pieces import Pieces, joined, part_of, products
 
 __all__ = ["Frame"]
@@ -74,6 +75,8 @@ class Frame:
         Gemms whose operands lie in pieces: (a, b, c, beta) of each product of plain arrays.
     calls : dict of int to Call
         Group steps.
+    groups : list of Group
+        Process rows and columns of several ranks.
     buffers : dict of int to ndarray
         Steps with memory of their own.
     resolved : list of int
@@ -99,9 +102,9 @@ class Frame:
         )
         self.arena_bytes = self.plan.size
         self.arena = self._allocate(self.arena_bytes)
-        for group in trace.groups:  # in one order on all ranks: to make one is collective
-            if len(group) > 1:
-                topology.group(group)
+        self.groups = [group for group in trace.groups if len(group) > 1]
+        for group in self.groups:  # in one order on all ranks: to make one is collective
+            topology.group(group)
         self.values: list = [None] * len(steps)
         self.calls: dict[int, Call] = {}
         self.products: dict[int, list] = {}
@@ -176,7 +179,7 @@ class Frame:
 
     def _lay_out(self, steps, throttled: bool) -> None:
         rank, matrices, arrays = self.rank, self.matrices, self.values
-        layouts, memory = product_layouts(steps), {}
+        layouts, memory = product_layouts(steps) if self.groups else {}, {}
         for step in steps:
             t, block = step.index, step.block
             flat = self._buffer(step)

@@ -18,6 +18,7 @@ from collections import Counter
 import numpy as np
 from mpi4py import MPI
 
+from drbench.common import SHARED_MEMORY
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
@@ -112,7 +113,7 @@ class RangeLocks:
     def __init__(self, node: MPI.Comm):
         path = None
         if node.rank == 0:
-            folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            folder = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
             handle, path = tempfile.mkstemp(prefix="drbench-locks-", dir=folder)
             os.close(handle)
         path = node.bcast(path)

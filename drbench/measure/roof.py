@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from mpi4py import MPI
 
 from drbench.common import Clock, numpy_type
+from drbench.device.address import at_address
+from drbench.host.blas import Blas
 from drbench.host.fill import Fill
 from drbench.program.problem import Problem
 
@@ -24,11 +28,11 @@ def timed(comm: MPI.Comm, function) -> float:
     return comm.allreduce(Clock.now() - start, MPI.MAX)
 
 
+@dataclass(frozen=True)
 class HostWork:
     """Where a rank's local products run: on its cores."""
 
-    def __init__(self, blas):
-        self._blas = blas
+    blas: Blas
 
     def empty(self, size: int, dtype) -> np.ndarray:
         return np.empty(size, dtype)
@@ -38,7 +42,7 @@ class HostWork:
 
     def multiply(self, a, b, c) -> None:
         """c = a·b, finished when this returns."""
-        self._blas.gemm(a, b, c, 0.0)
+        self.blas.gemm(a, b, c, 0.0)
 
     def close(self) -> None:
         pass  # memory goes with the arrays
@@ -51,8 +55,6 @@ class DeviceWork:
         self._device, self._stream, self._memory = device, device.stream("roof"), []
 
     def empty(self, size: int, dtype):
-        from drbench.device.address import at_address
-
         memory = self._device.allocate(max(1, size * dtype.itemsize))
         self._memory.append(memory)
         return at_address(memory.address, size, dtype)
@@ -89,7 +91,7 @@ class Roof:
         shapes = problem.local_shapes()
         self._memory = [
             work.empty(size, numpy_type(problem.type_of(name)))
-            for name, size in zip("ABC", roof_sizes(problem))
+            for name, size in zip("ABC", problem.roof_sizes())
         ]
         self.shape = shapes[0]
         rates = {}
@@ -118,13 +120,3 @@ class Roof:
         m, n, k = self.shape
         seconds = timed(self._comm, lambda: self._work.multiply(self._a, self._b, self._c))
         return 2 * m * n * k * self._comm.size / seconds
-
-
-def roof_sizes(problem: Problem) -> tuple[int, int, int]:
-    """Elements of the three local operands, enough for every local shape."""
-    shapes = problem.local_shapes()
-    return (
-        max(m * k for m, n, k in shapes),
-        max(k * n for m, n, k in shapes),
-        max(m * n for m, n, k in shapes),
-    )

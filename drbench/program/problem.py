@@ -186,3 +186,12 @@ class Problem:
             (ceil(self.m, rows), ceil(self.n, cols), self.k),
         ]
         return list(dict.fromkeys(shapes))
+
+    def roof_sizes(self) -> tuple[int, int, int]:
+        """Elements of the roof's three local operands, enough for every local shape."""
+        shapes = self.local_shapes()
+        return (
+            max(m * k for m, n, k in shapes),
+            max(k * n for m, n, k in shapes),
+            max(m * n for m, n, k in shapes),
+        )

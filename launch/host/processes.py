@@ -25,9 +25,8 @@ from pathlib import Path
 
 import psutil
 
+from drbench.common import SHARED_MEMORY
 from drbench.errors import CaseTimeout
-
-from .memory_places import SHARED_MEMORY
 
 __all__ = [
     "TOKEN",

@@ -28,10 +28,10 @@ from drbench.plan.schedule import Windows
 from drbench.program.steps import COUNTERS
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded
 from launch.cases.machine_models import of_schedule
+from launch.host.memory import Need, check_memory
 from launch.peers import PEERS
 
 from .backends import open_backend
-from .memory import Need, check_memory
 from .peer_case import run_peer
 from .together import everyone_is_here
 
@@ -99,7 +99,8 @@ def _run(
             **options,
         )
         keys.update(recorded(settled))
-        settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
+        if case.model:
+            settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
         start = plan_clock.now()
         trace = _trace(algorithm, problem, comm, settled)
         plan_s = plan_clock.now() - start

@@ -17,9 +17,8 @@ from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork
 from drbench.measure.verify import verify
 from launch.cases.case import Case, refuse_our_options
+from launch.host.memory import Need, check_memory
 from launch.peers import Parts, Peer, get_peer, present
-
-from .memory import Need, check_memory
 
 __all__ = ["run_peer"]
 

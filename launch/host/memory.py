@@ -1,20 +1,23 @@
 """Is there room? Asked before anything is allocated, answered in one line that says how much is
-missing."""
+missing. No MPI: whoever starts ranks asks too."""
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
-from mpi4py import MPI
+import psutil
 
+from drbench.common import SHARED_MEMORY
 from drbench.errors import OutOfMemory
-from drbench.host.topology import Topology
-from drbench.measure.roof import roof_sizes
 from drbench.program.problem import Problem
-from launch.host.memory_places import SHARED_MEMORY, available_memory, shared_memory_free
-from launch.host.units import format_bytes
 
-__all__ = ["Need", "check_memory"]
+from .units import format_bytes
+
+__all__ = ["Need", "available_memory", "check_memory", "shared_memory_free"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class Need:
         )
         local = (
             sum(
-                size * width for size, width in zip(roof_sizes(problem), problem.itemsizes.values())
+                size * width
+                for size, width in zip(problem.roof_sizes(), problem.itemsizes.values())
             )
             if roof
             else 0
@@ -50,7 +54,7 @@ class Need:
 
 
 def check_memory(
-    topology: Topology,
+    topology,
     need: Need,
     pool_limit: int | None = None,
     node_limit: int | None = None,
@@ -70,7 +74,7 @@ def check_memory(
     comm, first = topology.comm, topology.node.rank == 0
     shared, available = (shared_memory_free(), available_memory()) if first else (None, None)
     found = comm.allgather(
-        (need, MPI.Get_processor_name(), shared, available)
+        (need, platform.node(), shared, available)
     )  # one message; every rank then finds the same
     rank = max(range(comm.size), key=lambda r: (found[r][0].arena, -r))
     arena = found[rank][0].arena
@@ -125,3 +129,22 @@ def _check_node(
                 f"{format_bytes(total - limit)} are missing. Use more nodes, smaller matrices or "
                 "lower replication factors."
             )
+
+
+def shared_memory_free() -> int | None:
+    """Bytes free under /dev/shm; None where there is no such place."""
+    return shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else None
+
+
+def available_memory() -> int:
+    """Bytes this node can still give: what the kernel says, or what is left of the control group's
+    limit."""
+    available = psutil.virtual_memory().available
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    try:
+        text = limit.read_text().strip()
+        if text != "max":
+            available = min(available, int(text) - int(used.read_text()))
+    except (OSError, ValueError):
+        pass  # no control group with a limit
+    return available
