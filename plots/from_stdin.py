@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 
 from drbench.measure.record import TornRowWarning
-from plots.select.sources import STDIN
+from plots.select.records import STDIN
 
 from .registry import draw
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drbench.measure.record import Record
-from plots.select.cases import Options
-from plots.select.selection import SelectionError
-from plots.select.sources import load
+from plots.draw.chart import Chart
+from plots.draw.page import save
+from plots.select.cases import Options, SelectionError
+from plots.select.records import read_records
 
 
 class Made(NamedTuple):
@@ -27,14 +28,15 @@ class Made(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One kind of figure: its name, a line about it, what makes it, the options it takes, and what
-    reads its files."""
+    """One kind of figure: its name, a line about it, what makes it, the options it takes, what
+    reads its files, and what describes its panels for the report page."""
 
     name: str
     summary: str
-    make: Callable[[Sequence[Any], Options], Made]
+    make: Callable[[Any, Options], Made]
     takes: tuple[str, ...] = ()
-    read: Callable[[Sequence[str | os.PathLike]], Sequence[Any]] = load
+    read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
+    charts: Callable[[Any, Options], tuple[list[Chart], list[str]]] | None = None
 
 
 class Drawn(NamedTuple):
@@ -80,7 +82,7 @@ def draw(
     name : str
         A figure of :func:`figures`.
     source : records, or paths
-        As :func:`plots.select.sources.load` takes them.
+        As :func:`plots.select.records.read_records` takes them.
     out : path
         The suffix says the format, ``.pdf`` or ``.png``; without one both are written.
     options
@@ -107,14 +109,9 @@ def draw(
             )
     formats = suffixes(out)
     source = list(source)
-    records = (
-        source
-        if source and all(isinstance(item, Record) for item in source)
-        else figure.read(source)
-    )
+    read = not source or not all(isinstance(item, Record) for item in source)
+    records = figure.read(source) if read else source
     made = figure.make(records, Options(**options))
-    from plots.draw.page import save
-
     return Drawn(save(made.picture, out, formats), made.notes)
 
 

@@ -70,7 +70,7 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
     from drbench.measure.record import read_csv
     from launch.host.files import ROOT
     from launch.studies.slicing_claims import check_claims as check
-    from plots.select.sources import read_published
+    from plots.select.records import read_published
 
     paths = sorted(Path(folder).glob("*.csv")) if Path(folder).is_dir() else [Path(folder)]
     if not paths:
@@ -79,7 +79,7 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
         )
     records = [record for path in paths for record in read_csv(path)]
     if most_replicas is not None:
-        from plots.select.selection import factors
+        from plots.select.cases import factors
 
         records = [record for record in records if factors(record)[0] <= most_replicas]
     default = ROOT / "results/published/h100.csv"

@@ -278,7 +278,7 @@ def show_triples(csv_path: Path, markdown: bool) -> None:
 def draw_bars(csv_path: Path, out: Path) -> None:
     """The figure of ``drbench plot peers`` as ``out`` with .pdf and .png, and what is not in it."""
     from plots.registry import draw
-    from plots.select.selection import SelectionError
+    from plots.select.cases import SelectionError
 
     try:
         drawn = draw("peers", [csv_path], out)

@@ -90,7 +90,7 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     """
     from launch.studies.compare import KEYS, REGRESSIONS, summary
     from launch.studies.compare import compare as judge
-    from plots.select.sources import load
+    from plots.select.records import load
 
     try:
         with warnings.catch_warnings(record=True) as caught:

@@ -238,7 +238,7 @@ def _predicted(case: Case, machine: Machine, ranks: int) -> Record:
 def excerpt(records: Iterable[Record]) -> list[Record]:
     """The rows that figures and claims need: a line's partitionings, Stationary B and C, equal
     factors, and the best three mixed ones."""
-    from plots.select.selection import factors, layer_of
+    from plots.select.cases import factors, layer_of
 
     kept, mixed = [], {}
     for record in records:

@@ -42,7 +42,8 @@ class _Figures:
     """The lines of both layers on both machines, and the cases behind them."""
 
     def __init__(self, records: Iterable[Record]):
-        from plots.select.selection import LAYERS, layer_of, moved_bytes, select
+        from plots.select.cases import LAYERS, layer_of
+        from plots.select.selection import select
 
         self.records = list(records)
         direct = [record for record in self.records if record.schedule in (None, "direct")]
@@ -71,7 +72,7 @@ class _Figures:
                         if line.points and line.name.startswith("UA")
                     }
                     self.cases[machine, layer] = [
-                        r for r in cases if r.algorithm == "universal" and moved_bytes(r)
+                        r for r in cases if r.algorithm == "universal" and r.moved_bytes
                     ]
         for layer in LAYERS:
             for r in self.records:
@@ -245,7 +246,7 @@ def _p7(f):
 
 
 def _factors(line):
-    from plots.select.selection import factors
+    from plots.select.cases import factors
 
     return [factors(point.record) for point in line.points]
 
@@ -264,7 +265,7 @@ def _p8(f):
 def _p9(f):
     """Stationary B, equal factors and mixed: the best is between none and the highest, which lose
     for the named reasons."""
-    from plots.select.selection import factors
+    from plots.select.cases import factors
 
     held, told = [], []
     for m in f.batches(_PVC, "mlp2"):

@@ -5,7 +5,7 @@ Seven inches wide, the width of a printed page of text. The same records give th
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import ceil, floor, log10
 from pathlib import Path
@@ -19,11 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from plots.select.cases import elided
 
-from .style import FONT_PT, RC, SMALL_PT, LineStyle
+from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
 
 PAGE_IN = 7.0
 MARGIN_IN = 0.06
@@ -156,10 +155,14 @@ def line_handle(name: str, style: LineStyle) -> Line2D:
     return Line2D([], [], label=label(name), **line_look(style))
 
 
-def patch_handle(name: str, color: str, hatch: str = "") -> Patch:
+def patch_handle(look: Fill) -> Patch:
     """What the legend shows of a bar."""
     return Patch(
-        facecolor=color, edgecolor=bar_edge(color), hatch=hatch, linewidth=0.5, label=label(name)
+        facecolor=look.color,
+        edgecolor=bar_edge(look.color),
+        hatch=look.hatch,
+        linewidth=0.5,
+        label=label(look.name),
     )
 
 
@@ -218,14 +221,9 @@ def round_ticks(low: float, high: float, most: int = 7) -> list[float]:
     return found[:: ceil(len(found) / most)]
 
 
-def log_axis(
-    axis, low: float, high: float, text, most: int = 7, ticks: Sequence[float] | None = None
-) -> None:
-    """Make a log axis of a range with plain-text ticks."""
-    places = round_ticks(low, high, most) if ticks is None else list(ticks)
-    axis.set_major_locator(FixedLocator(places))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+def log_ticks(low: float, high: float, text: Callable[[float], str]) -> dict[float, str]:
+    """The round ticks of a log axis, place -> text."""
+    return {place: text(place) for place in round_ticks(low, high)}
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

@@ -17,6 +17,14 @@ class LineStyle(NamedTuple):
     dashes: str | tuple  # as matplotlib takes it
 
 
+class Fill(NamedTuple):
+    """What a bar is filled with: its name in the legend, its colour and hatch."""
+
+    name: str
+    color: str
+    hatch: str = ""
+
+
 STYLES = {
     "UA - Row": LineStyle("#D55E00", "#B04E00", "s", "-"),
     "UA - Column": LineStyle("#0072B2", "#00609A", "o", "-"),
@@ -52,18 +60,18 @@ STATIONARY = {
     "C": LineStyle("#0072B2", "#00609A", "o", "-"),
 }
 
-#: Where the time of a case goes: field of the record -> (name, colour, hatch), in the order bars
+#: Where the time of a case goes: field of the record -> its part of a bar, in the order bars
 #: are stacked.
 PHASES = {
-    "phase_gemm_s": ("gemm", "#0072B2", ""),
-    "phase_get_wait_s": ("get wait", "#E69F00", "////"),
-    "phase_collective_wait_s": ("collective wait", "#D55E00", "xxxx"),
-    "phase_accumulate_s": ("accumulate", "#CC79A7", "...."),
-    "phase_fence_s": ("fence", "#56B4E9", "----"),
-    "phase_pack_s": ("pack", "#009E73", "oo"),
+    "phase_gemm_s": Fill("gemm", "#0072B2"),
+    "phase_get_wait_s": Fill("get wait", "#E69F00", "////"),
+    "phase_collective_wait_s": Fill("collective wait", "#D55E00", "xxxx"),
+    "phase_accumulate_s": Fill("accumulate", "#CC79A7", "...."),
+    "phase_fence_s": Fill("fence", "#56B4E9", "----"),
+    "phase_pack_s": Fill("pack", "#009E73", "oo"),
 }
-OTHER = ("other", "#BBBBBB", "")
-UNKNOWN = ("not broken down", "#FFFFFF", "\\\\\\\\")
+OTHER = Fill("other", "#BBBBBB")
+UNKNOWN = Fill("not broken down", "#FFFFFF", "\\\\\\\\")
 
 _HUES = (
     "#0072B2",

@@ -4,12 +4,14 @@ A phase is the mean over the ranks; what no phase accounts for is "other". Cases
 whole bars.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import matplotlib
+from pandas import DataFrame
 
 from drbench.measure.record import Record
+from plots.draw.chart import Axis, Chart, Marks, draw_axis
 from plots.draw.page import (
     GREY,
     MARGIN_IN,
@@ -24,27 +26,15 @@ from plots.draw.page import (
 )
 from plots.draw.style import OTHER, PHASES, RC, SMALL_PT, UNKNOWN
 from plots.registry import Figure, Made
-from plots.select.cases import (
-    Options,
-    Shape,
-    Source,
-    configuration,
-    elided,
-    fastest,
-    finite,
-    groups,
-    names,
-    shape_of,
-    shape_text,
-    source_of,
-    usable,
-    variant,
-)
+from plots.select.cases import Options, Shape, Source, configuration, elided, names, shape_text
+from plots.select.records import rows
+from plots.select.selection import shown, usable
 
 from .volume import local_s
 
 _MOST_PANELS, _MOST_BARS = 4, 16
 _BAR_IN, _BELOW_IN, _RIGHT_IN = 0.17, 0.46, 0.86
+_LOOKS = {look.name: look for look in (*PHASES.values(), OTHER, UNKNOWN)}
 
 
 class Bar(NamedTuple):
@@ -52,7 +42,7 @@ class Bar(NamedTuple):
     stacked."""
 
     name: str
-    record: Record
+    record: Any
     parts: dict[str, float]
 
 
@@ -63,8 +53,13 @@ class Panel(NamedTuple):
     source: Source
     bars: list[Bar]
 
+    @property
+    def unit(self) -> tuple[float, str]:
+        """The unit of its times: length in seconds, and name."""
+        return time_unit(min(bar.record.best_s for bar in self.bars))
 
-def parts(record: Record) -> dict[str, float]:
+
+def parts(record: Any) -> dict[str, float]:
     """Divide the best time of a case: {name of the part: seconds}.
 
     Examples
@@ -78,59 +73,45 @@ def parts(record: Record) -> dict[str, float]:
     {'not broken down': 1.0}
     """
     phases = {
-        PHASES[name][0]: getattr(record, name)
-        for name in PHASES
-        if finite(getattr(record, name)) and getattr(record, name) > 0
+        look.name: seconds
+        for column, look in PHASES.items()
+        if 0 < (seconds := getattr(record, column) or 0) < float("inf")
     }
     if not phases:
-        return {UNKNOWN[0]: record.best_s}
+        return {UNKNOWN.name: record.best_s}
     rest = record.best_s - sum(phases.values())
-    return phases | ({OTHER[0]: rest} if rest > 0 else {})
+    return phases | ({OTHER.name: rest} if rest > 0 else {})
 
 
-def panels(records: Sequence[Record], options: Options) -> tuple[list[Panel], list[str]]:
+def panels(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Panel], list[str]]:
     """Choose the bars: (panels, notes)."""
     kept, notes = usable(records, options)
-    by_panel = groups(kept, lambda record: (source_of(record), shape_of(record)))
-    every = {variant(record) for record in kept}
+    chosen, more = shown(kept, _MOST_PANELS)
     found = []
-    for (source, shape), inside in list(by_panel.items())[:_MOST_PANELS]:
-        best = sorted(
-            (fastest(of_one) for of_one in groups(inside, variant).values()),
-            key=lambda record: (record.best_s, variant(record)),
-        )
-        found.append(
-            Panel(
-                shape,
-                source,
-                [Bar(variant(record), record, parts(record)) for record in best[:_MOST_BARS]],
-            )
-        )
+    for (source, shape), inside in chosen:
+        best = inside.drop_duplicates("variant").sort_values(["best_s", "variant"])
+        bars = [Bar(case.variant, case, parts(case)) for case in rows(best[:_MOST_BARS])]
+        found.append(Panel(shape, source, bars))
         if len(best) > _MOST_BARS:
             notes.append(
-                f"{shape_text(shape)}: not drawn: "
-                f"{names([variant(record) for record in best[_MOST_BARS:]])} (slower than those "
-                "drawn)"
+                f"{shape_text(shape)}: not drawn: {names(list(best.variant[_MOST_BARS:]))} (slower "
+                "than those drawn)"
             )
-        absent = sorted(every - {variant(record) for record in best})
+        absent = sorted(set(kept.variant) - set(best.variant))
         if absent:
             notes.append(f"{shape_text(shape)}, {source.text}: no case of {names(absent)}")
-    left = list(by_panel)[_MOST_PANELS:]
-    if left:
-        notes.append(
-            f"not drawn: {len(left)} shapes more "
-            f"({names([shape_text(shape) for _, shape in left])}); --shape chooses one"
-        )
-    over = [
+    notes += more
+    over = {
         bar.name
         for panel in found
         for bar in panel.bars
         if sum(bar.parts.values()) > bar.record.best_s * 1.001
-    ]
+    }
     if over:
         notes.append(
-            "phases that overlap are longer together than the best repeat: "
-            f"{names(sorted(set(over)))}"
+            f"phases that overlap are longer together than the best repeat: {names(sorted(over))}"
         )
     return found, notes
 
@@ -141,68 +122,92 @@ def bar_text(bar: Bar) -> str:
     return elided(f"{bar.name}: {told}" if told else bar.name, 52)
 
 
-def make(records: Sequence[Record], options: Options) -> Made:
+def charts(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Chart], list[str]]:
+    """Describe the panels: (charts, notes)."""
+    found, notes = panels(records, options)
+    return list(map(_chart, found)), notes
+
+
+def _chart(panel: Panel) -> Chart:
+    length, unit = panel.unit
+    stacks = DataFrame([bar.parts for bar in panel.bars]).reindex(columns=list(_LOOKS))
+    bases = stacks.cumsum(axis=1).sub(stacks) / length
+    marks = []
+    for name, look in _LOOKS.items():
+        has = stacks[name].dropna()
+        if len(has):
+            cases = [panel.bars[row].record.Index for row in has.index]
+            base = list(bases[name][has.index])
+            marks.append(
+                Marks("bars", name, list(has / length), list(has.index), cases, look, base, True)
+            )
+    times = local_s(DataFrame([bar.record for bar in panel.bars]).infer_objects()).dropna()
+    times = list(times.quantile([0, 0.5], interpolation="higher") / length) if len(times) else []
+    ends = -0.5, len(panel.bars) - 0.5
+    if times:
+        marks.append(Marks("rule", "the same work without communication", times[1:] * 2, ends))
+    top = max([*stacks.sum(axis=1) / length, *times[:1]])
+    return Chart(
+        shape_text(panel.shape) + "  (m × n × k)",
+        panel.source.text,
+        Axis(f"best time ({unit})", (0, top * 1.02)),
+        Axis("", ends[::-1], ticks=dict(enumerate(map(bar_text, panel.bars)))),
+        marks,
+    )
+
+
+def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
     """Draw a panel a shape, one above the other."""
     found, notes = panels(records, options)
+    described = list(map(_chart, found))
     with matplotlib.rc_context(RC):
-        used = {part for panel in found for bar in panel.bars for part in bar.parts}
-        looks = {name: (color, hatch) for name, color, hatch in (*PHASES.values(), OTHER, UNKNOWN)}
-        handles = [patch_handle(name, *looks[name]) for name in looks if name in used]
-        left_in = (
-            max(width_in(bar_text(bar), SMALL_PT + 0.5) for panel in found for bar in panel.bars)
-            + 0.16
-        )
+        used = {marks.name for chart in described for marks in chart.marks}
+        handles = [patch_handle(look) for name, look in _LOOKS.items() if name in used]
+        texts = [text for chart in described for text in chart.y.ticks.values()]
+        left_in = max(width_in(text, SMALL_PT + 0.5) for text in texts) + 0.16
         heights = [TITLE_IN + len(panel.bars) * _BAR_IN + _BELOW_IN for panel in found]
         told = [
             "the best case of each algorithm and data movement; phases are means over the ranks"
         ]
-        if any(local_s(bar.record) for panel in found for bar in panel.bars):
+        if any(marks.kind == "rule" for chart in described for marks in chart.marks):
             told.append("dashed: the same work without communication (the roof)")
-        page = Page(sum(heights), handles, [*told, *notes])
-        at = 0.0
-        for panel, high in zip(found, heights, strict=True):
-            page.title(
-                MARGIN_IN,
-                at,
-                PAGE_IN - 2 * MARGIN_IN,
-                shape_text(panel.shape) + "  (m × n × k)",
-                panel.source.text,
-            )
+        page, at = Page(sum(heights), handles, [*told, *notes]), 0.0
+        for panel, chart, high in zip(found, described, heights, strict=True):
+            page.title(MARGIN_IN, at, PAGE_IN - 2 * MARGIN_IN, chart.title, chart.told)
             axes = page.axes(
                 left_in, at + TITLE_IN, PAGE_IN - left_in - _RIGHT_IN, len(panel.bars) * _BAR_IN
             )
-            _bars(axes, panel, looks)
+            _bars(axes, panel, chart)
             at += high
     return Made(page.picture, notes)
 
 
-def _bars(axes, panel: Panel, looks: dict) -> None:
-    length, unit = time_unit(min(bar.record.best_s for bar in panel.bars))
+def _bars(axes, panel: Panel, chart: Chart) -> None:
+    length, unit = panel.unit
+    for marks in chart.marks:
+        if marks.kind == "rule":
+            axes.axvline(marks.x[0], color="black", linewidth=0.8, linestyle=(0, (4, 2)), zorder=4)
+            continue
+        for row, wide, start in zip(marks.y, marks.x, marks.base):
+            axes.barh(
+                row,
+                wide,
+                0.72,
+                start,
+                color=marks.look.color,
+                hatch=marks.look.hatch,
+                edgecolor=bar_edge(marks.look.color),
+                linewidth=0.4,
+                zorder=2,
+            )
     for row, bar in enumerate(panel.bars):
-        start = 0.0
-        for name in looks:
-            if name in bar.parts:
-                color, hatch = looks[name]
-                axes.barh(
-                    row,
-                    bar.parts[name] / length,
-                    0.72,
-                    start,
-                    color=color,
-                    hatch=hatch,
-                    edgecolor=bar_edge(color),
-                    linewidth=0.4,
-                    zorder=2,
-                )
-                start += bar.parts[name] / length
-        percent = (
-            f" ({bar.record.percent_of_roof:.0f} % roof)"
-            if finite(bar.record.percent_of_roof)
-            else ""
-        )
+        roof = bar.record.percent_of_roof
+        percent = "" if roof is None else f" ({roof:.0f} % roof)"
         axes.annotate(
             f"{number(bar.record.best_s / length)} {unit}{percent}",
-            (start, row),
+            (sum(bar.parts.values()) / length, row),
             (3, 0),
             "data",
             "offset points",
@@ -211,25 +216,10 @@ def _bars(axes, panel: Panel, looks: dict) -> None:
             color=GREY,
             annotation_clip=False,
         )
-    times = sorted(time for bar in panel.bars if (time := local_s(bar.record)) is not None)
-    if times:
-        axes.axvline(
-            times[len(times) // 2] / length,
-            color="black",
-            linewidth=0.8,
-            linestyle=(0, (4, 2)),
-            zorder=4,
-        )
-    axes.set_yticks(
-        range(len(panel.bars)), [bar_text(bar) for bar in panel.bars], size=SMALL_PT + 0.5
-    )
-    axes.set_ylim(len(panel.bars) - 0.5, -0.5)
-    axes.set_xlim(
-        0, max([sum(bar.parts.values()) for bar in panel.bars] + times[:1]) / length * 1.02
-    )
-    axes.tick_params(axis="y", length=0)
+    draw_axis(axes, "x", chart.x)
+    draw_axis(axes, "y", chart.y)
+    axes.tick_params(axis="y", length=0, labelsize=SMALL_PT + 0.5)
     axes.grid(axis="x", color="#E5E5E5", linewidth=0.6)
-    axes.set_xlabel(f"best time ({unit})")
 
 
 FIGURES = (
@@ -238,5 +228,6 @@ FIGURES = (
         "algorithm comparison: the best case of each, broken down into phases",
         make,
         ("moving_only", "shape"),
+        charts=charts,
     ),
 )

@@ -6,34 +6,36 @@ block of columns for each stationary matrix. A white cell was not run, a cross w
 ok.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from math import nan
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
+from pandas import DataFrame
 
 from drbench.measure.record import Record
+from plots.draw.chart import Axis, Cells, Chart
 from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, fitted, width_in
 from plots.draw.style import FONT_PT, RC, SMALL_PT
 from plots.registry import Figure, Made
 from plots.select.cases import (
+    UNIVERSAL,
     Options,
+    SelectionError,
     Shape,
     Source,
     cases,
     elided,
-    groups,
-    names,
+    forms,
     rising,
-    shape_of,
     shape_text,
-    source_of,
-    usable,
-    with_quantity,
 )
-from plots.select.selection import UNIVERSAL, SelectionError, factors, split_factor
+from plots.select.records import frame, rows
+from plots.select.selection import groups, shown, usable, with_quantity
 
 _COLORS = "cividis"
 _SCALED = 0.99  # share of the cells that the colours tell apart
@@ -58,19 +60,16 @@ class Map(NamedTuple):
     source: Source
     rows: list[Row]
     columns: list[Column]
-    cells: dict[tuple[Row, Column], Record]
+    cells: dict[tuple[Row, Column], Any]
     struck: set[tuple[Row, Column]]
-    best: Record
+    best: Any
     folded: bool
     hidden: int
 
 
-def triple(record: Record) -> Row:
-    """The forms of the partitions of A, B and C, without their factors."""
-    return tuple(split_factor(text or "?")[0] for text in (record.a, record.b, record.c))
-
-
-def maps(records: Sequence[Record], options: Options) -> tuple[list[Map], str, list[str]]:
+def maps(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Map], str, list[str]]:
     """Choose the cells of every shape and source: (maps, field drawn, notes).
 
     Raises
@@ -78,37 +77,26 @@ def maps(records: Sequence[Record], options: Options) -> tuple[list[Map], str, l
     SelectionError
         If no universal case can be drawn.
     """
-    universal = [
-        record for record in records if record.algorithm == UNIVERSAL and record.stationary
-    ]
-    others = sum(record.algorithm != UNIVERSAL or not record.stationary for record in records)
-    if not universal:
+    found = frame(records)
+    universal = found[(found.algorithm == UNIVERSAL) & found.stationary.notna()]
+    if universal.empty:
         raise SelectionError(
-            f"no case of the universal algorithm in {len(records)} records. This figure compares "
+            f"no case of the universal algorithm in {len(found)} records. This figure compares "
             "its partitionings."
         )
     kept, notes = usable(universal, options)
     kept, field, more = with_quantity(kept, options)
+    others = len(found) - len(universal)
     notes += more + ([f"not drawn: {cases(others)} of other algorithms"] if others else [])
-    failed = groups(
-        (record for record in universal if record.status != "ok"),
-        lambda record: (source_of(record), shape_of(record)),
-    )
-    by_map = groups(kept, lambda record: (source_of(record), shape_of(record)))
-    shown = list(by_map.items())[:_MOST_MAPS]
-    if len(by_map) > len(shown):
-        left = [shape_text(shape) for _, shape in list(by_map)[len(shown) :]]
-        notes.append(f"not drawn: {len(left)} shapes more ({names(left)}); --shape chooses one")
-    chosen = [
-        _map(source, shape, inside, failed.get((source, shape), []), field)
-        for (source, shape), inside in shown
+    failed = dict(groups(universal[universal.status != "ok"], ["source", "shape"]))
+    panels, more = shown(kept, _MOST_MAPS)
+    chosen = [_map(key, inside, failed.get(key, kept[:0]), field) for key, inside in panels]
+    notes += more + [
+        f"{shape_text(each.shape)}: not drawn: {each.hidden} partition triples below the best "
+        f"{len(each.rows)}"
+        for each in chosen
+        if each.hidden
     ]
-    for each in chosen:
-        if each.hidden:
-            notes.append(
-                f"{shape_text(each.shape)}: not drawn: {each.hidden} partition triples below the "
-                f"best {len(each.rows)}"
-            )
     if any(each.folded for each in chosen):
         notes.append(
             "columns are the factor of C; each cell is the best over the factors of A and B"
@@ -116,62 +104,100 @@ def maps(records: Sequence[Record], options: Options) -> tuple[list[Map], str, l
     return chosen, field, notes
 
 
-def _map(
-    source: Source, shape: Shape, records: Sequence[Record], failed: Sequence[Record], field: str
-) -> Map:
-    def better(record: Record) -> tuple:
-        return (record.best_s, factors(record), rising(triple(record)), record.stationary)
+def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame, field: str) -> Map:
+    source, shape = key
+    folded = len(found[["stationary", "factors"]].drop_duplicates()) > _MOST_COLUMNS
 
-    every = {(record.stationary, factors(record)) for record in records}
-    folded = len(every) > _MOST_COLUMNS
+    def placed(table: DataFrame) -> DataFrame:
+        return table.assign(
+            row=[forms(case) for case in table[["a", "b", "c"]].itertuples()],
+            column=[
+                (still, factors[2:] if folded else factors)
+                for still, factors in zip(table.stationary, table.factors)
+            ],
+        )
 
-    def column(record: Record) -> Column:
-        return record.stationary, factors(record)[2:] if folded else factors(record)
-
-    cells: dict[tuple[Row, Column], Record] = {}
-    for record in sorted(records, key=better):
-        cells.setdefault((triple(record), column(record)), record)
-    ranked = list(dict.fromkeys(row for row, _ in cells))  # by the best of the row
-    rows = sorted(ranked[:_MOST_ROWS], key=rising)
-    columns = sorted({each for _, each in cells}, key=rising)
-    inside = {(row, each) for row in rows for each in columns}
-    cells = {cell: record for cell, record in cells.items() if cell in inside}
-    struck = {
-        cell
-        for record in failed
-        if (cell := (triple(record), column(record))) in inside and cell not in cells
+    ranked = placed(found).sort_values(["best_s", "factors", "row", "stationary"])
+    every = {
+        (case.row, case.column): case for case in rows(ranked.drop_duplicates(["row", "column"]))
     }
-    best = min(records, key=better)
-    return Map(shape, source, rows, columns, cells, struck, best, folded, len(ranked) - len(rows))
+    order = list(dict.fromkeys(ranked.row))  # by the best of the row
+    kept = sorted(order[:_MOST_ROWS], key=rising)
+    cells = {cell: case for cell, case in every.items() if cell[0] in kept}
+    columns = sorted({column for _, column in every}, key=rising)
+    failed = placed(failed)
+    struck = {
+        (row, column)
+        for row, column in zip(failed.row, failed.column)
+        if row in kept and column in columns
+    } - cells.keys()
+    (best,) = rows(ranked[:1])
+    return Map(shape, source, kept, columns, cells, struck, best, folded, len(order) - len(kept))
 
 
-def make(records: Sequence[Record], options: Options) -> Made:
+def charts(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Chart], list[str]]:
+    """Describe the maps, colours on one scale for all: (charts, notes)."""
+    chosen, field, notes = maps(records, options)
+    values = DataFrame(
+        [getattr(case, field) for each in chosen for case in each.cells.values()]
+    ).squeeze(axis=1)
+    # a few times of microseconds that the clock got wrong would leave the rest dark
+    top = max(100.0, values.quantile(_SCALED, interpolation="lower"))
+    above = (values > top).sum()
+    if above:
+        notes.append(f"{above} of {len(values)} cells are above {top:.0f} % and drawn as that")
+    return [_chart(each, field, top) for each in chosen], notes
+
+
+def _chart(each: Map, field: str, top: float) -> Chart:
+    found = [[each.cells.get((row, column)) for column in each.columns] for row in each.rows]
+    columns = [f"S-{still} {'-'.join(map(str, factors))}" for still, factors in each.columns]
+    what = "C's replication factor" if each.folded else "replication factors A-B-C"
+    return Chart(
+        shape_text(each.shape) + "  (m × n × k)",
+        each.source.text,
+        Axis(
+            f"stationary matrix and {what}",
+            (-0.5, len(columns) - 0.5),
+            ticks=dict(enumerate(columns)),
+        ),
+        Axis(
+            "partitions A | B | C",
+            (len(each.rows) - 0.5, -0.5),
+            ticks=dict(enumerate(map(row_text, each.rows))),
+        ),
+        [
+            Cells(
+                [[nan if case is None else getattr(case, field) for case in row] for row in found],
+                [[case and case.Index for case in row] for row in found],
+                top,
+            )
+        ],
+        notes=(f"best of {shape_text(each.shape)}: {best_text(each, field)}",),
+    )
+
+
+def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
     """Draw every map of the records on one page, best cells framed; narrow maps stand side by
     side."""
-    chosen, field, notes = maps(records, options)
+    records = frame(records)
+    (chosen, field, _), (described, notes) = maps(records, options), charts(records, options)
     with matplotlib.rc_context(RC):
-        values = sorted(getattr(record, field) for each in chosen for record in each.cells.values())
-        top = max(
-            100.0, values[int(_SCALED * (len(values) - 1))]
-        )  # a few times of microseconds that the clock got wrong would leave the rest dark
-        above = sum(value > top for value in values)
-        if above:
-            notes = [
-                *notes,
-                f"{above} of {len(values)} cells are above {top:.0f} % and drawn as that",
-            ]
         labels = [
             ("A | B | C", SMALL_PT + 0.5),
-            *((row_text(row), SMALL_PT) for each in chosen for row in each.rows),
+            *((text, SMALL_PT) for chart in described for text in chart.y.ticks.values()),
         ]
         left_in = max(width_in(text, size) for text, size in labels) + 0.14
         most = max(len(each.columns) for each in chosen)
         half_in = PAGE_IN / 2 - left_in - _BAR_IN - 2 * _GAP_IN
         beside = 2 if len(chosen) > 1 and half_in / most >= _LEAST_FOR_NUMBERS_IN else 1
         wide_in = PAGE_IN / beside
-        lines = [chosen[at : at + beside] for at in range(0, len(chosen), beside)]
-        heights = [max(_high_in(each) for each in line) for line in lines]
-        told = [f"best of {shape_text(each.shape)}: {best_text(each, field)}" for each in chosen]
+        every = list(zip(chosen, described))
+        lines = [every[at : at + beside] for at in range(0, len(every), beside)]
+        heights = [max(_high_in(each) for each, _ in line) for line in lines]
+        told = [text for chart in described for text in chart.notes]
         marks = "c: replication factor; framed: the best case"
         if any(each.struck for each in chosen):
             marks += "; ×: run, not ok"
@@ -180,11 +206,10 @@ def make(records: Sequence[Record], options: Options) -> Made:
             for each in chosen
         ):
             marks += "; white: no case"
-        page = Page(sum(heights), (), [*told, marks, *notes])
-        at = 0.0
+        page, at = Page(sum(heights), (), [*told, marks, *notes]), 0.0
         for line, high in zip(lines, heights, strict=True):
-            for number, each in enumerate(line):
-                _panel(page, each, field, top, number * wide_in, left_in, wide_in, at)
+            for number, (each, chart) in enumerate(line):
+                _panel(page, each, chart, field, number * wide_in, left_in, wide_in, at)
             at += high
     return Made(page.picture, notes)
 
@@ -224,44 +249,41 @@ def _high_in(each: Map) -> float:
 def _panel(
     page: Page,
     each: Map,
+    chart: Chart,
     field: str,
-    top: float,
     x_in: float,
     left_in: float,
     wide_in: float,
     at_in: float,
 ) -> None:
-    blocks = groups(each.columns, lambda column: column[0])
+    blocks = [list(block) for _, block in groupby(each.columns, key=lambda column: column[0])]
     room_in = wide_in - left_in - _BAR_IN - _GAP_IN * (len(blocks) - 1)
     cell_in = min(0.34, room_in / len(each.columns))
-    page.title(
-        x_in + MARGIN_IN,
-        at_in,
-        wide_in - 2 * MARGIN_IN,
-        shape_text(each.shape) + "  (m × n × k)",
-        each.source.text,
-    )
+    page.title(x_in + MARGIN_IN, at_in, wide_in - 2 * MARGIN_IN, chart.title, chart.told)
     top_in, high_in = at_in + TITLE_IN + _NAME_IN, len(each.rows) * _ROW_IN
     page.text(x_in + MARGIN_IN, top_in - 0.13, "A | B | C", SMALL_PT + 0.5)
-    below_in = top_in + high_in + 0.02
-    for number, text in enumerate(_factor_rows(each)):
+    below_in, digits = top_in + high_in + 0.02, _factor_rows(each)
+    for number, text in enumerate(digits):
         page.text(
             x_in + left_in - 0.04, below_in + number * _DIGIT_IN, text, SMALL_PT - 0.5, ha="right"
         )
-    scale, colors = Normalize(0, top), matplotlib.colormaps[_COLORS]
+    (cells,) = chart.marks
+    scale, colors = Normalize(0, cells.top), matplotlib.colormaps[_COLORS]
     x_in += left_in
-    for number, (stationary, columns) in enumerate(blocks.items()):
+    first = 0
+    for columns in blocks:
         axes = page.axes(x_in, top_in, cell_in * len(columns), high_in)
-        _cells(axes, each, columns, field, scale, colors, numbers=cell_in >= _LEAST_FOR_NUMBERS_IN)
+        values = [row[first : first + len(columns)] for row in cells.values]
+        _cells(axes, each, columns, values, scale, colors, cell_in >= _LEAST_FOR_NUMBERS_IN)
         axes.set_yticks(
-            range(len(each.rows)),
-            [row_text(row) for row in each.rows] if number == 0 else [""] * len(each.rows),
+            list(chart.y.ticks),
+            [text * (first == 0) for text in chart.y.ticks.values()],
             size=SMALL_PT,
         )
         axes.set_xticks([])
-        for place, column in enumerate(columns):
-            digits = column[1][: len(_factor_rows(each))]
-            for down, factor in enumerate(digits):
+        axes.set_ylim(chart.y.limits)
+        for place, (_, factors) in enumerate(columns):
+            for down, factor in enumerate(factors[: len(digits)]):
                 text, size = fitted(str(factor), SMALL_PT - 0.5, max(0.05, cell_in - 0.01))
                 page.text(
                     x_in + cell_in * (place + 0.5),
@@ -271,9 +293,11 @@ def _panel(
                     ha="center",
                     color="black",
                 )
-        name = f"Stationary {stationary}" if cell_in * len(columns) >= 0.75 else f"S-{stationary}"
+        still, wide = columns[0][0], cell_in * len(columns)
+        name = f"Stationary {still}" if wide >= 0.75 else f"S-{still}"
         axes.annotate(name, (0, 1), (0, 2.5), "axes fraction", "offset points", size=FONT_PT - 0.5)
-        x_in += cell_in * len(columns) + _GAP_IN
+        x_in += wide + _GAP_IN
+        first += len(columns)
     bar_in = max(high_in, 0.26)
     bar = page.axes(x_in + 0.02, top_in, 0.08, bar_in)
     ticks = [0, 100] if bar_in < 0.4 else [0, 50, 100] if bar_in < 1.2 else [0, 20, 40, 60, 80, 100]
@@ -282,35 +306,29 @@ def _panel(
     key.ax.set_title("% of " + field.rpartition("_")[2], size=SMALL_PT, pad=3)
 
 
-def _cells(axes, each: Map, columns, field: str, scale, colors, numbers: bool) -> None:
-    found = [[each.cells.get((row, column)) for column in columns] for row in each.rows]
-    values = [
-        [float("nan") if record is None else getattr(record, field) for record in row]
-        for row in found
-    ]
+def _cells(
+    axes,
+    each: Map,
+    columns: Sequence[Column],
+    values: list[list[float]],
+    scale: Normalize,
+    colors,
+    numbers: bool,
+) -> None:
     edges = [
         [place - 0.5 for place in range(count + 1)] for count in (len(columns), len(each.rows))
     ]
     axes.pcolormesh(*edges, values, norm=scale, cmap=colors, edgecolors="white", linewidth=0.2)
+    text = {"ha": "center", "va": "center_baseline"}
     for y, row in enumerate(each.rows):
         for x, column in enumerate(columns):
-            record, value = found[y][x], values[y][x]
+            case, value = each.cells.get((row, column)), values[y][x]
             if (row, column) in each.struck:
-                axes.text(
-                    x, y, "×", size=SMALL_PT - 1, color="#777777", ha="center", va="center_baseline"
-                )
-            elif record is not None and numbers:
+                axes.text(x, y, "×", size=SMALL_PT - 1, color="#777777", **text)
+            elif case is not None and numbers:
                 ink = "black" if scale(value) > 0.55 else "white"
-                axes.text(
-                    x,
-                    y,
-                    f"{value:.0f}",
-                    size=SMALL_PT - 0.5,
-                    color=ink,
-                    ha="center",
-                    va="center_baseline",
-                )
-            if record is each.best:
+                axes.text(x, y, f"{value:.0f}", size=SMALL_PT - 0.5, color=ink, **text)
+            if case == each.best:
                 axes.add_patch(
                     Rectangle(
                         (x - 0.5, y - 0.5),
@@ -324,7 +342,6 @@ def _cells(axes, each: Map, columns, field: str, scale, colors, numbers: bool) -
                     )
                 )
     axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(len(each.rows) - 0.5, -0.5)
     axes.tick_params(length=0, pad=2)
     axes.set_facecolor("white")
 
@@ -336,5 +353,6 @@ FIGURES = (
         "stationary",
         make,
         ("moving_only", "quantity", "shape"),
+        charts=charts,
     ),
 )

@@ -6,47 +6,21 @@ marks without a line.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import matplotlib
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from pandas import DataFrame
 
-from plots.draw.page import (
-    GREY,
-    MARGIN_IN,
-    MARKER_PT,
-    PAGE_IN,
-    TITLE_IN,
-    Page,
-    line_handle,
-    line_look,
-    patch_handle,
-)
-from plots.draw.style import RC, SMALL_PT, LineStyle, style_of
+from plots.draw.chart import Axis, Chart, draw_axis, draw_chart, panels, polyline
+from plots.draw.page import GREY, MARKER_PT, line_handle, line_look, patch_handle
+from plots.draw.style import RC, SMALL_PT, Fill, LineStyle, style_of
 from plots.registry import Figure, Made
-from plots.select.cases import Options
-from plots.select.llm_rows import ALL, LlmRow, read_rows
-from plots.select.selection import SelectionError
+from plots.select.cases import Options, SelectionError
+from plots.select.llm_rows import ALL, COLUMNS, LlmRow, read_rows
 
-_HIGH_IN, _LEFT_IN, _BELOW_IN = 2.1, 0.52, 0.46
 #: In the order of the paper's legend.
-_ORDER = (
-    "meshslice",
-    "wang",
-    "wang-free",
-    "collective",
-    "cannon",
-    "summa",
-    "tensor_parallel_1d",
-    "fsdp",
-)
-#: Parts of the communication time, from the bottom of a bar.
-_PARTS = (
-    ("transfer_s", "transfer", "#0072B2", ""),
-    ("sync_s", "synchronisation", "#E69F00", "////"),
-    ("launch_s", "launch", "#CC79A7", "xxxx"),
-)
-_SHORT = {
+_NAMES = {
     "meshslice": "MeshSlice",
     "wang": "Wang",
     "wang-free": "Wang, free loop count",
@@ -56,12 +30,19 @@ _SHORT = {
     "tensor_parallel_1d": "1-D TP",
     "fsdp": "FSDP",
 }
+#: Parts of the communication time, from the bottom of a bar.
+_PARTS = {
+    "transfer_s": Fill("transfer", "#0072B2"),
+    "sync_s": Fill("synchronisation", "#E69F00", "////"),
+    "launch_s": Fill("launch", "#CC79A7", "xxxx"),
+}
 _PRODUCTS = {"forward": "fwd", "backward data": "data", "backward weight": "weight"}
+_PERCENT = Axis("FLOP utilization (%)", (0, 100))
 
 
 def chosen(
-    rows: Sequence[LlmRow], study: str, keep: Callable[[LlmRow], bool]
-) -> dict[str, list[LlmRow]]:
+    rows: Sequence[LlmRow], study: str, keep: Callable[[DataFrame], object]
+) -> dict[str, DataFrame]:
     """The rows of a study by model, in the order they come in.
 
     Raises
@@ -69,50 +50,42 @@ def chosen(
     SelectionError
         If there are none.
     """
-    found: dict[str, list[LlmRow]] = {}
-    for row in rows:
-        if row.study == study and keep(row):
-            found.setdefault(row.model, []).append(row)
-    if not any(row.mode == "simulated" for kept in found.values() for row in kept):
+    found = DataFrame(rows, columns=COLUMNS)
+    found = found[(found.study == study) & keep(found)]
+    if not (found["mode"] == "simulated").any():
         raise SelectionError(
             f"no rows of the study {study} in {len(rows)}. Make some with drbench llm-study "
             f"{study}."
         )
-    return found
+    return dict(list(found.groupby("model", sort=False)))
 
 
-def _page(
-    models: dict[str, list[LlmRow]], handles: Sequence, notes: Sequence[str], across: bool = True
-) -> tuple[Page, list]:
-    """A page with axes for each model: side by side, or one below another."""
-    high_in, count = TITLE_IN + _HIGH_IN + _BELOW_IN, len(models)
-    columns = min(2, count) if across else 1
-    page, wide_in, out = Page(-(-count // columns) * high_in, handles, notes), PAGE_IN / columns, []
-    for index, (model, rows) in enumerate(models.items()):
-        left, top = index % columns * wide_in, index // columns * high_in
-        first = next(row for row in rows if row.mode == "simulated")
-        page.title(
-            left + MARGIN_IN,
-            top,
-            wide_in - 2 * MARGIN_IN,
-            model,
-            f"{_told(rows)}, {first.machine}, {first.mode}",
-        )
-        axes = page.axes(left + _LEFT_IN, top + TITLE_IN, wide_in - _LEFT_IN - 0.12, _HIGH_IN)
+def _chart(model: str, rows: DataFrame, x: Axis, y: Axis, marks: Sequence = ()) -> Chart:
+    ends = lambda values: (
+        f"{values.min()}–{values.max()}" if values.nunique() > 1 else f"{values.min()}"
+    )
+    first = rows[rows["mode"] == "simulated"].iloc[0]
+    told = (
+        f"{ends(rows.chips)} chips, batch {ends(rows.batch)} × {rows.seq.iloc[0]}, "
+        f"{first.machine}, {first['mode']}"
+    )
+    return Chart(model, told, x, y, marks)
+
+
+def _page(charts: Sequence[Chart], handles: Sequence, notes: Sequence[str], columns: int = 2):
+    page, every = panels(charts, handles, notes, columns, 0.52, 2.1)
+    for axes in every:
         axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
-        out.append((axes, rows))
-    return page, out
+    return page, every
 
 
-def _told(rows: list[LlmRow]) -> str:
-    chips, batches = sorted({row.chips for row in rows}), sorted({row.batch for row in rows})
-    ends = lambda values: str(values[0]) if len(values) == 1 else f"{values[0]}–{values[-1]}"
-    return f"{ends(chips)} chips, batch {ends(batches)} × {rows[0].seq}"
+def _algorithms(models: dict[str, DataFrame]) -> list[str]:
+    return sorted({name for rows in models.values() for name in rows.algorithm}, key=_order)
 
 
-def _algorithms(models: dict[str, list[LlmRow]]) -> list[str]:
-    found = {row.algorithm for rows in models.values() for row in rows}
-    return [name for name in _ORDER if name in found] + sorted(found - set(_ORDER))
+def _order(algorithm: str) -> tuple[int, str]:
+    known = list(_NAMES)
+    return (known.index(algorithm), "") if algorithm in known else (len(known), algorithm)
 
 
 def _style(algorithm: str) -> LineStyle:
@@ -124,130 +97,93 @@ def _style(algorithm: str) -> LineStyle:
 
 
 def _name(algorithm: str) -> str:
-    return _SHORT.get(algorithm, algorithm)
+    return _NAMES.get(algorithm, algorithm)
 
 
-def _scaling(rows: Sequence[LlmRow], study: str, told: str) -> Made:
-    models = chosen(rows, study, lambda row: row.product == ALL)
-    names = _algorithms(models)
+def _scaling(study: str, told: str, rows: Sequence[LlmRow], options: Options) -> Made:
+    models = chosen(rows, study, lambda found: found["product"] == ALL)
+    names, charts = _algorithms(models), []
+    for model, found in models.items():
+        chips, marks = sorted(found.chips.unique().tolist()), []
+        for name in names:
+            here = found[(found.algorithm == name) & (found["mode"] == "simulated")]
+            at = {
+                chips: (percent, None)
+                for chips, percent in zip(here.chips, here.utilization_percent)
+            }
+            marks.append(polyline(name, _style(name), sorted(at), at))
+        x = Axis(
+            "chips", (chips[0] / 1.12, chips[-1] * 1.12), 2, {each: str(each) for each in chips}
+        )
+        charts.append(_chart(model, found, x, _PERCENT, marks))
+    star = {"linestyle": "", "marker": "*", "markersize": MARKER_PT + 2, "color": "black"}
     with matplotlib.rc_context(RC):
-        handles, notes = [line_handle(_name(name), _style(name)) for name in names], [told]
-        if any(row.mode == "published" for kept in models.values() for row in kept):
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    linestyle="",
-                    marker="*",
-                    color="black",
-                    markersize=MARKER_PT + 2,
-                    label="the paper: MeshSlice, Wang",
-                )
-            )
-        page, panels = _page(models, handles, notes)
-        for axes, kept in panels:
-            ranks = sorted({row.chips for row in kept})
-            for name in reversed(names):
-                at = {
-                    row.chips: row.utilization_percent
-                    for row in kept
-                    if row.algorithm == name and row.mode == "simulated"
-                }
-                some = sorted(at)
+        handles = [line_handle(_name(name), _style(name)) for name in names]
+        if any((found["mode"] == "published").any() for found in models.values()):
+            handles.append(Line2D([], [], **star, label="the paper: MeshSlice, Wang"))
+        page, every = _page(charts, handles, [told])
+        for axes, chart, found in zip(every, charts, models.values()):
+            draw_chart(axes, chart)
+            for row in found[found["mode"] == "published"].itertuples():
                 axes.plot(
-                    some,
-                    [at[each] for each in some],
-                    zorder=3,
+                    [row.chips],
+                    [row.utilization_percent],
+                    **star,
+                    markerfacecolor=_style(row.algorithm).color,
+                    markeredgewidth=0.6,
+                    zorder=4,
                     clip_on=False,
-                    **line_look(_style(name)),
                 )
-            for row in kept:
-                if row.mode == "published":
-                    axes.plot(
-                        [row.chips],
-                        [row.utilization_percent],
-                        linestyle="",
-                        marker="*",
-                        markersize=MARKER_PT + 2,
-                        color="black",
-                        markerfacecolor=_style(row.algorithm).color,
-                        markeredgewidth=0.6,
-                        zorder=4,
-                        clip_on=False,
-                    )
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_locator(FixedLocator(ranks))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-            axes.set_xlim(ranks[0] / 1.12, ranks[-1] * 1.12)
-            axes.set_xlabel("chips")
-            axes.set_ylim(0, 100)
-            axes.set_ylabel("FLOP utilization (%)")
     return Made(page.picture, [])
 
 
-def weak(rows: Sequence[LlmRow], options: Options) -> Made:
-    """Figure 9: each algorithm at its own best mesh, the batch half the chips."""
-    return _scaling(rows, "weak", "every algorithm at its own best mesh; Cannon needs a square one")
-
-
-def strong(rows: Sequence[LlmRow], options: Options) -> Made:
-    """Figure 12: the batch stays."""
-    return _scaling(
-        rows,
-        "strong",
-        "every algorithm at its own best mesh; Cannon needs a square one; FSDP's batch would "
-        "have to grow",
-    )
+def _largest(rows: Sequence[LlmRow], keep: Callable[[DataFrame], object]) -> dict[str, DataFrame]:
+    """The simulated rows of weak scaling on the most chips, by model."""
+    most = max((row.chips for row in rows if row.study == "weak"), default=0)
+    simulated = lambda found: (found.chips == most) & (found["mode"] == "simulated")
+    return chosen(rows, "weak", lambda found: simulated(found) & keep(found))
 
 
 def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
     """Figure 10: communication of the busiest link, overlapped or not, over the time of the
     products."""
-    most = max((row.chips for row in rows if row.study == "weak"), default=0)
-    models = chosen(
-        rows,
-        "weak",
-        lambda row: row.product == ALL and row.chips == most and row.mode == "simulated",
-    )
+    models = {
+        model: found.sort_values("algorithm", key=lambda names: names.map(_order))
+        for model, found in _largest(rows, lambda found: found["product"] == ALL).items()
+    }
     notes = [
         "communication of a chip's busiest link, overlapped or not, relative to the time of its "
         "products; bars above the axis end at the number printed"
     ]
+    charts, shares = [], []
+    for model, found in models.items():
+        shares.append(found[list(_PARTS)].div(found.compute_s, axis=0))
+        ticks = [_name(name).replace(" ", "\n", 2) for name in found.algorithm]
+        x = Axis("", (0, len(ticks)), ticks=dict(enumerate(ticks)))
+        top = min(shares[-1].sum(axis=1).max(), 6.0) * 1.12
+        charts.append(_chart(model, found, x, Axis("communication over computation", (0, top))))
     with matplotlib.rc_context(RC):
-        page, panels = _page(
-            models, [patch_handle(name, color, hatch) for _, name, color, hatch in _PARTS], notes
-        )
-        for axes, kept in panels:
-            kept = sorted(
-                kept,
-                key=lambda row: (
-                    _ORDER.index(row.algorithm) if row.algorithm in _ORDER else len(_ORDER)
-                ),
-            )
-            totals = [
-                sum(getattr(row, part) for part, *_ in _PARTS) / row.compute_s for row in kept
-            ]
-            top = min(max(totals), 6.0) * 1.12
-            for x, (row, total) in enumerate(zip(kept, totals)):
-                at = 0.0
-                for part, _, color, hatch in _PARTS:
-                    height = getattr(row, part) / row.compute_s
+        page, every = _page(charts, list(map(patch_handle, _PARTS.values())), notes)
+        for axes, chart, share in zip(every, charts, shares):
+            (_, top), totals = chart.y.limits, share.sum(axis=1)
+            below = share.cumsum(axis=1) - share
+            for x, row in enumerate(share.index):
+                for part, look in _PARTS.items():
+                    at = below.at[row, part]
                     axes.bar(
                         x,
-                        min(height, max(top - at, 0)),
+                        min(share.at[row, part], max(top - at, 0)),
                         0.7,
                         bottom=at,
-                        color=color,
-                        hatch=hatch,
+                        color=look.color,
+                        hatch=look.hatch,
                         edgecolor="white",
                         linewidth=0.4,
                         zorder=2,
                     )
-                    at += height
                 axes.annotate(
-                    f"{total:.2f}",
-                    (x, min(total, top)),
+                    f"{totals[row]:.2f}",
+                    (x, min(totals[row], top)),
                     (0, 1.5),
                     "data",
                     "offset points",
@@ -258,117 +194,89 @@ def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
                     zorder=4,
                 )
             axes.axhline(1, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=3)
-            axes.set_xticks(
-                range(len(kept)),
-                [_name(row.algorithm).replace(" ", "\n", 2) for row in kept],
-                size=SMALL_PT - 1,
-            )
+            _names(axes, chart, SMALL_PT - 1)
             axes.tick_params(axis="x", length=0)
-            axes.set_ylim(0, top)
-            axes.set_ylabel("communication over computation")
     return Made(page.picture, [])
+
+
+def _names(axes, chart: Chart, size: float) -> None:
+    """Draw the axes, with names along the first as wide as matplotlib finds good."""
+    axes.set_xticks(list(chart.x.ticks), list(chart.x.ticks.values()), size=size)
+    axes.set_xlabel(chart.x.title)
+    draw_axis(axes, "y", chart.y)
 
 
 def shapes(rows: Sequence[LlmRow], options: Options) -> Made:
     """Figure 11: the distinct products of each model."""
-    most = max((row.chips for row in rows if row.study == "weak"), default=0)
-    models = chosen(
-        rows,
-        "weak",
-        lambda row: row.product != ALL and row.chips == most and row.mode == "simulated",
-    )
+    models = _largest(rows, lambda found: found["product"] != ALL)
     names = _algorithms(models)
     notes = [
         "one group a product of different m × n × k, named after the first that has it; each "
         "algorithm on its best mesh for the whole model"
     ]
+    step, charts = len(names) + 1, []
+    groups = {model: rows.drop_duplicates(["m", "n", "k"]) for model, rows in models.items()}
+    for model, found in groups.items():
+        ticks = {
+            at * step + (len(names) - 1) / 2: f"{row.layer} {_PRODUCTS[row.product]}\n"
+            f"{row.m:.0f} ×\n{row.n:.0f} × {row.k:.0f}"
+            for at, row in enumerate(found.itertuples())
+        }
+        x = Axis("", (0, 1), ticks=ticks)
+        charts.append(_chart(model, models[model], x, _PERCENT))
     with matplotlib.rc_context(RC):
-        page, panels = _page(
-            models,
-            [patch_handle(_name(name), _style(name).color) for name in names],
-            notes,
-            across=False,
-        )
-        for axes, kept in panels:
-            seen: dict[tuple, LlmRow] = {}
-            for row in kept:
-                seen.setdefault((row.m, row.n, row.k), row)
-            for group, (_shape, first) in enumerate(seen.items()):
-                for place, name in enumerate(names):
-                    here = [
-                        row
-                        for row in kept
-                        if row.algorithm == name
-                        and (row.layer, row.product) == (first.layer, first.product)
-                    ]
-                    if here:
-                        axes.bar(
-                            group * (len(names) + 1) + place,
-                            here[0].utilization_percent,
-                            0.86,
-                            color=_style(name).color,
-                            edgecolor="white",
-                            linewidth=0.4,
-                            zorder=2,
-                        )
-            axes.set_xticks(
-                [group * (len(names) + 1) + (len(names) - 1) / 2 for group in range(len(seen))],
-                [
-                    f"{row.layer} {_PRODUCTS[row.product]}\n{m} ×\n{n} × {k}"
-                    for (m, n, k), row in seen.items()
-                ],
-                size=SMALL_PT - 0.5,
-            )
+        looks = [Fill(_name(name), _style(name).color) for name in names]
+        page, every = _page(charts, list(map(patch_handle, looks)), notes, 1)
+        for axes, chart, found in zip(every, charts, models.values()):
+            by = ["layer", "product"]
+            shown = groups[chart.title][by].assign(group=range(len(chart.x.ticks)))
+            bars = found.drop_duplicates([*by, "algorithm"]).merge(shown, on=by)
+            for row in bars.itertuples():
+                axes.bar(
+                    row.group * step + names.index(row.algorithm),
+                    row.utilization_percent,
+                    0.86,
+                    color=_style(row.algorithm).color,
+                    edgecolor="white",
+                    linewidth=0.4,
+                    zorder=2,
+                )
+            _names(axes, chart, SMALL_PT - 0.5)
             axes.tick_params(axis="x", length=0)
-            axes.set_ylim(0, 100)
-            axes.set_ylabel("FLOP utilization (%)")
     return Made(page.picture, [])
 
 
 def _modelled(
-    rows: Sequence[LlmRow], study: str, tick: Callable[[LlmRow], str], name: str, notes: list[str]
+    study: str,
+    tick: Callable[[object], str],
+    name: str,
+    note: str,
+    rows: Sequence[LlmRow],
+    options: Options,
 ) -> Made:
-    models = chosen(rows, study, lambda row: row.product == ALL and row.estimated_s is not None)
-    looks = (("simulated", style_of("meshslice")), ("cost model", style_of("collective")))
+    models = chosen(
+        rows, study, lambda found: (found["product"] == ALL) & found.estimated_s.notna()
+    )
+    looks = {"simulated": style_of("meshslice"), "cost model": style_of("collective")}
+    charts = []
+    for model, found in models.items():
+        simulated = found.utilization_percent
+        lines = [simulated * found.seconds / found.estimated_s, simulated]
+        marks = [
+            polyline(
+                told, looks[told], range(len(found)), {at: (y, None) for at, y in enumerate(ys)}
+            )
+            for told, ys in zip(reversed(looks), lines)
+        ]
+        x = Axis(name, (0, 1), ticks=dict(enumerate(map(tick, found.itertuples()))))
+        charts.append(_chart(model, found, x, _PERCENT, marks))
     with matplotlib.rc_context(RC):
-        page, panels = _page(models, [line_handle(told, look) for told, look in looks], notes)
-        for axes, kept in panels:
-            places = range(len(kept))
-            for values, (_, look) in zip(
-                (
-                    [row.utilization_percent for row in kept],
-                    [row.utilization_percent * row.seconds / row.estimated_s for row in kept],
-                ),
-                looks,
-            ):
-                axes.plot(places, values, zorder=3, clip_on=False, **line_look(look))
-            axes.set_xticks(places, [tick(row) for row in kept], size=SMALL_PT)
-            axes.set_xlabel(name)
-            axes.set_ylim(0, 100)
-            axes.set_ylabel("FLOP utilization (%)")
+        page, every = _page(charts, [line_handle(*look) for look in looks.items()], [note])
+        for axes, chart in zip(every, charts):
+            for marks in reversed(chart.marks):
+                axes.plot(marks.x, marks.y, zorder=3, clip_on=False, **line_look(marks.look))
+            _names(axes, chart, SMALL_PT)
     return Made(page.picture, [])
-
-
-def meshes(rows: Sequence[LlmRow], options: Options) -> Made:
-    """Figure 13: the autotuner's cost model against the simulation, by mesh."""
-    return _modelled(
-        rows,
-        "meshes",
-        lambda row: row.mesh,
-        "mesh, rows × columns",
-        ["MeshSlice; on each mesh with the slice counts the cost model chooses there"],
-    )
-
-
-def slices(rows: Sequence[LlmRow], options: Options) -> Made:
-    """Figure 14: the cost model against the simulation, by slice count."""
-    return _modelled(
-        rows,
-        "slices",
-        lambda row: row.slices.split("-")[0],
-        "slices S",
-        ["MeshSlice on 32 × 8, the same slice count in all layers"],
-    )
 
 
 FIGURES = tuple(
@@ -377,16 +285,50 @@ FIGURES = tuple(
         (
             "weak",
             "MeshSlice, Figure 9: utilization of a transformer's FC layers as chips and batch grow",
-            weak,
+            # each algorithm at its own best mesh, the batch half the chips
+            partial(
+                _scaling,
+                "weak",
+                "every algorithm at its own best mesh; Cannon needs a square one",
+            ),
         ),
-        ("strong", "MeshSlice, Figure 12: the same at one batch", strong),
+        (
+            "strong",
+            "MeshSlice, Figure 12: the same at one batch",
+            partial(
+                _scaling,
+                "strong",
+                "every algorithm at its own best mesh; Cannon needs a square one; FSDP's batch "
+                "would have to grow",
+            ),
+        ),
         (
             "breakdown",
             "MeshSlice, Figure 10: launch, synchronisation and transfer over computation",
             breakdown,
         ),
         ("shapes", "MeshSlice, Figure 11: utilization by product", shapes),
-        ("meshes", "MeshSlice, Figure 13: cost model and simulation by mesh", meshes),
-        ("slices", "MeshSlice, Figure 14: cost model and simulation by slice count", slices),
+        (
+            "meshes",
+            "MeshSlice, Figure 13: cost model and simulation by mesh",
+            partial(
+                _modelled,
+                "meshes",
+                lambda row: row.mesh,
+                "mesh, rows × columns",
+                "MeshSlice; on each mesh with the slice counts the cost model chooses there",
+            ),
+        ),
+        (
+            "slices",
+            "MeshSlice, Figure 14: cost model and simulation by slice count",
+            partial(
+                _modelled,
+                "slices",
+                lambda row: row.slices.split("-")[0],
+                "slices S",
+                "MeshSlice on 32 × 8, the same slice count in all layers",
+            ),
+        ),
     )
 )

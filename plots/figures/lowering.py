@@ -5,31 +5,30 @@ One row a case, those on top that gain most by lowering. Left of the line at 1 l
 more than 5 % so in the shaded part.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.lines import Line2D
+from numpy import nan
+from pandas import DataFrame, concat, isna
 
 from drbench.measure.record import Record
 from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, line_look, width_in
 from plots.draw.style import RC, SMALL_PT, LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import (
+    UNIVERSAL,
     Options,
+    SelectionError,
     Shape,
     Source,
     elided,
-    groups,
-    names,
     partitioning,
-    rising,
-    shape_of,
     shape_text,
-    source_of,
-    usable,
 )
-from plots.select.selection import UNIVERSAL, SelectionError
+from plots.select.records import frame, rows
+from plots.select.selection import groups, not_shown, usable
 
 LOWERINGS = {
     "greedy": LineStyle("#E69F00", "#9A6A00", "s", "None"),
@@ -39,6 +38,20 @@ LOWERINGS = {
 DIRECT = "direct"
 #: Slower than a lowering by more than this is "not as good" (the paper's "within 5%").
 WITHIN = 0.95
+#: What a case and its lowerings have in common.
+_SAME = [
+    "source",
+    "shape",
+    "a",
+    "b",
+    "c",
+    "stationary",
+    "chunk",
+    "transport",
+    "prefetch",
+    "get",
+    "progress",
+]
 _MOST_PANELS, _MOST_ROWS, _NAME = 4, 30, 46
 _ROW_IN, _BELOW_IN, _RIGHT_IN = 0.125, 0.42, 0.16
 
@@ -64,7 +77,7 @@ class Panel(NamedTuple):
     rows: list[Row]
 
 
-def row_name(record: Record) -> str:
+def row_name(record: Any) -> str:
     """What a row is called: the partitioning as the paper names it, or the three forms, and what
     stays.
 
@@ -88,7 +101,9 @@ def row_name(record: Record) -> str:
     return elided(f"{forms} S-{record.stationary}" if record.stationary else forms, _NAME)
 
 
-def panels(records: Sequence[Record], options: Options) -> tuple[list[Panel], list[str]]:
+def panels(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Panel], list[str]]:
     """Pair each lowered case with the same case run directly: (panels, notes).
 
     Raises
@@ -96,81 +111,52 @@ def panels(records: Sequence[Record], options: Options) -> tuple[list[Panel], li
     SelectionError
         If there is no such pair.
     """
-    kept, notes = usable(
-        [r for r in records if r.status == "ok" or r.schedule not in LOWERINGS], options
-    )
-    refused = [r for r in records if r.status != "ok" and r.schedule in LOWERINGS]
-    paired = groups(
-        (
-            r
-            for r in (*kept, *refused)
-            if r.algorithm == UNIVERSAL and r.schedule in (DIRECT, *LOWERINGS)
-        ),
-        _same,
-    )
-    found: dict = {}
-    for inside in paired.values():
-        times = {
-            name: [r.best_s for r in inside if r.schedule == name and r.status == "ok"]
-            for name in (DIRECT, *LOWERINGS)
-        }
-        if times[DIRECT] and any(times[name] for name in LOWERINGS):
-            direct = min(times[DIRECT])
-            here = {r.schedule for r in inside}
-            ratios = {
-                name: min(times[name]) / direct if times[name] else None
-                for name in LOWERINGS
-                if name in here
-            }
-            found.setdefault((source_of(inside[0]), shape_of(inside[0])), []).append(
-                Row(row_name(inside[0]), ratios)
-            )
-    if not found:
+    found = frame(records)
+    refused = (found.status != "ok") & found.schedule.isin(LOWERINGS)
+    kept, notes = usable(found[~refused], options)
+    ours = lambda table: table[
+        (table.algorithm == UNIVERSAL) & table.schedule.isin([DIRECT, *LOWERINGS])
+    ]
+    compared, refused = ours(kept), ours(found[refused])
+    every = concat([compared, refused.assign(best_s=nan)])
+    every["pair"] = every.groupby(_SAME, dropna=False, sort=False).ngroup()
+    by_schedule = every.groupby(["pair", "schedule"]).best_s
+    times, ran = by_schedule.min().unstack(), by_schedule.size().unstack()
+    times = times.reindex(columns=[DIRECT, *LOWERINGS])
+    ratios = times[[*LOWERINGS]].div(times[DIRECT], axis=0).dropna(how="all")
+    if ratios.empty:
         raise SelectionError(
-            f"no case that ran both directly and lowered in {len(records)} records. Run drbench "
+            f"no case that ran both directly and lowered in {len(found)} records. Run drbench "
             "simulate lowering, or a sweep with schedules."
         )
-    lost = len(kept) - sum(
-        r.schedule in (DIRECT, *LOWERINGS) and r.algorithm == UNIVERSAL for r in kept
-    )
-    if lost:
-        notes.append(f"not drawn: {lost} cases without a schedule to compare")
-    chosen = []
-    for source, shape in sorted(found, key=rising)[:_MOST_PANELS]:
-        rows = sorted(found[source, shape], key=lambda row: (row.best, row.name))
-        chosen.append(Panel(shape, source, rows[:_MOST_ROWS]))
-        if len(rows) > _MOST_ROWS:
+    if len(compared) < len(kept):
+        notes.append(f"not drawn: {len(kept) - len(compared)} cases without a schedule to compare")
+    cases = every.drop_duplicates("pair").set_index("pair").loc[ratios.index]
+    cases["row"] = [
+        Row(
+            row_name(case),
+            {
+                name: None if isna(ratio) else ratio
+                for name, ratio in ratios.loc[case.Index].items()
+                if name in ran and ran.at[case.Index, name] > 0
+            },
+        )
+        for case in rows(cases)
+    ]
+    by_panel, chosen = groups(cases, ["source", "shape"]), []
+    for (source, shape), inside in by_panel[:_MOST_PANELS]:
+        best = sorted(inside.row, key=lambda row: (row.best, row.name))
+        chosen.append(Panel(shape, source, best[:_MOST_ROWS]))
+        if len(best) > _MOST_ROWS:
             notes.append(
-                f"{shape_text(shape)}: not drawn: {len(rows) - _MOST_ROWS} cases that gain less "
+                f"{shape_text(shape)}: not drawn: {len(best) - _MOST_ROWS} cases that gain less "
                 "by lowering"
             )
-    left = sorted(found, key=rising)[_MOST_PANELS:]
-    if left:
-        notes.append(
-            f"not drawn: {len(left)} panels more "
-            f"({names([shape_text(shape) for _, shape in left])}); --shape chooses one"
-        )
-    return chosen, notes
+    left = [shape_text(shape) for (_, shape), _ in by_panel[_MOST_PANELS:]]
+    return chosen, notes + not_shown(left, "panels")
 
 
-def _same(record: Record) -> tuple:
-    """What a case and its lowerings have in common."""
-    return (
-        source_of(record),
-        shape_of(record),
-        record.a,
-        record.b,
-        record.c,
-        record.stationary,
-        record.chunk,
-        record.transport,
-        record.prefetch,
-        record.get,
-        record.progress,
-    )
-
-
-def make(records: Sequence[Record], options: Options) -> Made:
+def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
     """Draw a panel a shape, two in a row."""
     found, notes = panels(records, options)
     every = [row for panel in found for row in panel.rows]

@@ -17,25 +17,24 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
-from matplotlib.ticker import FixedLocator, MultipleLocator, NullFormatter, NullLocator
+from pandas import DataFrame
 
 from drbench.measure.record import Record
+from plots.draw.chart import Axis, Chart, draw_chart, polyline
 from plots.draw.labels import Anchor, Box, place
-from plots.draw.page import save
+from plots.draw.page import GREY, MARKER_PT, line_handle, save
 from plots.draw.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
-from plots.select.cases import Options
+from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
-from plots.select.selection import Line, SelectionError, layer_of, missing, select
-from plots.select.sources import load
+from plots.select.records import frame, read_records
+from plots.select.selection import Line, missing, select
 
 __all__ = ["Drawn", "draw", "figure", "missing", "select"]
 
 _FONT = FontProperties(family="DejaVu Sans", size=FACTOR_PT)
-_MARKER_PT = 4.6
 # two panels fill the 7 inches of a printed page, one fits a column: drawn at the size it is read at
 _PANEL_IN = (2.96, 2.75)  # the axes of one panel
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _XLABEL_IN = 0.46, 0.08, 0.40, 0.42
@@ -83,8 +82,8 @@ def draw(
         If there is nothing to draw.
     """
     source = list(source)
-    records = source if all(isinstance(item, Record) for item in source) else load(source)
-    panels = select_panels(records, layers)
+    made = all(isinstance(item, Record) for item in source)
+    panels = select_panels(frame(source) if made else read_records(source), layers)
     base = Path(out)
     base = base.with_suffix("") if base.suffix in (".pdf", ".png") else base
     # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
@@ -155,90 +154,75 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
                 _legend(picture, panels[name], left, top / height)
                 for number, text in enumerate(small[name]):
                     y = (top - legend_in - number * _NOTE_IN) / height
-                    picture.text(left, y, text, size=SMALL_PT, color="#444444", va="top")
+                    picture.text(left, y, text, size=SMALL_PT, color=GREY, va="top")
         return picture
 
 
-def _panel(axes: Axes, lines: Sequence[Line]) -> None:
-    drawn = [line for line in lines if line.points]
-    batches = sorted({point.batch for line in drawn for point in line.points})
-    for line in reversed(drawn):  # the first of the legend on top
-        style = STYLES[line.name]
-        value = {point.batch: point.value for point in line.points}
-        # a batch size without a case breaks the line: nothing is interpolated
-        axes.plot(
-            batches,
-            [value.get(batch, float("nan")) for batch in batches],
-            color=style.color,
-            linestyle=style.dashes,
-            linewidth=1.1,
-            marker=style.marker,
-            markersize=_MARKER_PT,
-            markerfacecolor="white",
-            markeredgecolor=style.color,
-            markeredgewidth=1.0,
-            zorder=3,
-            clip_on=False,
-        )
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(batches))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xticks(batches, [str(batch) for batch in batches])
-    axes.set_xlim(batches[0] / 1.3, batches[-1] * 1.3)
+def charts(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Chart], list[str]]:
+    """Describe the panels that have a line: (charts, notes)."""
+    panels = select_panels(records)
+    return [_chart(lines) for lines in panels.values() if any(line.points for line in lines)], said(
+        panels
+    )
+
+
+def _chart(lines: Sequence[Line]) -> Chart:
+    drawn = [each for each in lines if each.points]
+    batches = sorted({point.batch for each in drawn for point in each.points})
+    highest = max(point.value for each in drawn for point in each.points)
+    record, step = _own(drawn).points[0].record, 10 if highest < 140 else 20
     # measured noise and a low roof can pass 100; the room above holds the labels of the highest
     # points
-    highest = max(point.value for line in drawn for point in line.points)
-    axes.set_ylim(0, max(100.0, highest + 6.0))
-    axes.yaxis.set_major_locator(MultipleLocator(10 if highest < 140 else 20))
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    if highest + 6.0 > 100:
-        axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    _titles(axes, drawn)
-    _factors(axes, drawn)
-
-
-def _titles(axes: Axes, drawn: Sequence[Line]) -> None:
-    record = _own(drawn).points[0].record
-    axes.set_xlabel("batch size m (rows of A and C)")
-    axes.set_ylabel(
-        f"percent of peak (%), {_devices(record)}"
-        if drawn[0].quantity == "percent_of_peak"
-        else f"percent of the no-communication roof, {record.mode} (%)"
-    )
-    name = {"mlp1": "MLP-1", "mlp2": "MLP-2"}[layer_of(record)]
+    top = max(100.0, highest + 6.0)
     facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
     if record.mode == "measured" and record.iters:
         facts.append(f"best of {record.iters}")
-    axes.annotate(
-        f"{name}:  n = {record.n}, k = {record.k}",
-        (0, 1),
-        (0, 15),
-        "axes fraction",
-        "offset points",
-        size=FONT_PT + 1,
-        weight="bold",
-    )
-    told = ", ".join(fact for fact in facts if fact)
-    size = FONT_PT * min(
-        1.0, _TITLE_CHARACTERS / len(told)
-    )  # a long machine name stays on its panel
-    axes.annotate(
-        told,
-        (0, 1),
-        (0, 6),
-        "axes fraction",
-        "offset points",
-        size=size,
-        color="#444444",
+    together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
+    return Chart(
+        f"MLP-{record.layer[-1]}:  n = {record.n}, k = {record.k}",
+        ", ".join(fact for fact in facts if fact),
+        Axis(
+            "batch size m (rows of A and C)",
+            (batches[0] / 1.3, batches[-1] * 1.3),
+            2,
+            {batch: str(batch) for batch in batches},
+        ),
+        Axis(
+            f"percent of peak (%), {together}"
+            if drawn[0].quantity == "percent_of_peak"
+            else f"percent of the no-communication roof, {record.mode} (%)",
+            (0, top),
+            ticks={at: str(at) for at in range(0, int(top) + 1, step)},
+        ),
+        [
+            polyline(
+                each.legend,
+                STYLES[each.name],
+                batches,
+                {point.batch: (point.value, point.record.Index) for point in each.points},
+            )
+            for each in drawn
+        ],
     )
 
 
-def _devices(record: Record) -> str:
-    return f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
+def _panel(axes: Axes, lines: Sequence[Line]) -> None:
+    chart, drawn = _chart(lines), [each for each in lines if each.points]
+    draw_chart(axes, chart)
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if chart.y.limits[1] > 100:
+        axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    at = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(chart.title, (0, 1), (0, 15), **at, size=FONT_PT + 1, weight="bold")
+    # a long machine name stays on its panel
+    size = FONT_PT * min(1.0, _TITLE_CHARACTERS / len(chart.told))
+    axes.annotate(chart.told, (0, 1), (0, 6), **at, size=size, color=GREY)
+    _factors(axes, drawn)
 
 
 def _own(drawn: Sequence[Line]) -> Line:
@@ -267,7 +251,7 @@ def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
                 labelled.append((line, point))
             else:
                 obstacles.append((x, y))
-    places = place(anchors, bounds, _MARKER_PT / 2 + 0.5, obstacles, segments)
+    places = place(anchors, bounds, MARKER_PT / 2 + 0.5, obstacles, segments)
     for (line, point), anchor, box in zip(labelled, anchors, places, strict=True):
         offset = ((box.left + box.right) / 2 - anchor.x, (box.bottom + box.top) / 2 - anchor.y)
         axes.annotate(
@@ -286,22 +270,7 @@ def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
 
 
 def _legend(picture: Figure, lines: Sequence[Line], left: float, top: float) -> None:
-    drawn = [line for line in lines if line.points]
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=STYLES[line.name].color,
-            linestyle=STYLES[line.name].dashes,
-            linewidth=1.1,
-            marker=STYLES[line.name].marker,
-            markersize=_MARKER_PT,
-            markerfacecolor="white",
-            markeredgewidth=1.0,
-            label=line.legend,
-        )
-        for line in drawn
-    ]
+    handles = [line_handle(line.legend, STYLES[line.name]) for line in lines if line.points]
     picture.legend(
         handles=handles,
         loc="upper left",
@@ -339,7 +308,9 @@ def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
     return [row for text in texts for row in wrap(text, _NOTE_CHARACTERS, subsequent_indent="   ")]
 
 
-def make(records: Sequence[Record], options: Options, layers: Sequence[str] | None = None) -> Made:
+def make(
+    records: DataFrame | Iterable[Record], options: Options, layers: Sequence[str] | None = None
+) -> Made:
     """Draw the panels of the layers as ``drbench plot`` does."""
     panels = select_panels(records, layers)
     return Made(figure(_with_points(panels)), said(panels))
@@ -350,6 +321,7 @@ FIGURES = (
         "mlp",
         "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
         make,
+        charts=charts,
     ),
     Figure_(
         "mlp1", "the left plot of Figures 2 and 3: MLP-1, n = 4k", partial(make, layers=("mlp1",))

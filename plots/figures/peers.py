@@ -6,31 +6,20 @@ cases there (over partitionings, mesh shapes, replication factors), the whisker 
 best case's paired ratios.
 """
 
-from collections.abc import Sequence
-from statistics import median
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib
+from pandas import DataFrame
 
 from drbench.measure.record import Record
+from plots.draw.chart import Axis, Chart, Marks, draw_axis
 from plots.draw.page import GREY, MARGIN_IN, PAGE_IN, TITLE_IN, Page, patch_handle
-from plots.draw.style import RC, SMALL_PT, style_of
+from plots.draw.style import RC, SMALL_PT, Fill, style_of
 from plots.registry import Figure, Made
-from plots.select.cases import (
-    AXIS,
-    Options,
-    Shape,
-    Source,
-    elided,
-    finite,
-    groups,
-    names,
-    shape_of,
-    shape_text,
-    source_of,
-    usable,
-    with_quantity,
-)
+from plots.select.cases import AXIS, Options, Shape, Source, elided, names, rising, shape_text
+from plots.select.records import rows
+from plots.select.selection import groups, usable, with_quantity
 
 _MOST_NAMES, _MOST_PANELS = 12, 8
 _BARS_A_ROW = 64
@@ -56,7 +45,7 @@ class Bar(NamedTuple):
 
     best: float
     median: float
-    record: Record
+    record: Any
     count: int
 
 
@@ -69,33 +58,29 @@ class Panel(NamedTuple):
 
 
 def panels(
-    records: Sequence[Record], options: Options
+    records: DataFrame | Iterable[Record], options: Options
 ) -> tuple[list[Panel], list[str], str, list[str]]:
     """Choose the bars: (panels, algorithms, field drawn, notes)."""
     kept, notes = usable(records, options)
     kept, field, more = with_quantity(kept, options)
     notes += more
-    count = groups(kept, lambda record: record.algorithm or "unnamed")
-    best = {
-        name: max(getattr(record, field) for record in inside) for name, inside in count.items()
-    }
+    kept = kept.assign(name=kept.algorithm.fillna("unnamed"))
+    best = kept.groupby("name")[field].max()
     # ours first, then the best
-    drawn = sorted(count, key=lambda name: (name != "universal", -best[name], name))
+    drawn = sorted(best.index, key=lambda name: (name != "universal", -best[name], name))
     if len(drawn) > _MOST_NAMES:
         notes.append(f"not drawn: {names(drawn[_MOST_NAMES:])} (below those drawn)")
         drawn = drawn[:_MOST_NAMES]
     found = []
-    for source, inside in groups(
-        (r for r in kept if (r.algorithm or "unnamed") in drawn), source_of
-    ).items():
-        bars = {}
-        for (shape, name), here in groups(
-            inside, lambda r: (shape_of(r), r.algorithm or "unnamed")
-        ).items():
-            top = max(here, key=lambda record: (getattr(record, field), -record.best_s))
-            bars[shape, name] = Bar(
-                getattr(top, field), median(getattr(r, field) for r in here), top, len(here)
-            )
+    for source, inside in groups(kept[kept.name.isin(drawn)], "source"):
+        each = inside.groupby(["shape", "name"])[field]
+        ranked = inside.assign(median=each.transform("median"), number=each.transform("size"))
+        ranked = ranked.sort_values([field, "best_s"], ascending=[False, True], kind="stable")
+        top = rows(ranked.drop_duplicates(["shape", "name"]))
+        bars = {
+            (case.shape, case.name): Bar(getattr(case, field), case.median, case, case.number)
+            for case in sorted(top, key=lambda case: rising((case.shape, case.name)))
+        }
         found.append(Panel(source, list(dict.fromkeys(shape for shape, _ in bars)), bars))
     if len(found) > _MOST_PANELS:
         notes.append(f"not drawn: {names([panel.source.text for panel in found[_MOST_PANELS:]])}")
@@ -115,109 +100,119 @@ def absent(found: Sequence[Panel], drawn: Sequence[str]) -> list[str]:
     return said
 
 
-def make(records: Sequence[Record], options: Options) -> Made:
+def charts(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Chart], list[str]]:
+    """Describe each source in as many rows of bars as they need: (charts, notes)."""
+    *found, notes = panels(records, options)
+    return [chart for chart, *_ in _rows(*found)], notes
+
+
+def _rows(
+    found: Sequence[Panel], drawn: Sequence[str], field: str
+) -> list[tuple[Chart, Panel, list[Shape]]]:
+    """A row of bars: its description, its panel, and the shapes in it."""
+    a_row, step = max(1, _BARS_A_ROW // (len(drawn) + 1)), len(drawn) + 1
+    parts = [
+        (panel, panel.shapes[at : at + a_row])
+        for panel in found
+        for at in range(0, len(panel.shapes), a_row)
+    ]
+    top = max([100.0] + [bar.best for panel in found for bar in panel.bars.values()])
+    wide = max(max(len(shapes) for _, shapes in parts) * step, 8)
+    made = []
+    for panel, shapes in parts:
+        marks = []
+        for place, name in enumerate(drawn):
+            here = [at for at, shape in enumerate(shapes) if (shape, name) in panel.bars]
+            bars = [panel.bars[shapes[at], name] for at in here]
+            marks.append(
+                Marks(
+                    "bars",
+                    name,
+                    [at * step + place for at in here],
+                    [bar.best for bar in bars],
+                    [bar.record.Index for bar in bars],
+                    Fill(name, style_of(name).color, _HATCHES[place]),
+                )
+            )
+        ticks = {
+            at * step + (len(drawn) - 1) / 2: f"{m} ×\n{n} × {k}"
+            for at, (m, n, k) in enumerate(shapes)
+        }
+        chart = Chart(
+            elided(panel.source.machine or "unnamed machine", 80),
+            panel.source.text,
+            Axis("", (-1, wide - 1), ticks=ticks),
+            Axis(AXIS[field].replace("the no-communication ", ""), (0, top * 1.1)),
+            marks,
+        )
+        made.append((chart, panel, shapes))
+    return made
+
+
+def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
     """Draw the bars of each source, in as many rows as they need."""
     found, drawn, field, notes = panels(records, options)
     with matplotlib.rc_context(RC):
-        a_row = max(1, _BARS_A_ROW // (len(drawn) + 1))
-        rows = [
-            (panel, panel.shapes[at : at + a_row])
-            for panel in found
-            for at in range(0, len(panel.shapes), a_row)
-        ]
-        handles = [
-            patch_handle(name, style_of(name).color, _HATCHES[index])
-            for index, name in enumerate(drawn)
-        ]
+        made = _rows(found, drawn, field)
+        handles = [patch_handle(marks.look) for marks in made[0][0].marks]
         told = (
             "bar: best case; line across it: median over the cases (their number above); "
             "whisker: range of the best case's paired ratios"
         )
-        if any(
-            (shape, name) not in panel.bars
-            for panel, shapes in rows
-            for shape in shapes
-            for name in drawn
-        ):
+        if any(len(marks.x) < len(shapes) for chart, _, shapes in made for marks in chart.marks):
             told += "; ×: no case"
-        top = max([100.0] + [bar.best for panel in found for bar in panel.bars.values()])
         high_in = TITLE_IN + _PANEL_IN + _BELOW_IN
-        page = Page(len(rows) * high_in, handles, [told, *notes])
-        for number, (panel, shapes) in enumerate(rows):
+        page = Page(len(made) * high_in, handles, [told, *notes])
+        for number, (chart, panel, shapes) in enumerate(made):
             page.title(
-                MARGIN_IN,
-                number * high_in,
-                PAGE_IN - 2 * MARGIN_IN,
-                elided(panel.source.machine or "unnamed machine", 80),
-                panel.source.text,
+                MARGIN_IN, number * high_in, PAGE_IN - 2 * MARGIN_IN, chart.title, chart.told
             )
             axes = page.axes(
                 _LEFT_IN, number * high_in + TITLE_IN, PAGE_IN - _LEFT_IN - MARGIN_IN, _PANEL_IN
             )
-            _bars(
-                axes,
-                panel,
-                shapes,
-                drawn,
-                field,
-                (max(len(each) for _, each in rows) * (len(drawn) + 1), top),
-            )
+            _bars(axes, chart, panel, shapes, field)
     return Made(page.picture, notes)
 
 
-def _bars(
-    axes,
-    panel: Panel,
-    shapes: Sequence[Shape],
-    drawn: Sequence[str],
-    field: str,
-    limits: tuple[int, float],
-) -> None:
-    step = len(drawn) + 1
+def _bars(axes, chart: Chart, panel: Panel, shapes: Sequence[Shape], field: str) -> None:
+    step = len(chart.marks) + 1
     for group, shape in enumerate(shapes):
-        for place, name in enumerate(drawn):
+        for place, marks in enumerate(chart.marks):
             x = group * step + place
-            bar = panel.bars.get((shape, name))
+            bar = panel.bars.get((shape, marks.name))
             if bar is None:
                 axes.text(x, 1, "×", size=SMALL_PT, color="#777777", ha="center", va="bottom")
                 continue
-            color = style_of(name).color
             axes.bar(
                 x,
                 bar.best,
                 0.86,
-                color=color,
-                hatch=_HATCHES[place],
+                color=marks.look.color,
+                hatch=marks.look.hatch,
                 edgecolor="white",
                 linewidth=0.4,
                 zorder=2,
             )
-            axes.plot(
-                [x - 0.43, x + 0.43],
-                [bar.median] * 2,
-                color="white",
-                linewidth=2.4,
-                zorder=3,
-                solid_capstyle="butt",
-            )
-            axes.plot(
-                [x - 0.43, x + 0.43],
-                [bar.median] * 2,
-                color="black",
-                linewidth=1.0,
-                zorder=4,
-                solid_capstyle="butt",
-            )
+            for color, width, above in (("white", 2.4, 3), ("black", 1.0, 4)):
+                axes.plot(
+                    [x - 0.43, x + 0.43],
+                    [bar.median] * 2,
+                    color=color,
+                    linewidth=width,
+                    zorder=above,
+                    solid_capstyle="butt",
+                )
             ends = [bar.record.percent_of_roof_min, bar.record.percent_of_roof_max]
-            if field == "percent_of_roof" and all(map(finite, ends)):
+            if field == "percent_of_roof" and None not in ends:
                 axes.plot([x, x], ends, color="black", linewidth=0.6, zorder=4)
             else:
                 ends = [bar.best]
-            highest = max(bar.best, *ends)
             if bar.count > 1:
                 axes.annotate(
                     str(bar.count),
-                    (x, highest),
+                    (x, max(bar.best, *ends)),
                     (0, 1.5),
                     "data",
                     "offset points",
@@ -226,23 +221,13 @@ def _bars(
                     ha="center",
                     annotation_clip=False,
                 )
-    middle = (len(drawn) - 1) / 2
-    size = SMALL_PT + 0.5 if len(shapes) <= 5 else SMALL_PT - 0.5
-    axes.set_xticks(
-        [group * step + middle for group in range(len(shapes))],
-        ["\n".join(_two(shape)) for shape in shapes],
-        size=size,
+    draw_axis(axes, "x", chart.x)
+    draw_axis(axes, "y", chart.y)
+    axes.tick_params(
+        axis="x", length=0, labelsize=SMALL_PT + 0.5 if len(shapes) <= 5 else SMALL_PT - 0.5
     )
-    axes.tick_params(axis="x", length=0)
-    axes.set_xlim(-1, max(limits[0], 8) - 1)
-    axes.set_ylim(0, limits[1] * 1.1)
     axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
     axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    axes.set_ylabel(AXIS[field].replace("the no-communication ", ""))
-
-
-def _two(shape: Shape) -> tuple[str, str]:
-    return f"{shape[0]} ×", f"{shape[1]} × {shape[2]}"
 
 
 FIGURES = (
@@ -251,5 +236,6 @@ FIGURES = (
         "best and median percent of roof, per shape and algorithm or peer",
         make,
         ("moving_only", "quantity", "shape"),
+        charts=charts,
     ),
 )

@@ -1,53 +1,31 @@
-"""Lines over the number of ranks, for the figures ``strong`` and ``weak``: which cases make a line,
-pure, and how it is drawn."""
+"""Strong scaling, the time of one problem against the number of ranks, and weak scaling, the rate a
+rank keeps as problem and ranks grow together; each with the ideal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import matplotlib
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from pandas import DataFrame
 
 from drbench.measure.record import Record
-from plots.draw.page import (
-    GREY,
-    MARGIN_IN,
-    PAGE_IN,
-    TITLE_IN,
-    Page,
-    line_handle,
-    line_look,
-    log_axis,
-    number,
-    time_unit,
-)
+from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels, polyline
+from plots.draw.page import GREY, line_handle, log_ticks, number, time_unit
 from plots.draw.style import RC, SMALL_PT, style_of
-from plots.registry import Made
-from plots.select.cases import (
-    Options,
-    Source,
-    cases,
-    fastest,
-    groups,
-    names,
-    rising,
-    series,
-    shape_of,
-    shape_text,
-    source_of,
-    usable,
-)
-from plots.select.selection import SelectionError
+from plots.registry import Figure, Made
+from plots.select.cases import Options, SelectionError, Source, cases, names, rising, shape_text
+from plots.select.records import rows
+from plots.select.selection import groups, not_shown, usable
 
 _MOST_PANELS, _MOST_LINES = 6, 12
-_HIGH_IN, _LEFT_IN, _BELOW_IN = 2.2, 0.56, 0.46
 
 
 class Line(NamedTuple):
-    """One line: the fastest case at each number of ranks, rising."""
+    """One line: the rows of the fastest case at each number of ranks, rising."""
 
     name: str
-    records: list[Record]
+    records: list[Any]
 
 
 class Panel(NamedTuple):
@@ -57,14 +35,24 @@ class Panel(NamedTuple):
     source: Source
     lines: list[Line]
 
+    @property
+    def every(self) -> list[Any]:
+        """The rows of all lines."""
+        return [record for each in self.lines for record in each.records]
 
-def strong_panels(records: Sequence[Record], options: Options) -> tuple[list[Panel], list[str]]:
+    @property
+    def ranks(self) -> list[int]:
+        """Every number of ranks of a line, rising."""
+        return sorted({record.ranks for record in self.every})
+
+
+def strong_panels(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Panel], list[str]]:
     """One panel a shape that was run on several numbers of ranks: (panels, notes)."""
     kept, notes = _kept(records, options)
-    found = groups(kept, lambda record: (_anywhere(record), shape_of(record)))
-    several = {
-        key: inside for key, inside in found.items() if len({record.ranks for record in inside}) > 1
-    }
+    found = groups(kept, ["anywhere", "shape"])
+    several = [each for each in found if each[1].ranks.nunique() > 1]
     if not several:
         raise SelectionError(
             f"no shape of {len(found)} was run on more than one number of ranks. Run one problem "
@@ -75,77 +63,70 @@ def strong_panels(records: Sequence[Record], options: Options) -> tuple[list[Pan
     return _panels(
         [
             (source, f"{shape_text(shape)}  (m × n × k)", inside)
-            for (source, shape), inside in several.items()
+            for (source, shape), inside in several
         ],
         notes,
     )
 
 
 #: What stays the same on every number of ranks p, tried in this order: m, n or k grows with p, or
-#: two of them do.
+#: two of them do, or all.
 GROWING = (
     (
-        "m grows",
         lambda m, n, k, p: (n, k, Fraction(m, p)),
         lambda m, n, k, p: f"m = {_each(m, p)} a rank, n = {n}, k = {k}",
     ),
     (
-        "n grows",
         lambda m, n, k, p: (m, k, Fraction(n, p)),
         lambda m, n, k, p: f"m = {m}, n = {_each(n, p)} a rank, k = {k}",
     ),
     (
-        "k grows",
         lambda m, n, k, p: (m, n, Fraction(k, p)),
         lambda m, n, k, p: f"m = {m}, n = {n}, k = {_each(k, p)} a rank",
     ),
     (
-        "m and n grow",
         lambda m, n, k, p: (k, Fraction(m * n, p)),
         lambda m, n, k, p: f"mn = {_each(m * n, p)} a rank, k = {k}",
     ),
     (
-        "m and k grow",
         lambda m, n, k, p: (n, Fraction(m * k, p)),
         lambda m, n, k, p: f"mk = {_each(m * k, p)} a rank, n = {n}",
     ),
     (
-        "n and k grow",
         lambda m, n, k, p: (m, Fraction(n * k, p)),
         lambda m, n, k, p: f"nk = {_each(n * k, p)} a rank, m = {m}",
     ),
     (
-        "m, n and k grow",
         lambda m, n, k, p: (Fraction(m * n * k, p),),
         lambda m, n, k, p: f"mnk = {_each(m * n * k, p)} a rank",
     ),
 )
 
 
-def weak_panels(records: Sequence[Record], options: Options) -> tuple[list[Panel], list[str]]:
+def weak_panels(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Panel], list[str]]:
     """One panel for cases whose work a rank is the same on several numbers of ranks: (panels,
     notes)."""
     left, notes = _kept(records, options)
     found = []
-    for _, key, title in GROWING:
-        families = groups(
-            left, lambda record, key=key: (_anywhere(record), key(*shape_of(record), record.ranks))
-        )
-        for (source, _), inside in families.items():
-            shapes = {(record.ranks, shape_of(record)) for record in inside}
+    for key, title in GROWING:
+        left["work"] = [
+            key(*shape, ranks) for shape, ranks in zip(left["shape"], left.ranks.tolist())
+        ]
+        for (source, _), inside in groups(left, ["anywhere", "work"]):
+            shapes = inside.drop_duplicates(["ranks", "shape"])
             # one shape for each number of ranks, else it is no family but a coincidence of products
-            if len({ranks for ranks, _ in shapes}) > 1 and len(shapes) == len(
-                {ranks for ranks, _ in shapes}
-            ):
-                found.append((source, title(*shape_of(inside[0]), inside[0].ranks), inside))
-                used = {id(record) for record in inside}
-                left = [record for record in left if id(record) not in used]
+            if len(shapes) == shapes.ranks.nunique() > 1:
+                one = shapes.iloc[0]
+                found.append((source, title(*one["shape"], one.ranks), inside))
+                left = left.drop(inside.index)
     if not found:
         raise SelectionError(
             f"{cases(len(left))}, and no work a rank that is the same on several numbers of "
             "ranks. Let m grow with -p."
         )
-    if left:
+    if len(left):
         notes.append(
             f"not drawn: {cases(len(left))} whose work a rank is not found on another number of "
             "ranks"
@@ -158,163 +139,143 @@ def _each(product: int, ranks: int) -> str:
     return str(part) if part.denominator == 1 else f"{float(part):.4g}"
 
 
-def _anywhere(record: Record) -> Source:
-    """The source of a record but for its ranks and nodes, which are what varies."""
-    return source_of(record)._replace(ranks=None, nodes=None)
-
-
-def _kept(records: Sequence[Record], options: Options) -> tuple[list[Record], list[str]]:
+def _kept(records: DataFrame | Iterable[Record], options: Options) -> tuple[DataFrame, list[str]]:
+    """What may be drawn, with its source but for ranks and nodes, which are what varies."""
     kept, notes = usable(records, options)
-    known = [record for record in kept if record.ranks]
+    known = kept[(kept.ranks > 0).fillna(False)]
     if len(known) < len(kept):
         notes.append(f"not drawn: {cases(len(kept) - len(known))} without a number of ranks")
-    return known, notes
+    anywhere = [source._replace(ranks=None, nodes=None) for source in known.source]
+    return known.assign(anywhere=anywhere), notes
 
 
 def _panels(
-    found: list[tuple[Source, str, list[Record]]], notes: list[str]
+    found: list[tuple[Source, str, DataFrame]], notes: list[str]
 ) -> tuple[list[Panel], list[str]]:
     panels = []
     for source, title, inside in found[:_MOST_PANELS]:
-        lines = [
-            Line(name, [fastest(here) for here in groups(of_name, lambda r: r.ranks).values()])
-            for name, of_name in groups(inside, series).items()
-        ]
+        fastest = inside.drop_duplicates(["series", "ranks"]).sort_values("ranks")
+        lines = [Line(name, rows(here)) for name, here in groups(fastest, "series")]
         lines.sort(key=lambda line: (-line.records[-1].ranks, line.records[-1].best_s, line.name))
         if len(lines) > _MOST_LINES:
             notes.append(
                 f"{title}: not drawn: {names([line.name for line in lines[_MOST_LINES:]])} "
                 "(slower than those drawn)"
             )
-            lines = lines[:_MOST_LINES]
-        every = {record.ranks for line in lines for record in line.records}
-        for line in lines:
-            absent = sorted(every - {record.ranks for record in line.records})
+        panel = Panel(title, source, lines[:_MOST_LINES])
+        for each in panel.lines:
+            absent = sorted(set(panel.ranks) - {record.ranks for record in each.records})
             if absent:
                 notes.append(
-                    f"{title}: {line.name} has no case on {', '.join(map(str, absent))} ranks"
+                    f"{title}: {each.name} has no case on {', '.join(map(str, absent))} ranks"
                 )
-        panels.append(Panel(title, source, lines))
-    if len(found) > _MOST_PANELS:
-        notes.append(
-            f"not drawn: {len(found) - _MOST_PANELS} problems more "
-            f"({names([title for _, title, _ in found[_MOST_PANELS:]])}); --shape chooses one"
-        )
-    return panels, notes
+        panels.append(panel)
+    return panels, notes + not_shown([title for _, title, _ in found[_MOST_PANELS:]], "problems")
 
 
-def draw_panels(panels: list[Panel], notes: list[str], weak: bool) -> Made:
-    """Draw the panels, two in a row, with the ideal of each."""
-    with matplotlib.rc_context(RC):
-        found = sorted({line.name for panel in panels for line in panel.lines}, key=rising)
-        handles = [line_handle(name, style_of(name)) for name in found]
-        ideal = "ideal: the fastest case on the fewest ranks, " + (
-            "its time kept" if weak else "its time divided by the ranks"
-        )
-        high_in = TITLE_IN + _HIGH_IN + _BELOW_IN
-        columns = min(2, len(panels))
-        wide_in = PAGE_IN / columns
-        page = Page(-(-len(panels) // columns) * high_in, handles, [f"dashed: {ideal}", *notes])
-        for index, panel in enumerate(panels):
-            left, top = index % columns * wide_in, index // columns * high_in
-            page.title(
-                left + MARGIN_IN, top, wide_in - 2 * MARGIN_IN, panel.title, panel.source.text
-            )
-            axes = page.axes(left + _LEFT_IN, top + TITLE_IN, wide_in - _LEFT_IN - 0.12, _HIGH_IN)
-            (_weak if weak else _strong)(axes, panel)
-            _ranks_axis(axes, panel)
-    return Made(page.picture, notes)
-
-
-def reference(panel: Panel) -> Record:
+def reference(panel: Panel) -> Any:
     """The fastest case on the fewest ranks of a panel: what the ideal starts from."""
-    every = [record for line in panel.lines for record in line.records]
-    fewest = min(record.ranks for record in every)
-    return fastest(record for record in every if record.ranks == fewest)
+    return min(panel.every, key=lambda record: (record.ranks, record.best_s))
 
 
-def _ranks_axis(axes, panel: Panel) -> None:
-    ranks = sorted({record.ranks for line in panel.lines for record in line.records})
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(
-        FixedLocator(ranks if len(ranks) <= 8 else ranks[:: -(-len(ranks) // 8)])
-    )
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-    axes.set_xlim(ranks[0] / 1.12, ranks[-1] * 1.12)
-    axes.set_xlabel("ranks")
-    axes.grid(color="#E5E5E5", linewidth=0.6)
-
-
-def _lines(axes, panel: Panel, value) -> None:
-    ranks = sorted({record.ranks for line in panel.lines for record in line.records})
-    for line in reversed(panel.lines):
-        at = {record.ranks: value(record) for record in line.records}
-        # a number of ranks without a case breaks the line: nothing is interpolated
-        axes.plot(
-            ranks,
-            [at.get(each, float("nan")) for each in ranks],
-            zorder=3,
-            clip_on=False,
-            **line_look(style_of(line.name)),
-        )
-
-
-def _strong(axes, panel: Panel) -> None:
-    start = reference(panel)
-    ranks = sorted({record.ranks for line in panel.lines for record in line.records})
-    times = [record.best_s for line in panel.lines for record in line.records]
-    ideal = [start.best_s * start.ranks / each for each in ranks]
-    length, unit = time_unit(min(times))
-    axes.set_yscale("log")
-    _lines(axes, panel, lambda record: record.best_s / length)
-    axes.plot(
-        ranks,
-        [each / length for each in ideal],
-        color=GREY,
-        linewidth=0.9,
-        linestyle=(0, (4, 2)),
-        zorder=2,
-    )
-    room = max(1.1, (max(times) / min(times + ideal)) ** 0.07)
-    low, high = min(times + ideal) / length / room, max(times) / length * room**0.5
-    axes.set_ylim(low, high)
-    log_axis(axes.yaxis, low, high, number)
-    axes.annotate(
-        "ideal",
-        (ranks[-1], ideal[-1] / length),
-        (-3, -1),
-        "data",
-        "offset points",
-        ha="right",
-        va="top",
-        size=SMALL_PT,
-        color=GREY,
-    )
-    axes.set_ylabel(f"best time ({unit})")
-
-
-def efficiency(record: Record, start: Record) -> float:
+def efficiency(record: Any, start: Any) -> float:
     """Percent of the reference's rate a rank that a case keeps."""
     work, base = (each.m * each.n * each.k / each.ranks / each.best_s for each in (record, start))
     return 100 * work / base
 
 
-def _weak(axes, panel: Panel) -> None:
-    start = reference(panel)
-    _lines(axes, panel, lambda record: efficiency(record, start))
-    highest = max(efficiency(record, start) for line in panel.lines for record in line.records)
-    axes.axhline(100, color=GREY, linewidth=0.9, linestyle=(0, (4, 2)), zorder=2)
-    axes.annotate(
-        "ideal",
-        (1, 100),
-        (-3, 2),
-        axes.get_yaxis_transform(),
-        "offset points",
-        ha="right",
-        va="bottom",
-        size=SMALL_PT,
-        color=GREY,
+def _chart(panel: Panel, weak: bool) -> Chart:
+    ranks, start = panel.ranks, reference(panel)
+    ends = (ranks[0] / 1.12, ranks[-1] * 1.12)
+    some = ranks if len(ranks) <= 8 else ranks[:: -(-len(ranks) // 8)]
+    if weak:
+        value = partial(efficiency, start=start)
+        highest = max(map(value, panel.every))
+        y = Axis("rate a rank, percent of the ideal (%)", (0, max(112, highest * 1.06)))
+        ideal = Marks("rule", "ideal", ends, [100, 100])
+    else:
+        times = [record.best_s for record in panel.every]
+        length, unit = time_unit(min(times))
+        value = lambda record: record.best_s / length
+        ideals = [start.best_s * start.ranks / each for each in ranks]
+        room = max(1.1, (max(times) / min(times + ideals)) ** 0.07)
+        limits = min(times + ideals) / length / room, max(times) / length * room**0.5
+        y = Axis(f"best time ({unit})", limits, 10, log_ticks(*limits, number))
+        ideal = Marks("rule", "ideal", ranks, [each / length for each in ideals])
+    lines = [
+        polyline(
+            each.name,
+            style_of(each.name),
+            ranks,
+            {record.ranks: (value(record), record.Index) for record in each.records},
+        )
+        for each in panel.lines
+    ]
+    x = Axis("ranks", ends, 2, {each: str(each) for each in some})
+    return Chart(panel.title, panel.source.text, x, y, [*lines, ideal])
+
+
+def charts(
+    select: Callable, weak: bool, records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Chart], list[str]]:
+    """Describe the panels: (charts, notes)."""
+    found, notes = select(records, options)
+    return [_chart(panel, weak) for panel in found], notes
+
+
+def make(
+    select: Callable, weak: bool, records: DataFrame | Iterable[Record], options: Options
+) -> Made:
+    """Draw the panels, two in a row, with the ideal of each."""
+    found, notes = charts(select, weak, records, options)
+    with matplotlib.rc_context(RC):
+        named = sorted({marks.name for chart in found for marks in chart.marks[:-1]}, key=rising)
+        ideal = "ideal: the fastest case on the fewest ranks, " + (
+            "its time kept" if weak else "its time divided by the ranks"
+        )
+        page, axes = panels(
+            found,
+            [line_handle(name, style_of(name)) for name in named],
+            [f"dashed: {ideal}", *notes],
+        )
+        for each, chart in zip(axes, found):
+            draw_chart(each, chart)
+            each.grid(color="#E5E5E5", linewidth=0.6)
+            rule = chart.marks[-1]
+            each.annotate(
+                "ideal",
+                (1, 100) if weak else (rule.x[-1], rule.y[-1]),
+                (-3, 2 if weak else -1),
+                each.get_yaxis_transform() if weak else "data",
+                "offset points",
+                ha="right",
+                va="bottom" if weak else "top",
+                size=SMALL_PT,
+                color=GREY,
+            )
+    return Made(page.picture, notes)
+
+
+FIGURES = tuple(
+    Figure(
+        name,
+        summary,
+        partial(make, select, name == "weak"),
+        takes,
+        charts=partial(charts, select, name == "weak"),
     )
-    axes.set_ylim(0, max(112, highest * 1.06))
-    axes.set_ylabel("rate a rank, percent of the ideal (%)")
+    for name, summary, select, takes in (
+        (
+            "strong",
+            "strong scaling: time of one problem against ranks, with the ideal",
+            strong_panels,
+            ("moving_only", "shape"),
+        ),
+        (
+            "weak",
+            "weak scaling: rate a rank keeps as problem and ranks grow together, with the ideal",
+            weak_panels,
+            ("moving_only",),
+        ),
+    )
+)

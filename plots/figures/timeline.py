@@ -19,18 +19,17 @@ from plots.draw.page import (
     patch_handle,
     time_unit,
 )
-from plots.draw.style import FONT_PT, RC
+from plots.draw.style import FONT_PT, RC, Fill
 from plots.registry import Figure, Made
-from plots.select.cases import Options, elided
-from plots.select.selection import SelectionError
+from plots.select.cases import Options, SelectionError, elided
 
-#: Tracks from top to bottom: name in the trace -> (label, colour, hatch).
+#: Tracks from top to bottom: name in the trace -> label and look.
 TRACKS = {
-    "compute": ("compute", "#0072B2", ""),
-    "column": ("inter-row (column)", "#E69F00", "////"),
-    "row": ("inter-column (row)", "#D55E00", "xxxx"),
-    "one-sided": ("one-sided", "#CC79A7", "...."),
-    "fence": ("fence", "#56B4E9", "----"),
+    "compute": Fill("compute", "#0072B2"),
+    "column": Fill("inter-row (column)", "#E69F00", "////"),
+    "row": Fill("inter-column (row)", "#D55E00", "xxxx"),
+    "one-sided": Fill("one-sided", "#CC79A7", "...."),
+    "fence": Fill("fence", "#56B4E9", "----"),
 }
 _LANE_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.2, 0.36, 1.15, 0.12
 
@@ -97,7 +96,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     longest = max(e.stop_s for p in panels for found in p.tracks.values() for e in found)
     one, unit = time_unit(longest)
     shown = [track for track in TRACKS if any(track in p.tracks for p in panels)]
-    handles = [patch_handle(*TRACKS[track]) for track in shown]
+    handles = [patch_handle(TRACKS[track]) for track in shown]
     heights = [TITLE_IN + _LANE_IN * len(p.tracks) + _BELOW_IN for p in panels]
     notes = [
         "each panel shows the rank that computed for the longest time, in one repeat of its own"
@@ -111,18 +110,18 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
                 _LEFT_IN, top + TITLE_IN, PAGE_IN - _LEFT_IN - _RIGHT_IN, _LANE_IN * len(p.tracks)
             )
             for y, (track, events) in enumerate(p.tracks.items()):
-                _, colour, hatch = TRACKS[track]
+                look = TRACKS[track]
                 axes.broken_barh(
                     [(e.start_s / one, (e.stop_s - e.start_s) / one) for e in events],
                     (y - 0.38, 0.76),
-                    facecolor=colour,
-                    edgecolor=bar_edge(colour),
-                    hatch=hatch,
+                    facecolor=look.color,
+                    edgecolor=bar_edge(look.color),
+                    hatch=look.hatch,
                     linewidth=0.4,
                 )
             axes.set_yticks(
                 range(len(p.tracks)),
-                [TRACKS[track][0] for track in p.tracks],
+                [TRACKS[track].name for track in p.tracks],
                 fontsize=FONT_PT - 0.5,
             )
             axes.set_ylim(len(p.tracks) - 0.5, -0.5)

@@ -5,70 +5,55 @@ by collectives, between replicas). Cases that move none stand on a strip of thei
 as zero has no place on a log axis.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
+from pandas import DataFrame, Series
 
 from drbench.measure.record import Record
+from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
 from plots.draw.page import (
     GREY,
-    MARGIN_IN,
     MARKER_PT,
-    PAGE_IN,
-    TITLE_IN,
-    Page,
     bytes_text,
     label,
     line_handle,
-    log_axis,
+    log_ticks,
     number,
     time_unit,
 )
-from plots.draw.style import FONT_PT, RC, SMALL_PT, STATIONARY, LineStyle, style_of
+from plots.draw.style import RC, SMALL_PT, STATIONARY, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
+    UNIVERSAL,
     Options,
+    SelectionError,
     Shape,
     Source,
     cases,
-    communicated_bytes,
-    groups,
     names,
-    series,
-    shape_of,
     shape_text,
-    source_of,
-    usable,
 )
-from plots.select.selection import UNIVERSAL, SelectionError
+from plots.select.records import rows
+from plots.select.selection import shown, usable
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
-_HIGH_IN, _LEFT_IN, _BELOW_IN = 2.2, 0.56, 0.46
 
 
 class Scatter(NamedTuple):
-    """One panel: (bytes, best time in seconds, name, record) of every case, and the time without
+    """One panel: (bytes, best time in seconds, name, row) of every case, and the time without
     communication."""
 
     shape: Shape
     source: Source
-    points: list[tuple[int, float, str, Record]]
+    points: list[tuple[int, float, str, Any]]
     local_s: float | None
 
 
-def name_of(record: Record) -> str:
-    """What a marker stands for: the matrix that does not move, or the algorithm."""
-    return (
-        f"universal S-{record.stationary}"
-        if record.algorithm == UNIVERSAL and record.stationary
-        else series(record)
-    )
-
-
 def look(name: str) -> LineStyle:
-    """The style of :func:`name_of`."""
+    """The style of a name: that of the matrix that does not move, or of the algorithm."""
     return (
         STATIONARY[name[-1]]
         if name in {f"universal S-{each}" for each in STATIONARY}
@@ -76,143 +61,141 @@ def look(name: str) -> LineStyle:
     )
 
 
-def scatters(records: Sequence[Record], options: Options) -> tuple[list[Scatter], list[str]]:
+def scatters(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Scatter], list[str]]:
     """Choose the panels: (panels, notes)."""
     kept, notes = usable(records, options)
-    counted = [record for record in kept if communicated_bytes(record) is not None]
+    counted = kept[kept.moved_bytes.notna()]
     if len(counted) < len(kept):
         notes.append(f"not drawn: {cases(len(kept) - len(counted))} whose bytes were not recorded")
-    if not counted:
+    if counted.empty:
         raise SelectionError(
             f"none of {len(kept)} cases has its bytes recorded. Draw measured or simulated cases."
         )
-    rank = groups(counted, name_of)
-    drawn = set(sorted(rank, key=lambda name: (-len(rank[name]), name))[:_MOST_NAMES])
-    if len(rank) > len(drawn):
-        notes.append(
-            f"not drawn: {names(sorted(set(rank) - drawn))} (fewest cases of {len(rank)} names)"
-        )
-    by_panel = groups(
-        (r for r in counted if name_of(r) in drawn),
-        lambda record: (source_of(record), shape_of(record)),
+    moving = (counted.algorithm == UNIVERSAL) & counted.stationary.notna()
+    counted = counted.assign(
+        name=counted.variant.where(moving, counted.series), local_s=local_s(counted)
     )
-    panels = []
-    for (source, shape), inside in list(by_panel.items())[:_MOST_PANELS]:
-        points = sorted(
-            ((communicated_bytes(r), r.best_s, name_of(r), r) for r in inside),
-            key=lambda point: point[:3],
-        )
-        local = sorted(local_s(r) for r in inside if local_s(r) is not None)
-        panels.append(Scatter(shape, source, points, local[len(local) // 2] if local else None))
-    left = list(by_panel)[_MOST_PANELS:]
-    if left:
+    count = counted.name.value_counts().to_dict()
+    drawn = sorted(count, key=lambda name: (-count[name], name))[:_MOST_NAMES]
+    if len(count) > len(drawn):
         notes.append(
-            f"not drawn: {len(left)} shapes more "
-            f"({names([shape_text(shape) for _, shape in left])}); --shape chooses one"
+            f"not drawn: {names(sorted(set(count) - set(drawn)))} (fewest cases of {len(count)} "
+            "names)"
         )
-    return panels, notes
+    chosen, more = shown(counted[counted.name.isin(drawn)], _MOST_PANELS)
+    found = []
+    for (source, shape), inside in chosen:
+        points = [
+            (case.moved_bytes, case.best_s, case.name, case)
+            for case in rows(inside.sort_values(["moved_bytes", "best_s", "name"]))
+        ]
+        local = inside.local_s.quantile(interpolation="higher")
+        found.append(Scatter(shape, source, points, local if local > 0 else None))
+    return found, notes + more
 
 
-def local_s(record: Record) -> float | None:
-    """The time of the same work without communication, in seconds."""
-    if record.roof_gflops:
-        return 2 * record.m * record.n * record.k / (record.roof_gflops * 1e9)
-    return record.local_gemm_s
+def local_s(found: DataFrame) -> Series:
+    """The times of the same work without communication, in seconds."""
+    sizes = found[["m", "n", "k"]].astype(float).prod(axis=1)
+    return (2 * sizes / (found.roof_gflops * 1e9)).where(found.roof_gflops > 0, found.local_gemm_s)
 
 
-def make(records: Sequence[Record], options: Options) -> Made:
-    """Draw all panels, two in a row, under one legend."""
-    panels, notes = scatters(records, options)
-    with matplotlib.rc_context(RC):
-        found = sorted({point[2] for panel in panels for point in panel.points})
-        handles = [line_handle(name, look(name)._replace(dashes="None")) for name in found]
-        high_in = TITLE_IN + _HIGH_IN + _BELOW_IN
-        columns = min(2, len(panels))
-        wide_in = PAGE_IN / columns
-        page = Page(
-            -(-len(panels) // columns) * high_in,
-            handles,
-            ["bytes: summed over all ranks, read in place included", *notes],
-        )
-        for index, panel in enumerate(panels):
-            left, top = index % columns * wide_in, index // columns * high_in
-            page.title(
-                left + MARGIN_IN,
-                top,
-                wide_in - 2 * MARGIN_IN,
-                shape_text(panel.shape) + "  (m × n × k)",
-                panel.source.text,
-            )
-            _panel(
-                page.axes(left + _LEFT_IN, top + TITLE_IN, wide_in - _LEFT_IN - 0.12, _HIGH_IN),
-                panel,
-            )
-    return Made(page.picture, notes)
+def charts(
+    records: DataFrame | Iterable[Record], options: Options
+) -> tuple[list[Chart], list[str]]:
+    """Describe the panels: (charts, notes)."""
+    found, notes = scatters(records, options)
+    return list(map(_chart, found)), notes
 
 
-def _panel(axes, panel: Scatter) -> None:
+def _chart(panel: Scatter) -> Chart:
     sizes = [nbytes for nbytes, *_ in panel.points if nbytes > 0]
     low, high = (min(sizes), max(sizes)) if sizes else (1, 1)
     zero = any(nbytes == 0 for nbytes, *_ in panel.points)
     span = max(high / low, 16.0)
-    at_zero = low / span**0.14
+    at_zero, edge = low / span**0.14, span**0.05
     length, unit = time_unit(min(time for _, time, *_ in panel.points))
-    size = MARKER_PT - (0.9 if len(panel.points) < 400 else 2.0)
-    for name in sorted({point[2] for point in panel.points}):
-        style = look(name)
-        inside = [point for point in panel.points if point[2] == name]
-        axes.plot(
-            [point[0] or at_zero for point in inside],
-            [point[1] / length for point in inside],
-            linestyle="None",
-            marker=style.marker,
-            markersize=size,
-            markerfacecolor="white",
-            markeredgecolor=style.color,
-            markeredgewidth=0.8,
-            zorder=3,
-            clip_on=False,
+    marks = []
+    for name in sorted({point[2] for point in panel.points}, reverse=True):
+        x, y, _, case = zip(*(point for point in panel.points if point[2] == name))
+        marks.append(
+            Marks(
+                "points",
+                name,
+                [nbytes or at_zero for nbytes in x],
+                [time / length for time in y],
+                [each.Index for each in case],
+                look(name),
+            )
         )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    edge = span**0.05
-    axes.set_xlim(
-        (at_zero if zero and sizes else low) / edge, max(high, low) * edge if sizes else at_zero * 2
+    limits = (
+        (at_zero if zero and sizes else low) / edge,
+        max(high, low) * edge if sizes else at_zero * 2,
     )
-    times = [time / length for _, time, *_ in panel.points] + (
-        [panel.local_s / length] if panel.local_s else []
-    )
-    room = max(1.1, (max(times) / min(times)) ** 0.1)
-    axes.set_ylim(min(times) / room, max(times) * room**0.5)
-    ticks = ([at_zero] if zero else []) + _byte_ticks(low, high) * bool(sizes)
-    log_axis(
-        axes.xaxis,
-        low,
-        high,
-        lambda value: "0" if zero and value == at_zero else bytes_text(value),
-        ticks=ticks,
-    )
-    log_axis(axes.yaxis, *axes.get_ylim(), number)
-    if zero and sizes:
-        axes.axvline((at_zero * low) ** 0.5, color="#BBBBBB", linewidth=0.6)
+    times = [time / length for _, time, *_ in panel.points]
     if panel.local_s:
-        axes.axhline(
-            panel.local_s / length, color="#666666", linewidth=0.8, linestyle=(0, (4, 2)), zorder=1
+        local = panel.local_s / length
+        times.append(local)
+        marks.append(Marks("rule", "no communication (the roof)", limits, [local, local]))
+    room = max(1.1, (max(times) / min(times)) ** 0.1)
+    high_s = (min(times) / room, max(times) * room**0.5)
+    return Chart(
+        shape_text(panel.shape) + "  (m × n × k)",
+        panel.source.text,
+        Axis(
+            "bytes moved, all ranks together",
+            limits,
+            10,
+            ({at_zero: "0"} if zero else {})
+            | {each: bytes_text(each) for each in (_byte_ticks(low, high) if sizes else ())},
+        ),
+        Axis(label(f"best time ({unit})"), high_s, 10, log_ticks(*high_s, number)),
+        marks,
+        (at_zero * low) ** 0.5 if zero and sizes else None,
+    )
+
+
+def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
+    """Draw all panels, two in a row, under one legend."""
+    found, notes = charts(records, options)
+    with matplotlib.rc_context(RC):
+        every = sorted({m.name for chart in found for m in chart.marks if m.kind == "points"})
+        page, axes = panels(
+            found,
+            [line_handle(name, look(name)._replace(dashes="None")) for name in every],
+            ["bytes: summed over all ranks, read in place included", *notes],
         )
-        axes.annotate(
-            "no communication (the roof)",
-            (1, panel.local_s / length),
-            (-2, -2),
-            axes.get_yaxis_transform(),
-            "offset points",
-            ha="right",
-            va="top",
-            size=SMALL_PT,
-            color=GREY,
-        )
+        for each, chart in zip(axes, found, strict=True):
+            _panel(each, chart)
+    return Made(page.picture, notes)
+
+
+def _panel(axes, chart: Chart) -> None:
+    points = sum(len(marks.x) for marks in chart.marks if marks.kind == "points")
+    draw_chart(
+        axes,
+        chart,
+        MARKER_PT - (0.9 if points < 400 else 2.0),
+        color="#666666",
+        linewidth=0.8,
+        zorder=1,
+    )
+    for marks in chart.marks:
+        if marks.kind == "rule":
+            axes.annotate(
+                marks.name,
+                (1, marks.y[0]),
+                (-2, -2),
+                axes.get_yaxis_transform(),
+                "offset points",
+                ha="right",
+                va="top",
+                size=SMALL_PT,
+                color=GREY,
+            )
     axes.grid(color="#E5E5E5", linewidth=0.6)
-    axes.set_xlabel("bytes moved, all ranks together")
-    axes.set_ylabel(label(f"best time ({unit})"), size=FONT_PT)
 
 
 def _byte_ticks(low: float, high: float) -> list[float]:
@@ -231,5 +214,6 @@ FIGURES = (
         "communication volume against time, one panel a shape",
         make,
         ("moving_only", "shape"),
+        charts=charts,
     ),
 )

@@ -10,14 +10,16 @@ import json
 import math
 import os
 from base64 import b64encode
+from collections.abc import Iterable
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from drbench.measure.record import HEADER, STATUSES, Record
-from plots.select.cases import communicated_bytes
-from plots.select.sources import load
+from pandas import DataFrame
+
+from drbench.measure.record import HEADER, Record
+from plots.select.records import frame, read_records, rows
 
 from .interactive import specs
 
@@ -35,8 +37,8 @@ def build(path: str | os.PathLike) -> str:
     ValueError
         If there is no record in it, or a file does not read.
     """
-    records = load([path])
-    if not records:
+    records = read_records([path])
+    if records.empty:
         raise ValueError(f"{os.fspath(path)} holds no records. Run a sweep into it first.")
     path = Path(path)
     return page(records, environments(path if path.is_dir() else path.parent), path.resolve().name)
@@ -84,7 +86,7 @@ def environments(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def page(records: list[Record], provenance: list[dict[str, Any]], name: str) -> str:
+def page(records: DataFrame | Iterable[Record], provenance: list[dict[str, Any]], name: str) -> str:
     """Write the page of some records.
 
     Examples
@@ -99,12 +101,11 @@ def page(records: list[Record], provenance: list[dict[str, Any]], name: str) -> 
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    figures, lacking = specs(records)
-    used = [field for field in HEADER if any(_filled(getattr(record, field)) for record in records)]
-    rows = [
-        [_plain(getattr(record, field)) for field in used] + [communicated_bytes(record)]
-        for record in records
-    ]
+    table = frame(records)
+    figures, lacking = specs(table)
+    every = rows(table)
+    used = [name for name in HEADER if any(getattr(row, name) not in (None, []) for row in every)]
+    used.append("moved_bytes")
     scripts = [
         (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
         (_HERE / "report.js").read_text(encoding="utf-8"),
@@ -123,20 +124,18 @@ def page(records: list[Record], provenance: list[dict[str, Any]], name: str) -> 
         name=name,
         policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
         "blob:; base-uri 'none'; form-action 'none'",
-        counts=[
-            (status, sum(record.status == status for record in records)) for status in STATUSES
-        ],
-        total=len(records),
+        counts=list(table.status.value_counts(sort=False).items()),
+        total=len(every),
         figures=figures,
         lacking=lacking,
-        failures=[record for record in records if record.status != "ok"],
+        failures=[row for row in every if row.status != "ok"],
         provenance=provenance,
         plotly=scripts[0],
         script=scripts[1],
         data=embedded(
             {
-                "fields": [*used, "moved_bytes"],
-                "rows": rows,
+                "fields": used,
+                "rows": [[getattr(row, name) for name in used] for row in every],
                 "figures": [{key: figure[key] for key in ("data", "layout")} for figure in figures],
             }
         ),
@@ -153,14 +152,6 @@ def embedded(value: Any) -> str:
     """
     text = json.dumps(_finite(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _filled(value: Any) -> bool:
-    return value is not None and value != []
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _finite(value: Any) -> Any:

@@ -1,20 +1,19 @@
-"""What every figure asks of its records: which cases count, where they come from, and what a line
-is called.
+"""What a case is called: its layer, its line in a legend, its source, its configuration.
 
-Pure: no matplotlib. Whatever is left out is returned as a text, for the figure's small print and
-for standard error.
+Pure, and about one case: a :class:`drbench.measure.record.Record`, or a row of the table that
+:mod:`plots.select.records` reads.
 """
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from functools import cache
+from typing import NamedTuple
 
-from drbench.measure.record import OPTION_COLUMNS, STATUSES, Record, read_options
+from drbench.measure.record import Record, read_options
 
-from .selection import LEGEND, UNIVERSAL, SelectionError, moved_bytes, split_factor
-
-Item = TypeVar("Item")
+LAYERS = ("mlp1", "mlp2")
+UNIVERSAL = "universal"
 Shape = tuple[int, int, int]
 
 QUANTITIES = {"peak": "percent_of_peak", "roof": "percent_of_roof"}
@@ -22,8 +21,36 @@ AXIS = {
     "percent_of_peak": "percent of peak (%)",
     "percent_of_roof": "percent of the no-communication roof (%)",
 }
+#: Columns that the names of a case come from.
+NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k")
 #: Texts of more names than this end in "and 12 more".
 NAMED = 8
+
+
+class SelectionError(ValueError):
+    """Records that do not belong in one figure: what, got, and the way out."""
+
+
+class Entry(NamedTuple):
+    """One row of the legend: its name and the partitionings of A, B and C (none for a peer)."""
+
+    name: str
+    texts: tuple[str, str, str] | None
+
+
+LEGEND = (
+    Entry("UA - Row", ("row", "row", "row")),
+    Entry("UA - Column", ("column", "column", "column")),
+    Entry("UA - Block", ("block", "block", "block")),
+    Entry("UA - Inner Prod.", ("row", "column", "column")),
+    Entry("UA - Outer Prod.", ("column", "row", "row")),
+    Entry("UA - Traditional", ("traditional", "traditional", "traditional")),
+    Entry(
+        "DT - Row", None
+    ),  # records of the algorithm of this name, or measured ones of dtensor by rows
+    Entry("DT - Column", None),
+    Entry("COSMA-NCCL", None),
+)
 
 
 @dataclass(frozen=True)
@@ -66,193 +93,91 @@ class Source(NamedTuple):
         )
 
 
-def source_of(record: Record) -> Source:
-    """The source of one record."""
-    return Source(
-        record.mode, record.machine, record.ranks, record.nodes, record.threads, record.dtype
-    )
-
-
-def shape_of(record: Record) -> Shape:
-    """Give (m, n, k)."""
-    return record.m, record.n, record.k
-
-
-def shape_text(shape: Shape) -> str:
-    """Print a shape.
+def layer_of(record: Record) -> str | None:
+    """Tell the layer of a case by its sizes: ``n = 4k`` is mlp1, ``k = 4n`` is mlp2.
 
     Examples
     --------
-    >>> shape_text((64, 3072, 768))
-    '64 × 3072 × 768'
+    >>> def case(n, k):
+    ...     return Record(mode="simulated", status="ok", best_s=1.0, m=64, n=n, k=k)
+    >>> layer_of(case(49152, 12288)), layer_of(case(12288, 49152)), layer_of(case(64, 64))
+    ('mlp1', 'mlp2', None)
     """
-    return " × ".join(map(str, shape))
+    if not (record.n and record.k):
+        return None
+    return "mlp1" if record.n == 4 * record.k else "mlp2" if record.k == 4 * record.n else None
 
 
-def communicated_bytes(record: Record) -> int | None:
-    """Sum the bytes of every kind, those of collectives included; ``None`` if none was counted."""
-    moved, collective = moved_bytes(record), record.collective_bytes
-    return None if moved is None and collective is None else (moved or 0) + (collective or 0)
-
-
-def usable(records: Iterable[Record], options: Options) -> tuple[list[Record], list[str]]:
-    """Keep the cases a figure may draw; say how many of which kind are left out.
-
-    Raises
-    ------
-    SelectionError
-        If nothing is left.
+def line_of(record: Record) -> str | None:
+    """Give the row of the MLP figures' legend that a case belongs to: of universal's by its
+    partitioning, else by its algorithm, for a measured DTensor by its sharding.
 
     Examples
     --------
-    >>> ok = Record(mode="measured", status="ok", best_s=1.0, m=4, n=4, k=4, get_bytes=0)
-    >>> late = Record(mode="measured", status="timeout", reason="60 s", m=4, n=4, k=4)
-    >>> kept, notes = usable([ok, late], Options())
-    >>> len(kept), notes
-    (1, ['not drawn: 1 case not ok (1 timeout)'])
+    >>> def case(**values):
+    ...     return Record(mode="measured", status="ok", best_s=1.0, **values)
+    >>> line_of(case(algorithm="COSMA-NCCL")), line_of(case(algorithm="dtensor", preset="row"))
+    ('COSMA-NCCL', 'DT - Row')
+    >>> (
+    ...     line_of(case(algorithm="dtensor", a="column", b="column", c="column")),
+    ...     line_of(case(algorithm="universal", a="row", b="row/c2", c="row")),
+    ...     line_of(case(algorithm="summa")),
+    ... )
+    ('DT - Column', 'UA - Row', None)
     """
-    left, notes, statuses = [], [], {}
-    records = _of_shape(list(records), options.shape)
-    for record in records:
-        if record.status == "ok":
-            left.append(record)
-        else:
-            statuses[record.status] = statuses.get(record.status, 0) + 1
-    if statuses:
-        told = ", ".join(
-            f"{statuses[status]} {status}" for status in STATUSES if status in statuses
-        )
-        notes.append(f"not drawn: {cases(sum(statuses.values()))} not ok ({told})")
-    stages: list[tuple[str, Callable[[Record], bool]]] = [
-        ("over a throttled transport", lambda record: "throttled" not in (record.transport or "")),
-        ("without sizes", lambda record: all(size and size > 0 for size in shape_of(record))),
-    ]
-    if options.moving_only:
-        stages.append(("that move no bytes", lambda record: communicated_bytes(record) != 0))
-    for what, keeps in stages:
-        kept = [record for record in left if keeps(record)]
-        if len(kept) < len(left):
-            notes.append(f"not drawn: {cases(len(left) - len(kept))} {what}")
-        left = kept
-    if not left:
-        raise SelectionError(
-            f"nothing to draw in {len(records)} records{': ' * bool(notes)}{'; '.join(notes)}. "
-            "Run more cases."
-        )
-    return left, notes
+    name = record.algorithm
+    if name == UNIVERSAL:
+        return _of_forms(forms(record))
+    if name == "dtensor":
+        sharded = {record.preset} if record.preset else {record.a, record.b, record.c}
+        name = {"row": "DT - Row", "column": "DT - Column"}.get("|".join(map(str, sharded)))
+    return name if any(entry.name == name and entry.texts is None for entry in LEGEND) else None
 
 
-def _of_shape(records: list[Record], shape: Shape | None) -> list[Record]:
-    chosen = [record for record in records if shape in (None, shape_of(record))]
-    if records and not chosen:
-        shapes = names(
-            [
-                "x".join(map(str, each))
-                for each in sorted({shape_of(record) for record in records}, key=rising)
-            ]
-        )
-        raise SelectionError(
-            f"no case of shape {'x'.join(map(str, shape))}; there are {shapes}. Choose one."
-        )
-    return chosen
+def _of_forms(texts: tuple[str, str, str]) -> str | None:
+    return next((entry.name for entry in LEGEND if entry.texts == texts), None)
 
 
-def with_quantity(
-    records: Sequence[Record], options: Options
-) -> tuple[list[Record], str, list[str]]:
-    """Choose what is drawn, and keep the cases that have it: (cases, field, notes).
+@cache
+def split_factor(text: str) -> tuple[str, int]:
+    """Split the text of a partition into its form and its replication factor.
 
-    Raises
-    ------
-    SelectionError
-        If no case has it.
+    Examples
+    --------
+    >>> split_factor("block:2x3/c2"), split_factor("row")
+    (('block:2x3', 2), ('row', 1))
     """
-    if options.quantity == "auto":
-        field = (
-            "percent_of_peak"
-            if all(finite(record.percent_of_peak) for record in records)
-            else "percent_of_roof"
-        )
-    else:
-        field = QUANTITIES[options.quantity]
-    kept = [record for record in records if finite(getattr(record, field))]
-    words = field.replace("_", " ")
-    if not kept:
-        raise SelectionError(
-            f"no case of {len(records)} has a {words}. Run with --roof, or choose another "
-            "--quantity."
-        )
-    lost = len(records) - len(kept)
-    return kept, field, [f"not drawn: {cases(lost)} without {words}"] if lost else []
+    form, _, factor = text.partition("/c")
+    return form, int(factor) if re.fullmatch("[0-9]+", factor) else 1
 
 
-def finite(value: float | None) -> bool:
-    """Tell a number from None, NaN and infinity."""
-    return value is not None and math.isfinite(value)
+def forms(record: Record) -> tuple[str, str, str]:
+    """Give the forms of the partitions of A, B and C, without their factors."""
+    return tuple(split_factor(text or "?")[0] for text in (record.a, record.b, record.c))
 
 
-def groups(items: Iterable[Item], key: Callable[[Item], Hashable]) -> dict:
-    """Put items of one key together, keys in rising order of their texts, numbers as numbers."""
-    found: dict = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return {each: found[each] for each in sorted(found, key=rising)}
+def factors(record: Record) -> tuple[int, int, int]:
+    """Give the replication factors of A, B and C."""
+    return tuple(split_factor(text or "")[1] for text in (record.a, record.b, record.c))
 
 
-def rising(value) -> tuple:
-    """A sort key for mixed tuples: nothing first, then numbers, then texts."""
-    if isinstance(value, tuple):
-        return tuple(rising(part) for part in value)
-    return (
-        (0, 0, "")
-        if value is None
-        else (1, value, "")
-        if isinstance(value, (int, float))
-        else (2, 0, str(value))
-    )
+def factor_text(record: Record) -> str:
+    """Print a replication factor; for a mixed one the A, B factor, a dash, the C factor.
 
-
-def fastest(records: Iterable[Record]) -> Record:
-    """The case with the smallest best time; ties go to the first in the order of their
-    definitions."""
-    return min(records, key=lambda record: (record.best_s, rising(definition(record))))
-
-
-#: Options that order cases before their partitions do.
-_OLDEST = OPTION_COLUMNS.index("schedule")
-
-
-def definition(record: Record) -> tuple:
-    """What tells a case from another of its shape and source, for a stable order."""
-    return (
-        record.algorithm,
-        *(getattr(record, name) for name in OPTION_COLUMNS[:_OLDEST]),
-        record.a,
-        record.b,
-        record.c,
-        record.preset,
-        *(getattr(record, name) for name in OPTION_COLUMNS[_OLDEST:]),
-        record.backend,
-        record.compute,
-        record.collectives,
-        record.max_gemms,
-        record.max_accumulates,
-        record.accumulate_blocks,
-        record.transport,
-        record.get,
-        record.progress,
-        record.prefetch,
-        record.median_s,
-        record.timestamp,
-    )
+    Examples
+    --------
+    >>> case = Record(mode="simulated", status="ok", best_s=1.0, a="row/c4", b="row/c4", c="row/c2")
+    >>> factor_text(case)
+    '4-2'
+    """
+    a, b, c = factors(record)
+    return f"{a}" if a == b == c else f"{a}-{c}"
 
 
 def partitioning(record: Record) -> str:
     """Name the partitioning of a universal case as the paper's legend does, else by its preset;
     ``""`` without a name."""
-    texts = tuple(split_factor(text or "")[0] for text in (record.a, record.b, record.c))
-    known = next((entry.name for entry in LEGEND if entry.texts == texts), None)
-    return known or (f"UA - {record.preset}" if record.preset else "")
+    return _of_forms(forms(record)) or (f"UA - {record.preset}" if record.preset else "")
 
 
 def series(record: Record) -> str:
@@ -302,6 +227,30 @@ def configuration(record: Record) -> str:
         texts = [record.a or "?", record.b or "?", record.c or "?"]
         parts = [texts[0] if len(set(texts)) == 1 else " | ".join(texts)]
     return ", ".join(parts)
+
+
+def shape_text(shape: Shape) -> str:
+    """Print a shape.
+
+    Examples
+    --------
+    >>> shape_text((64, 3072, 768))
+    '64 × 3072 × 768'
+    """
+    return " × ".join(map(str, shape))
+
+
+def rising(value) -> tuple:
+    """A sort key for mixed tuples: nothing first, then numbers, then texts."""
+    if isinstance(value, tuple):
+        return tuple(rising(part) for part in value)
+    return (
+        (0, 0, "")
+        if value is None
+        else (1, value, "")
+        if isinstance(value, (int, float))
+        else (2, 0, str(value))
+    )
 
 
 def cases(count: int) -> str:

@@ -3,14 +3,17 @@ the same problem."""
 
 from collections.abc import Iterable, Sequence
 
+from pandas import DataFrame, concat
+
 from drbench.measure.record import MODES, Record
 
-from .cases import groups, rising, source_of
-from .selection import LAYERS, UNIVERSAL, Line, SelectionError, layer_of, peer_name, select
+from .cases import LAYERS, UNIVERSAL, SelectionError, rising
+from .records import frame
+from .selection import Line, groups, select
 
 
 def select_panels(
-    records: Iterable[Record], layers: Sequence[str] | None = None
+    records: DataFrame | Iterable[Record], layers: Sequence[str] | None = None
 ) -> dict[str, list[Line]]:
     """Select the lines of every panel: measured, simulated and published ones side by side.
 
@@ -21,7 +24,7 @@ def select_panels(
 
     Parameters
     ----------
-    records : iterable of Record
+    records : DataFrame, or iterable of Record
     layers : sequence of str, optional
         ``"mlp1"``, ``"mlp2"`` or both; by default those that the records hold.
 
@@ -35,14 +38,13 @@ def select_panels(
     SelectionError
         If no record is of a layer, or a layer is unknown.
     """
-    records = list(records)
+    found = frame(records)
     for layer in layers or ():
         if layer not in LAYERS:
             raise SelectionError(
                 f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one."
             )
-    found = {layer_of(record) for record in records}
-    wanted = [layer for layer in layers or LAYERS if layer in found]
+    wanted = [layer for layer in layers or LAYERS if (found.layer == layer).any()]
     if not wanted:
         asked = "MLP layer" if layers is None or len(layers) > 1 else f"case of {layers[0]}"
         shape = (
@@ -51,55 +53,55 @@ def select_panels(
             else "n = 4k or k = 4n"
         )
         raise SelectionError(
-            f"no {asked} in {len(records)} records: none has {shape}. Give it the records of an "
+            f"no {asked} in {len(found)} records: none has {shape}. Give it the records of an "
             "MLP sweep."
         )
     panels = [
-        (layer, *panel)
-        for layer in wanted
-        for panel in _of_layer([r for r in records if layer_of(r) == layer], layer)
+        (layer, *panel) for layer in wanted for panel in _of_layer(found[found.layer == layer])
     ]
     panels.sort(key=lambda panel: (panel[1], wanted.index(panel[0])))
     several = {layer: sum(panel[0] == layer for panel in panels) > 1 for layer in wanted}
     named: dict[str, list[Line]] = {}
     for layer, _key, inside in panels:
-        problem = f", h = {min(inside[0].n, inside[0].k)}"
-        name = f"{layer} ({source_of(inside[0]).text}{problem})" if several[layer] else layer
+        case = inside.iloc[0]
+        problem = f", h = {min(case.n, case.k)}"
+        name = f"{layer} ({case.source.text}{problem})" if several[layer] else layer
         named[name] = select(inside, layer)
     return named
 
 
-def _of_layer(records: list[Record], layer: str) -> list[tuple[tuple, list[Record]]]:
-    """The records of each panel of a layer, each with a key that sorts panels: (key, records)."""
+def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
+    """The cases of each panel of a layer, each with a key that sorts panels."""
     # another algorithm's cases are no line here, and another problem's source no panel
-    own = groups((r for r in records if r.algorithm == UNIVERSAL), _key)
-    peers = groups((r for r in records if peer_name(r)), _key)
+    universal = found.algorithm == UNIVERSAL
+    own = groups(found[universal], ["source", "k"])
+    peers = dict(groups(found[~universal & found.line.notna()], ["source", "k"]))
     used, panels = set(), []
-    for key, inside in own.items():
+    for key, inside in own:
         # threads are ours to choose: a peer of the same machine may say none
         here = [other for other in peers if _place(other) == _place(key)]
-        elsewhere = [other for other in peers if other[-2:] == key[-2:] and other not in here]
-        elsewhere.sort(key=lambda other: (other[0] != "published", rising(other)))
+        elsewhere = [
+            other
+            for other in peers
+            if (other[0].dtype, other[1]) == (key[0].dtype, key[1]) and other not in here
+        ]
+        elsewhere.sort(key=lambda other: (other[0].mode != "published", rising(other)))
         chosen = here[:1] or elsewhere[:1]
         used.update(chosen)
-        panels.append(
-            (_order(key), inside + [record for other in chosen for record in peers[other]])
-        )
+        panels.append((_order(key), concat([inside, *(peers[other] for other in chosen)])))
     panels += [(_order(key), inside) for key, inside in peers.items() if key not in used]
     # no line at all is a panel too: it says why
-    return panels or [((0,), records)]
-
-
-def _key(record: Record) -> tuple:
-    source = source_of(record)
-    return (*source[:-1], record.k, source.dtype)
+    return panels or [((0,), found)]
 
 
 def _place(key: tuple) -> tuple:
-    mode, machine, ranks, nodes, _, k, dtype = key
-    return mode, machine, ranks, nodes or 1, k, dtype
+    source, k = key
+    return source._replace(nodes=source.nodes or 1, threads=None), k
 
 
 def _order(key: tuple) -> tuple:
-    mode = MODES.index(key[0])
-    return (mode, *rising((key[1], key[2], key[3] or 1, key[4] or 1)))
+    source, _ = key
+    return (
+        MODES.index(source.mode),
+        *rising((source.machine, source.ranks, source.nodes or 1, source.threads or 1)),
+    )

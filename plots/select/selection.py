@@ -1,55 +1,179 @@
-"""Choose the cases that become the lines of the MLP figures: a pure function of records.
+"""Which cases are drawn: what every figure leaves out, and the lines of the MLP figures.
 
-The rules are those of Figures 2 and 3 of the paper, in this order: a case that moves no bytes at
-all is left out; only Stationary C and Stationary B compete; for each partitioning and data movement
-the best replication factor at each batch size; then the data movement whose best is higher at the
-largest batch size, named (S-C) or (S-B). A line without a case is returned empty, with its reason.
+The rules of the MLP lines are those of Figures 2 and 3 of the paper, in this order: a case that
+moves no bytes at all is left out; only Stationary C and Stationary B compete; for each partitioning
+and data movement the best replication factor at each batch size; then the data movement whose best
+is higher at the largest batch size, named (S-C) or (S-B). A line without a case is returned empty,
+with its reason.
+
+Whatever is left out is returned as a text, for the figure's small print and for standard error.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any
+
+from numpy import isfinite
+from pandas import DataFrame, Series
 
 from drbench.measure.record import Record
 
-LAYERS = ("mlp1", "mlp2")
-UNIVERSAL = "universal"
-
-
-class Entry(NamedTuple):
-    """One row of the legend: its name and the partitionings of A, B and C (none for a peer)."""
-
-    name: str
-    texts: tuple[str, str, str] | None
-
-
-LEGEND = (
-    Entry("UA - Row", ("row", "row", "row")),
-    Entry("UA - Column", ("column", "column", "column")),
-    Entry("UA - Block", ("block", "block", "block")),
-    Entry("UA - Inner Prod.", ("row", "column", "column")),
-    Entry("UA - Outer Prod.", ("column", "row", "row")),
-    Entry("UA - Traditional", ("traditional", "traditional", "traditional")),
-    Entry(
-        "DT - Row", None
-    ),  # records of the algorithm of this name, or measured ones of dtensor by rows
-    Entry("DT - Column", None),
-    Entry("COSMA-NCCL", None),
+from .cases import (
+    LAYERS,
+    LEGEND,
+    QUANTITIES,
+    Entry,
+    Options,
+    SelectionError,
+    Shape,
+    cases,
+    factor_text,
+    names,
+    rising,
+    shape_text,
 )
+from .records import frame, rows
+
+#: What tells a case from another of its shape and source, for a stable order.
+_DEFINITION = (
+    "algorithm",
+    "stationary",
+    "dataflow",
+    "mesh",
+    "slices",
+    "block",
+    "panel",
+    "unroll",
+    "chunk",
+    "a",
+    "b",
+    "c",
+    "preset",
+    "schedule",
+    "backend",
+    "compute",
+    "collectives",
+    "max_gemms",
+    "max_accumulates",
+    "accumulate_blocks",
+    "transport",
+    "get",
+    "progress",
+    "prefetch",
+    "median_s",
+    "timestamp",
+)
+
+
+def usable(records: DataFrame | Iterable[Record], options: Options) -> tuple[DataFrame, list[str]]:
+    """Keep the cases a figure may draw, fastest first; say how many of which kind are left out.
+
+    Ties are in the order of what defines the cases, so that the order of the files is nothing.
+
+    Raises
+    ------
+    SelectionError
+        If nothing is left.
+
+    Examples
+    --------
+    >>> ok = Record(mode="measured", status="ok", best_s=1.0, m=4, n=4, k=4, get_bytes=0)
+    >>> late = Record(mode="measured", status="timeout", reason="60 s", m=4, n=4, k=4)
+    >>> kept, notes = usable([ok, late], Options())
+    >>> len(kept), notes
+    (1, ['not drawn: 1 case not ok (1 timeout)'])
+    """
+    left, notes = _of_shape(frame(records), options.shape), []
+    count = len(left)
+    ok = left[left.status == "ok"]
+    if len(ok) < count:
+        ended = left.status[left.status != "ok"].value_counts(sort=False)
+        told = ", ".join(f"{number} {status}" for status, number in ended.items() if number)
+        notes.append(f"not drawn: {cases(count - len(ok))} not ok ({told})")
+    left = ok
+    stages = [
+        ("over a throttled transport", ~_throttled(left)),
+        ("without sizes", (left[["m", "n", "k"]] > 0).fillna(False).all(axis=1)),
+    ]
+    if options.moving_only:
+        stages.append(("that move no bytes", (left.moved_bytes != 0).fillna(True)))
+    for what, keeps in stages:
+        kept = left[keeps[left.index]]
+        if len(kept) < len(left):
+            notes.append(f"not drawn: {cases(len(left) - len(kept))} {what}")
+        left = kept
+    if left.empty:
+        raise SelectionError(
+            f"nothing to draw in {count} records{': ' * bool(notes)}{'; '.join(notes)}. "
+            "Run more cases."
+        )
+    return left.sort_values(["best_s", *_DEFINITION], na_position="first"), notes
+
+
+def _throttled(found: DataFrame) -> Series:
+    return found.transport.str.contains("throttled", na=False)
+
+
+def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
+    chosen = found if shape is None else found[found["shape"].map(shape.__eq__).astype(bool)]
+    if chosen.empty and not found.empty:
+        shapes = ["x".join(map(str, each)) for each in sorted(set(found["shape"]), key=rising)]
+        raise SelectionError(
+            f"no case of shape {'x'.join(map(str, shape))}; there are {names(shapes)}. Choose one."
+        )
+    return chosen
+
+
+def with_quantity(found: DataFrame, options: Options) -> tuple[DataFrame, str, list[str]]:
+    """Choose what is drawn, and keep the cases that have it: (cases, field, notes).
+
+    Raises
+    ------
+    SelectionError
+        If no case has it.
+    """
+    peak, roof = QUANTITIES.values()
+    field = QUANTITIES.get(options.quantity) or (peak if isfinite(found[peak]).all() else roof)
+    kept, words = found[isfinite(found[field])], field.replace("_", " ")
+    if kept.empty:
+        raise SelectionError(
+            f"no case of {len(found)} has a {words}. Run with --roof, or choose another --quantity."
+        )
+    lost = len(found) - len(kept)
+    return kept, field, [f"not drawn: {cases(lost)} without {words}"] if lost else []
+
+
+def groups(found: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]:
+    """The cases of each key, keys in rising order of their texts, numbers as numbers."""
+    return sorted(found.groupby(by, sort=False, observed=True), key=lambda each: rising(each[0]))
+
+
+def shown(found: DataFrame, most: int) -> tuple[list[tuple[tuple, DataFrame]], list[str]]:
+    """The cases of each source and shape, at most some of them, and what is said of the others."""
+    every = groups(found, ["source", "shape"])
+    return every[:most], not_shown([shape_text(shape) for (_, shape), _ in every[most:]], "shapes")
+
+
+def not_shown(left: Sequence[str], what: str) -> list[str]:
+    """Say which panels have no room."""
+    if not left:
+        return []
+    return [f"not drawn: {len(left)} {what} more ({names(left)}); --shape chooses one"]
 
 
 @dataclass(frozen=True)
 class Point:
     """The best case of a line at one batch size.
 
-    ``value`` is in percent; ``factor`` is the replication factor as printed, empty for a peer.
+    ``record`` is its row; ``value`` is in percent; ``factor`` is the replication factor as
+    printed, empty for a peer.
     """
 
     batch: int
     value: float
     factor: str
-    record: Record
+    record: Any
 
 
 @dataclass(frozen=True)
@@ -74,96 +198,7 @@ class Line:
         return f"{self.name} (S-{self.stationary})" if self.stationary else self.name
 
 
-class SelectionError(ValueError):
-    """Records that do not belong in one figure: what, got, and the way out."""
-
-
-def layer_of(record: Record) -> str | None:
-    """Tell the layer of a case by its sizes: ``n = 4k`` is mlp1, ``k = 4n`` is mlp2.
-
-    Examples
-    --------
-    >>> def case(n, k):
-    ...     return Record(mode="simulated", status="ok", best_s=1.0, m=64, n=n, k=k)
-    >>> layer_of(case(49152, 12288)), layer_of(case(12288, 49152)), layer_of(case(64, 64))
-    ('mlp1', 'mlp2', None)
-    """
-    if not (record.n and record.k):
-        return None
-    return "mlp1" if record.n == 4 * record.k else "mlp2" if record.k == 4 * record.n else None
-
-
-def peer_name(record: Record) -> str | None:
-    """Give the legend's name of a peer's case: its algorithm, or for a measured DTensor its
-    sharding.
-
-    Examples
-    --------
-    >>> def case(**values):
-    ...     return Record(mode="measured", status="ok", best_s=1.0, **values)
-    >>> peer_name(case(algorithm="COSMA-NCCL")), peer_name(case(algorithm="dtensor", preset="row"))
-    ('COSMA-NCCL', 'DT - Row')
-    >>> (
-    ...     peer_name(case(algorithm="dtensor", a="column", b="column", c="column")),
-    ...     peer_name(case(algorithm="summa")),
-    ... )
-    ('DT - Column', None)
-    """
-    name = record.algorithm
-    if name == "dtensor":
-        forms = {record.preset} if record.preset else {record.a, record.b, record.c}
-        name = {frozenset({"row"}): "DT - Row", frozenset({"column"}): "DT - Column"}.get(
-            frozenset(forms)
-        )
-    return name if any(entry.name == name and entry.texts is None for entry in LEGEND) else None
-
-
-def split_factor(text: str) -> tuple[str, int]:
-    """Split the text of a partition into its form and its replication factor.
-
-    Examples
-    --------
-    >>> split_factor("block:2x3/c2"), split_factor("row")
-    (('block:2x3', 2), ('row', 1))
-    """
-    form, _, factor = text.partition("/c")
-    return form, int(factor) if re.fullmatch("[0-9]+", factor) else 1
-
-
-def factors(record: Record) -> tuple[int, int, int]:
-    """Give the replication factors of A, B and C."""
-    return tuple(split_factor(text or "")[1] for text in (record.a, record.b, record.c))
-
-
-def factor_text(record: Record) -> str:
-    """Print a replication factor; for a mixed one the A, B factor, a dash, the C factor.
-
-    Examples
-    --------
-    >>> case = Record(mode="simulated", status="ok", best_s=1.0, a="row/c4", b="row/c4", c="row/c2")
-    >>> factor_text(case)
-    '4-2'
-    """
-    a, b, c = factors(record)
-    return f"{a}" if a == b == c else f"{a}-{c}"
-
-
-def moved_bytes(record: Record) -> int | None:
-    """Sum the bytes of gets, in place ones included, puts, accumulates and the replica reduction.
-
-    ``None`` if the record counts none of them: unknown is not zero.
-    """
-    counts = (
-        record.get_bytes,
-        record.direct_bytes,
-        record.put_bytes,
-        record.accumulate_bytes,
-        record.replica_bytes,
-    )
-    return None if all(count is None for count in counts) else sum(count or 0 for count in counts)
-
-
-def select(records: Iterable[Record], layer: str) -> list[Line]:
+def select(records: DataFrame | Iterable[Record], layer: str) -> list[Line]:
     """Choose the lines of one layer's figure: one per row of :data:`LEGEND`, in that order.
 
     What is drawn is ``percent_of_peak`` if every case that may be drawn has it, else
@@ -218,26 +253,28 @@ def select(records: Iterable[Record], layer: str) -> list[Line]:
         raise SelectionError(
             f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one."
         )
-    records = [record for record in records if layer_of(record) == layer]
+    found = frame(records)
+    found = found[found.layer == layer]
     chosen = []
     for entry in LEGEND:
-        left = [record for record in records if _belongs(record, entry)]
-        why = "" if left else "no record"
+        left = found[found.line == entry.name]
+        why = "" if len(left) else "no record"
         for reason, keeps in _stages(entry, layer):
-            kept = [record for record in left if keeps(record)]
-            if left and not kept:
+            kept = left[keeps(left)]
+            if len(left) and kept.empty:
                 why = reason + _statuses(left)
             left = kept
         chosen.append((entry, left, why))
-    own = [record for entry, left, _ in chosen if entry.texts for record in left]
+    own = [left for entry, left, _ in chosen if entry.texts and len(left)]
     _check_comparable(own, ("mode", "machine", "ranks", "nodes", "threads", "dtype", "k"))
     if own:
-        chosen = [_same_problem(entry, left, why, own[0]) for entry, left, why in chosen]
-    peers = [record for entry, left, _ in chosen if not entry.texts for record in left]
+        problem = own[0].iloc[0]
+        chosen = [_same_problem(*each, problem) for each in chosen]
+    peers = [left for entry, left, _ in chosen if not entry.texts and len(left)]
     _check_comparable(peers, ("mode", "machine", "ranks", "dtype", "k"))
 
-    deciding = own or peers  # peers alone can still make a figure
-    peak = all(record.percent_of_peak is not None for record in deciding)
+    # peers alone can still make a figure
+    peak = all(left.percent_of_peak.notna().all() for left in own or peers)
     quantity = "percent_of_peak" if peak else "percent_of_roof"
     lines = [_line(entry, left, why, quantity) for entry, left, why in chosen]
     batches = sorted({point.batch for line in lines for point in line.points})
@@ -265,68 +302,59 @@ def missing(lines: Sequence[Line]) -> list[str]:
     return said
 
 
-def _belongs(record: Record, entry: Entry) -> bool:
-    if entry.texts is None:
-        return peer_name(record) == entry.name
-    texts = (record.a, record.b, record.c)
-    return (
-        record.algorithm == UNIVERSAL
-        and tuple(split_factor(text or "")[0] for text in texts) == entry.texts
-    )
-
-
-def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[Record], bool]]]:
+def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[DataFrame], Series]]]:
     """Give the rules in the order they apply, each with the reason that an emptied line gets."""
-    stages: list[tuple[str, Callable[[Record], bool]]] = [
-        ("no case is ok", lambda record: record.status == "ok" and bool(record.m)),
-        ("only throttled transports", lambda record: "throttled" not in (record.transport or "")),
+    stages = [
+        ("no case is ok", lambda found: (found.status == "ok") & (found.m > 0).fillna(False)),
+        ("only throttled transports", lambda found: ~_throttled(found)),
     ]
     if entry.texts is None:
         return stages
     return stages + [
         (
             "only lowered programs, and the paper's figures are of direct execution",
-            lambda record: record.schedule in (None, "direct"),
+            lambda found: found.schedule.isna() | (found.schedule == "direct"),
         ),
-        ("bytes not recorded", lambda record: moved_bytes(record) is not None),
-        ("moves no bytes", lambda record: moved_bytes(record) > 0),
+        ("bytes not recorded", lambda found: found.moved_bytes.notna()),
+        # collectives are no part of direct execution
+        ("moves no bytes", lambda found: found.moved_bytes > found.collective_bytes.fillna(0)),
         (
             "no Stationary B or C case",
-            lambda record: (record.stationary or "").upper() in ("B", "C"),
+            lambda found: found.stationary.str.upper().isin(["B", "C"]),
         ),
-        ("no case with an admitted replication factor", lambda record: _admitted(record, layer)),
+        (
+            "no case with an admitted replication factor",
+            lambda found: found.factors.map(partial(_admitted, layer)).astype(bool),
+        ),
     ]
 
 
-def _admitted(record: Record, layer: str) -> bool:
-    a, b, c = factors(record)
+def _admitted(layer: str, factors: tuple[int, int, int]) -> bool:
+    a, b, c = factors
     return a == b and (b == c or layer == "mlp2")
 
 
-def _statuses(records: Sequence[Record]) -> str:
-    counts: dict[str, int] = {}
-    for record in records:
-        counts[record.status] = counts.get(record.status, 0) + 1
-    counts.pop("ok", None)
-    return (
-        ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
+def _statuses(found: DataFrame) -> str:
+    counts = found.status[found.status != "ok"].astype(str).value_counts()
+    return ": " * bool(len(counts)) + ", ".join(
+        f"{count} {status}" for status, count in counts.items()
     )
 
 
 def _same_problem(
-    entry: Entry, records: list[Record], why: str, own: Record
-) -> tuple[Entry, list[Record], str]:
+    entry: Entry, found: DataFrame, why: str, own: Series
+) -> tuple[Entry, DataFrame, str]:
     """Leave out a peer's cases of another problem; other machines stay, and the legend says
     which."""
-    if entry.texts:
-        return entry, records, why
-    left = [record for record in records if (record.k, record.dtype) == (own.k, own.dtype)]
-    return entry, left, why if left or not records else f"no case with k = {own.k} in {own.dtype}"
+    if entry.texts or found.empty:
+        return entry, found, why
+    left = found[(found.k == own.k) & (found.dtype == own["dtype"])]
+    return entry, left, why if len(left) else f"no case with k = {own.k} in {own['dtype']}"
 
 
-def _check_comparable(records: Sequence[Record], names: Sequence[str]) -> None:
-    for name in names:
-        values = sorted({str(getattr(record, name)) for record in records})
+def _check_comparable(tables: Sequence[DataFrame], columns: Sequence[str]) -> None:
+    for name in columns:
+        values = sorted({str(value) for found in tables for value in found[name].unique()})
         if len(values) > 1:
             raise SelectionError(
                 f"one figure compares cases of one {name}; got {', '.join(values)}. Give it the "
@@ -334,42 +362,28 @@ def _check_comparable(records: Sequence[Record], names: Sequence[str]) -> None:
             )
 
 
-def _line(entry: Entry, records: Sequence[Record], why: str, quantity: str) -> Line:
-    drawable = [record for record in records if getattr(record, quantity) is not None]
-    if not drawable:
+def _line(entry: Entry, found: DataFrame, why: str, quantity: str) -> Line:
+    drawable = found[found[quantity].notna()].sort_values(
+        ["m", quantity, "factors"], ascending=[True, False, True]
+    )
+    if drawable.empty:
         return Line(
             entry.name, quantity, why=why or f"no {quantity.replace('_', ' ')} in its records"
         )
-    by_movement = {
-        stationary: _best_by_batch(
-            [r for r in drawable if (r.stationary or "").upper() == stationary], quantity
+    stationary = ""
+    if entry.texts:
+        # the largest batch size decides even if one movement has no case there; C wins a tie
+        last = drawable[drawable.m == drawable.m.max()]
+        highest = last.groupby(last.stationary.str.upper())[quantity].max()
+        stationary = (
+            "B" if highest.get("B", float("-inf")) > highest.get("C", float("-inf")) else "C"
         )
-        for stationary in ("C", "B")
-    }
-    if entry.texts is None:
-        return Line(entry.name, quantity, points=_best_by_batch(drawable, quantity))
-    largest = max(record.m for record in drawable)
-    # the largest batch size decides even if one movement has no case there; max keeps C on a tie
-    at_largest = {
-        s: [p.value for p in points if p.batch == largest] for s, points in by_movement.items()
-    }
-    stationary = max(at_largest, key=lambda s: max(at_largest[s], default=float("-inf")))
-    return Line(entry.name, quantity, stationary, by_movement[stationary])
-
-
-def _best_by_batch(records: Sequence[Record], quantity: str) -> tuple[Point, ...]:
-    best: dict[int, Record] = {}
-    for record in sorted(records, key=lambda r: (r.m, -getattr(r, quantity), factors(r))):
-        best.setdefault(record.m, record)
-    return tuple(
-        Point(
-            m,
-            getattr(record, quantity),
-            factor_text(record) if record.algorithm == UNIVERSAL else "",
-            record,
-        )
-        for m, record in best.items()
+        drawable = drawable[drawable.stationary.str.upper() == stationary]
+    points = tuple(
+        Point(case.m, getattr(case, quantity), factor_text(case) if entry.texts else "", case)
+        for case in rows(drawable.drop_duplicates("m"))
     )
+    return Line(entry.name, quantity, stationary, points)
 
 
 def _with_absent(line: Line, batches: Sequence[int]) -> Line:

@@ -14,7 +14,8 @@ from drbench.measure.record import append_csv
 from plots.draw.labels import Box, overlap
 from plots.draw.style import STYLES
 from plots.figures.mlp import draw, figure
-from plots.select.selection import LEGEND, SelectionError, select
+from plots.select.cases import LEGEND, SelectionError
+from plots.select.selection import select
 
 
 @pytest.fixture(scope="module")
@@ -219,12 +220,12 @@ def test_drawing_touches_no_global_state_of_matplotlib(synthetic):
     assert dict(matplotlib.rcParams) == before
 
 
-def test_neither_pyplot_nor_pandas_is_imported_and_selecting_needs_no_matplotlib():
+def test_pyplot_is_not_imported_and_selecting_needs_no_matplotlib():
     code = (
-        "import sys, plots, plots.select.selection, plots.select.sources, plots.draw.labels, "
+        "import sys, plots, plots.select.selection, plots.select.records, plots.draw.labels, "
         "plots.draw.style\n"
         "assert 'matplotlib' not in sys.modules\n"
         "import plots.figures.mlp\n"
-        "assert not {'matplotlib.pyplot', 'pandas', 'mpi4py'} & set(sys.modules)\n"
+        "assert not {'matplotlib.pyplot', 'mpi4py'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

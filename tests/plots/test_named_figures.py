@@ -14,8 +14,8 @@ import plots.figures
 from drbench.measure.record import append_csv
 from plots.draw.labels import Box, overlap
 from plots.registry import draw, figures, find, suffixes
-from plots.select.cases import Options
-from plots.select.selection import SelectionError
+from plots.select.cases import Options, SelectionError
+from plots.select.records import read_records
 
 #: Figures that compare cases: what they say of one case alone.
 COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly and lowered"}
@@ -23,9 +23,7 @@ COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly an
 
 #: The figures that are drawn from records; timeline reads traces of its own
 #: (tests/launch/commands/test_mesh_commands.py).
-OF_RECORDS = sorted(
-    name for name, figure in figures().items() if figure.read is plots.select.sources.load
-)
+OF_RECORDS = sorted(name for name, figure in figures().items() if figure.read is read_records)
 
 
 @pytest.fixture(scope="module")
@@ -339,14 +337,8 @@ def test_measured_peers_go_before_published_ones(synthetic):
 
 def test_the_folder_of_published_numbers_draws():
     root = Path(__file__).parents[2]
-    made = find("mlp").make(plots_load([root / "results" / "published"]), Options())
+    made = find("mlp").make(read_records([root / "results" / "published"]), Options())
     assert len(made.picture.axes) == 2
-
-
-def plots_load(paths):
-    from plots.select.sources import load
-
-    return load(paths)
 
 
 def test_pairs_of_bars_never_share_a_look_in_one_figure(synthetic):

@@ -3,7 +3,7 @@
 import pytest
 
 from drbench.measure.record import RecordError, append_csv
-from plots.select.sources import load, read_published
+from plots.select.records import read_published, read_records
 
 HEADER = "figure,system,devices,peak_tflops_per_device,dtype,layer,series,m,n,k,gflops,source\n"
 ROW = (
@@ -35,7 +35,7 @@ def test_a_published_row_keeps_rate_problem_and_source(path):
 def test_result_files_and_published_files_load_together(path, tmp_path, synthetic):
     path.write_text(HEADER + ROW)
     append_csv(tmp_path / "runs.csv", synthetic.case())
-    assert [record.algorithm for record in load([path, tmp_path / "runs.csv"])] == [
+    assert list(read_records([path, tmp_path / "runs.csv"]).algorithm) == [
         "DT - Row",
         "universal",
     ]
@@ -48,7 +48,7 @@ def test_other_columns_are_refused(path):
     ):
         read_published(path)
     with pytest.raises(RecordError, match="another header"):
-        load([path])
+        read_records([path])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from launch.cases.case import case_keys
 from launch.cases.sweep_file import load_sweep
 from launch.host.kernels import Kernels
 from launch.peers import Availability
-from plots.select.selection import peer_name
+from plots.select.cases import line_of
 
 
 @pytest.mark.mpi
@@ -181,7 +181,7 @@ def test_where_torch_is_dtensor_runs_on_the_same_problems_and_has_its_lines(reco
             for name in (layer, f"{layer}-dtensor")
         )
         assert {(r.m, r.n, r.k) for r in theirs} == {(r.m, r.n, r.k) for r in ours}
-        assert sorted(map(peer_name, theirs)) == ["DT - Column"] * 4 + ["DT - Row"] * 4
+        assert sorted(map(line_of, theirs)) == ["DT - Column"] * 4 + ["DT - Row"] * 4
         assert {(r.algorithm, r.a, r.b, r.c) for r in theirs} == {
             ("dtensor", text, text, text) for text in ("row", "column")
         }

@@ -18,8 +18,8 @@ from launch.studies.meshslice_claims import PAPER, check
 from launch.studies.meshslice_compare import ONE_DIMENSIONAL, best_ring, ring_cases
 from launch.studies.meshslice_study import STUDIES, changes, run_study
 from plots.registry import draw
+from plots.select.cases import SelectionError
 from plots.select.llm_rows import LlmRow, read_rows, write_rows
-from plots.select.selection import SelectionError
 
 LAYERS = [
     Layer("qkv", 4096, 512, 1536),

@@ -1,0 +1,117 @@
+"""What a panel shows, described once: the printed figures and the report page draw the same
+description, on the same scales.
+
+Each mark knows the numbers of the rows it stands for. The second half draws a description with
+matplotlib; :mod:`plots.report.interactive` gives it to plotly.
+"""
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from .page import GREY, MARGIN_IN, MARKER_PT, PAGE_IN, TITLE_IN, Page, line_look
+from .style import Fill, LineStyle
+
+_BELOW_IN = 0.46
+
+
+class Axis(NamedTuple):
+    """An axis: its title, its ends (the first may be the larger one), the base of its logarithm (0
+    if linear) and its ticks, place -> text; without them the renderer chooses some."""
+
+    title: str
+    limits: tuple[float, float]
+    base: int = 0
+    ticks: dict[float, str] | None = None
+
+
+class Marks(NamedTuple):
+    """What has one name: a ``line`` with its markers, ``points``, a ``rule`` that stands for no
+    case, or ``bars`` (``across`` if they lie) that begin at ``base``."""
+
+    kind: str
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    cases: Sequence[int | None] = ()
+    look: LineStyle | Fill | None = None
+    base: Sequence[float] | None = None
+    across: bool = False
+
+
+class Cells(NamedTuple):
+    """A heat map, row by row: values and the numbers of their cases, NaN and None where there is
+    none, from 0 to ``top``."""
+
+    values: list[list[float]]
+    cases: list[list[int | None]]
+    top: float
+
+
+class Chart(NamedTuple):
+    """A panel: its title, what its numbers are of, its axes and what is on it.
+
+    ``apart`` is where on the x axis a strip of its own ends, ``notes`` what is said of this panel.
+    """
+
+    title: str
+    told: str
+    x: Axis
+    y: Axis
+    marks: Sequence[Marks | Cells]
+    apart: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def polyline(name: str, look: LineStyle, at: Sequence[float], points: dict[float, tuple]) -> Marks:
+    """A line through (value, number of the case) at some places; where there is none, it breaks:
+    nothing is interpolated."""
+    found = [points.get(place, (nan, None)) for place in at]
+    return Marks("line", name, at, *map(list, zip(*found)), look)
+
+
+def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -> None:
+    """Draw lines, points and rules with their axes; the first mark lies on top."""
+    for marks in reversed(chart.marks):
+        look = line_look(marks.look) if marks.look else {}
+        if marks.kind == "points":
+            look |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.8}
+        if marks.kind == "rule":
+            look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
+        axes.plot(marks.x, marks.y, **{"zorder": 3, "clip_on": marks.kind == "rule", **look})
+    if chart.apart is not None:
+        axes.axvline(chart.apart, color="#BBBBBB", linewidth=0.6)
+    draw_axis(axes, "x", chart.x)
+    draw_axis(axes, "y", chart.y)
+
+
+def draw_axis(axes: Axes, name: str, axis: Axis) -> None:
+    """Give matplotlib's x or y axis the scale, ticks, ends and title of a description."""
+    if axis.base:
+        getattr(axes, f"set_{name}scale")("log", base=axis.base)
+    if axis.ticks is not None:
+        getattr(axes, f"set_{name}ticks")(list(axis.ticks), list(axis.ticks.values()))
+        getattr(axes, f"{name}axis").set_minor_locator(NullLocator())
+    axes.set(**{f"{name}lim": axis.limits, f"{name}label": axis.title})
+
+
+def panels(
+    charts: Sequence[Chart],
+    handles: Sequence,
+    notes: Sequence[str],
+    columns: int = 2,
+    left_in: float = 0.56,
+    high_in: float = 2.2,
+) -> tuple[Page, list[Axes]]:
+    """A page with titled axes of one size for each chart, two in a row."""
+    columns = min(columns, len(charts))
+    wide_in, row_in = PAGE_IN / columns, TITLE_IN + high_in + _BELOW_IN
+    page, found = Page(-(-len(charts) // columns) * row_in, handles, notes), []
+    for index, chart in enumerate(charts):
+        left, top = index % columns * wide_in, index // columns * row_in
+        page.title(left + MARGIN_IN, top, wide_in - 2 * MARGIN_IN, chart.title, chart.told)
+        found.append(page.axes(left + left_in, top + TITLE_IN, wide_in - left_in - 0.12, high_in))
+    return page, found

@@ -1,0 +1,228 @@
+"""Records as a table: result files, folders of sweeps, standard input and files of published
+numbers become one pandas ``DataFrame``, a row a case.
+
+A file of published numbers has the columns ``figure, system, devices, peak_tflops_per_device,
+dtype, layer, series, m, n, k, gflops, source``, one row a point.
+"""
+
+import csv
+import io
+import os
+import sys
+from collections import namedtuple
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+from pandas import CategoricalDtype, DataFrame, Series
+
+from drbench.measure.record import HEADER, MODES, MOVED, STATUSES, Record, parse_columns
+
+from .cases import NAMING, Source, factors, layer_of, line_of, series, variant
+
+PUBLISHED_COLUMNS = [
+    "figure",
+    "system",
+    "devices",
+    "peak_tflops_per_device",
+    "dtype",
+    "layer",
+    "series",
+    "m",
+    "n",
+    "k",
+    "gflops",
+    "source",
+]
+STDIN = "-"
+_RECORDS = "records.csv"  # of a sweep's folder
+_DTYPES = {int | None: "Int64", float | None: "float64", bool | None: "boolean", str | None: "str"}
+_TYPES = {field.name: _DTYPES.get(field.type, "object") for field in fields(Record)} | {
+    "mode": CategoricalDtype(MODES),
+    "status": CategoricalDtype(STATUSES, ordered=True),
+}
+_Named = namedtuple("_Named", NAMING)
+
+
+def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
+    """Read result files and files of published numbers, told apart by their headers, in order.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        A folder stands for its ``records.csv``, or without one for all its CSV files; ``-`` is
+        standard input. Files of earlier schemas are read too, what they lack being empty.
+
+    Returns
+    -------
+    DataFrame
+        A row a case, numbered from 0, with the columns of
+        :class:`drbench.measure.record.Record`, units in their names (``_s`` seconds, ``_bytes`` of
+        all ranks together, ``gflops`` 1e9 a second, ``percent_`` 0 to 100). Integers are ``Int64``,
+        floats ``float64`` (an empty cell is NaN), truths ``boolean``, texts ``str``; ``mode`` and
+        ``status`` are categories, ``samples_s`` lists. The columns that are derived:
+
+        ``moved_bytes``
+            The sum of all kinds of bytes, as :attr:`Record.moved_bytes`.
+        ``source``, ``shape``
+            Where a case's numbers come from (:class:`plots.select.cases.Source`), and (m, n, k).
+        ``layer``, ``line``, ``factors``, ``series``, ``variant``
+            What the functions of :mod:`plots.select.cases` of these names give; ``line`` is the row
+            of the MLP figures' legend.
+
+    Raises
+    ------
+    ValueError
+        If a file is neither (:class:`drbench.measure.record.RecordError` is one), or a folder holds
+        no CSV file.
+    """
+    columns: dict[str, list] = {name: [] for name in HEADER}
+    for path in paths:
+        for data, name in (
+            [(sys.stdin.buffer.read(), "standard input")]
+            if os.fspath(path) == STDIN
+            else [(file.read_bytes(), file) for file in csv_files(path)]
+        ):
+            for column, values in _parse(data, name).items():
+                columns[column] += values
+    return _frame(columns)
+
+
+def frame(records: DataFrame | Iterable[Record]) -> DataFrame:
+    """The table of some records; a table is given back as it is.
+
+    Examples
+    --------
+    >>> case = Record(mode="measured", status="ok", best_s=1.0, m=4, get_bytes=8, a="row/c2")
+    >>> frame([case])[["m", "moved_bytes", "a", "stationary", "factors"]].values.tolist()
+    [[4, 8, 'row/c2', nan, (2, 1, 1)]]
+    """
+    if isinstance(records, DataFrame):
+        return records
+    return _frame(_columns(list(records)))
+
+
+def rows(found: DataFrame) -> list:
+    """The rows as named tuples of plain values, ``None`` where a cell is empty; ``Index`` is the
+    number of the row.
+
+    Examples
+    --------
+    >>> (row,) = rows(frame([Record(mode="measured", status="failed", reason="-", n=3)]))
+    >>> row.Index, row.n, row.m, row.best_s, row.algorithm, row.status
+    (0, 3, None, None, None, 'failed')
+    """
+    columns = [
+        [None if empty else value for value, empty in zip(column.tolist(), column.isna())]
+        for _, column in found.items()
+    ]
+    row = namedtuple("Case", ["Index", *found.columns])
+    return [row(*values) for values in zip(found.index.tolist(), *columns)]
+
+
+def read_published(path: str | os.PathLike) -> list[Record]:
+    """Read published numbers as records of mode ``published``.
+
+    The series is the ``algorithm``, the system and its devices are the ``machine`` (``h100x8``),
+    the source is kept as the ``reason``; ``percent_of_peak`` is of all devices together.
+
+    Raises
+    ------
+    ValueError
+        If the columns are others, or a row does not parse; the message gives file and line.
+    """
+    return _parse_published(Path(path).read_bytes(), path)
+
+
+def csv_files(path: str | os.PathLike) -> list[Path]:
+    """The CSV files that a path stands for: itself, or those of a folder."""
+    path = Path(path)
+    if not path.is_dir():
+        return [path]
+    found = [path / _RECORDS] if (path / _RECORDS).is_file() else sorted(path.glob("*.csv"))
+    if not found:
+        raise ValueError(
+            f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file."
+        )
+    return found
+
+
+def _columns(records: list[Record]) -> dict[str, list]:
+    return {name: [getattr(record, name) for record in records] for name in HEADER}
+
+
+def _frame(columns: dict[str, list]) -> DataFrame:
+    found = DataFrame({name: Series(columns[name], dtype=_TYPES[name]) for name in HEADER})
+    counts = found[list(MOVED)]
+    total = sum(counts[name].fillna(0) for name in MOVED).mask(counts.isna().all(axis=1))
+    named = [_Named(*values) for values in zip(*(columns[name] for name in NAMING))]
+    derived = {
+        "source": list(map(Source, *(columns[name] for name in Source._fields))),
+        "shape": list(zip(columns["m"], columns["n"], columns["k"])),
+        **{
+            name: list(map(function, named))
+            for name, function in {
+                "layer": layer_of,
+                "line": line_of,
+                "factors": factors,
+                "series": series,
+                "variant": variant,
+            }.items()
+        },
+    }
+    return found.assign(
+        moved_bytes=total,
+        **{name: Series(values, dtype=object) for name, values in derived.items()},
+    )
+
+
+def _parse(data: bytes, path: str | os.PathLike) -> dict[str, list]:
+    header = (
+        data.removeprefix(b"\xef\xbb\xbf")
+        .split(b"\n", 1)[0]
+        .rstrip(b"\r")
+        .decode("utf-8", "replace")
+    )
+    return (
+        _columns(_parse_published(data, path))
+        if header.split(",") == PUBLISHED_COLUMNS
+        else parse_columns(data, path)
+    )
+
+
+def _parse_published(data: bytes, path: str | os.PathLike) -> list[Record]:
+    rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace"), newline=""))
+    if list(rows.fieldnames or ()) != PUBLISHED_COLUMNS:
+        got = ", ".join(rows.fieldnames or ()) or "none"
+        raise ValueError(
+            f"{path} is no file of published numbers: its columns are {got}. "
+            f"Use the columns {', '.join(PUBLISHED_COLUMNS)}."
+        )
+    records = []
+    for row in rows:
+        try:
+            records.append(_published(row))
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise ValueError(f"{path}, line {rows.line_num}: {error}. Correct the row.") from None
+    return records
+
+
+def _published(row: dict[str, str]) -> Record:
+    m, n, k, devices = (int(row[name]) for name in ("m", "n", "k", "devices"))
+    gflops = float(row["gflops"])
+    peak_gflops = float(row["peak_tflops_per_device"]) * 1e3 * devices
+    return Record(
+        mode="published",
+        machine=f"{row['system']}x{devices}",
+        algorithm=row["series"],
+        m=m,
+        n=n,
+        k=k,
+        dtype=row["dtype"],
+        ranks=devices,
+        status="ok",
+        reason=row["source"],
+        best_s=2 * m * n * k / (gflops * 1e9),
+        gflops=gflops,
+        percent_of_peak=100 * gflops / peak_gflops,
+    )
