@@ -90,12 +90,12 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     """
     from launch.studies.compare import KEYS, REGRESSIONS, summary
     from launch.studies.compare import compare as judge
-    from plots.select.records import load
+    from plots.select.records import read_records
 
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)
-            sides = [load([path]) for path in (old, new)]
+            sides = [read_records([path]) for path in (old, new)]
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:

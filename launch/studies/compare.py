@@ -1,5 +1,5 @@
 """Two runs of the same cases: which became slower or faster beyond tolerance and noise. Pure; the
-command is in ``compare_command``.
+command is in ``launch/commands/results.py``.
 
 The rule for one case, with r = NEW time / OLD time:
 
@@ -16,15 +16,15 @@ decide alone, and the summary counts such cases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import isfinite
 from statistics import median
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy
 
 from drbench.errors import UsageError
-from drbench.measure.record import HEADER, Record
+from drbench.measure.record import HEADER
 
 __all__ = ["KEYS", "REGRESSIONS", "Pair", "compare", "summary"]
 
@@ -54,16 +54,16 @@ REGRESSIONS = ("broken", "slower")
 _FEWEST_SAMPLES, _RESAMPLES, _INTERVAL = 3, 1000, (0.5, 99.5)
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """One case on both sides.
 
     Attributes
     ----------
     key : tuple
         Values of the fields compared by.
-    old, new : Record or None
-        Repeated runs of a case are merged: the smallest best time, all samples.
+    old, new : row or None
+        Of :func:`plots.select.records.rows`. Repeated runs of a case are
+        merged: the smallest best time, all samples.
     outcome : str
         One of :data:`OUTCOMES`.
     best, median : float or None
@@ -73,8 +73,8 @@ class Pair:
     """
 
     key: tuple
-    old: Record | None
-    new: Record | None
+    old: Any
+    new: Any
     outcome: str
     best: float | None = None
     median: float | None = None
@@ -82,12 +82,12 @@ class Pair:
     high: float | None = None
 
 
-def compare(old: list[Record], new: list[Record], tolerance: float) -> tuple[list[Pair], list[str]]:
+def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     """Match cases and judge each: (pairs, notes), worst first.
 
     Parameters
     ----------
-    old, new : list of Record
+    old, new : DataFrame of :func:`plots.select.records.read_records`, or list of Record
     tolerance : float
         0.05 for five percent.
 
@@ -98,6 +98,7 @@ def compare(old: list[Record], new: list[Record], tolerance: float) -> tuple[lis
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> def run(time, m):
     ...     return Record(
     ...         mode="measured", status="ok", m=m, best_s=time, median_s=time, samples_s=[time] * 5
@@ -106,33 +107,34 @@ def compare(old: list[Record], new: list[Record], tolerance: float) -> tuple[lis
     >>> [(pair.new.m, pair.outcome, pair.best) for pair in pairs]
     [(64, 'slower', 1.2), (128, 'same', 1.01)]
     """
-    for side, records in (("OLD", old), ("NEW", new)):
-        if not records:
+    from plots.select.records import frame
+
+    sides = {"OLD": frame(old), "NEW": frame(new)}
+    for side, table in sides.items():
+        if table.empty:
             raise UsageError(
                 f"{side} holds no records. Give it a result file or the folder of a sweep that ran."
             )
-    notes, fields = [], []
-    for name in KEYS:
-        filled = [any(getattr(record, name) is not None for record in side) for side in (old, new)]
-        if filled == [True, True]:
-            fields.append(name)
-        elif any(filled):
-            notes.append(
-                f"not compared by {name}: {'NEW' if filled[0] else 'OLD'} does not record it"
-            )
-    sides = []
-    for side, records in (("OLD", old), ("NEW", new)):
-        merged, repeated = _merged(records, fields)
-        if repeated:
+    old, new = sides.values()
+    filled = old[[*KEYS]].notna().any(), new[[*KEYS]].notna().any()
+    fields = [name for name in KEYS if filled[0][name] and filled[1][name]]
+    notes = [
+        f"not compared by {name}: {'NEW' if filled[0][name] else 'OLD'} does not record it"
+        for name in KEYS
+        if filled[0][name] != filled[1][name]
+    ]
+    merged = []
+    for side, table in sides.items():
+        merged.append(_merged(table, fields))
+        if repeated := len(table) - len(merged[-1]):
             notes.append(f"{side}: {repeated} rows are repeated runs of a case, merged with it")
-        sides.append(merged)
-    first, second = sides
+    first, second = merged
     if not first.keys() & second.keys():
         raise UsageError(
             f"no case of OLD ({len(first)}) is in NEW ({len(second)}): "
             f"{_difference(first, second, fields)}. Compare runs of one sweep."
         )
-    machines = [sorted({record.machine or "unnamed" for record in side}) for side in (old, new)]
+    machines = [sorted(table.machine.fillna("unnamed").unique()) for table in sides.values()]
     if machines[0] != machines[1]:
         notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
     pairs = [_judge(key, first.get(key), second.get(key), tolerance) for key in {**first, **second}]
@@ -148,50 +150,59 @@ def summary(pairs: list[Pair]) -> dict:
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> def run(roof):
     ...     return Record(mode="measured", status="ok", best_s=1.0, median_s=1.0, roof_gflops=roof)
     >>> found = summary(compare([run(100.0)], [run(90.0)], 0.05)[0])
     >>> found["same"], found["best"], found["roof"], found["unknown_noise"]
     (1, 1.0, 0.9, 1)
     """
-    both = [pair for pair in pairs if pair.best is not None]
-    roofs = [
-        pair.new.roof_gflops / pair.old.roof_gflops
-        for pair in both
-        if pair.new.roof_gflops and pair.old.roof_gflops
-    ]
-    medians = [pair.median for pair in both if pair.median is not None]
+    from pandas import DataFrame
+
+    told = DataFrame(
+        [
+            (pair.best, pair.median, pair.new.roof_gflops, pair.old.roof_gflops, pair.low)
+            for pair in pairs
+            if pair.best is not None
+        ],
+        columns=["best", "median", "roof", "old_roof", "low"],
+        dtype=float,
+    )
+    told["roof"] = (told.roof / told.old_roof).where(told.roof * told.old_roof > 0)
+    middles = told.median().to_dict()
     return {
         **{outcome: sum(pair.outcome == outcome for pair in pairs) for outcome in OUTCOMES},
-        "compared": len(both),
-        "best": median(pair.best for pair in both) if both else None,
-        "median": median(medians) if medians else None,
-        "roof": median(roofs) if roofs else None,
-        "unknown_noise": sum(pair.low is None for pair in both),
+        "compared": len(told),
+        **{name: _number(middles[name]) for name in ("best", "median", "roof")},
+        "unknown_noise": int(told.low.isna().sum()),
     }
 
 
-def _merged(records: list[Record], fields: list[str]) -> tuple[dict[tuple, Record], int]:
+def _number(value: float) -> float | None:
+    return value if value == value else None
+
+
+def _merged(table, fields: list[str]) -> dict[tuple, Any]:
     """Cases by their keys, with all samples of repeated runs; ok runs count where there are any."""
-    found: dict[tuple, list[Record]] = {}
-    for record in records:
-        found.setdefault(tuple(getattr(record, name) for name in fields), []).append(record)
-    return {key: _merge(runs) for key, runs in found.items()}, len(records) - len(found)
+    from plots.select.records import rows
+
+    ok = table.status == "ok"
+    group = table.groupby(fields, dropna=False, observed=True, sort=False).ngroup()
+    table = table.assign(group=group, time=table.best_s.where(ok), turn=range(len(table)))
+    table.loc[~ok, "turn"] *= -1  # the best of those that are ok, else the last
+    kept = table[ok | ~ok.groupby(group).transform("any")].sort_values("group", kind="stable")
+    chosen = kept.sort_values(["group", "time", "turn"]).drop_duplicates("group").set_index("group")
+    again = kept[(kept.status == "ok") & kept.duplicated("group", keep=False)]
+    for case, runs in again.groupby("group"):
+        samples = sum(runs.samples_s, [])[:5000]
+        chosen.at[case, "samples_s"] = samples
+        times = samples or list(runs.median_s[runs.median_s > 0])
+        if times:
+            chosen.at[case, "median_s"] = median(times)
+    return {tuple(getattr(case, name) for name in fields): case for case in rows(chosen)}
 
 
-def _merge(runs: list[Record]) -> Record:
-    if len(runs) == 1:
-        return runs[0]
-    ok = [record for record in runs if record.status == "ok"]
-    if not ok:
-        return runs[-1]
-    best = min(ok, key=lambda record: record.best_s)
-    samples = [time for record in ok for time in record.samples_s][:5000]
-    times = samples or [record.median_s for record in ok if record.median_s]
-    return replace(best, samples_s=samples, median_s=median(times) if times else best.median_s)
-
-
-def _judge(key: tuple, old: Record | None, new: Record | None, tolerance: float) -> Pair:
+def _judge(key: tuple, old, new, tolerance: float) -> Pair:
     if old is None or new is None:
         return Pair(key, old, new, "new" if old is None else "missing")
     if "ok" not in (old.status, new.status) or old.status != new.status:
