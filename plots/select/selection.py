@@ -17,7 +17,7 @@ from typing import Any
 from numpy import isfinite
 from pandas import DataFrame, Series
 
-from drbench.measure.record import Record
+from drbench.measure.record import OPTION_COLUMNS, Record
 
 from .cases import (
     LAYERS,
@@ -38,19 +38,11 @@ from .records import frame, rows
 #: What tells a case from another of its shape and source, for a stable order.
 _DEFINITION = (
     "algorithm",
-    "stationary",
-    "dataflow",
-    "mesh",
-    "slices",
-    "block",
-    "panel",
-    "unroll",
-    "chunk",
+    *OPTION_COLUMNS,
     "a",
     "b",
     "c",
     "preset",
-    "schedule",
     "backend",
     "compute",
     "collectives",
