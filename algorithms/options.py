@@ -21,18 +21,19 @@ _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 _EXAMPLES = {"elements": ", such as 4096 or 48Ki", "bytes": ", such as 64MiB"}
 
 
-def whole_number(text: str, suffix: str = "") -> int | None:
+def whole_number(text: str, unit: str = "elements") -> int | None:
     """A whole number with an optional binary prefix; None if the text is none.
 
     Examples
     --------
     >>> [whole_number(text) for text in ("4096", "48Ki", "1.5Ki", "1.3", "-1")]
     [4096, 49152, 1536, None, None]
-    >>> whole_number("2GiB", "b")
-    2147483648
+    >>> whole_number("2GiB", "bytes"), whole_number("1.0", "")
+    (2147483648, None)
     """
+    point, suffix = r"(?:\.\d{1,9})?" if unit else "", "b?" if unit == "bytes" else ""
     found = re.fullmatch(
-        rf"(\d{{1,19}}(?:\.\d{{1,9}})?)\s*(ki|mi|gi|ti)?(?:{suffix})?",
+        rf"(\d{{1,19}}{point})\s*(ki|mi|gi|ti)?{suffix}",
         text.strip().lower(),
         re.ASCII,
     )
@@ -93,7 +94,7 @@ class Option:
     @property
     def flag(self) -> str:
         """What it is called on the command line."""
-        return f"--{self.name.replace('_', '-')}" if len(self.name) > 1 else f"-{self.name}"
+        return f"--{self.name.replace('_', '-')}"
 
     @property
     def about(self) -> str:
@@ -137,7 +138,7 @@ class Option:
             return None
         if self.type is int:
             if text is not None:
-                value = whole_number(text, "b" if self.unit == "bytes" else "")
+                value = whole_number(text, self.unit)
             value = _only(int, value)
             return value if value is not None and self.least <= value < 1 << 63 else None
         try:

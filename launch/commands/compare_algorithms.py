@@ -7,28 +7,22 @@ import click
 
 from partitions import divisors
 
-from .options import BACKEND, SIZE, TEXT, TRANSPORT, refuse_ranks
+from .options import TEXT, command, of_case, option, ranks_option, refuse_ranks
 
 __all__ = ["compare_algorithms"]
 
 
-@click.command("compare-algorithms")
-@click.option(
-    "-p", "--ranks", type=click.IntRange(1), default=2, show_default=True, help="MPI ranks."
-)
-@click.option("-m", "m", type=SIZE, default=4096, show_default=True, help="Rows of A and C.")
-@click.option("-n", "n", type=SIZE, default=4096, show_default=True, help="Columns of B and C.")
-@click.option(
-    "-k", "k", type=SIZE, default=4096, show_default=True, help="Columns of A, rows of B."
-)
-@click.option(
+@command("compare-algorithms")
+@ranks_option(2)
+@of_case("m", "n", "k", default=4096)
+@option(
     "--dataflow",
     "dataflows",
     type=click.Choice(["OS", "LS", "RS"]),
     multiple=True,
     help="Only this dataflow of the 2-D algorithms. Repeatable.",
 )
-@click.option(
+@option(
     "--mesh",
     "meshes",
     type=TEXT,
@@ -36,54 +30,17 @@ __all__ = ["compare_algorithms"]
     metavar="ROWSxCOLS",
     help="Only this mesh. Repeatable. [default: every mesh of the ranks]",
 )
-@click.option(
-    "--iters",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Timed repeats of each case.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: 1; none on GPUs]",
-)
-@click.option(
-    "--prefetch",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Look-ahead in products that need communication.",
-)
-@click.option(
-    "--progress",
-    "progress",
-    type=click.Choice(["poll", "thread", "none"]),
-    default="poll",
-    show_default=True,
-    help="Who drives MPI while a rank computes.",
-)
-@click.option(
-    "--transport",
-    type=TRANSPORT,
-    default="auto",
-    show_default=True,
-    metavar="auto|direct|rma|throttled:GBps,us",
-    help="As in drbench run.",
-)
-@click.option(
+@of_case("iters", default=5, help="Timed repeats of each case.")
+@of_case("threads", says="1; none on GPUs")
+@of_case("prefetch", "progress", "transport", "backend", "machine")
+@option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
     help="Longest a case may take, in seconds.",
 )
-@BACKEND
-@click.option(
-    "--machine", default="here", show_default=True, help="Name of the machine in the records."
-)
-@click.option(
+@option(
     "--out",
     type=click.Path(file_okay=False),
     default=None,

@@ -25,20 +25,15 @@ from launch.host.processes import running
 from launch.host.show import console
 from launch.host.units import format_bytes
 
+from .options import ranks_option
+
 __all__ = ["Finding", "findings", "show_findings"]
 
 _PROBE_TIMEOUT_S = 60
 
 
 @click.command()
-@click.option(
-    "-p",
-    "--ranks",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="Ranks of the MPI self-test.",
-)
+@ranks_option(2, "Ranks of the MPI self-test.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores, memory, GPUs) and what to change."""

@@ -15,11 +15,13 @@ from launch.host.files import made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
 from .options import (
-    BACKEND,
-    TRANSPORT,
+    command,
     decide_stationary,
+    of_case,
+    option,
     partitions,
     problem_options,
+    ranks_option,
     take_options,
 )
 
@@ -29,83 +31,87 @@ __all__ = ["calibrate", "simulate"]
 _NAMES = ("mlp1", "mlp2")
 
 
-_OPTIONS = [
-    click.option(
-        "-p",
-        "--ranks",
-        type=click.IntRange(1),
-        default=None,
-        help="Ranks. [default: the machine's devices]",
-    ),
-    click.option(
-        "--machine",
-        default="pvc12",
-        show_default=True,
-        metavar="NAME|FILE",
-        help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file.",
-    ),
-    click.option(
-        "--transport",
-        type=TRANSPORT,
-        default="auto",
-        show_default=True,
-        metavar="auto|direct|rma|throttled:GBps,us",
-        help="Transport, where the machine has models of several.",
-    ),
-    click.option(
-        "--set",
-        "changes",
-        multiple=True,
-        metavar="CONSTANT=VALUE",
-        help="Change a constant of the model, as links.xe.shared=device. Repeatable.",
-    ),
-    click.option(
-        "--out",
-        type=click.Path(file_okay=False),
-        default=None,
-        metavar="DIR",
-        help="Sweeps: folder of the CSV file. Cases it holds are not run again.",
-    ),
-    click.option(
-        "--replication",
-        type=click.Choice(["equal", "paired", "all"]),
-        default="paired",
-        show_default=True,
-        help="mlp1, mlp2: factors of A, B, C all equal, of A and B equal, or every triple.",
-    ),
-    click.option(
-        "--lines-only",
-        is_flag=True,
-        help="mlp1, mlp2: only the six partitionings of the figures, Stationary B and C.",
-    ),
-    click.option(
-        "--excerpt",
-        type=click.Path(file_okay=False),
-        default=None,
-        metavar="DIR",
-        help="Sweeps: also write the rows that figures and claims need to this folder.",
-    ),
-    click.option(
-        "--csv",
-        "csv_path",
-        type=click.Path(dir_okay=False),
-        default=None,
-        help="One problem: append the record to this file.",
-    ),
-    click.option(
-        "--timeline",
-        type=click.Path(dir_okay=False),
-        default=None,
-        help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
-        "or drbench plot timeline.",
-    ),
-    click.option(
-        "--json", "as_json", is_flag=True, help="One problem: print the record as one JSON object."
-    ),
-]
-
-
-def _simulate(
+@command("simulate")
+@click.argument("sweep", required=False, metavar="[mlp1|mlp2|SWEEP|FILE]")
+@problem_options(
+    required=False,
+    type=("float32", "float64", "bfloat16"),
+    default=None,
+    says="the machine's",
+    help="Element type.",
+)
+@ranks_option(help="Ranks. [default: the machine's devices]")
+@of_case("transport", help="Transport, where the machine has models of several.")
+@option(
+    "--machine",
+    default="pvc12",
+    show_default=True,
+    metavar="NAME|FILE",
+    group="Machine model",
+    help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file.",
+)
+@option(
+    "--set",
+    "changes",
+    group="Machine model",
+    multiple=True,
+    metavar="CONSTANT=VALUE",
+    help="Change a constant of the model, as links.xe.shared=device. Repeatable.",
+)
+@option(
+    "--out",
+    group="Output",
+    type=click.Path(file_okay=False),
+    default=None,
+    metavar="DIR",
+    help="Sweeps: folder of the CSV file. Cases it holds are not run again.",
+)
+@option(
+    "--replication",
+    group="Sweeps",
+    type=click.Choice(["equal", "paired", "all"]),
+    default="paired",
+    show_default=True,
+    help="mlp1, mlp2: factors of A, B, C all equal, of A and B equal, or every triple.",
+)
+@option(
+    "--lines-only",
+    group="Sweeps",
+    is_flag=True,
+    help="mlp1, mlp2: only the six partitionings of the figures, Stationary B and C.",
+)
+@option(
+    "--excerpt",
+    group="Output",
+    type=click.Path(file_okay=False),
+    default=None,
+    metavar="DIR",
+    help="Sweeps: also write the rows that figures and claims need to this folder.",
+)
+@option(
+    "--csv",
+    "csv_path",
+    group="Output",
+    type=click.Path(dir_okay=False),
+    default=None,
+    help="One problem: append the record to this file.",
+)
+@option(
+    "--timeline",
+    group="Output",
+    type=click.Path(dir_okay=False),
+    default=None,
+    help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
+    "or drbench plot timeline.",
+)
+@option(
+    "--json",
+    "as_json",
+    group="Output",
+    is_flag=True,
+    help="One problem: print the record as one JSON object.",
+)
+def simulate(
     sweep,
     ranks,
     machine,
@@ -168,30 +174,6 @@ def _simulate(
             "--stationary."
         )
     return _sweep(sweep, model, ranks, out, replication, lines_only, excerpt, transport, values)
-
-
-def _simulate_command() -> click.Command:
-    """The command, with the options that define a problem."""
-    command = _simulate
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    command = click.argument("sweep", required=False, metavar="[mlp1|mlp2|SWEEP|FILE]")(
-        problem_options(command)
-    )
-    command = click.command("simulate")(command)
-    for parameter in command.params:
-        if parameter.name in ("m", "n", "k"):
-            parameter.required = False  # a sweep brings its own
-        elif parameter.name == "dtype":
-            parameter.type, parameter.default = (
-                click.Choice(["float32", "float64", "bfloat16"]),
-                None,
-            )
-            parameter.help, parameter.show_default = "Element type. [default: the machine's]", False
-    return command
-
-
-simulate = _simulate_command()
 
 
 def _value(text: str):
@@ -372,9 +354,9 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
             )
             for case in cases
         ]
-    for option, each in (("--out", folder), ("--excerpt", keep)):
+    for name, each in (("--out", folder), ("--excerpt", keep)):
         if each:
-            made_folder(each, option)
+            made_folder(each, name)
     path = folder / f"{Path(sweep).stem}-{machine.name}.csv"
     start, done = time.monotonic(), 0
 
@@ -403,38 +385,26 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     return 0
 
 
-@click.command()
-@click.option(
-    "-p",
-    "--ranks",
-    type=click.IntRange(2),
-    default=2,
-    show_default=True,
-    help="Ranks that measure at once, on one node.",
-)
-@click.option(
+@command()
+@ranks_option(2, "Ranks that measure at once, on one node.", 2)
+@option(
     "--out",
     type=click.Path(dir_okay=False),
     required=True,
     metavar="FILE",
     help="TOML file whose section [model] is written; its other sections stay.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: cores of the node // ranks on it]",
-)
-@click.option("--name", default="here", show_default=True, help="Name of the machine.")
-@click.option(
+@of_case("threads")
+@option("--name", default="here", show_default=True, help="Name of the machine.")
+@option(
     "--trials",
     type=click.IntRange(1),
     default=5,
     show_default=True,
     help="Measure everything this often; the best counts.",
 )
-@BACKEND
-@click.option(
+@of_case("backend")
+@option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=600,

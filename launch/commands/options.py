@@ -1,121 +1,103 @@
-"""Options that several commands take: how their values are read, and what follows from them."""
+"""Options that several commands take, made of their descriptions: fields of a case, and options of
+algorithms and peers. Help groups them under headings."""
 
 from __future__ import annotations
 
 import importlib.util
-import re
+from dataclasses import replace
 
 import click
 
-from drbench.common import parse_transport
+from algorithms.options import Option, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
+from launch.cases.case import FIELDS
 from launch.host.mpi import launched
+from launch.peers import known_options
 from partitions import preset as preset_texts
 
 __all__ = [
-    "BACKEND",
     "BYTES",
     "CHUNK",
     "FILE",
-    "PEER_OPTIONS",
     "RANK",
     "SIZE",
     "TEXT",
     "TRANSPORT",
+    "command",
     "decide_stationary",
-    "device_options",
-    "installed",
     "machine_of",
+    "of_case",
+    "option",
     "partitions",
     "problem",
     "problem_options",
+    "ranks_option",
     "refuse_ranks",
     "take_options",
 ]
 
-
-_BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
-
-
-def _scaled(text: str, suffix: str = "") -> int | None:
-    """A whole number with an optional binary prefix.
-
-    Examples
-    --------
-    >>> _scaled("4096"), _scaled("48Ki"), _scaled("1.5Ki"), _scaled("2GiB", "b"), _scaled("-1")
-    (4096, 49152, 1536, 2147483648, None)
-    """
-    found = re.fullmatch(
-        r"(\d+(?:\.\d+)?)\s*(ki|mi|gi|ti)?" + (f"{suffix}?" if suffix else ""), text.strip().lower()
-    )
-    if not found:
-        return None
-    value = float(found[1]) * _BINARY[found[2] or ""]
-    return int(value) if value == int(value) else None
+#: Headings of the help, in their order.
+_HEADINGS = (
+    "Problem",
+    "Layout",
+    "Algorithm",
+    "Machine model",
+    "Ranks and data movement",
+    "Measurement",
+    "GPU",
+    "Sweeps",
+    "Output",
+    "Options",
+)
+_METAVARS = {"elements": "SIZE", "bytes": "BYTES", int: "N", float: "NUMBER", str: "TEXT"}
 
 
-class _Size(click.ParamType):
-    name = "size"
+class _Option(click.Option):
+    def __init__(self, *arguments, group: str = "Options", **words):
+        super().__init__(*arguments, **words)
+        self.group = group
+
+
+class _Command(click.Command):
+    """A command whose help lists its options under headings."""
+
+    def format_options(self, context, formatter):
+        found: dict = {}
+        for parameter in self.get_params(context):
+            record = parameter.get_help_record(context)
+            if record:
+                found.setdefault(getattr(parameter, "group", "Options"), []).append(record)
+        for heading in sorted(found, key=_HEADINGS.index):
+            with formatter.section(heading):
+                formatter.write_dl(found[heading])
+
+
+def command(*name):
+    """A command with grouped help."""
+    return click.command(*name, cls=_Command)
+
+
+def option(*names, **words):
+    """An option; ``group`` is its heading in the help."""
+    if words.get("required"):
+        words.pop("default", None)  # one of None counts as given
+    return click.option(*names, cls=_Option, **words)
+
+
+class Value(click.ParamType):
+    """A value that fits one of several descriptions."""
+
+    name = "value"
+
+    def __init__(self, *options: Option):
+        self.options = options
 
     def convert(self, value, param, ctx):
-        size = value if isinstance(value, int) else _scaled(value)
-        if size is None or size < 1:
-            self.fail(
-                f"{value!r} is not an extent. Use a whole number of at least 1, such as 4096 or "
-                "48Ki.",
-                param,
-                ctx,
-            )
-        return size
-
-
-class _Bytes(click.ParamType):
-    name = "bytes"
-
-    def convert(self, value, param, ctx):
-        size = value if isinstance(value, int) else _scaled(value, "b")
-        if size is None:
-            self.fail(f"{value!r} is not a number of bytes. Use for example 64MiB.", param, ctx)
-        return size
-
-
-class _Transport(click.ParamType):
-    name = "auto|direct|rma|throttled:GBps,us"
-
-    def convert(self, value, param, ctx):
+        """The value as it is described."""
         try:
-            return str(parse_transport(value))
+            return read_as_any(self.options, value)
         except DrbenchError as error:
             self.fail(str(error), param, ctx)
-
-
-class _Rank(click.ParamType):
-    name = "rank|all"
-
-    def convert(self, value, param, ctx):
-        if value == "all" or isinstance(value, int):
-            return value
-        if not (value.isascii() and value.isdigit()):
-            self.fail(f"{value!r} is not a rank. Use a number from 0 on, or all.", param, ctx)
-        return int(value)
-
-
-class _Chunk(click.ParamType):
-    name = "size|auto|none"
-
-    def convert(self, value, param, ctx):
-        if value in ("auto", "none"):
-            return value
-        return SIZE.convert(value, param, ctx)
-
-
-class _Text(click.ParamType):
-    name = "text"
-
-    def convert(self, value, param, ctx):
-        if not value.strip():  # "$A" of a shell where A is not set
-            self.fail("the text is empty. Leave the option out for its default.", param, ctx)
-        return value
 
 
 class _File(click.Path):
@@ -123,8 +105,22 @@ class _File(click.Path):
         return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
 
 
-TEXT, FILE = _Text(), _File(dir_okay=False)
-SIZE, BYTES, TRANSPORT, RANK, CHUNK = _Size(), _Bytes(), _Transport(), _Rank(), _Chunk()
+class _Pair(click.ParamType):
+    name = "NAME=VALUE"
+
+    def convert(self, value, param, ctx):
+        name, equals, text = value.partition("=")
+        if not (name and equals and text):
+            self.fail(f"{value!r} is no option of an algorithm. Use NAME=VALUE.", param, ctx)
+        return name.replace("-", "_"), text
+
+
+TEXT, FILE = Value(Option()), _File(dir_okay=False)
+SIZE, BYTES = Value(FIELDS["m"]), Value(FIELDS["pool"])
+RANK, TRANSPORT = Value(Option(type=int, words=("all",))), Value(FIELDS["transport"])
+#: Options of algorithms and peers by name, those of universal first: who takes it -> what it is.
+_OPTIONS = dict(sorted(known_options().items(), key=lambda each: "universal" not in each[1]))
+CHUNK = Value(_OPTIONS["chunk"]["universal"])
 
 
 def installed(context, parameter, value):
@@ -138,270 +134,121 @@ def installed(context, parameter, value):
     return value
 
 
-BACKEND = click.option(
-    "--backend",
-    type=click.Choice(["numpy", "numpy-async", "cupy"]),
-    default="numpy",
-    show_default=True,
-    callback=installed,
-    help="Where products run. numpy: cores; cupy: GPUs; numpy-async: the executor of GPUs on "
-    "worker threads (to test it, its times mean nothing).",
-)
+def _described(described: Option, *names: str, kind: click.ParamType | None = None, **words):
+    """The click option of a description."""
+    words |= {
+        "default": described.default,
+        "show_default": described.default is not None and described.default is not False,
+        "help": described.help + (f" [default: {described.says}]" if described.says else ""),
+        "group": described.group,
+    }
+    flag = described.flag
+    if described.type is bool:
+        if described.default is not False:
+            flag = f"{flag}/--no-{flag[2:]}"
+        return option(flag, described.name, is_flag=True, **words)
+    if isinstance(described.type, tuple) and kind is None:
+        kind = click.Choice(described.type)
+    elif kind is None or isinstance(kind, Value):
+        words["metavar"] = described.metavar or _METAVARS.get(
+            described.unit, _METAVARS.get(described.type)
+        )
+    return option(*(names or [flag]), described.name, type=kind or Value(described), **words)
 
 
-def device_options(command):
-    """Add ``--backend`` and what only devices obey to a command."""
-    for option in reversed(
-        [
-            BACKEND,
-            click.option(
-                "--compute",
-                type=click.Choice(["tf32"]),
-                default=None,
-                help="cupy: multiply float32 in TF32, which keeps 10 bits of the fraction. "
-                "[default: true float32]",
-            ),
-            click.option(
-                "--max-gemms",
-                type=click.IntRange(1),
-                default=None,
-                help="Devices: products that may run at the same time. [default: 1]",
-            ),
-            click.option(
-                "--max-accumulates",
-                type=click.IntRange(1),
-                default=None,
-                help="Devices: accumulates that may run at the same time. [default: 1]",
-            ),
-            click.option(
-                "--accumulate-blocks",
-                type=click.IntRange(1),
-                default=None,
-                help="cupy: most thread blocks of an accumulate, so that products keep the other "
-                "processors. [default: no limit]",
-            ),
-            click.option(
-                "--collectives",
-                type=click.Choice(["nccl", "gpu-aware", "staged"]),
-                default=None,
-                help="Devices: who moves what collectives and other nodes need. nccl: one rank a "
-                "GPU; gpu-aware: MPI reads device memory; "
-                "staged: through pinned host memory. [default: the first that can, found by "
-                "asking and trying; recorded]",
-            ),
+def of_case(*names: str, kind: click.ParamType | None = None, required: bool = True, **changes):
+    """The options of fields of a case, each described anew by ``changes``.
+
+    ``required`` says whether m, n and k are, and ``kind`` reads the value instead.
+    """
+
+    def add(command):
+        for name in reversed(names):
+            words = {"kind": kind}
+            if name in "mnk":
+                words |= {"required": required and "default" not in changes}
+            if name == "backend":
+                words |= {"callback": installed}
+            short = [f"-{name}"] if name in "mnk" else []
+            command = _described(replace(FIELDS[name], **changes), *short, **words)(command)
+        return command
+
+    return add
+
+
+def ranks_option(default: int | None = None, help: str = "MPI ranks.", least: int = 1, **words):
+    """``-p``."""
+    return option(
+        "-p",
+        "--ranks",
+        type=click.IntRange(least),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=help,
+        group="Ranks and data movement",
+        **words,
+    )
+
+
+def problem_options(*, required: bool = True, **dtype):
+    """The options that define C = A·B and the algorithm, with those of every algorithm and peer;
+    ``dtype`` describes the element types anew."""
+
+    def add(command):
+        taken = {each.name for each in getattr(command, "__click_params__", ())} | FIELDS.keys()
+        flags = [
+            _described(_of_all(takers), kind=_any_of(takers))
+            for name, takers in _OPTIONS.items()
+            if name not in taken
         ]
-    ):
-        command = option(command)
-    return command
+        pairs = option(
+            "--option",
+            multiple=True,
+            type=_Pair(),
+            metavar="NAME=VALUE",
+            group="Algorithm",
+            help="Any option of the algorithm, by its name. Repeatable.",
+        )
+        for each in reversed(
+            [
+                of_case("m", "n", "k", required=required),
+                of_case("dtype", **dtype),
+                of_case("a", "b", "c", "preset", "algorithm"),
+                *flags,
+                pairs,
+                of_case("prefetch"),
+            ]
+        ):
+            command = each(command)
+        return command
+
+    return add
 
 
-PEER_OPTIONS = ("variant", "device")
+def _of_all(takers: dict[str, Option]) -> Option:
+    """One description of what several algorithms take by one name."""
+    told: dict = {}
+    for who, each in takers.items():
+        says = f" [default: {each.says}]" if each.says else ""
+        told.setdefault(each.help + says, []).append(who)
+    first = next(iter(takers.values()))
+    words = tuple(dict.fromkeys(word for each in takers.values() for word in _words(each)))
+    return replace(
+        first,
+        type=words if all(map(_words, takers.values())) else first.type,
+        help=" ".join(f"{', '.join(names)}: {text}" for text, names in told.items()),
+        says="",
+    )
 
 
-def peer_options(command):
-    """Add the options that only peers take to a command."""
-    for option in reversed(
-        [
-            click.option(
-                "--variant",
-                type=TEXT,
-                default=None,
-                help="pylops: summa or block [default: summa]; cosma: forced splits, such as "
-                "sm2,pk2 [default: its own choice].",
-            ),
-            click.option(
-                "--device",
-                type=click.Choice(["cpu", "cuda"]),
-                default=None,
-                help="dtensor, heat: where the operands are. [default: cpu]",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+def _words(each: Option) -> tuple:
+    return each.type if isinstance(each.type, tuple) else ()
 
 
-def problem_options(command):
-    """The options that define C = A·B and the algorithm, shared by run and plan."""
-    command = peer_options(command)  # listed last
-    for option in reversed(
-        [
-            click.option(
-                "-m",
-                "m",
-                type=SIZE,
-                required=True,
-                help="Rows of A and C (whole number; 48Ki works too).",
-            ),
-            click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C."),
-            click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B."),
-            click.option(
-                "--a",
-                "a",
-                type=TEXT,
-                default=None,
-                metavar="PARTITION",
-                help="Partition of A. [default: the algorithm's own; universal: block]",
-            ),
-            click.option(
-                "--b",
-                "b",
-                type=TEXT,
-                default=None,
-                metavar="PARTITION",
-                help="Partition of B, likewise.",
-            ),
-            click.option(
-                "--c",
-                "c",
-                type=TEXT,
-                default=None,
-                metavar="PARTITION",
-                help="Partition of C, likewise.",
-            ),
-            click.option(
-                "--preset",
-                type=TEXT,
-                default=None,
-                metavar="NAME",
-                help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override "
-                "it.",
-            ),
-            click.option(
-                "--algorithm",
-                default="universal",
-                show_default=True,
-                help="Algorithm, see drbench list.",
-            ),
-            click.option(
-                "--stationary",
-                type=click.Choice(["auto", "auto:model", "A", "B", "C"]),
-                default=None,
-                help="universal: the matrix whose tiles do not move; auto takes the largest (on a "
-                "tie C, then B), auto:model the fastest on the model "
-                "of --machine. [default: auto]",
-            ),
-            click.option(
-                "--chunk",
-                type=CHUNK,
-                default=None,
-                metavar="SIZE|auto|none",
-                help="universal: longest range of the free axis one product covers, in elements: "
-                "short ranges overlap better, long ones multiply "
-                "faster. auto: as long as tiles allow where tiles are read in place, elsewhere "
-                "1/16 of k or 1/4 of m or n; none: never cut. [default: auto]",
-            ),
-            click.option(
-                "--replicate-result",
-                is_flag=True,
-                help="universal: give the finished C to all its replicas (timed), not only to "
-                "replica 0.",
-            ),
-            click.option(
-                "--schedule",
-                type=click.Choice(["direct", "greedy", "cost", "exhaustive"]),
-                default=None,
-                help="universal: order of a rank's products and transfers. direct: as the slicing "
-                "yields them, transfers ahead by --prefetch; the others lower "
-                "the program to operations of bounded concurrent products and transfers: first "
-                "come first served, by a cost model (simulate: the machine's), "
-                "or the cheapest of all by that model (small programs only). [default: direct]",
-            ),
-            click.option(
-                "--ir-max-compute",
-                type=click.IntRange(1),
-                default=None,
-                help="universal, lowered: most computes in one operation. [default: 1]",
-            ),
-            click.option(
-                "--ir-max-comm",
-                type=click.IntRange(1),
-                default=None,
-                help="universal, lowered: most transfers in one operation. [default: 2]",
-            ),
-            click.option(
-                "--dataflow",
-                type=click.Choice(["auto", "OS", "LS", "RS", "AG", "RdS"]),
-                default=None,
-                help="2-D algorithms: what stays, the output C (OS), the left input A (LS) or the "
-                "right input B (RS); auto, the default: the largest. "
-                "tensor_parallel_1d: AllGather, then product (AG, the default), or product, then "
-                "ReduceScatter (RdS).",
-            ),
-            click.option(
-                "--mesh",
-                type=TEXT,
-                default=None,
-                metavar="ROWSxCOLS",
-                help="2-D algorithms and scalapack: process mesh, as 2x3. [default: near-square]",
-            ),
-            click.option(
-                "--slices",
-                type=click.IntRange(1),
-                default=None,
-                help="meshslice: slice count S. [default: OS 8, LS and RS 2; fewer if the axis is "
-                "short]",
-            ),
-            click.option(
-                "--block",
-                type=SIZE,
-                default=None,
-                help="meshslice: block B of its slicing, in elements. [default: the longest that "
-                "divides shards evenly] "
-                "scalapack: rows and columns of a block-cyclic tile. [default: 64]",
-            ),
-            click.option(
-                "--panel",
-                type=SIZE,
-                default=None,
-                help="summa: panel width in elements. [default: as wide as tiles allow] "
-                "scalapack: width of the panels that p?gemm broadcasts. [default: as built]",
-            ),
-            click.option(
-                "--unroll",
-                type=click.IntRange(1),
-                default=None,
-                help="wang and the 1-D algorithms: shifts merged into one product. [default: 1]",
-            ),
-            click.option(
-                "--dtype",
-                type=click.Choice(["float32", "float64", "bfloat16:float32"]),
-                default="float32",
-                show_default=True,
-                help="Element type; bfloat16:float32, on devices, is that of A and B and that of "
-                "C.",
-            ),
-            click.option(
-                "--prefetch",
-                type=click.IntRange(0),
-                default=1,
-                show_default=True,
-                help="Look-ahead in products that need communication; 0 overlaps nothing. Lowered "
-                "programs (--schedule) have their operations instead; 0 still overlaps "
-                "nothing.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-#: Options that belong to algorithms; each takes those it knows and refuses the others.
-_ALGORITHM_OPTIONS = (
-    "stationary",
-    "chunk",
-    "replicate_result",
-    "schedule",
-    "ir_max_compute",
-    "ir_max_comm",
-    "dataflow",
-    "mesh",
-    "slices",
-    "block",
-    "panel",
-    "unroll",
-    *PEER_OPTIONS,
-)
+def _any_of(takers: dict[str, Option]) -> Value | None:
+    """Reads what any of them takes; None where each takes words."""
+    return None if all(map(_words, takers.values())) else Value(*takers.values())
 
 
 def partitions(values: dict, ranks: int) -> dict:
@@ -416,10 +263,26 @@ def partitions(values: dict, ranks: int) -> dict:
 
 def take_options(values: dict) -> dict:
     """Take the algorithm's options that were given out of the values of a command."""
-    taken = {name: values.pop(name) for name in _ALGORITHM_OPTIONS}
-    return {
-        name: value for name, value in taken.items() if value is not None and value is not False
+    taken = {name: values.pop(name) for name in _OPTIONS if name in values}
+    taken |= {
+        name: _read_option(values["algorithm"], name, text) for name, text in values.pop("option")
     }
+    left_open = lambda name, value: (
+        value is None
+        or isinstance(value, bool)
+        and value in (each.default for each in _OPTIONS[name].values())
+    )
+    return {name: value for name, value in taken.items() if not left_open(name, value)}
+
+
+def _read_option(algorithm: str, name: str, text: str):
+    """The value of ``--option``, as the algorithm takes it; one it does not take is left as it is,
+    for the algorithm to refuse."""
+    described = _OPTIONS.get(name, {}).get(algorithm)
+    try:
+        return described.read(text) if described else text
+    except DrbenchError as error:
+        raise UsageError(f"--option {name}: {error}") from None
 
 
 def problem(values: dict, options: dict, ranks: int):

@@ -16,7 +16,7 @@ from launch.host.show import console
 from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peer_triples import ACTIONS, triple_rows
 
-from .options import BACKEND, refuse_ranks
+from .options import command, of_case, option, ranks_option, refuse_ranks
 
 __all__ = ["peers"]
 
@@ -34,18 +34,16 @@ class _Scale(click.ParamType):
         return scale
 
 
-@click.command()
-@click.option(
-    "-p", "--ranks", type=click.IntRange(1), default=2, show_default=True, help="MPI ranks."
-)
-@click.option(
+@command()
+@ranks_option(2)
+@option(
     "--shapes",
     "kinds",
     default="square,mlp1,mlp2",
     show_default=True,
     help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048.",
 )
-@click.option(
+@option(
     "--scale",
     type=_Scale(),
     default="1",
@@ -53,34 +51,17 @@ class _Scale(click.ParamType):
     metavar="FRACTION",
     help="Multiply all extents by this, as 1/8.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: 1; none on GPUs]",
-)
-@click.option(
+@of_case("threads", says="1; none on GPUs")
+@option(
     "--rounds",
     type=click.IntRange(1),
     default=3,
     show_default=True,
     help="How often all of it is run, in turn.",
 )
-@click.option(
-    "--iters",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Timed repeats of each case and round.",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64"]),
-    default="float32",
-    show_default=True,
-    help="Element type.",
-)
-@click.option(
+@of_case("iters", default=5, help="Timed repeats of each case and round.")
+@of_case("dtype", type=("float32", "float64"), help="Element type.")
+@option(
     "--settings",
     type=click.Choice(["default", "all"]),
     default="default",
@@ -88,10 +69,8 @@ class _Scale(click.ParamType):
     help="default: what each peer does by itself; all: every setting of it, for the table of best "
     "settings.",
 )
-@click.option(
-    "--only", default=None, metavar="NAMES", help="Only these, as drbench,dtensor,scalapack."
-)
-@click.option(
+@option("--only", default=None, metavar="NAMES", help="Only these, as drbench,dtensor,scalapack.")
+@option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default="results/measured/here",
@@ -99,30 +78,25 @@ class _Scale(click.ParamType):
     help="Where its folder is, peers-pN or triples-pN, with records.csv; the figure peers-pN.pdf "
     "and .png is beside it.",
 )
-@click.option(
+@option(
     "--timeout",
     type=click.FloatRange(0),
     default=300.0,
     show_default=True,
     help="Seconds a case may take; 0 for no limit.",
 )
-@click.option(
-    "--machine",
-    default="here",
-    show_default=True,
-    help="Machine file (see drbench list), or a label for the records.",
-)
-@click.option(
+@of_case("machine", help="Machine file (see drbench list), or a label for the records.")
+@option(
     "--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued."
 )
-@click.option(
+@option(
     "--show",
     is_flag=True,
     help="Only print the tables, and draw the figure, of the records that are there.",
 )
-@click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
-@BACKEND
-@click.option(
+@option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+@of_case("backend")
+@option(
     "--triples",
     is_flag=True,
     help="Instead: what DTensor and drbench do with each partitioning and replication of A, B and "

@@ -25,44 +25,56 @@ from partitions import PRESETS
 from .options import (
     RANK,
     TEXT,
+    command,
     decide_stationary,
     machine_of,
+    option,
     problem,
     problem_options,
+    ranks_option,
     take_options,
 )
 
 __all__ = ["Plan", "plan_rank", "show_plan"]
 
 
-@click.command()
-@problem_options
-@click.option("-p", "--ranks", type=click.IntRange(1), required=True, help="Ranks to plan for.")
-@click.option(
+@command()
+@problem_options(type=("float32", "float64", "bfloat16:float32"))
+@ranks_option(required=True, help="Ranks to plan for.")
+@option(
     "--rank",
     "rank",
     type=RANK,
     default=0,
     show_default=True,
     metavar="RANK|all",
+    group="Output",
     help="Whose program to show; all: the sums over all ranks.",
 )
-@click.option(
+@option(
     "--limit",
     type=click.IntRange(0),
     default=40,
     show_default=True,
+    group="Output",
     help="Steps of the program to list.",
 )
-@click.option(
+@option(
     "--machine",
     type=TEXT,
     default=None,
     metavar="NAME|FILE",
-    help="Machine model that --stationary auto:model asks [default: here], and --schedule cost "
-    "and exhaustive [default: 100 FLOPs to a byte].",
+    group="Output",
+    help="Machine model that --stationary auto:model asks [default: here], and --schedule cost and "
+    "exhaustive [default: 100 FLOPs to a byte].",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print counts as one JSON object.")
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    group="Output",
+    help="Print counts as one JSON object.",
+)
 def plan(ranks, rank, limit, machine, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
     memory, a drawing.

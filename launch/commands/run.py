@@ -14,135 +14,66 @@ from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
 from .options import (
-    BYTES,
     FILE,
     TEXT,
-    TRANSPORT,
+    command,
     decide_stationary,
-    device_options,
     machine_of,
+    of_case,
+    option,
     partitions,
     problem,
     problem_options,
+    ranks_option,
     take_options,
 )
 
 __all__ = ["run", "serve"]
 
 
-@click.command()
-@problem_options
-@click.option(
-    "-p",
-    "--ranks",
-    type=click.IntRange(1),
-    default=None,
+@command()
+@problem_options(type=("float32", "float64", "bfloat16:float32"))
+@ranks_option(
     help="Start this many ranks with mpiexec; under mpirun, or without -p, the command runs as it "
-    "is.",
+    "is."
 )
-@click.option(
-    "--iters", type=click.IntRange(1), default=10, show_default=True, help="Timed repeats."
-)
-@click.option(
-    "--warmup",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Repeats before the clock starts.",
-)
-@click.option(
-    "--fill",
-    type=click.Choice(["integer", "uniform"]),
-    default="integer",
-    show_default=True,
-    help="integer: every sum is exact, C is checked without tolerance; uniform: checked against "
-    "an elementwise bound.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Seed of the matrix elements.",
-)
-@click.option(
-    "--get",
-    type=click.Choice(["view", "copy"]),
+@of_case("threads", "transport", "get", "progress", "pool")
+@option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
     default=None,
-    help="view: read tiles of ranks on this node in place; copy: copy them first. [default: view; "
-    "on devices copy]",
+    metavar="SECONDS",
+    group="Ranks and data movement",
+    help="With -p: kill the ranks after this many seconds (exit 4).",
 )
-@device_options
-@click.option(
-    "--transport",
-    type=TRANSPORT,
-    default="auto",
-    show_default=True,
-    metavar="auto|direct|rma|throttled:GBps,us",
-    help="auto: in place on a node, RMA between nodes; direct: in place or not at all; rma: RMA "
-    "even on a node; "
-    "throttled:GBps,us: in place, each transfer completing by a timer (for experiments).",
-)
-@click.option(
-    "--progress",
-    type=click.Choice(["poll", "thread", "none"]),
-    default="poll",
-    show_default=True,
-    help="Who drives RMA while a rank computes: polls between pieces of a product, a thread, or "
-    "nobody.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: cores of the node // ranks on it]",
-)
-@click.option(
-    "--pool",
-    type=BYTES,
-    default=None,
-    metavar="BYTES",
-    help="Most receive and scratch memory a rank may use, as 64MiB. [default: what the plan needs]",
-)
-@click.option(
-    "--check/--no-check", default=True, show_default=True, help="Verify C after the repeats."
-)
-@click.option(
-    "--roof/--no-roof",
-    default=True,
-    show_default=True,
-    help="Measure between the repeats the same work without communication, for the ratio to it "
-    "and the effective communication time, and on a "
-    "layout of the 2-D algorithms collective, for the overlap efficiency.",
-)
-@click.option(
-    "--trace",
+@of_case("fill", "seed", "iters", "warmup", "check")
+@of_case("roof", default=True)
+@of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks", "collectives")
+@of_case("trace", kind=FILE)
+@option(
+    "--csv",
+    "csv_path",
     type=FILE,
     default=None,
-    help="Write what each step of one more repeat did when, for chrome://tracing, ui.perfetto.dev "
-    "or drbench plot timeline.",
+    group="Output",
+    help="Append the record to this file.",
 )
-@click.option("--csv", "csv_path", type=FILE, default=None, help="Append the record to this file.")
-@click.option(
+@option(
     "--json",
     "as_json",
     is_flag=True,
+    group="Output",
     help="Print the record as one JSON object instead of a table.",
 )
-@click.option(
+@option(
     "--machine",
     type=TEXT,
     default=None,
     metavar="NAME|FILE",
+    group="Output",
     help="Name of the machine in the record [default: here]; with --stationary auto:model the "
-    "machine model it asks [default: here], with --schedule "
-    "cost or exhaustive the one they go by [default: 100 FLOPs to a byte].",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=None,
-    help="With -p: kill the ranks after this many seconds (exit 4).",
+    "machine model it asks [default: here], with --schedule cost or exhaustive the one they go by "
+    "[default: 100 FLOPs to a byte].",
 )
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, **values):

@@ -19,7 +19,7 @@ from launch.peers import get_peer
 from launch.sweeps.progress import progress_console
 from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
 
-from .options import BACKEND, BYTES, TEXT, installed, refuse_ranks
+from .options import BYTES, TEXT, command, of_case, option, ranks_option, refuse_ranks
 
 __all__ = ["mlp", "sweep", "unlock"]
 
@@ -37,67 +37,63 @@ class _Part(click.ParamType):
         return part
 
 
-@click.command()
+@command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
-@click.option(
-    "-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks."
-)
-@click.option(
+@ranks_option(4)
+@option(
     "--out",
     type=click.Path(file_okay=False),
     default=None,
     metavar="DIR",
     help="Folder of the records; one sweep a folder. Needed unless --dry-run.",
 )
-@click.option(
+@option(
     "--dry-run",
     is_flag=True,
     help="Print the cases, their number, memory and an estimate of the time; run nothing.",
 )
-@click.option(
+@option(
     "--limit",
     type=click.IntRange(0),
     default=40,
     show_default=True,
     help="Cases that --dry-run lists; 0 for all.",
 )
-@click.option(
-    "--max-cases", type=click.IntRange(1), default=None, help="Run at most so many cases now."
-)
-@click.option(
+@option("--max-cases", type=click.IntRange(1), default=None, help="Run at most so many cases now.")
+@option(
     "--timeout",
     type=click.FloatRange(0),
     default=120.0,
     show_default=True,
     help="Seconds a case may take; 0 for no limit.",
 )
-@click.option(
+@option(
     "--resume/--fresh",
     "resume",
     default=True,
     show_default=True,
     help="Go on where the folder stands; or move what it holds aside and begin anew.",
 )
-@click.option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
-@click.option(
+@option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
+@option(
     "--rerun-on-new-code",
     is_flag=True,
     help="Count rows of another version of the source as not done.",
 )
-@click.option(
+@option(
     "--launcher",
     default=None,
     metavar="NAME",
     help="mpiexec, srun, mpirun, aprun or flux instead of the machine file's.",
 )
-@click.option(
+@option(
     "--machine",
     type=TEXT,
     default=None,
     metavar="NAME|FILE",
     help="Machine file (see drbench list), or a label for the records.",
 )
-@click.option(
+@option(
     "--shuffle",
     type=int,
     default=None,
@@ -106,7 +102,7 @@ class _Part(click.ParamType):
     metavar="[SEED]",
     help="Run in random order, the same for the same seed. [seed: 0]",
 )
-@click.option(
+@option(
     "--mem-limit",
     type=BYTES,
     default=None,
@@ -114,49 +110,36 @@ class _Part(click.ParamType):
     help="Do not run what needs more memory than this on a node, as 16GiB; it becomes "
     "out_of_memory.",
 )
-@click.option(
+@option(
     "--scale",
     type=TEXT,
     default=None,
     metavar="FRACTION",
     help="Multiply m, n and k by this instead of the file's scale, as 1/16.",
 )
-@click.option(
-    "--iters", type=click.IntRange(1), default=None, help="Timed repeats, instead of the file's."
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: cores of the node // ranks on it]",
-)
-@click.option(
-    "--backend",
-    type=click.Choice(["numpy", "numpy-async", "cupy"]),
-    default=None,
-    callback=installed,
-    help="Where products run, instead of the file's: numpy, cupy (GPUs) or numpy-async.",
-)
-@click.option(
+@of_case("iters", default=None, help="Timed repeats, instead of the file's.")
+@of_case("threads")
+@of_case("backend", default=None, says="the file's")
+@option(
     "--part",
     type=_Part(),
     default="1/1",
     metavar="I/N",
     help="Every N-th case, from the I-th: to share a sweep between jobs, each with its own --out.",
 )
-@click.option(
+@option(
     "--stream",
     is_flag=True,
     help="Records to standard output as CSV, rows of earlier runs first; everything else to "
     "standard error.",
 )
-@click.option(
+@option(
     "--jobs",
     type=click.Choice(["slurm"]),
     default=None,
     help="Write job scripts into DIR instead of running.",
 )
-@click.option(
+@option(
     "--parts",
     type=click.IntRange(1, 999),
     default=1,
@@ -213,51 +196,33 @@ def unlock(folder, force):
 _HIDDEN = 12288
 
 
-@click.command()
-@click.option(
-    "-p", "--ranks", type=click.IntRange(1), default=4, show_default=True, help="MPI ranks."
-)
-@click.option(
+@command()
+@ranks_option(4)
+@option(
     "--scale",
     type=click.IntRange(1, 12288),
     default=16,
     show_default=True,
     help="Divide the paper's hidden size 12288 and batch sizes by this.",
 )
-@click.option(
+@option(
     "--layer",
     type=click.Choice(["both", "mlp1", "mlp2"]),
     default="both",
     show_default=True,
     help="Which layer.",
 )
-@click.option(
-    "--iters",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Timed repeats of each case.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="BLAS threads a rank. [default: cores // ranks]",
-)
-@click.option(
+@of_case("iters", default=5, help="Timed repeats of each case.")
+@of_case("threads", says="cores // ranks")
+@option(
     "--out",
     type=click.Path(file_okay=False),
     default="results/measured/here",
     show_default=True,
     help="Folder of the CSV file and the figures.",
 )
-@click.option(
-    "--machine",
-    default="here",
-    show_default=True,
-    help="Name of the machine in the records and figures.",
-)
-@BACKEND
+@of_case("machine", help="Name of the machine in the records and figures.")
+@of_case("backend")
 def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
     figures."""

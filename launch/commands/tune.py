@@ -11,50 +11,40 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 
-from .options import BYTES, FILE, SIZE, TEXT, TRANSPORT, installed
+from .options import BYTES, FILE, TEXT, command, of_case, option, ranks_option
 
 __all__ = ["tune_command"]
 
 _BYTES = ("get_bytes", "direct_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 
 
-@click.command("tune")
-@click.option(
-    "-m", "m", type=SIZE, required=True, help="Rows of A and C (whole number; 48Ki works too)."
-)
-@click.option("-n", "n", type=SIZE, required=True, help="Columns of B and C.")
-@click.option("-k", "k", type=SIZE, required=True, help="Columns of A, rows of B.")
-@click.option(
-    "-p",
-    "--ranks",
-    type=click.IntRange(1),
-    default=None,
-    help="Ranks. [default: the machine's devices]",
-)
-@click.option(
+@command("tune")
+@of_case("m", "n", "k")
+@ranks_option(help="Ranks. [default: the machine's devices]")
+@option(
     "--machine",
     default="here",
     show_default=True,
     metavar="NAME|FILE",
     help="Machine model, as in drbench simulate.",
 )
-@click.option(
+@option(
     "--memory",
     type=BYTES,
     default=None,
     metavar="BYTES",
     help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the device's memory]",
 )
-@click.option(
+@option(
     "--fixed-a",
     type=TEXT,
     default=None,
     metavar="PARTITION",
     help="A is partitioned so, and not otherwise.",
 )
-@click.option("--fixed-b", type=TEXT, default=None, metavar="PARTITION", help="B, likewise.")
-@click.option("--fixed-c", type=TEXT, default=None, metavar="PARTITION", help="C, likewise.")
-@click.option(
+@option("--fixed-b", type=TEXT, default=None, metavar="PARTITION", help="B, likewise.")
+@option("--fixed-c", type=TEXT, default=None, metavar="PARTITION", help="C, likewise.")
+@option(
     "--algorithms",
     "names",
     type=TEXT,
@@ -62,72 +52,42 @@ _BYTES = ("get_bytes", "direct_bytes", "accumulate_bytes", "collective_bytes", "
     metavar="A,B,...",
     help="Algorithms to try. [default: all]",
 )
-@click.option(
+@option(
     "--replication",
     type=click.Choice(["none", "equal", "paired", "all"]),
     default=None,
     help="Replication factors to try: none, of A, B and C all equal, of A and B equal, or every "
     "triple. [default: all up to 16 ranks, else equal]",
 )
-@click.option(
-    "--transport",
-    type=TRANSPORT,
-    default="auto",
-    show_default=True,
-    metavar="auto|direct|rma|throttled:GBps,us",
-    help="Transport, as in drbench run.",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64", "bfloat16"]),
+@of_case("transport", "prefetch")
+@of_case(
+    "dtype",
+    type=("float32", "float64", "bfloat16"),
     default=None,
-    help="Element type. [default: the machine's]",
+    says="the machine's",
+    help="Element type.",
 )
-@click.option(
-    "--prefetch",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Look-ahead in products that need communication.",
-)
-@click.option(
+@option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Places of the ranking."
 )
-@click.option(
+@option(
     "--measure-top",
     type=click.IntRange(1),
     default=None,
     metavar="N",
     help="Run the first N on MPI ranks of this machine, and show predicted against measured.",
 )
-@click.option(
-    "--iters",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="With --measure-top: timed repeats.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    default=None,
-    help="With --measure-top: BLAS threads a rank. [default: cores // ranks]",
-)
-@click.option(
-    "--backend",
-    type=click.Choice(["numpy", "numpy-async", "cupy"]),
-    default=None,
-    callback=installed,
-    help="With --measure-top: where products run. [default: numpy]",
-)
-@click.option(
+@of_case("iters", default=5, help="With --measure-top: timed repeats.")
+@of_case("threads", help="With --measure-top: BLAS threads a rank.", says="cores // ranks")
+@of_case("backend", default=None, help="With --measure-top: where products run.", says="numpy")
+@option(
     "--csv",
     "csv_path",
     type=FILE,
     default=None,
     help="Append the records of the ranking to this file, measured ones too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the ranking as one JSON object.")
+@option("--json", "as_json", is_flag=True, help="Print the ranking as one JSON object.")
 def tune_command(
     ranks,
     machine,

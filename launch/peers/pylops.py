@@ -148,5 +148,5 @@ PEER = Peer(
     _settings,
     _layout,
     _Multiplication,
-    options=named(Option("variant", _VARIANTS, help="its kind of product.", says="summa")),
+    options=named(Option("variant", _VARIANTS, help="summa or block.", says="summa")),
 )
