@@ -1,0 +1,135 @@
+"""The table of records holds what the records hold, typed, and is read fast."""
+
+import csv
+import time
+from dataclasses import replace
+
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drbench.measure.record import (
+    HEADER,
+    MOVED,
+    Record,
+    RecordError,
+    TornRowWarning,
+    append_csv,
+    parse_columns,
+    parse_csv,
+)
+from plots.select.records import frame, read_records, rows
+
+
+def case(**values):
+    return Record(**{"mode": "measured", "status": "ok", "best_s": 0.5, **values})
+
+
+CASES = [
+    case(
+        machine="=here", a="row/c2", m=64, n=256, k=64, samples_s=[0.5, 0.75], replicate_result=True
+    ),
+    case(mode="simulated", get_bytes=0, collective_bytes=2**40, percent_of_roof=float("nan")),
+    case(status="timeout", reason='60 s, "all" of them', best_s=None, ranks=4),
+]
+
+
+def plain(row):
+    return {name: getattr(row, name) for name in HEADER}
+
+
+@pytest.fixture
+def path(tmp_path):
+    append_csv(tmp_path / "runs.csv", *CASES)
+    return tmp_path / "runs.csv"
+
+
+def test_a_row_is_its_record(path):
+    nan_is_empty = replace(CASES[1], percent_of_roof=None)
+    assert list(map(plain, rows(read_records([path])))) == [
+        plain(record) for record in (CASES[0], nan_is_empty, CASES[2])
+    ]
+    pandas.testing.assert_frame_equal(read_records([path]), frame(CASES))
+
+
+def test_columns_have_types_and_statuses_an_order(path):
+    found = read_records([path, path])
+    assert list(found.index) == list(range(6))
+    kinds = {name: str(found[name].dtype) for name in HEADER}
+    assert (kinds["m"], kinds["best_s"], kinds["replicate_result"]) == (
+        "Int64",
+        "float64",
+        "boolean",
+    )
+    assert (kinds["machine"], kinds["samples_s"], kinds["mode"]) == ("str", "object", "category")
+    assert found.status.max() == "timeout"
+    assert found.groupby("mode", observed=True).size().to_dict() == {"measured": 4, "simulated": 2}
+
+
+counts = st.tuples(*[st.none() | st.integers(0, 2**50)] * len(MOVED))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(counts, min_size=1))
+def test_moved_bytes_are_those_of_every_kind_and_unknown_if_none_was_counted(counts):
+    records = [case(**dict(zip(MOVED, each))) for each in counts]
+    known = [[count for count in each if count is not None] for each in counts]
+    expected = [sum(each) if each else None for each in known]
+    assert [row.moved_bytes for row in rows(frame(records))] == expected
+    assert [record.moved_bytes for record in records] == expected
+
+
+def test_a_torn_row_is_left_out_with_a_warning(path):
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(TornRowWarning, match="the last line has no newline and is left out"):
+        assert len(read_records([path])) == 2
+
+
+cells = st.sampled_from(["", "1", "-1", "1.5", "inf", "true", "ok", "x", "'=y", "1;2", "measured"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(HEADER) - 1), cells, st.booleans())
+def test_the_table_refuses_what_records_refuse_in_the_same_words(column, cell, short):
+    good = CASES[0].to_row()
+    changed = good[:column] + [cell] + good[column + 1 :]
+    data = "".join(
+        ",".join(f'"{each}"' for each in row) + "\n"
+        for row in (HEADER, good, changed[: len(good) - short])
+    ).encode()
+    try:
+        expected = [plain(record) for record in parse_csv(data, "x.csv")]
+    except RecordError as error:
+        with pytest.raises(RecordError) as caught:
+            parse_columns(data, "x.csv")
+        assert str(caught.value) == str(error) and "x.csv, line 3: " in str(error)
+    else:
+        columns = parse_columns(data, "x.csv")
+        assert [dict(zip(columns, row)) for row in zip(*columns.values())] == expected
+
+
+def test_ten_thousand_rows_are_read_in_under_a_second(tmp_path):
+    path = tmp_path / "sweep.csv"
+    append_csv(path, CASES[0])
+    cells = dict(zip(HEADER, CASES[0].to_row()))
+    with open(path, "a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for number in range(1, 10_000):
+            samples = [0.5 + number / 1e6 + sample / 1e7 for sample in range(10)]
+            cells |= {
+                "m": 64 + number,
+                "c": f"block/c{number % 4 + 1}",
+                "best_s": samples[0],
+                "samples_s": ";".join(map(repr, samples)),
+                "get_bytes": number,
+                "percent_of_roof": number / 1e2,
+            }
+            writer.writerow(cells.values())
+    took = []
+    for _ in range(3):
+        start = time.process_time()
+        found = read_records([path])
+        took.append(time.process_time() - start)
+    assert len(found) == 10_000 and found.m.max() == 64 + 9_999
+    assert min(took) < 1.0
