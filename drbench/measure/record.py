@@ -278,8 +278,12 @@ class _Kind(NamedTuple):
 
     def column(self, cells: Iterable[str]) -> list:
         """The values of many cells; those of equal texts are read once."""
-        values = {cell: self.plain(self.read(cell) if cell else None) for cell in set(cells)}
-        return [values[cell] for cell in cells]
+        found = set(cells) - {""}
+        values = map(self.read, found)
+        if self.plain in (_plain_text, _plain_list):  # a number's cell holds a plain one already
+            values = map(self.plain, values)
+        known = {"": self.plain(None)} | dict(zip(found, values))
+        return [known[cell] for cell in cells]
 
 
 _FORMULA_STARTS = (
@@ -325,7 +329,10 @@ def _plain_float(value: Any) -> float | None:
 
 
 def _plain_list(values: Any) -> list[float]:
-    values = [_plain_float(value) for value in (() if values is None else values)]
+    values = [
+        value if type(value) is float else _plain_float(value)
+        for value in (() if values is None else values)
+    ]
     if None in values or len(values) > _MOST_SAMPLES:
         raise ValueError
     return values

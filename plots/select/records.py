@@ -42,6 +42,13 @@ _TYPES = {field.name: _DTYPES.get(field.type, "object") for field in fields(Reco
     "status": CategoricalDtype(STATUSES, ordered=True),
 }
 _Named = namedtuple("_Named", NAMING)
+_NAMES = {
+    "layer": layer_of,
+    "line": line_of,
+    "factors": factors,
+    "series": series,
+    "variant": variant,
+}
 
 
 def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
@@ -159,17 +166,10 @@ def _frame(columns: dict[str, list]) -> DataFrame:
     derived = {
         "source": list(map(Source, *(columns[name] for name in Source._fields))),
         "shape": list(zip(columns["m"], columns["n"], columns["k"])),
-        **{
-            name: list(map(function, named))
-            for name, function in {
-                "layer": layer_of,
-                "line": line_of,
-                "factors": factors,
-                "series": series,
-                "variant": variant,
-            }.items()
-        },
     }
+    for name, function in _NAMES.items():
+        known = {case: function(case) for case in set(named)}
+        derived[name] = [known[case] for case in named]
     return found.assign(
         moved_bytes=total,
         **{name: Series(values, dtype=object) for name, values in derived.items()},
