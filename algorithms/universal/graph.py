@@ -100,11 +100,11 @@ class Graph:
             for value in step.inputs:
                 if value is step.onto or (type(value) is Get and value.block.owner == trace.rank):
                     continue
-                if type(value) is Gemm:
+                if type(value) is Gemm and value.block is None:
                     needs.update(self._sums[found[value.index]])
                 else:
                     needs.add(found[value.index])
-            if kind is Fence or (block is not None and block.matrix == trace.written):
+            if kind is Fence or step.matrix == trace.written:
                 if fence is not None:
                     needs.add(fence)
                 if kind is Fence:

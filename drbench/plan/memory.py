@@ -54,8 +54,9 @@ def buffer_elements(
         ``views(block)`` is True if that block is read in place. The default says that none is,
         which gives the largest arena any transport needs.
     """
-    if isinstance(step, Get) and (step.block.owner == rank or views(step.block)):
-        return 0
+    if isinstance(step, Get):
+        block = step.block
+        return 0 if block.owner == rank or views(block) else block.size
     return step.elements()
 
 

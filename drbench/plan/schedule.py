@@ -89,9 +89,7 @@ class Windows:
             self.before.append(count)
             self.exposed.append(exposed)
             count += exposed
-            touches = fenced and (
-                kind is Fence or (step.block is not None and step.block.matrix == written)
-            )
+            touches = fenced and (kind is Fence or step.matrix == written)
             self.fences.append(nfences if touches else -1)
             nfences += kind is Fence
         self.lowered = trace.ops is not None

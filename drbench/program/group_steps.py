@@ -50,8 +50,8 @@ class Piece:
         self.rows = ((block.row0, block.row1),) if rows is None else rows
         self.cols = ((block.col0, block.col1),) if cols is None else cols
         self.shape = (
-            sum(stop - start for start, stop in self.rows),
-            sum(stop - start for start, stop in self.cols),
+            (block.row1 - block.row0) if rows is None else sum(high - low for low, high in rows),
+            (block.col1 - block.col0) if cols is None else sum(high - low for low, high in cols),
         )
 
     @property
@@ -144,8 +144,8 @@ class GroupStep(Step):
     sums = False
 
     def __init__(self, tokens: tuple[Step, ...], pieces: Sequence[Piece | Block], group: Group):
-        self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
         self.inputs, self.group = tokens, group
+        self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
 
     @property
     def matrix(self):
@@ -198,6 +198,10 @@ class GroupStep(Step):
         of a sum arrives there."""
         return False
 
+    def elements(self):
+        rows, cols = self.shape
+        return 0 if self.in_place() else rows * cols
+
     def packs(self, always: bool = True) -> tuple[int, int]:
         """Elements this member copies out of its piece before it takes part, and into its piece
         after.
@@ -243,8 +247,8 @@ class Shift(GroupStep):
     matrix = own = None
 
     def __init__(self, token: Step, group: Group, by: int, brings: tuple[int, int] | Block):
-        super().__init__((token,), (), group)
-        self.by = by
+        self.inputs, self.group, self.by = (token,), group, by
+        self.pieces = ()
         self.shape = brings.shape if type(brings) is Block else brings
         self.what = repr(brings) if type(brings) is Block else f"{brings[0]}x{brings[1]}"
 
@@ -296,8 +300,8 @@ class _Rooted(GroupStep):
 
     @property
     def own(self):
-        me = self.group.members[self.group.position]
-        return self.piece if self.piece.owner == me else None
+        (piece,), group = self.pieces, self.group
+        return piece if piece.block.owner == group.members[group.position] else None
 
     def moved(self, rank):
         return [(self.piece.owner, self.piece.size)] if self.piece.owner != rank else []
@@ -311,14 +315,11 @@ class Broadcast(_Rooted):
 
     def __init__(self, piece: Piece | Block, group: Group):
         super().__init__((), (piece,), group)
-        self.shape = self.piece.shape
+        self.shape = self.pieces[0].shape
 
     def in_place(self):
         own = self.own
         return own is not None and (own.contiguous or (len(self.group) == 1 and own.plain))
-
-    def elements(self):
-        return 0 if self.in_place() else self.piece.size
 
 
 class AllGather(GroupStep):
@@ -345,9 +346,6 @@ class AllGather(GroupStep):
         return len(across) <= 1 and (
             len(along) <= 1 or piece.shape[self.axis] >= _LONG_RANGE * len(along)
         )
-
-    def elements(self):
-        return 0 if self.in_place() else super().elements()
 
     def packs(self, always=True):
         sent_from_tile = not always and len(self.group) > 1 and self.own.contiguous

@@ -229,10 +229,10 @@ class Step:
     def elements(self) -> int:
         """Elements of memory of its own that the step needs, for its value or on the way into a
         tile."""
-        if self.shape is None or self.alias or self.onto is not None:
+        if self.alias or self.onto is not None:
             return 0
-        rows, cols = self.shape
-        return rows * cols
+        shape = self.shape
+        return 0 if shape is None else shape[0] * shape[1]
 
     def __repr__(self) -> str:
         taken = f"%{self.inputs[0].index} -> " if self.inputs else ""
@@ -258,9 +258,6 @@ class Get(Step):
 
     def writes(self):
         return ()
-
-    def elements(self):
-        return self.block.size
 
 
 class ReplicaGet(Get):

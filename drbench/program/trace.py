@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .problem import Problem
@@ -85,7 +85,8 @@ class Trace:
         """
         found: list = []
         for step in self.steps:
-            matrix = step.matrix
+            block = step.block
+            matrix = step.matrix if block is None else block.matrix
             if matrix is None and step.inputs and not step.computes:
                 found.append(found[step.inputs[0].index])
             else:
@@ -124,7 +125,8 @@ def trace(
     Trace
         With ``index`` and ``uses`` of every step and ``beta`` of every Gemm set. If an own tile of
         C would stay partly unwritten, or its writes overlap without being equal, a Zero of it comes
-        first.
+        first. Group steps and computes on the same elements of the written matrix have each other
+        as inputs, in program order.
 
     Notes
     -----
@@ -165,11 +167,15 @@ def trace(
             if ops is not None:
                 ops[:0] = [-1] * len(zeros)  # an operation of their own
                 ops = [op + 1 for op in ops]
+        grouped = False
         for index, step in enumerate(steps):
             step.index = index
             step.uses = 0
+            grouped |= step.grouped
             for value in step.inputs:
                 value.uses += 1
+        if grouped:
+            _order_group_steps(steps, written)
     finally:
         if enabled:
             gc.enable()
@@ -251,6 +257,35 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
             for step in first.get(tile.tile, ()):
                 step.beta = 1.0
     return zeros
+
+
+def _order_group_steps(steps: list, written: str) -> None:
+    """Where a group step reads or writes elements of an own tile that a compute writes, or that
+    another group step writes, the later of the two takes the earlier one as an input.
+
+    Computes follow each other anyway, and one-sided steps follow Fences.
+    """
+    kinds = {}
+    for step in steps:
+        if step.grouped:
+            if step.matrix == written:
+                kinds[step] = "sum" if step.sums else "read"
+        elif step.computes and step.block is not None:
+            kinds[step] = "compute"
+    if len(set(kinds.values())) < 2:
+        return
+    seen: list[tuple[Step, Sequence[Block]]] = []
+    for step, kind in kinds.items():
+        blocks = step.reads() or step.writes()
+        for other, theirs in seen:
+            if (
+                kinds[other] != kind
+                and other not in step.inputs
+                and any(one.overlaps(two) for one in blocks for two in theirs)
+            ):
+                step.inputs += (other,)
+                other.uses += 1
+        seen.append((step, blocks))
 
 
 def _covers(tile: Block, regions: list[Block]) -> bool:
