@@ -21,7 +21,7 @@ from pathlib import Path
 
 CUBE = "-m {0} -n {0} -k {0}"
 TILES = f"{CUBE.format(128)} --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 --no-check --json"
-GRID = "tiles:4096x4096@64x64"
+GRID = "tiles:1024x1024@64x64"
 PLAN = f"plan -p 4096 {CUBE.format('256Ki')} --a {GRID} --b {GRID} --c {GRID} --rank 77 --json"
 SIMULATE = f"simulate {CUBE.format('24Ki')} --json"
 #: Measured by the run itself; seconds a step.
@@ -33,7 +33,7 @@ RUNS = {
 }
 #: Called here once all is imported; seconds of the processor, which others disturb less.
 CALLS = {
-    **{f"planning, 64x64 tiles, S-{s}": f"{PLAN} --stationary {s}" for s in "CBA"},
+    **{f"planning, 256x256 tiles, S-{s}": f"{PLAN} --stationary {s}" for s in "CBA"},
     "simulation, block on pvc12": f"{SIMULATE} --machine pvc12 --preset block --stationary C",
     "simulation, replicated outer on h100x8": f"{SIMULATE} --machine h100x8 -p 8 --a "
     "column/c2 --b row/c2 --c block/c2 --stationary B",
