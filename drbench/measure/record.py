@@ -468,6 +468,22 @@ def read_options(text: str | None) -> dict[str, str]:
     return {name: unquote(value) for name, _, value in parts}
 
 
+def options_of(record: Record) -> dict[str, Any]:
+    """The options that a record was made with, as far as they are told; those without a column of
+    their own are texts.
+
+    Examples
+    --------
+    >>> record = Record(mode="measured", status="ok", best_s=1, slices=8, options="colour=3")
+    >>> options_of(record)
+    {'slices': 8, 'colour': '3'}
+    """
+    own = {name: getattr(record, name) for name in OPTION_COLUMNS[:-1]}
+    return {name: value for name, value in own.items() if value is not None} | read_options(
+        record.options
+    )
+
+
 def append_csv(path: str | os.PathLike, *records: Record) -> None:
     """Append records to a CSV file, all of them or none; a new file gets the header first.
 

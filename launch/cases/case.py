@@ -16,7 +16,7 @@ from algorithms.options import Option, check_options
 from algorithms.registry import Algorithm
 from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
-from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text, read_options
+from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.program.problem import Problem
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "case_keys",
     "check_case",
     "failure",
-    "options_of",
     "recorded",
     "refuse_our_options",
 ]
@@ -338,22 +337,6 @@ def recorded(options: dict) -> dict:
     own = {name: value for name, value in plain.items() if name in HEADER}
     others = {name: value for name, value in plain.items() if name not in own}
     return own | {"options": options_text(others)}
-
-
-def options_of(record: Record) -> dict:
-    """The options that a record was made with, as far as they are set; those without a column of
-    their own are texts.
-
-    Examples
-    --------
-    >>> given = {"stationary": "B", "colour": 3}
-    >>> keys = {"mode": "measured", "status": "failed", "reason": "-"}
-    >>> options_of(Record(**keys, **recorded(given)))
-    {'stationary': 'B', 'colour': '3'}
-    """
-    names = (*OPTION_COLUMNS[:-1], "replicate_result")
-    own = {name: getattr(record, name) for name in names if getattr(record, name) is not None}
-    return own | read_options(record.options)
 
 
 def case_keys(case: Case) -> dict:

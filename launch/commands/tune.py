@@ -176,6 +176,7 @@ def describe(record) -> str:
         record.slices and f"S={record.slices}",
         record.unroll and record.unroll > 1 and f"unroll {record.unroll}",
         record.chunk and f"chunk {record.chunk}",
+        record.options,
     ]
     return " ".join(str(word) for word in words if word)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drbench.measure.record import Record
+from drbench.measure.record import Record, options_of
 from drbench.plan.explain import picture
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
@@ -18,6 +18,8 @@ from .units import format_bytes, seconds
 __all__ = ["console", "drawing", "show_record"]
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
+#: Options that the line about the algorithm has in words of their own.
+_TOLD = ("stationary", "dataflow", "mesh", "schedule", "ir_max_compute", "ir_max_comm")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -71,11 +73,8 @@ def show_record(record: Record) -> None:
         record.dataflow,
         record.mesh and f"mesh {record.mesh}",
     ]
-    kind += [
-        f"{name} {getattr(record, name)}"
-        for name in ("slices", "block", "panel", "unroll", "chunk", "prefetch")
-        if getattr(record, name) is not None
-    ]
+    kind += [f"{name} {value}" for name, value in options_of(record).items() if name not in _TOLD]
+    kind += [f"prefetch {record.prefetch}" if record.prefetch is not None else ""]
     kind.append(lowered_words(record))
     add("algorithm", ", ".join(word for word in kind if word))
     threads = f" x {record.threads} threads" if record.threads else ""

@@ -19,7 +19,6 @@ from drbench.model.bounds import lower_bound
 from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS
 from launch.cases.case import Case, bound
-from partitions import divisors
 from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
@@ -34,20 +33,6 @@ _REPLICATION = {
 #: Above this many ranks replication factors vary together unless asked otherwise: 28 · 3 · (number
 #: of divisors)³ cases would take minutes.
 _MANY = 16
-_SLICES = (1, 2, 4, 8, 16, 32)
-_UNROLL = (1, 2, 4)
-#: Options that are tried, by algorithm; those that take a mesh are tried on every one.
-_TRIED = {
-    "cannon": {},
-    "summa": {},
-    "collective": {},
-    "wang": {"unroll": _UNROLL},
-    "meshslice": {"slices": _SLICES},
-}
-_TRIED_1D = {
-    "fsdp": {"unroll": _UNROLL},
-    "tensor_parallel_1d": {"dataflow": ("AG", "RdS"), "unroll": _UNROLL},
-}
 
 
 @dataclass(frozen=True)
@@ -144,13 +129,13 @@ def candidates(request: Request, cuts: tuple = ("auto",)) -> Iterator[Case]:
                     options={"stationary": stationary, "chunk": chunk},
                 )
     for name in names:
-        if name in _TRIED:
-            meshes = [f"{rows}x{request.ranks // rows}" for rows in divisors(request.ranks)]
-            axes = {"dataflow": ("OS", "LS", "RS"), "mesh": meshes, **_TRIED[name]}
-        elif name in _TRIED_1D:
-            axes = _TRIED_1D[name]
-        else:
+        if name == "universal":
             continue
+        axes = {
+            option.name: option.tried(request.ranks) if callable(option.tried) else option.tried
+            for option in get_algorithm(name).options.values()
+            if option.tried
+        }
         for values in product(*axes.values()):
             yield Case(**base, **request.fixed, algorithm=name, options=dict(zip(axes, values)))
 

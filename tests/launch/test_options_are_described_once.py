@@ -1,0 +1,120 @@
+"""An algorithm with options of its own is one file: dropped beside the others it is run, planned,
+simulated, tuned, swept, recorded and plotted, and nothing else is touched."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from drbench.measure.record import options_of, read_csv
+from plots.select.cases import configuration
+
+ROOT = Path(__file__).parents[2]
+
+TOY = '''"""A toy: the universal algorithm in slabs."""
+
+from .options import Option
+from .registry import algorithm
+from .universal.program import program as universal
+
+
+@algorithm(
+    "toy",
+    options=(
+        Option("slab", int, least=1, unit="elements", help="thickness.", tried=(4, 8)),
+        Option("colour", ("red", "blue"), help="looks.", says="red"),
+        Option("bright", bool, False, help="shines."),
+    ),
+)
+def program(problem, rank, *, slab=None, colour="red", bright=False):
+    """C stays; k in slabs."""
+    return universal(problem, rank, stationary="C", chunk=slab)
+'''
+SIZES = ["-m", 16, "-n", 16, "-k", 16]
+SWEEP = """name = "toys"
+[[cases]]
+m = 16
+n = 16
+k = 16
+iters = 1
+algorithm = "toy"
+slab = [4, "1Ki"]
+colour = "blue"
+"""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of the sources with one more file."""
+    root = tmp_path_factory.mktemp("checkout")
+    for package in ("partitions", "drbench", "algorithms", "launch", "plots"):
+        shutil.copytree(
+            ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    (root / "algorithms" / "toy.py").write_text(TOY)
+    return root
+
+
+@pytest.fixture
+def drbench(process, checkout):
+    return lambda *arguments: process(
+        sys.executable, "-m", "drbench", *arguments, env={"PYTHONPATH": str(checkout)}, timeout=60
+    )
+
+
+def test_help_lists_its_options_and_a_wrong_value_is_refused(drbench):
+    printed = " ".join(drbench("run", "--help").stdout.split())
+    assert "--slab SIZE toy: thickness." in printed
+    assert "--colour [red|blue] toy: looks. [default: red]" in printed
+    assert "--bright toy: shines." in printed
+    assert "--slab" in drbench("plan", "-p", 2, *SIZES, "--algorithm", "toy", "--slab", 0).refusal()
+    line = drbench("plan", "-p", 2, *SIZES, "--algorithm", "toy", "--option", "slab=0").refusal()
+    assert "slab" in line and "at least 1" in line
+    assert (
+        "--slab" in drbench("plan", "-p", 2, *SIZES, "--algorithm", "summa", "--slab", 4).refusal()
+    )
+
+
+@pytest.mark.mpi
+def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
+    path = tmp_path / "runs.csv"
+    given = ["--slab", 4, "--option", "colour=blue", "--bright"]
+    told = drbench(
+        "run", "-p", 2, *SIZES, "--iters", 1, "--algorithm", "toy", *given, "--csv", path, "--json"
+    ).json()
+    assert (told["status"], told["options"]) == ("ok", "slab=4;colour=blue;bright=true")
+    [record] = read_csv(path)
+    assert options_of(record) == {"slab": "4", "colour": "blue", "bright": "true"}
+    assert configuration(record) == "slab 4, colour blue, bright true"
+    ended = drbench("plot", "algorithms", path, "-o", tmp_path / "toy.png")
+    assert ended.returncode == 0 and (tmp_path / "toy.png").stat().st_size > 1000
+
+
+def test_it_is_planned_simulated_and_tuned(drbench):
+    toy = [*SIZES, "-p", 2, "--algorithm", "toy"]
+    steps = [
+        drbench("plan", *toy, *given, "--json").json()["steps"] for given in ((), ("--slab", 4))
+    ]
+    assert steps[0] < steps[1]
+    told = drbench("simulate", *toy, "--slab", 4, "--machine", "pvc12", "--json").json()
+    assert (told["status"], told["options"]) == ("ok", "slab=4")
+    tuned = ["tune", *SIZES, "-p", 2, "--machine", "pvc12", "--algorithms", "toy"]
+    places = drbench(*tuned, "--json").json()["ranking"]
+    assert {place["record"]["options"] for place in places} <= {"slab=4", "slab=8"}
+    assert "toy slab=" in drbench(*tuned).stdout
+
+
+@pytest.mark.mpi
+def test_it_is_swept(drbench, mpich, tmp_path):
+    (tmp_path / "toys.toml").write_text(SWEEP)
+    ended = drbench("sweep", tmp_path / "toys.toml", "-p", 2, "--out", tmp_path / "out")
+    assert ended.returncode == 0, ended
+    found = [(row.status, options_of(row)) for row in read_csv(tmp_path / "out" / "records.csv")]
+    assert found == [
+        ("ok", {"slab": "4", "colour": "blue"}),
+        ("ok", {"slab": "1024", "colour": "blue"}),
+    ]
+    (tmp_path / "toys.toml").write_text(SWEEP.replace('"blue"', '"green"'))
+    line = drbench("sweep", tmp_path / "toys.toml", "-p", 2, "--dry-run").refusal()
+    assert "toys.toml: cases 1: colour" in line and "red, blue" in line
