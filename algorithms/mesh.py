@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
-from drbench.program.problem import AXES, Operand, Problem
+from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
-from partitions import Partition, divisors, near_square, part, partition
+from partitions import divisors, near_square, part, replica_suffix
 
 from .options import Option
 
@@ -188,18 +188,20 @@ def mesh_layout(
     *,
     dataflow: str | None = None,
     mesh: str | None = None,
+    replicas: int | None = None,
     **options,
 ) -> tuple[str, str, str]:
-    """Text forms of the partitions of A, B and C for a dataflow on a mesh.
+    """Text forms of the partitions of A, B and C for a dataflow on a mesh, or on one a replica.
 
     Examples
     --------
     >>> mesh_layout(8, 8, 8, 6, dataflow="LS", mesh="2x3")
     ('block:2x3', 'block:3x2:col', 'block:2x3')
     """
-    rows, cols = parse_mesh(mesh, nprocs)
+    copies = replica_suffix(replicas or 1)
+    rows, cols = parse_mesh(mesh, max(1, nprocs // (replicas or 1)))
     dataflow = _dataflow(dataflow, m, n, k)
-    upright, turned = f"block:{rows}x{cols}", f"block:{cols}x{rows}:col"
+    upright, turned = f"block:{rows}x{cols}{copies}", f"block:{cols}x{rows}:col{copies}"
     return (
         (turned if dataflow == "RS" else upright),
         (turned if dataflow == "LS" else upright),
@@ -215,7 +217,9 @@ def _dataflow(dataflow: str | None, m: int, n: int, k: int) -> str:
     return dataflow
 
 
-def settle_mesh(problem: Problem, name: str, dataflow: str | None, mesh: str | None) -> dict:
+def settle_mesh(
+    problem: Problem, name: str, dataflow: str | None, mesh: str | None, replicas: int = 1
+) -> dict:
     """Decide dataflow and mesh, and check that the matrices lie as the algorithm has them.
 
     Raises
@@ -223,13 +227,13 @@ def settle_mesh(problem: Problem, name: str, dataflow: str | None, mesh: str | N
     UnsupportedError
         If a partition is another one.
     """
-    rows, cols = parse_mesh(mesh, problem.nprocs)
+    rows, cols = parse_mesh(mesh, max(1, problem.nprocs // replicas))
     dataflow = _dataflow(dataflow, problem.m, problem.n, problem.k)
     settled = {"dataflow": dataflow, "mesh": f"{rows}x{cols}"}
     check_layout(
         problem,
-        f"{name} {dataflow} on a {rows}x{cols} mesh",
-        mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, **settled),
+        f"{name} {dataflow} on a {rows}x{cols} mesh" + f" a replica, {replicas}" * (replicas > 1),
+        mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, replicas=replicas, **settled),
     )
     return settled
 
@@ -242,26 +246,14 @@ def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
 
 def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> None:
     """Refuse partitions that are not these; other words for the same tiles and owners are fine."""
-    for operand, text in zip(problem.operands, texts):
-        shape = tuple(problem.extent(axis) for axis in AXES[operand.name])
-        if not _same(operand.partition, partition(text, shape, problem.nprocs, role=operand.name)):
+    needed = Problem(problem.m, problem.n, problem.k, problem.nprocs, *texts)
+    for operand, other in zip(problem.operands, needed.operands):
+        if operand.partition != other.partition:
             raise UnsupportedError(
-                f"{who} needs {operand.name} as {text} (algorithm requirement); got "
-                f"{operand.partition.text}. "
+                f"{who} needs {operand.name} as {other.partition.text} (algorithm requirement); "
+                f"got {operand.partition.text}. "
                 f"Leave --{operand.name.lower()} out, or use --algorithm universal."
             )
-
-
-def _same(one: Partition, other: Partition) -> bool:
-    """True if the same ranks hold the same tiles."""
-    if one == other:  # places every tile alike
-        return True
-    ranks = range(one.nprocs)
-    return one.replicas == other.replicas and all(
-        [one.tile_bounds(idx) for idx in one.tiles_of(rank)]
-        == [other.tile_bounds(idx) for idx in other.tiles_of(rank)]
-        for rank in ranks
-    )
 
 
 def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:

@@ -13,7 +13,7 @@ from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, panels, reduced_product, se
 from .options import Option
 from .registry import algorithm
 
-__all__ = ["program"]
+__all__ = ["PANEL", "program", "summa"]
 
 
 def settle(
@@ -53,7 +53,11 @@ def program(
 ) -> Iterator[Step]:
     """Panels broadcast along process rows and columns, reduced where C moves (van de Geijn &
     Watts)."""
-    chip = Mesh(problem, rank, mesh)
+    yield from summa(Mesh(problem, rank, mesh), dataflow, panel)
+
+
+def summa(chip: Mesh, dataflow: str, panel: int | None) -> Iterator[Step]:
+    """The program of one chip."""
     a, b, c, i, j, row, column, in_row, in_column = (
         chip.a,
         chip.b,

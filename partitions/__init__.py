@@ -24,9 +24,9 @@ from .enumerate import (
     replication_triples,
 )
 from .errors import LayoutError
-from .grids import ProcessGrid, divisors, near_square
+from .grids import ProcessGrid, divisors, most_replicas, near_square
 from .intervals import Interval, ceil_div, intersect, local_extent, part
-from .partition import Partition, explicit_text
+from .partition import Partition, explicit_text, replica_suffix
 from .presets import PRESETS, Preset, preset
 
 # the function `partition` takes the name of the module it is the front door of
@@ -48,6 +48,7 @@ __all__ = [
     "explicit_text",
     "intersect",
     "local_extent",
+    "most_replicas",
     "near_square",
     "paired_replication",
     "parse",
@@ -55,6 +56,7 @@ __all__ = [
     "partition",
     "partition_triples",
     "preset",
+    "replica_suffix",
     "replication_triples",
     "to_placements",
 ]

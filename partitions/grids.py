@@ -128,3 +128,14 @@ def divisors(p: int) -> list[int]:
         raise LayoutError(f"{p} ranks cannot be arranged; use at least 1")
     small = [d for d in range(1, isqrt(p) + 1) if p % d == 0]
     return small + [p // d for d in reversed(small) if d * d != p]
+
+
+def most_replicas(p: int) -> int:
+    """Return the replication factor of 2.5-D algorithms: the largest divisor c with c³ <= p.
+
+    Examples
+    --------
+    >>> most_replicas(7), most_replicas(8), most_replicas(36)
+    (1, 2, 3)
+    """
+    return max(c for c in divisors(p) if c**3 <= p)

@@ -18,8 +18,8 @@ class Partition:
     """One matrix shape, split into tiles and dealt to a number of ranks.
 
     Every method is O(1) or O(what it returns): none looks at the whole grid.
-    Two partitions are equal when they place every tile alike, whatever text they
-    came from.
+    Two partitions are equal when the same ranks hold the same tiles, whatever text they
+    came from: ``block:1x4`` is ``block:1x4:col``.
 
     Parameters
     ----------
@@ -77,6 +77,27 @@ class Partition:
         put(self, "grid_shape", tuple(map(ceil_div, self.shape, self.tile_shape)))
         if not self.text:
             put(self, "text", explicit_text(self))
+
+    def _placed(self) -> tuple:
+        """What decides which rank of a replica holds which tile; tiles beyond the matrix, and
+        process rows and columns without a tile, take no part."""
+        grid = self.grid
+        key: list = [self.shape, grid.size, self.replicas]
+        strides = (grid.cols, 1) if grid.order == "row" else (1, grid.rows)
+        for extent, tile, tiles, parts, stride in zip(
+            self.shape, self.tile_shape, self.grid_shape, (grid.rows, grid.cols), strides
+        ):
+            turns = min(tiles, parts)
+            key.append((min(tile, max(1, extent)), (turns, stride) if turns > 1 else None))
+        return tuple(key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Partition):
+            return NotImplemented
+        return self._placed() == other._placed()
+
+    def __hash__(self) -> int:
+        return hash(self._placed())
 
     @property
     def nprocs(self) -> int:
@@ -197,10 +218,7 @@ class Partition:
                 f" its replicas go from 0 to {self.replicas - 1}"
             )
         grid = self.grid
-        rows, cols = grid.rows, grid.cols
-        if grid.order == "row":
-            return (replica * rows + i % rows) * cols + j % cols
-        return (replica * cols + j % cols) * rows + i % rows
+        return replica * grid.size + grid.rank(i % grid.rows, j % grid.cols)
 
     def tiles_of(self, rank: int) -> list[tuple[int, int]]:
         """List the tiles that ``rank`` holds, row by row: none, one or many.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from .errors import LayoutError
-from .grids import divisors
+from .grids import divisors, most_replicas
 from .partition import replica_suffix
 from .text import parse_factor
 
@@ -162,7 +162,7 @@ def preset(name: str, nprocs: int) -> tuple[str, str, str]:
             f" use one of {', '.join(map(str, valid))}"
         )
     if base == "2.5d":
-        replicas = max(c for c in valid if c**3 <= nprocs)
+        replicas = most_replicas(nprocs)
     a, b, c = (
         f"row{replica_suffix(nprocs)}"
         if operand == REPLICATED

@@ -16,7 +16,7 @@ from drbench.program.steps import Accumulate, Fence, Gemm, Get, Step, Zero
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .slicing import Product, free_axis, own_first_balances, result_stays, slices, stationary_matrix
 
-__all__ = ["program"]
+__all__ = ["REPLICATE_RESULT", "program"]
 
 
 #: Where tiles are not read in place the free axis is cut, so that transfers overlap with products:
@@ -70,6 +70,12 @@ def settle(
     }
 
 
+REPLICATE_RESULT = Option(
+    "replicate_result",
+    bool,
+    False,
+    help="give the finished C to all its replicas (timed), not only to replica 0.",
+)
 OPTIONS = (
     Option(
         "stationary",
@@ -90,12 +96,7 @@ OPTIONS = (
         "place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut.",
         says="auto",
     ),
-    Option(
-        "replicate_result",
-        bool,
-        False,
-        help="give the finished C to all its replicas (timed), not only to replica 0.",
-    ),
+    REPLICATE_RESULT,
     Option(
         "schedule",
         SCHEDULES,

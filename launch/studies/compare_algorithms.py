@@ -48,7 +48,8 @@ def layout_cases(
                 for dataflow in dataflows
             ]
         elif "dataflow" in algorithm.options:
-            chosen = [(f"{name} {dataflow}", {"dataflow": dataflow}) for dataflow in ("AG", "RdS")]
+            flows = algorithm.options["dataflow"].tried
+            chosen = [(f"{name} {dataflow}", {"dataflow": dataflow}) for dataflow in flows]
         else:
             chosen = [(name, {})]
         for layout, options in chosen:

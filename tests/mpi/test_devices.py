@@ -99,16 +99,15 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(mpirun, tran
     for name, algorithm in algorithms().items():
         if name == "universal":
             continue
-        dataflows = (
-            ["OS", "LS", "RS"]
-            if "mesh" in algorithm.options and "dataflow" in algorithm.options
-            else ["AG", "RdS"]
-            if "dataflow" in algorithm.options
-            else [None]
-        )
+        found = algorithm.options.get("dataflow")
+        dataflows = found.tried if found else [None]
         for dataflow in dataflows:
             options = ({"dataflow": dataflow} if dataflow else {}) | (
-                {"mesh": "2x2"} if "mesh" in algorithm.options else {}
+                {"mesh": "2x2"}
+                if "mesh" in algorithm.options
+                else {"replicas": 2}
+                if "replicas" in algorithm.options
+                else {}
             )
             cases.append(
                 {
@@ -121,7 +120,7 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(mpirun, tran
                     "seeds": 3,
                 }
             )
-    assert len(cases) >= 13
+    assert len(cases) >= 16
     found = mpirun(4, "devices.py", cases)
     assert [(case["algorithm"], case["options"], each) for case, each in zip(cases, found)] == [
         (case["algorithm"], case["options"], {"exact": 3, "as_planned": True}) for case in cases

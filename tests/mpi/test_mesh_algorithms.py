@@ -79,6 +79,28 @@ def test_the_1d_baselines_are_exact(mpirun, p):
     run(mpirun, p, cases)
 
 
+REPLICATED = [
+    {"m": m, "n": n, "k": k, "algorithm": "summa2.5d", "iters": 2, "warmup": 0}
+    | {"options": {"dataflow": dataflow, "replicas": replicas, **options}, "seed": seed}
+    for seed, (m, n, k) in enumerate(SHAPES)
+    for dataflow in ("OS", "LS", "RS")
+    for replicas, options in [(2, {}), (4, {"panel": 7}), (2, {"replicate_result": True})]
+]
+
+
+@pytest.mark.parametrize("situation", ["direct", "rma", "remote", "mixed"])
+def test_replicas_of_summa_add_up_on_every_transport(mpirun, situation):
+    """Every look-ahead, also with random delays: a replica is read after its reductions."""
+    cases = [case | {"prefetch": x % 4} for x, case in enumerate(REPLICATED)]
+    for options in ((), ("--delays", "1", "--small-pieces")):
+        answers, _ = mpirun.cases_and_naps(4, cases, *options, situation=situation, timeout=200)
+        for case, out in zip(cases, answers):
+            assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
+            assert out["collective_bytes"] == out["planned"]["collective_bytes"], case
+            assert out["replica_bytes"] == out["planned"]["replica_bytes"] > 0, case
+            assert out["pool_bytes"] <= out["planned"]["arena"], case
+
+
 @pytest.mark.parametrize("p, situation", [(4, "direct"), (3, "remote"), (4, "mixed")])
 def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, p, situation):
     """Also on meshes of one row or column, with every look-ahead and way to drive progress."""

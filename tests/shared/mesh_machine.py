@@ -14,7 +14,7 @@ import numpy as np
 from drbench.plan.memory import plan_arena
 from drbench.plan.schedule import Scheduler, Windows
 from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, Shift
-from drbench.program.steps import Add, Copy, Get, Join, Part, Scratch, Zero
+from drbench.program.steps import Add, Copy, Fence, Get, Join, Part, ReplicaGet, Scratch, Zero
 
 
 def dealt(shape, grid, order):
@@ -41,7 +41,7 @@ class Rank:
     def __init__(self, machine, trace, depth):
         self.machine, self.trace, self.rank = machine, trace, trace.rank
         windows = Windows(trace, depth)
-        self.plan = plan_arena(windows, 8, views=lambda block: True)
+        self.plan = plan_arena(windows, 8)
         self.arena = np.full(max(1, self.plan.size), np.nan)
         self.schedule = Scheduler(windows)
         self.started = {}  # group name -> steps issued so far
@@ -108,15 +108,14 @@ class Rank:
             if step.block is None:
                 self.store(step.onto, self.value(step.onto) + value)
             else:
-                machine.write(
-                    Piece(step.block), machine.c[elements(Piece(step.block))] + value, self.rank
-                )
+                piece = Piece(step.block)
+                machine.write(piece, machine.sum_in(piece) + value, self.rank)
         else:
             product = self.value(step.inputs[0]) @ self.value(step.inputs[1])
             if step.block is not None:
                 piece = Piece(step.block)
                 machine.write(
-                    piece, product + machine.c[elements(piece)] if step.beta else product, self.rank
+                    piece, product + machine.sum_in(piece) if step.beta else product, self.rank
                 )
             elif step.onto is not None:
                 self.store(step.onto, product + self.value(step.onto) if step.beta else product)
@@ -130,24 +129,32 @@ class Machine:
     def __init__(self, traces, a, b, owners, depth, seed):
         self.chance = random.Random(seed)
         self.a, self.b, self.owners = a, b, owners
-        self.c = np.full((a.shape[0], b.shape[1]), np.nan)
+        replicas = traces[0].problem.c.partition.replicas
+        self.chips = len(traces) // replicas
+        self.c = np.full((replicas, a.shape[0], b.shape[1]), np.nan)
         self.ranks = [Rank(self, trace, depth) for trace in traces]
         self.meetings = {}  # (group name, members, number) -> {rank: step}
         self.open = []  # (rank, step, meeting) that may complete
         self.arrived = {}  # meeting -> values by member, once the first has completed
 
+    def sum_in(self, piece):
+        """What a piece of C holds now."""
+        return self.c[piece.block.replica][elements(piece)]
+
+    def check(self, piece, rank, does):
+        owners = self.owners[piece.block.matrix][elements(piece)]
+        assert (owners + piece.block.replica * self.chips == rank).all(), (
+            f"rank {rank} {does} {piece}, which is not its own"
+        )
+
     def read(self, piece, rank):
         matrix = {"A": self.a, "B": self.b}[piece.block.matrix]
-        assert (self.owners[piece.block.matrix][elements(piece)] == rank).all(), (
-            f"rank {rank} reads {piece}, which is not its own"
-        )
+        self.check(piece, rank, "reads")
         return matrix[elements(piece)]
 
     def write(self, piece, value, rank):
-        assert (self.owners["C"][elements(piece)] == rank).all(), (
-            f"rank {rank} writes {piece}, which is not its own"
-        )
-        self.c[elements(piece)] = value
+        self.check(piece, rank, "writes")
+        self.c[piece.block.replica][elements(piece)] = value
 
     def start(self, rank, t):
         step = rank.trace.steps[t]
@@ -160,15 +167,28 @@ class Machine:
             rank.buffer(t, step.shape)[...] = (
                 np.nan
             )  # whoever still needs what lay here has lost it
-        number = rank.started[step.group.name] = rank.started.get(step.group.name, 0) + 1
-        key = step.group.name, step.group.members, number
+        if type(step) is ReplicaGet:
+            self.open.append((rank, step, None))
+            return
+        name, members = (
+            ("world", range(len(self.ranks)))
+            if type(step) is Fence
+            else (step.group.name, step.group.members)
+        )
+        number = rank.started[name] = rank.started.get(name, 0) + 1
+        key = name, members, number
         meeting = self.meetings.setdefault(key, {})
         meeting[rank.rank] = step
-        if len(meeting) == len(step.group):
+        if len(meeting) == len(members):
             assert len({type(other) for other in meeting.values()}) == 1, meeting
             self.open += [(self.ranks[member], other, key) for member, other in meeting.items()]
 
     def complete(self, rank, step, key):
+        if type(step) is ReplicaGet:
+            rank.store(step, np.array(self.sum_in(Piece(step.block))))
+        if type(step) in (ReplicaGet, Fence):
+            rank.schedule.finish(step.index)
+            return
         meeting = self.meetings[key]
         members = step.group.members
         if (
@@ -237,4 +257,4 @@ class Machine:
             assert not waiting or len(idle & {rank.rank for rank in waiting}) < len(waiting), (
                 f"ranks {sorted(idle)} wait for each other"
             )
-        return self.c
+        return self.c[0]

@@ -1,0 +1,89 @@
+"""2.5-D SUMMA (Solomonik & Demmel, 2011): c replicas of all three matrices, each of which does its
+share of k by SUMMA on a mesh of its own; the c partial results are then added up.
+
+A replica moves 1/c of what SUMMA on its p/c chips would, for c times the memory; c = 1 is SUMMA,
+and on p = c³ chips it is the 3-D algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from drbench.program.problem import Problem
+from drbench.program.replicas import broadcast_replica, reduce_replicas
+from drbench.program.steps import Fence, Step
+from partitions import divisors, intersect, most_replicas, part
+
+from .mesh import DATAFLOW, Mesh, mesh_layout, settle_mesh
+from .options import Option
+from .registry import algorithm
+from .summa import PANEL, summa
+from .universal.program import REPLICATE_RESULT
+
+__all__ = ["program"]
+
+REPLICAS = Option(
+    "replicas",
+    int,
+    least=1,
+    help="replication factor c of A, B and C.",
+    says="the largest c with c³ <= ranks",
+    tried=lambda nprocs: divisors(nprocs)[1:],
+)
+
+
+def layout(
+    m: int, n: int, k: int, nprocs: int, *, replicas: int | None = None, **options
+) -> tuple[str, str, str]:
+    """SUMMA's, on the near-square mesh of each replica."""
+    return mesh_layout(m, n, k, nprocs, replicas=replicas or most_replicas(nprocs), **options)
+
+
+def settle(
+    problem: Problem,
+    in_place: bool = True,
+    *,
+    dataflow: str | None = None,
+    replicas: int | None = None,
+    panel: int | None = None,
+    replicate_result: bool = False,
+) -> dict:
+    """Decide dataflow and replicas, by C where they are not given; refuse another layout."""
+    c = problem.c.partition
+    replicas = replicas or c.replicas
+    mesh = f"{c.grid.rows}x{c.grid.cols}" if replicas == c.replicas else None
+    return settle_mesh(problem, "summa2.5d", dataflow, mesh, replicas) | {
+        "replicas": replicas,
+        "panel": panel,
+        "replicate_result": replicate_result,
+    }
+
+
+@algorithm(
+    "summa2.5d", options=(DATAFLOW, REPLICAS, PANEL, REPLICATE_RESULT), settle=settle, layout=layout
+)
+def program(
+    problem: Problem,
+    rank: int,
+    *,
+    dataflow: str,
+    mesh: str,
+    replicas: int,
+    panel: int | None = None,
+    replicate_result: bool = False,
+) -> Iterator[Step]:
+    """SUMMA in each replica on its share of k, then the replicas reduced (Solomonik & Demmel)."""
+    chip = Mesh(problem, rank, mesh)
+    if dataflow == "OS":  # one range of k, cut by the tiles of A and of B
+        own = part(problem.k, chip.replica, replicas)
+        share = lambda tile: intersect(tile, own)
+    else:  # C[i, :] = Σ A[i, j] · B[j, :], C[:, j] likewise: a part of k of every tile of A and B
+        share = lambda tile: [tile.start + end for end in part(tile.extent, chip.replica, replicas)]
+    chip.a.col_ranges = [share(tile) for tile in chip.a.col_ranges]
+    chip.b.row_ranges = [share(tile) for tile in chip.b.row_ranges]
+    yield from summa(chip, dataflow, panel)  # C of this replica = its share of A · B
+    if replicas > 1:
+        yield Fence()
+    yield from reduce_replicas(problem.c, rank)  # C of replica 0 += the others
+    if replicate_result:
+        yield from broadcast_replica(problem.c, rank)
