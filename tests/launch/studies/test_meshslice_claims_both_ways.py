@@ -1,0 +1,232 @@
+"""Every claim of MeshSlice's evaluation on made-up rows: some in which all hold, and for each thing
+a claim says some in which just that is not so."""
+
+import pytest
+
+from launch.studies.meshslice_claims import MODELS, NEAR, PAPER, check
+from plots.select.llm_rows import LlmRow
+
+NLG = MODELS[1]
+#: Seconds and utilization on 256 chips, and launches, synchronisation and transfer over products.
+ON_256 = {
+    "meshslice": (1.0, (67.4, 82.2), (0.01, 0.10, 0.25)),
+    "wang": (None, (59.0, 65.0), (0.05, 0.03, 0.27)),
+    "collective": (1.5, (45.0, 55.0), (0.01, 0.02, 0.25)),
+    "cannon": (4.0, (17.0, 20.0), (0.05, 0.05, 1.50)),
+    "summa": (5.0, (13.0, 16.0), (0.05, 1.20, 0.30)),
+    "tensor_parallel_1d": (6.0, (11.0, 14.0), (0.01, 0.10, 2.00)),
+    "fsdp": (7.0, (10.0, 12.0), (0.01, 0.10, 2.50)),
+}
+SHAPES = (("fc1", "forward", (64, 32, 16)), ("fc2", "backward data", (64, 16, 32)))
+
+
+def base():
+    """(study, model, chips, algorithm, mark) -> what is set of a row, so that every claim holds.
+
+    The mark is the layer, the variant, the mesh or the slices, whichever sets rows apart.
+    """
+    rows = {}
+    for at, model in enumerate(MODELS):
+        for name, (seconds, utilization, parts) in ON_256.items():
+            rows["weak", model, 256, name, ""] = dict(
+                zip(("launch_s", "sync_s", "transfer_s"), parts),
+                seconds=seconds or 1 + PAPER["lead over wang"][at] / 100,
+                utilization_percent=utilization[at],
+            )
+        rows["weak", model, 256, "wang-free", ""] = {"seconds": 1.01}
+        few = ON_256["meshslice"][1][at] / (1 - PAPER["loss from 16 to 256"][at] / 100)
+        rows["weak", model, 16, "meshslice", ""] = {"seconds": 1.0, "utilization_percent": few}
+        rows["weak", model, 16, "wang", ""] = {"seconds": 1.1}
+        for layer, product, shape in SHAPES:
+            for name, seconds in (
+                ("meshslice", 1.0),
+                ("collective", 1.278),
+                ("wang", 1.191),
+                ("cannon", 2.0),
+                ("summa", 2.0),
+            ):
+                rows["weak", model, 256, name, layer] = {
+                    "seconds": seconds,
+                    "layer": layer,
+                    "product": product,
+                    **dict(zip("mnk", shape)),
+                }
+        for name in ON_256:
+            rows["strong", model, 16, name, ""] = {"seconds": 1.0, "utilization_percent": 60.0}
+        for name, seconds in (
+            ("meshslice", 1.0),
+            ("wang", 1.1),
+            ("collective", 1.15),
+            ("summa", 2.0),
+            ("tensor_parallel_1d", 3.0),
+        ):
+            rows["strong", model, 256, name, ""] = {"seconds": seconds}
+        rows["dataflows", model, 256, "meshslice", "the largest stays"] = {"seconds": 1.0}
+        rows["dataflows", model, 256, "meshslice", "Y stays"] = {
+            "seconds": 1 + PAPER["dataflow speedup"][at] / 100
+        }
+        for mesh, seconds in (("32x8", 1.0), ("16x16", 1.2), ("8x32", 2.0)):
+            rows["meshes", model, 256, "meshslice", mesh] = {
+                "seconds": seconds,
+                "estimated_s": seconds,
+                "mesh": mesh,
+            }
+        for slices, seconds in (("4-4-4-4", 1.2), ("8-8-8-8", 1.0)):
+            rows["slices", model, 256, "meshslice", slices] = {
+                "seconds": seconds,
+                "estimated_s": seconds,
+                "slices": slices,
+            }
+        for name, algorithm, variant in (
+            ("collective 4x4", "collective", ""),
+            ("wang 4x4", "wang", "nothing overlaps"),
+            ("meshslice 4x4", "meshslice", "nothing overlaps"),
+            ("overlapped 4x4", "meshslice", "overlapped"),
+        ):
+            rows["slice4x4", model, 16, algorithm, variant] = {
+                "seconds": 1.0,
+                "utilization_percent": PAPER[name][at],
+            }
+    return rows
+
+
+def holds(change=None):
+    """The verdicts on the rows with some fields changed, and without those that are None."""
+    empty = dict.fromkeys(LlmRow.__dataclass_fields__)
+    found = base()
+    for key, fields in (change or {}).items():
+        assert key in found, key
+        found[key] = fields and found[key] | fields
+    rows = []
+    for (study, model, chips, algorithm, mark), fields in found.items():
+        if fields is None:
+            continue
+        given = empty | {
+            "mode": "simulated",
+            "variant": mark if study in ("dataflows", "slice4x4") else "",
+            "layer": "all",
+            "product": "all",
+            "mesh": "32x8",
+            "utilization_percent": 50.0,
+            "compute_s": 2.0,
+        }
+        given |= fields
+        parts = {
+            name: 2.0 * given[name]
+            for name in ("launch_s", "sync_s", "transfer_s")
+            if given[name] is not None
+        }
+        where = {"study": study, "model": model, "chips": chips, "algorithm": algorithm}
+        rows.append(LlmRow(**given | parts | where))
+    return {verdict.claim: verdict.holds for verdict in check(rows)}
+
+
+CLAIMS = [f"M{n}" for n in range(1, 20)]
+
+
+def test_there_are_rows_in_which_every_claim_holds():
+    assert holds() == dict.fromkeys(CLAIMS, True)
+
+
+def one(study, chips, algorithm, mark="", model=NLG, **fields):
+    return {(study, model, chips, algorithm, mark): fields or None}
+
+
+def on_256(algorithm, **fields):
+    return one("weak", 256, algorithm, **fields)
+
+
+def all_shapes(algorithm, seconds):
+    return {
+        ("weak", model, 256, algorithm, layer): {"seconds": seconds}
+        for model in MODELS
+        for layer, _, _ in SHAPES
+    }
+
+
+#: Claim, what is not so, and the change that makes it not so, of one model of the two.
+BROKEN = [
+    ("M1", "Wang is faster on 16 chips", one("weak", 16, "wang", seconds=0.9)),
+    ("M1", "FSDP is faster on 256", on_256("fsdp", seconds=0.9)),
+    ("M2", "Wang is nearer", on_256("wang", seconds=1.26 - (NEAR + 0.1) / 100)),
+    ("M2", "Wang is slower", on_256("wang", seconds=1.26 + (NEAR + 0.1) / 100)),
+    ("M3", "nothing is lost", one("weak", 16, "meshslice", seconds=1.0, utilization_percent=81.0)),
+    ("M3", "more is lost", one("weak", 16, "meshslice", seconds=1.0, utilization_percent=95.0)),
+    ("M4", "utilization is lower", on_256("meshslice", utilization_percent=82.2 - NEAR - 0.1)),
+    ("M4", "utilization is higher", on_256("meshslice", utilization_percent=82.2 + NEAR + 0.1)),
+    ("M5", "Collective is before Wang", on_256("collective", seconds=1.2)),
+    ("M5", "SUMMA is before Collective", on_256("summa", seconds=1.4)),
+    ("M6", "Wang communicates less than Collective", on_256("wang", transfer_s=0.1)),
+    ("M6", "Cannon communicates as little as MeshSlice", on_256("cannon", transfer_s=0.26)),
+    ("M6", "MeshSlice communicates as much as SUMMA", on_256("meshslice", transfer_s=1.44)),
+    ("M7", "Wang launches as Collective does", on_256("wang", launch_s=0.01)),
+    ("M7", "Wang synchronises more than MeshSlice", on_256("wang", sync_s=0.11)),
+    ("M7", "Collective synchronises as MeshSlice does", on_256("collective", sync_s=0.10)),
+    ("M8", "SUMMA's transfers dominate", on_256("summa", transfer_s=1.2)),
+    ("M8", "Collective moves as much as Cannon", on_256("collective", transfer_s=1.5)),
+    ("M9", "SUMMA is as fast in one product", one("weak", 256, "summa", "fc1", seconds=1.0)),
+    ("M9", "Wang is faster in one product", one("weak", 256, "wang", "fc2", seconds=0.9)),
+    ("M10", "the lead over Collective is smaller", all_shapes("collective", 1.2)),
+    ("M10", "the lead over Wang is larger", all_shapes("wang", 1.3)),
+    ("M11", "one is at half", one("strong", 16, "fsdp", utilization_percent=50.0)),
+    ("M12", "MeshSlice is a fifth faster than Wang", one("strong", 256, "wang", seconds=1.21)),
+    ("M12", "MeshSlice is as slow as SUMMA", one("strong", 256, "summa", seconds=1.0)),
+    ("M12", "1-D TP is faster", one("strong", 256, "tensor_parallel_1d", seconds=0.9)),
+    ("M13", "dataflows bring more", one("dataflows", 256, "meshslice", "Y stays", seconds=1.2)),
+    ("M13", "dataflows bring less", one("dataflows", 256, "meshslice", "Y stays", seconds=0.9)),
+    ("M14", "another mesh is fastest", one("meshes", 256, "meshslice", "16x16", seconds=0.9)),
+    ("M14", "the model says another",
+     one("meshes", 256, "meshslice", "16x16", estimated_s=0.9)),
+    ("M14", "another is fastest, as the model says",
+     one("meshes", 256, "meshslice", "16x16", seconds=0.9, estimated_s=0.9)),
+    ("M15", "another count is fastest", one("slices", 256, "meshslice", "4-4-4-4", seconds=0.9)),
+    ("M15", "the model says another",
+     one("slices", 256, "meshslice", "4-4-4-4", estimated_s=0.9)),
+    ("M16", "it is less", one("slice4x4", 16, "collective", utilization_percent=43.0)),
+    ("M17", "it is more",
+     one("slice4x4", 16, "wang", "nothing overlaps", utilization_percent=53.0)),
+    ("M18", "it is less",
+     one("slice4x4", 16, "meshslice", "nothing overlaps", utilization_percent=41.0)),
+    ("M19", "it is more",
+     one("slice4x4", 16, "meshslice", "overlapped", utilization_percent=72.0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "claim, what, change",
+    [pytest.param(*each, id="-".join(each[:2]).replace(" ", "_")) for each in BROKEN],
+)
+def test_a_claim_fails_where_one_thing_it_says_is_not_so_of_one_model(claim, what, change):
+    assert holds(change)[claim] is False, what
+
+
+#: Rows without which a claim cannot be decided.
+NEEDED = [
+    (("M2", "M4", "M5", "M6", "M7", "M8"), on_256("meshslice")),
+    (("M6", "M7", "M8"), on_256("fsdp")),
+    (("M3",), one("weak", 16, "meshslice")),
+    (("M11", "M12"), one("strong", 256, "meshslice")),
+    (("M11", "M12"), one("strong", 16, "meshslice")),
+    (("M13",), one("dataflows", 256, "meshslice", "Y stays")),
+    (("M16",), one("slice4x4", 16, "collective")),
+    (("M19",), one("slice4x4", 16, "meshslice", "overlapped")),
+]
+
+
+@pytest.mark.parametrize("claims, change", NEEDED)
+def test_a_claim_without_a_models_rows_is_undecided(claims, change):
+    found = holds(change)
+    assert [found[claim] for claim in claims] == [None] * len(claims)
+
+
+def test_claims_about_a_study_that_is_not_there_are_undecided():
+    for study, claims in (
+        ("weak", CLAIMS[:10]),
+        ("strong", CLAIMS[10:12]),
+        ("dataflows", CLAIMS[12:13]),
+        ("meshes", CLAIMS[13:14]),
+        ("slices", CLAIMS[14:15]),
+        ("slice4x4", CLAIMS[15:]),
+    ):
+        found = holds({key: None for key in base() if key[0] == study})
+        assert found == {claim: None if claim in claims else True for claim in CLAIMS}
