@@ -43,6 +43,7 @@ ALGORITHMS = {
     "universal": LineStyle("#0072B2", "#00609A", "o", "-"),
     "cannon": LineStyle("#E69F00", "#9A6A00", "s", (0, (6, 1.2))),
     "summa": LineStyle("#009E73", "#007A59", "D", (0, (6, 1.2))),
+    "summa2.5d": LineStyle("#7F7F00", "#666600", "d", (0, (6, 1.2))),
     "collective": LineStyle("#D55E00", "#B04E00", "^", (0, (6, 1.2))),
     "wang": LineStyle("#CC79A7", "#A8457D", "v", (0, (6, 1.2))),
     "meshslice": LineStyle("#56B4E9", "#1F7FB5", "P", (0, (6, 1.2))),
