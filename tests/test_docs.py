@@ -183,7 +183,7 @@ def test_the_algorithm_of_contributing_is_planned_and_predicted(tmp_path):
     call = (
         "import sys, algorithms; algorithms.__path__.append(sys.argv[1])\n"
         "from launch.commands.cli import main\n"
-        "size = '-m 9 -n 9 -k 9 -p 3 --algorithm rows --json'.split()\n"
+        "size = '-m 9 -n 9 -k 9 -p 3 --algorithm rows --option width=2 --json'.split()\n"
         "sys.exit(main(['plan', *size]) or main(['simulate', *size, '--machine', 'pvc12']))"
     )
     ended = subprocess.run(
