@@ -84,6 +84,7 @@ class FakeRuntime:
         self.calls, self.allocations, self.opened = [], {}, {}
         self.current = 0  # the stream kernels and gemmEx go to
         self.event_status = 0
+        self.recorded_ms = {}  # by event: every record takes a millisecond
         self.peers = True
 
     def getDeviceCount(self):
@@ -169,7 +170,7 @@ class FakeRuntime:
         return self.event_status
 
     def eventElapsedTime(self, earlier, later):
-        return 2.5
+        return float(self.recorded_ms[later] - self.recorded_ms[earlier])
 
     def ipcGetMemHandle(self, address):
         assert address in self.allocations, "a handle names an allocation by its first byte"
@@ -315,6 +316,7 @@ class FakeCupy:
 
             def record(self, event):
                 fake.log.append(("record", self.ptr, event.ptr))
+                fake.runtime.recorded_ms[event.ptr] = len(fake.log)
 
             def wait_event(self, event):
                 fake.log.append(("wait", self.ptr, event.ptr))

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray
-from drbench.device.gpu.nccl import NcclGroup, nccl_group
+from drbench.device.gpu.nccl import _DATA_TYPES, _SUM, NcclGroup, nccl_group
 from drbench.errors import MissingError, UnsupportedError, UsageError
 
 STREAM = SimpleNamespace(cupy=SimpleNamespace(ptr=0x51))
+#: ncclFloat32 and ncclFloat64 of nccl.h: what the calls below are read with.
 DTYPES = {7: np.dtype("f4"), 8: np.dtype("f8")}
 
 
@@ -221,6 +222,17 @@ def test_a_shift_brings_each_rank_the_value_of_another(by, sizes):
         )
     world.run()
     assert all((came[rank] == (rank - by) % size).all() for rank in range(size))
+
+
+def test_types_and_the_sum_have_the_numbers_of_cupys_nccl():
+    """The fake reads by the numbers of nccl.h; whether they are NCCL's only NCCL can say."""
+    nccl = getattr(pytest.importorskip("cupy").cuda, "nccl", None)
+    if not hasattr(nccl, "NCCL_FLOAT32"):
+        pytest.skip("this CuPy cannot load libnccl")
+    assert {"float32": nccl.NCCL_FLOAT32, "float64": nccl.NCCL_FLOAT64}.items() <= (
+        _DATA_TYPES.items()
+    )
+    assert nccl.NCCL_SUM == _SUM
 
 
 def test_memory_with_gaps_and_pieces_that_do_not_fit_are_refused():
