@@ -216,3 +216,9 @@ def test_the_map_of_rooms_is_the_table_that_is_enforced():
     assert {room.strip("`"): set(below) for room, below in told.items()} == {
         room: {*below} - single for room, below in kept.items()
     }
+
+
+@pytest.mark.parametrize("path, function, _", table("architecture.md", "file"))
+def test_every_station_of_the_road_is_there(path, function, _):
+    text = (ROOT / path.strip("`")).read_text(encoding="utf-8")
+    assert f"def {function.strip('`')}(" in text
