@@ -18,7 +18,7 @@ from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, Red
 from .pieces import Pieces
 from .topology import mpi_type
 
-__all__ = ["Call", "laid_out", "prepare", "received_value"]
+__all__ = ["Call", "laid_out", "prepare"]
 
 
 @dataclass(slots=True)
@@ -33,6 +33,9 @@ class Call:
         Neighbours it passes, one after another.
     nbytes : int
         Bytes that cross a link of the ring.
+    value : ndarray or Pieces or None
+        What the step's token stands for: the buffer it fills, or the own tile where nothing has to
+        move.
     before, after : list of (ndarray, ndarray)
         Copies (to, from) that pack what is sent and unpack what has arrived.
     issue : callable or None
@@ -45,6 +48,7 @@ class Call:
     link: str
     hops: int
     nbytes: int
+    value: np.ndarray | Pieces | None = None
     before: list = field(default_factory=list)
     after: list = field(default_factory=list)
     issue: Callable[[np.ndarray | None, np.ndarray | None], list] | None = None
@@ -63,32 +67,7 @@ def laid_out(flat: np.ndarray, shape: tuple[int, int], widths: list[int] | None)
     return Pieces(1, arrays)
 
 
-def received_value(step, flat: np.ndarray | None, view_of):
-    """What a group step's token stands for: the buffer it fills, or the own tile where nothing has
-    to move.
-
-    ``flat`` is the step's buffer, if it has one; ``view_of(block)`` gives the view of an own block.
-    """
-    kind = type(step)
-    if kind is Shift:
-        return flat.reshape(step.shape)
-    if kind is Broadcast:
-        return view_of(step.piece.blocks()[0]) if flat is None else flat.reshape(step.shape)
-    if kind is AllGather:
-        if flat is not None:
-            return laid_out(
-                flat,
-                step.shape,
-                [piece.shape[1] for piece in step.pieces] if step.axis == 1 else None,
-            )
-        views = [view_of(block) for block in step.pieces[0].blocks()]
-        return views[0] if len(views) == 1 else Pieces(step.axis, views)
-    return None
-
-
-def prepare(
-    step, source, memory, flat: np.ndarray | None, value, view_of, comm_of, itemsize: int
-) -> Call:
+def prepare(step, source, memory, flat: np.ndarray | None, view_of, comm_of, itemsize: int) -> Call:
     """Make the call of one group step.
 
     Parameters
@@ -98,22 +77,76 @@ def prepare(
         Value of its first input.
     memory : ndarray or None
         The buffer that value lies in, if any.
-    flat, value :
-        Its buffer, and the value it brings, if any.
+    flat : ndarray or None
+        Its own buffer, if any.
     view_of, comm_of : callable
         View of an own block; communicator of a group.
     """
-    maker = {
-        Shift: _shift,
-        Broadcast: _broadcast,
-        AllGather: _all_gather,
-        Reduce: _reduce,
-        ReduceScatter: _reduce_scatter,
-    }[type(step)]
+    ring, kind = step.ring(), type(step)
+    call = Call(ring.way, ring.hops, ring.elements * itemsize)
     comm = comm_of(step.group) if len(step.group) > 1 else None
-    call = maker(step, source, memory, flat, value, view_of, comm)
-    call.nbytes *= itemsize
+    if kind is Shift:
+        call.value = flat.reshape(step.shape)
+        if comm is None or not ring.hops:
+            call.before, comm = [(call.value, source)], None
+        else:
+            call.sent, call.received = _contiguous(source, step), call.value
+    elif kind is Broadcast:
+        own = step.own is not None
+        call.value = view_of(step.piece.blocks()[0]) if flat is None else flat.reshape(step.shape)
+        call.before = _pack(call.value, step.piece, view_of) if step.packs()[0] else []
+        call.sent, call.received = (call.value, None) if own else (None, call.value)
+    elif kind is AllGather and flat is None:
+        views, comm = [view_of(block) for block in step.own.blocks()], None
+        call.value = views[0] if len(views) == 1 else Pieces(step.axis, views)
+    elif kind is AllGather:
+        widths = [piece.shape[1] for piece in step.pieces] if step.axis == 1 else None
+        call.value, own = laid_out(flat, step.shape, widths), step.own
+        at = sum(piece.size for piece in step.pieces[: step.group.position])
+        call.sent, call.received = flat[at : at + own.size].reshape(own.shape), flat
+        call.before = _pack(call.sent, own, view_of)
+    elif comm is None:
+        call.after = _unpack(step.own, source, view_of)
+    else:
+        in_pieces = kind is ReduceScatter and type(source) is Pieces
+        call.sent = memory if in_pieces else _contiguous(source, step)
+        if step.own is not None:
+            call.received = _landing(step.own, flat, view_of, call.sent)
+            call.after = _unpack(step.own, call.received, view_of) if flat is not None else []
+    call.issue = _issuer(step, comm) if comm is not None else None
     return call
+
+
+def _issuer(step, comm: MPI.Comm) -> Callable:
+    """What starts a step on a communicator, with all it needs at hand."""
+    kind, me, size = type(step), step.group.position, len(step.group)
+    if kind is Shift:
+        of, to, tag = (me - step.by) % size, (me + step.by) % size, step.by % size
+        return lambda sent, received: [
+            comm.Irecv(_message(received), of, tag),
+            comm.Isend(_message(sent), to, tag),
+        ]
+    if kind is Broadcast:
+        root = step.root
+        return lambda sent, received: [
+            comm.Ibcast(_message(received if sent is None else sent), root)
+        ]
+    if kind is Reduce:
+        root = step.root
+        return lambda sent, received: [
+            comm.Ireduce(
+                _message(sent), None if received is None else _message(received), MPI.SUM, root
+            )
+        ]
+    sizes = [piece.size for piece in step.pieces]
+    if kind is ReduceScatter:
+        return lambda sent, received: [
+            comm.Ireduce_scatter(_message(sent), _message(received), sizes, MPI.SUM)
+        ]
+    places = [sum(sizes[:x]) for x in range(size)]
+    return lambda sent, received: [
+        comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, places, mpi_type(received.dtype)])
+    ]
 
 
 def _message(array: np.ndarray) -> list:
@@ -197,86 +230,6 @@ def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.nda
     )
 
 
-def _shift(step, source, memory, flat, value, view_of, comm) -> Call:
-    ring = step.ring()
-    if comm is None or not ring.hops:
-        return Call(*ring, before=[(value, source)])
-    sent, size, me = _contiguous(source, step), len(step.group), step.group.position
-    source_at, target_at = (me - step.by) % size, (me + step.by) % size
-    tag = step.by % size
-    return Call(
-        *ring,
-        sent=sent,
-        received=value,
-        issue=lambda sent, received: [
-            comm.Irecv(_message(received), source_at, tag),
-            comm.Isend(_message(sent), target_at, tag),
-        ],
-    )
-
-
-def _broadcast(step, source, memory, flat, value, view_of, comm) -> Call:
-    root, own = step.root, step.root == step.group.position
-    packs, _ = step.packs()
-    call = Call(*step.ring(), before=_pack(value, step.piece, view_of) if packs else [])
-    if comm is not None:
-        call.sent, call.received = (value, None) if own else (None, value)
-        call.issue = lambda sent, received: [comm.Ibcast(_message(sent if own else received), root)]
-    return call
-
-
-def _all_gather(step, source, memory, flat, value, view_of, comm) -> Call:
-    sizes = [piece.size for piece in step.pieces]
-    displacements = [sum(sizes[:x]) for x in range(len(sizes))]
-    me = step.group.position
-    call = Call(*step.ring())
-    if flat is not None:
-        slot = flat[displacements[me] : displacements[me] + sizes[me]].reshape(
-            step.pieces[me].shape
-        )
-        call.before = _pack(slot, step.pieces[me], view_of)
-        kind = mpi_type(flat.dtype)
-        if comm is not None:
-            call.sent, call.received = slot, flat
-            call.issue = lambda sent, received: [
-                comm.Iallgatherv(MPI.IN_PLACE, [received, sizes, displacements, kind])
-            ]
-    return call
-
-
-def _reduce(step, source, memory, flat, value, view_of, comm) -> Call:
-    root, own = step.root, step.root == step.group.position
-    call = Call(*step.ring())
-    if comm is None:
-        call.after = _unpack(step.piece, source, view_of)
-        return call
-    sent, into = _contiguous(source, step), None
-    if own:
-        into = _landing(step.piece, flat, view_of, sent)
-        call.after = _unpack(step.piece, into, view_of) if flat is not None else []
-    call.sent, call.received = sent, into
-    call.issue = lambda sent, received: [
-        comm.Ireduce(_message(sent), _message(received) if own else None, MPI.SUM, root)
-    ]
-    return call
-
-
-def _reduce_scatter(step, source, memory, flat, value, view_of, comm) -> Call:
-    piece, sizes = step.pieces[step.group.position], [piece.size for piece in step.pieces]
-    call = Call(*step.ring())
-    if comm is None:
-        call.after = _unpack(piece, source, view_of)
-        return call
-    sent = _whole(source, memory, step)
-    into = _landing(piece, flat, view_of, sent)
-    call.after = _unpack(piece, into, view_of) if flat is not None else []
-    call.sent, call.received = sent, into
-    call.issue = lambda sent, received: [
-        comm.Ireduce_scatter(_message(sent), _message(received), sizes, MPI.SUM)
-    ]
-    return call
-
-
 def _landing(piece: Piece, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
     """Where a sum arrives: the step's buffer, or the own tile."""
     if not piece.size:
@@ -284,8 +237,3 @@ def _landing(piece: Piece, flat: np.ndarray | None, view_of, sent: np.ndarray) -
             type(sent)
         )  # nothing arrives; MPI wants memory that is not that of what is sent
     return view_of(piece.blocks()[0]) if flat is None else flat.reshape(piece.shape)
-
-
-def _whole(source, memory: np.ndarray | None, step) -> np.ndarray:
-    """The contiguous memory of a value that is sent as a whole."""
-    return memory if type(source) is Pieces else _contiguous(source, step)

@@ -28,7 +28,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .collectives import Call, laid_out, prepare, received_value
+from .collectives import Call, laid_out, prepare
 from .pieces import Pieces, joined, part_of, products
 
 __all__ = ["Frame"]
@@ -170,92 +170,63 @@ class Frame:
 
     def _buffer(self, step) -> np.ndarray | None:
         """The memory of a step's own, flat; None if it has none."""
-        offset = self.plan.offsets.get(step.index)
-        if offset is None:
+        offset, dtype, elements = self.plan.offsets.get(step.index), self.types[step.index], 0
+        if offset is not None:
+            elements = buffer_elements(step, self.rank) or step.shape[0] * step.shape[1]
+        elif step.block is not None or step.shape is None or 0 not in step.shape:
             return None
-        elements = buffer_elements(step, self.rank) or step.shape[0] * step.shape[1]
-        dtype = self.types[step.index]
+        offset = offset or 0
         return self.arena[offset : offset + elements * dtype.itemsize].view(dtype)
 
     def _lay_out(self, steps, throttled: bool) -> None:
         rank, matrices, arrays = self.rank, self.matrices, self.values
+        topology = matrices[self.trace.written].topology
         layouts, memory = product_layouts(steps) if self.groups else {}, {}
         for step in steps:
-            t, block = step.index, step.block
+            t, block, kind = step.index, step.block, type(step)
             flat = self._buffer(step)
-            if flat is not None and not (step.computes and step.onto is not None):
-                self.buffers[t] = flat
-            if type(step) is Gemm:
-                self._lay_out_product(step, flat, layouts)
-            elif step.computes and block is None:  # an Add onto a token
-                arrays[t] = arrays[step.onto.index]
-            elif step.computes:
+            if flat is not None:
+                memory[t] = flat
+                if flat.size and not (step.computes and step.onto is not None):
+                    self.buffers[t] = flat
+            if step.computes and block is not None:
                 arrays[t] = matrices[block.matrix].view(block)
+            elif step.computes and step.onto is not None:
+                arrays[t] = arrays[step.onto.index]
+                memory.setdefault(t, memory.get(step.onto.index))
+            elif kind is Gemm or kind is Scratch:
+                arrays[t] = laid_out(flat, step.shape, layouts.get(t))
+            elif isinstance(step, Get) and flat is not None:
+                arrays[t] = flat.reshape(step.shape)
             elif isinstance(step, Get):
-                if flat is not None:
-                    arrays[t] = flat.reshape(step.shape)
-                    continue
                 arrays[t] = self._read_only(block)
                 if block.owner == rank or not throttled:
                     self.resolved.append(t)
                     if block.owner != rank:
                         counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
                         self._resolved_bytes[counter] += block.size * self.types[t].itemsize
-            elif type(step) is Scratch:
-                arrays[t] = laid_out(
-                    flat if flat is not None else self._nothing(t), step.shape, layouts.get(t)
-                )
-                self.resolved.append(t)
-            elif type(step) is Part:
+            elif kind is Part:
                 arrays[t] = part_of(arrays[step.inputs[0].index], step.axis, step.start, step.stop)
-            elif type(step) is Join:
+            elif kind is Join:
                 arrays[t] = joined([arrays[value.index] for value in step.inputs], step.axis)
             elif step.grouped:
-                self._lay_out_group_step(step, flat, memory)
-            if flat is not None:
-                memory[t] = flat
-            elif type(step) is Gemm and step.onto is not None:
-                memory[t] = memory.get(step.onto.index)
-
-    def _nothing(self, t: int) -> np.ndarray:
-        return self.arena[:0].view(self.types[t])
-
-    def _lay_out_group_step(self, step, flat: np.ndarray | None, memory: dict) -> None:
-        t = step.index
-        if (
-            flat is None
-            and buffer_elements(step, self.rank) == 0
-            and step.shape is not None
-            and 0 in step.shape
-        ):
-            flat = self._nothing(t)  # nothing to receive
-        self.values[t] = received_value(step, flat, self._own_view)
-        source = step.inputs[0].index if step.inputs else None
-        self.calls[t] = prepare(
-            step,
-            self.values[source] if source is not None else None,
-            memory.get(source),
-            flat,
-            self.values[t],
-            self._own_view,
-            self.matrices[self.trace.written].topology.group,
-            self.types[t].itemsize,
-        )
-
-    def _lay_out_product(self, step: Gemm, flat: np.ndarray | None, layouts: dict) -> None:
-        """Give a Gemm its result, and its products if operands or result lie in pieces."""
-        t, arrays = step.index, self.values
-        if step.block is not None:
-            arrays[t] = self.matrices[step.block.matrix].view(step.block)
-        elif step.onto is not None:
-            arrays[t] = arrays[step.onto.index]
-        else:
-            arrays[t] = laid_out(
-                flat if flat is not None else self._nothing(t), step.shape, layouts.get(t)
-            )
-        a, b = (arrays[value.index] for value in step.inputs[:2])
-        if any(type(value) is Pieces for value in (a, b, arrays[t])):
-            self.products[t] = products(a, b, arrays[t], step.beta)
+                source = step.inputs[0].index if step.inputs else None
+                self.calls[t] = prepare(
+                    step,
+                    None if source is None else arrays[source],
+                    memory.get(source),
+                    flat,
+                    self._own_view,
+                    topology.group,
+                    self.types[t].itemsize,
+                )
+                arrays[t] = self.calls[t].value
+            if kind is Scratch:
+                self.resolved.append(t)
+            elif kind is Gemm:
+                a, b = (arrays[value.index] for value in step.inputs[:2])
+                if any(type(value) is Pieces for value in (a, b, arrays[t])):
+                    self.products[t] = products(a, b, arrays[t], step.beta)
 
     def _own_view(self, block) -> np.ndarray:
         return self.matrices[block.matrix].view(block)
