@@ -5,14 +5,12 @@ The search goes from states (which nodes are finished) to states by operations, 
 first. It looks at less than all choices without missing a cheaper one:
 
 - An operation to which an eligible node could be added within the bounds without taking longer is
-  left out: doing more at no cost
-  is never worse, as an operation never takes longer for having less to do.
+  left out: doing more at no cost is never worse, as an operation never takes longer for having less
+  to do.
 - Parts of the graph that hang together only through Fences and are alike in every cost are
-  interchangeable; states that differ by
-  such an exchange count as one.
+  interchangeable; states that differ by such an exchange count as one.
 - A state is left out if what it took, and for each stretch between two Fences the larger of the
-  compute and the link time left, is no
-  less than the best known.
+  compute and the link time left, is no less than the best known.
 """
 
 from __future__ import annotations

@@ -3,14 +3,11 @@
 With look-ahead ``depth`` (``--prefetch``):
 
 1. A communication step may start when its inputs are finished, every earlier step of its group has
-   started, and
-   at most ``depth`` earlier *exposed* computes are unfinished.
+   started, and at most ``depth`` earlier *exposed* computes are unfinished.
 2. A compute may start when its inputs and all earlier computes are finished, and every
-   communication step more
-   than ``depth`` exposed computes back is finished.
+   communication step more than ``depth`` exposed computes back is finished.
 3. A step that touches the written matrix, C, starts only when every earlier Fence is finished; a
-   Fence only when every
-   earlier step that touches C is finished.
+   Fence only when every earlier step that touches C is finished.
 
 A compute is *exposed* if it needs, or makes, a value that moves: an operand another rank owns, or a
 token handed on to communication. Computes on own data only do not use up the look-ahead, so a long
@@ -21,8 +18,7 @@ A *lowered* program says itself what goes together: its Boundaries divide it int
 (``Trace.ops``), and 1 and 2 become
 
 1'. A step may start when its inputs are finished (a compute: all earlier computes too), every
-earlier step of its group has
-    started, and every step of every earlier operation is finished.
+    earlier step of its group has started, and every step of every earlier operation is finished.
 
 So the transfers of an operation overlap with its computes and with nothing else. With ``depth = 0``
 the computes of an operation also wait for its communication; any other depth makes no difference.
