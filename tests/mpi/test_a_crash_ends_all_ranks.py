@@ -2,9 +2,11 @@
 memory."""
 
 import pytest
+from starting import within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
+LIMIT_S = 10
 RAISES = [
     *((place, "direct") for place in ("window", "fill", "gemm", "accumulate", "fence", "verify")),
     *((place, "remote") for place in ("gemm", "fence")),
@@ -18,7 +20,7 @@ RAISES = [
 def test_an_exception_on_one_rank_ends_all_with_its_traceback(mpirun, place, situation):
     ended = mpirun.process(3, "crash.py", place, situation=situation, timeout=12)
     assert ended.returncode != 0
-    assert ended.seconds < 10
+    assert within(ended.seconds, LIMIT_S)
     assert (
         "Traceback (most recent call last)" in ended.stderr
         and "RuntimeError: struck by the test" in ended.stderr
@@ -29,18 +31,20 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(mpirun, place, sit
 
 def test_running_out_of_memory_on_one_rank_ends_all(mpirun):
     ended = mpirun.process(3, "crash.py", "memory", timeout=12)
-    assert ended.returncode != 0 and ended.seconds < 10 and "MemoryError" in ended.stderr
+    assert (
+        ended.returncode != 0 and within(ended.seconds, LIMIT_S) and "MemoryError" in ended.stderr
+    )
     assert ended.left == ()
 
 
 @pytest.mark.parametrize("situation", ["direct", "mixed", "remote"])
 def test_a_killed_rank_ends_all(mpirun, situation):
     ended = mpirun.process(3, "crash.py", "killed", situation=situation, timeout=12)
-    assert ended.returncode != 0 and ended.seconds < 10
+    assert ended.returncode != 0 and within(ended.seconds, LIMIT_S)
     assert ended.left == ()
 
 
 def test_a_rank_killed_with_a_lock_ends_all(mpirun):
     ended = mpirun.process(3, "crash.py", "killed with a lock", timeout=12)
-    assert ended.returncode != 0 and ended.seconds < 10
+    assert ended.returncode != 0 and within(ended.seconds, LIMIT_S)
     assert ended.left == ()
