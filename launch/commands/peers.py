@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from drbench.errors import UsageError
-from drbench.measure.record import read_csv
 from launch.host.show import console
 from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peer_triples import ACTIONS, triple_rows
@@ -211,7 +210,9 @@ def _print(title: str, header, rows, markdown: bool) -> None:
 
 def show_tables(csv_path: Path, markdown: bool) -> None:
     """The summary, every contender, and the best setting of each library where several were run."""
-    found = lines(read_csv(csv_path))
+    from plots.select.records import read_records
+
+    found = lines(read_records([csv_path]))
     if not found:
         return
     _print(
@@ -233,7 +234,9 @@ def show_tables(csv_path: Path, markdown: bool) -> None:
 
 def show_triples(csv_path: Path, markdown: bool) -> None:
     """Triple by triple without replication, then counted over all replication factors."""
-    single, counted = triple_rows(read_csv(csv_path))
+    from plots.select.records import read_records
+
+    single, counted = triple_rows(read_records([csv_path]))
     _print(
         "Without replication (bytes: all ranks together)",
         ("A", "B", "C", "DTensor", "its steps", "its bytes", "drbench", "its bytes"),

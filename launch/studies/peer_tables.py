@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
-from dataclasses import dataclass
-
-from drbench.measure.record import Record
-
 from .peer_bench import PARTITIONINGS, case_name
 
-__all__ = ["Line", "best_settings", "libraries", "lines", "summary", "table_rows"]
+__all__ = ["best_settings", "libraries", "lines", "summary", "table_rows"]
 
 _HEADER = (
     "shape",
@@ -25,101 +19,74 @@ _HEADER = (
 )
 
 
-@dataclass(frozen=True)
-class Line:
-    """One contender on one shape, over all rounds.
+def lines(records) -> list:
+    """One line for each shape and contender, in the order of the records.
 
-    Attributes
+    Parameters
     ----------
-    best_s, median_s : float or None
-        Over all repeats of all rounds; None if no round was ok.
-    gflops : float or None
-        Of the best repeat.
-    own_roof, own_low, own_high : float or None
-        Percent of the roof of its own BLAS: the median of the rounds' medians, and the range of all
-        pairs.
-    roof : float or None
-        Percent of drbench's roof in the same round (median repeat), median over the rounds.
-    own_gflops : float or None
-        The roof of its own BLAS, all ranks together.
-    moved : int or None
-        Bytes moved by all ranks in one multiplication; None if not told.
-    reason : str
-        Why there is nothing else.
+    records : DataFrame of :func:`plots.select.records.read_records`, or iterable of Record
+
+    Returns
+    -------
+    list of named tuple
+        ``shape``, ``who``, ``label``, and over all rounds, ``None`` if not known:
+
+        ``best_s``, ``median_s``, ``gflops``
+            Over all repeats; the rate is of the best one.
+        ``own_roof``, ``own_low``, ``own_high``
+            Percent of the roof of its own BLAS: the median of the rounds' medians, and the range of
+            all pairs.
+        ``roof``
+            Percent of drbench's roof in the same round (median repeat), median over the rounds.
+        ``own_gflops``
+            The roof of its own BLAS, all ranks together.
+        ``moved_bytes``, ``blas``, ``threads``
+            Bytes of all ranks in one multiplication; who multiplies.
+        ``reason``
+            Why there is nothing, or less, else ``""``.
     """
+    from pandas import DataFrame
 
-    shape: str
-    who: str
-    label: str
-    best_s: float | None = None
-    median_s: float | None = None
-    gflops: float | None = None
-    own_roof: float | None = None
-    own_low: float | None = None
-    own_high: float | None = None
-    roof: float | None = None
-    own_gflops: float | None = None
-    moved: int | None = None
-    blas: str = ""
-    threads: int | None = None
-    reason: str = ""
+    from plots.select.records import frame, rows
 
-
-def lines(records: list[Record]) -> list[Line]:
-    """One line for each shape and contender, in the order of the records."""
-    groups, roofs = defaultdict(list), defaultdict(list)
-    for record in records:
-        name = case_name(record)
-        if name is None:
-            continue
-        turn, shape, who, label = name
-        groups[shape, who, label].append((turn, record))
-        if who == "drbench" and record.roof_gflops:
-            roofs[turn, shape].append(record.roof_gflops)
-    return [_line(shape, who, label, group, roofs) for (shape, who, label), group in groups.items()]
-
-
-def _line(shape, who, label, group, roofs) -> Line:
-    ok = [(turn, record) for turn, record in group if record.status == "ok"]
-    if not ok:
-        last = group[-1][1]
-        return Line(shape, who, label, reason=f"{last.status}: {last.reason}")
-    samples = [sample for _, record in ok for sample in record.samples_s]
-    first = ok[0][1]
-    flops = 2 * first.m * first.n * first.k
-    own = [record for _, record in ok if record.percent_of_roof is not None]
-    ratios = [
-        100 * flops / record.median_s / 1e9 / statistics.median(roofs[turn, shape])
-        for turn, record in ok
-        if roofs.get((turn, shape))
-    ]
-    counts = [
-        getattr(first, f"{kind}_bytes")
-        for kind in ("get", "direct", "put", "accumulate", "collective", "replica")
-    ]
-    failed = [record for _, record in group if record.status != "ok"]
-    return Line(
-        shape,
-        who,
-        label,
-        min(samples),
-        statistics.median(samples),
-        flops / min(samples) / 1e9,
-        statistics.median(record.percent_of_roof for record in own) if own else None,
-        min((record.percent_of_roof_min for record in own), default=None),
-        max((record.percent_of_roof_max for record in own), default=None),
-        statistics.median(ratios) if ratios else None,
-        statistics.median(record.roof_gflops for record in own) if own else None,
-        sum(count or 0 for count in counts) if any(count is not None for count in counts) else None,
-        f"{first.blas or ''} {first.blas_kernel or ''}".strip(),
-        first.threads,
-        f"{len(failed)} of {len(group)} rounds: {failed[0].status}: {failed[0].reason}"
-        if failed
-        else "",
+    found, keys = frame(records).drop(columns="shape"), ["shape", "who", "label"]
+    named = {case.Index: case_name(case) for case in found[["case"]].fillna("").itertuples()}
+    named = {at: name for at, name in named.items() if name}
+    if not named:
+        return []
+    names = DataFrame(named.values(), index=list(named), columns=["turn", *keys])
+    found = found.join(names, how="inner")
+    ok = found[found.status == "ok"]
+    ours = ok[(ok.who == "drbench") & (ok.roof_gflops > 0)].groupby(["turn", "shape"])
+    ok = ok.join(ours.roof_gflops.median().rename("common"), on=["turn", "shape"])
+    ok["flops"] = 2.0 * ok.m * ok.n * ok.k
+    ok["roof"] = 100 * ok.flops / ok.median_s / 1e9 / ok.common
+    ok["own_gflops"] = ok.roof_gflops.where(ok.percent_of_roof.notna())
+    ok["blas"] = (ok.blas.fillna("") + " " + ok.blas_kernel.fillna("")).str.strip()
+    by, times = ok.groupby(keys), ok.explode("samples_s").groupby(keys).samples_s
+    found["reason"] = found.status.astype(str) + ": " + found.reason
+    failed, rounds = found[found.status != "ok"].groupby(keys), found.groupby(keys).size()
+    table = (
+        by[["flops", "moved_bytes", "blas", "threads"]]
+        .first()
+        .join(by[["roof", "own_gflops"]].median())
+        .assign(
+            best_s=times.min().astype(float),
+            median_s=times.median().astype(float),
+            gflops=lambda each: each.flops / each.best_s / 1e9,
+            own_roof=by.percent_of_roof.median(),
+            own_low=by.percent_of_roof_min.min(),
+            own_high=by.percent_of_roof_max.max(),
+        )
     )
+    table = found[keys].drop_duplicates().join(table, on=keys).set_index(keys)
+    some = failed.size().astype(str) + " of " + rounds.astype(str) + " rounds: "
+    table["reason"] = (some + failed.reason.first()).where(table.best_s > 0, failed.reason.last())
+    table["reason"] = table.reason.fillna("")
+    return rows(table.reset_index())
 
 
-def table_rows(chosen: list[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def table_rows(chosen: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and cells: shape, who, setting, times, rate and ratios as text."""
     rows = []
     for line in chosen:
@@ -141,45 +108,44 @@ def table_rows(chosen: list[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...
                 f"{line.gflops:.4g}",
                 own,
                 f"{line.roof:.1f} %" if line.roof is not None else "",
-                "; ".join(filter(None, (line.reason, "moves nothing" if line.moved == 0 else ""))),
+                "; ".join(
+                    filter(None, (line.reason, "moves nothing" if line.moved_bytes == 0 else ""))
+                ),
             )
         )
     return _HEADER, rows
 
 
-def libraries(found: list[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def libraries(found: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Who multiplies locally with which BLAS and kernels, on how many threads, and how fast that is
     alone: the largest roof of all shapes."""
-    groups: dict[tuple[str, str, int | None], list[float]] = {}
-    for line in found:
-        if line.best_s is not None:
-            roofs = groups.setdefault((line.who, line.blas, line.threads), [])
-            roofs += [line.own_gflops] if line.own_gflops else []
+    from pandas import DataFrame
+
+    table = DataFrame(found)
+    ran = table[table.best_s.notna()].groupby(["who", "blas", "threads"], sort=False, dropna=False)
     rows = [
-        (who, blas, str(threads), f"{max(roofs):.4g}" if roofs else "unknown")
-        for (who, blas, threads), roofs in groups.items()
+        (who, blas, f"{threads:.0f}", f"{roof:.4g}" if roof > 0 else "unknown")
+        for (who, blas, threads), roof in ran.own_gflops.max().items()
     ]
     return ("who", "BLAS and kernels", "threads a rank", "largest roof, GFLOP/s"), rows
 
 
-def best_settings(found: list[Line]) -> list[Line]:
+def best_settings(found: list) -> list:
     """For each shape and library the setting with the smallest median, of those that are known to
     move something or do not tell.
 
     A partitioning that moves no bytes (an operand already everywhere) is another problem, and
     competes with nobody.
     """
-    best: dict[tuple[str, str], Line] = {}
-    for line in found:
-        if line.median_s is None or line.moved == 0:
-            continue
-        key = line.shape, line.who
-        if key not in best or line.median_s < best[key].median_s:
-            best[key] = line
-    return list(best.values())
+    from pandas import DataFrame
+
+    table = DataFrame(found)
+    moving = table[table.median_s.notna() & (table.moved_bytes != 0)]
+    fastest = moving.groupby(["shape", "who"], sort=False).median_s.idxmin()
+    return [found[at] for at in fastest]
 
 
-def summary(found: list[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def summary(found: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """For each shape: drbench's best, median and worst of its five partitionings, the first setting
     of each peer, and which of these are as fast as drbench's median partitioning or faster.
 
@@ -227,7 +193,7 @@ def summary(found: list[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return header, rows
 
 
-def _cell(line: Line, named: bool = False) -> str:
+def _cell(line, named: bool = False) -> str:
     if line.median_s is None:
         return line.reason.partition(":")[0]
     roof = f"{line.roof:.1f} %" if line.roof is not None else "?"

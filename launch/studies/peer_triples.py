@@ -4,7 +4,6 @@ does."""
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
@@ -133,17 +132,7 @@ def action(record: Record) -> str:
     )
 
 
-def _moved(record: Record) -> int | None:
-    counts = [
-        getattr(record, f"{kind}_bytes")
-        for kind in ("get", "direct", "put", "accumulate", "collective", "replica")
-    ]
-    return (
-        sum(count or 0 for count in counts) if any(count is not None for count in counts) else None
-    )
-
-
-def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+def triple_rows(records) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Rows triple by triple: without replication; and over all replication factors, how often
     DTensor does what.
 
@@ -157,50 +146,53 @@ def triple_rows(records: list[Record]) -> tuple[list[tuple[str, ...]], list[tupl
     UsageError
         If a triple is there for one of the two only.
     """
-    pairs: dict[tuple, dict] = {}
-    for record in records:
-        pairs.setdefault((record.a, record.b, record.c), {})[record.algorithm] = record
-    single, groups = [], {}
-    for texts, pair in pairs.items():
-        if set(pair) != {"dtensor", "universal"}:
-            raise UsageError(
-                f"the file has {', '.join(texts)} for {', '.join(pair)} alone. Run drbench peers "
-                "--triples --fresh."
-            )
-        theirs, ours = pair["dtensor"], pair["universal"]
-        kinds = tuple(text.partition("/")[0] for text in texts)
-        group = groups.setdefault(kinds, (Counter(), Counter()))
-        group[0][action(theirs)] += 1
-        group[1]["runs"] += ours.status == "ok"
-        repeats = "x mm" in (theirs.dataflow or "")
-        group[0]["repeats"] += repeats
-        if theirs.status == "ok" and not repeats and None not in (_moved(theirs), _moved(ours)):
-            group[1][
-                "fewer"
-                if _moved(ours) < _moved(theirs)
-                else "more"
-                if _moved(ours) > _moved(theirs)
-                else "as many"
-            ] += 1
-        if kinds == texts:
-            bytes_ = str(_moved(theirs)) if theirs.status == "ok" else ""
-            single.append(
-                (
-                    *texts,
-                    action(theirs),
-                    theirs.dataflow or theirs.reason or "",
-                    bytes_,
-                    ours.status,
-                    str(_moved(ours)),
-                )
-            )
+    from pandas import get_dummies
+
+    from plots.select.records import frame, rows
+
+    found = frame(records)
+    ran = found.groupby(["a", "b", "c"], sort=False).algorithm.agg(set)
+    for texts, names in ran[ran != {"dtensor", "universal"}].items():
+        raise UsageError(
+            f"the file has {', '.join(texts)} for {', '.join(names)} alone. Run drbench peers "
+            "--triples --fresh."
+        )
+    found = found.drop_duplicates(["a", "b", "c", "algorithm"], keep="last")
+    theirs, ours = (
+        found[found.algorithm == name].set_index(["a", "b", "c"])
+        for name in ("dtensor", "universal")
+    )
+    pairs = theirs.join(ours.add_suffix("_ours")).reset_index()
+    pairs["action"] = [action(case) for case in rows(pairs)]
+    repeats = pairs.dataflow.str.contains("x mm", na=False)
+    more = (pairs.moved_bytes_ours - pairs.moved_bytes).where((pairs.status == "ok") & ~repeats)
+    single = [
+        (
+            case.a,
+            case.b,
+            case.c,
+            case.action,
+            case.dataflow or case.reason or "",
+            str(case.moved_bytes) if case.status == "ok" else "",
+            case.status_ours,
+            str(case.moved_bytes_ours),
+        )
+        for case in rows(pairs[~(pairs.a + pairs.b + pairs.c).str.contains("/")])
+    ]
+    does = (
+        get_dummies(pairs.action)
+        .reindex(columns=ACTIONS, fill_value=False)
+        .assign(repeats=repeats, runs=pairs.status_ours == "ok", fewer=more < 0, same=more == 0)
+        .assign(more=more > 0)
+    )
+    kinds = [pairs[name].str.split("/").str[0] for name in "abc"]
     counted = [
         (
-            *kinds,
-            *(str(does[name]) for name in (*ACTIONS, "repeats")),
-            f"{ours['runs']} of {sum(does[name] for name in ACTIONS)}",
-            f"{ours['fewer']} / {ours['as many']} / {ours['more']}",
+            *texts,
+            *map(str, counts[[*ACTIONS, "repeats"]]),
+            f"{counts.runs} of {counts[list(ACTIONS)].sum()}",
+            f"{counts.fewer} / {counts.same} / {counts.more}",
         )
-        for kinds, (does, ours) in groups.items()
+        for texts, counts in does.groupby(kinds, sort=False).sum().iterrows()
     ]
     return single, counted
