@@ -4,7 +4,7 @@ A case that ran, was refused or failed leaves one :class:`Record`: the keys that
 asked first, the measurements after, units in names. A CSV file is a header and one line a record;
 a row is written whole or not at all, so a killed sweep leaves a file that reads and resumes.
 
-Standard library only: a rank imports this module.
+Nothing heavy is imported: a rank imports this module.
 """
 
 import csv
@@ -19,18 +19,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from drbench.program.steps import COUNTERS
+
 SCHEMA_VERSION = 4
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
-#: Columns of the bytes that ranks moved by any means, summed over all ranks.
-MOVED = (
-    "get_bytes",
-    "direct_bytes",
-    "put_bytes",
-    "accumulate_bytes",
-    "collective_bytes",
-    "replica_bytes",
-)
 
 
 class RecordError(ValueError):
@@ -176,7 +169,7 @@ class Record:
 
     @property
     def moved_bytes(self) -> int | None:
-        """Bytes moved by any means, read in place included; ``None`` if none of :data:`MOVED` was
+        """Bytes moved by any means, read in place included; ``None`` if no :data:`COUNTERS` was
         counted: unknown is not zero.
 
         Examples
@@ -185,8 +178,8 @@ class Record:
         >>> case.moved_bytes
         12
         """
-        counts = [getattr(self, name) for name in MOVED]
-        return None if counts == [None] * len(MOVED) else sum(count or 0 for count in counts)
+        counts = [getattr(self, name) for name in COUNTERS]
+        return None if counts == [None] * len(COUNTERS) else sum(count or 0 for count in counts)
 
     def to_row(self) -> list[str]:
         """Give the CSV cells, in the order of :data:`HEADER`; ``None`` is an empty cell.

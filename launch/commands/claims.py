@@ -147,13 +147,7 @@ def _candidates(machine, say) -> tuple[list, list]:
             )
         for group in groups.values():
             ordered = sorted(group, key=lambda each: each[:2])
-            moving = [
-                each
-                for each in ordered
-                if (each[3].get_bytes or 0)
-                + (each[3].accumulate_bytes or 0)
-                + (each[3].replica_bytes or 0)
-            ]
+            moving = [each for each in ordered if each[3].moved_bytes]
             ends = [
                 each
                 for each in group

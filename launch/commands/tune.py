@@ -15,8 +15,6 @@ from .options import BYTES, FILE, TEXT, command, of_case, option, ranks_option
 
 __all__ = ["tune_command"]
 
-_BYTES = ("get_bytes", "direct_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
-
 
 @command("tune")
 @of_case("m", "n", "k")
@@ -181,11 +179,6 @@ def describe(record) -> str:
     return " ".join(str(word) for word in words if word)
 
 
-def moved(record) -> int:
-    """Bytes that cross links, all ranks together."""
-    return sum(getattr(record, name) or 0 for name in _BYTES)
-
-
 def efficiency(record) -> float:
     """Percent: time of the best local product over the mean time of a rank's own products."""
     return 100 * record.local_gemm_s / record.phase_gemm_s if record.phase_gemm_s else 100.0
@@ -236,10 +229,11 @@ def reasons(record, other) -> str:
         for text, gain in sorted(gains.items(), key=lambda item: -item[1])
         if abs(gain) >= least
     ]
+    moved, others = record.moved_bytes or 0, other.moved_bytes or 0
     words.append(
-        f"{format_bytes(moved(record))} moved instead of {format_bytes(moved(other))}"
-        if moved(record) != moved(other)
-        else f"{format_bytes(moved(record))} moved by both"
+        f"{format_bytes(moved)} moved instead of {format_bytes(others)}"
+        if moved != others
+        else f"{format_bytes(moved)} moved by both"
     )
     gain = 100 * (other.best_s / record.best_s - 1)
     return (
@@ -254,7 +248,7 @@ def _as_json(found, measured) -> dict:
             "place": at + 1,
             "memory_bytes": found.memory[at],
             "equal": found.equals[at],
-            "moved_bytes": moved(record),
+            "moved_bytes": record.moved_bytes or 0,
             "gemm_efficiency_percent": efficiency(record),
             "exposed_s": exposed(record),
             "record": record.to_json_dict(),
@@ -316,7 +310,7 @@ def _show(found, measured, machine, ranks) -> None:
             seconds(record.best_s),
             *mine,
             f"{record.percent_of_roof:.1f}",
-            format_bytes(moved(record)),
+            format_bytes(record.moved_bytes or 0),
             f"{efficiency(record):.1f} %",
             seconds(exposed(record)),
             format_bytes(found.memory[at]),

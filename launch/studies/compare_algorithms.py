@@ -10,7 +10,6 @@ from rich.table import Table
 from algorithms import algorithms
 from drbench.errors import DrbenchError
 from drbench.measure.record import Record
-from drbench.program.steps import COUNTERS
 from launch.cases.case import Case
 from launch.host.kernels import without_pins
 from launch.host.units import seconds
@@ -126,7 +125,6 @@ def _table(layout: str, records: list[Record]) -> Table:
         if r.status != "ok":
             table.add_row(r.algorithm, f"{r.status}: {r.reason}")
             continue
-        moved = sum(getattr(r, name) or 0 for name in COUNTERS)
         phases = [
             "-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s"))
             for name in _PHASES
@@ -143,6 +141,6 @@ def _table(layout: str, records: list[Record]) -> Table:
             f"-{seconds(-local)}" if local < 0 else seconds(local),
             efficiency,
             *phases,
-            f"{moved / 1e6:.1f}",
+            f"{(r.moved_bytes or 0) / 1e6:.1f}",
         )
     return table

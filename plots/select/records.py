@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pandas import CategoricalDtype, DataFrame, Series
 
-from drbench.measure.record import HEADER, MODES, MOVED, STATUSES, Record, parse_columns
+from drbench.measure.record import COUNTERS, HEADER, MODES, STATUSES, Record, parse_columns
 
 from .cases import NAMING, Source, factors, layer_of, line_of, series, variant
 
@@ -160,8 +160,8 @@ def _columns(records: list[Record]) -> dict[str, list]:
 
 def _frame(columns: dict[str, list]) -> DataFrame:
     found = DataFrame({name: Series(columns[name], dtype=_TYPES[name]) for name in HEADER})
-    counts = found[list(MOVED)]
-    total = sum(counts[name].fillna(0) for name in MOVED).mask(counts.isna().all(axis=1))
+    counts = found[list(COUNTERS)]
+    total = sum(counts[name].fillna(0) for name in COUNTERS).mask(counts.isna().all(axis=1))
     named = [_Named(*values) for values in zip(*(columns[name] for name in NAMING))]
     derived = {
         "source": list(map(Source, *(columns[name] for name in Source._fields))),

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.measure.record import (
+    COUNTERS,
     HEADER,
-    MOVED,
     Record,
     RecordError,
     TornRowWarning,
@@ -67,13 +67,13 @@ def test_columns_have_types_and_statuses_an_order(path):
     assert found.groupby("mode", observed=True).size().to_dict() == {"measured": 4, "simulated": 2}
 
 
-counts = st.tuples(*[st.none() | st.integers(0, 2**50)] * len(MOVED))
+counts = st.tuples(*[st.none() | st.integers(0, 2**50)] * len(COUNTERS))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(counts, min_size=1))
 def test_moved_bytes_are_those_of_every_kind_and_unknown_if_none_was_counted(counts):
-    records = [case(**dict(zip(MOVED, each))) for each in counts]
+    records = [case(**dict(zip(COUNTERS, each))) for each in counts]
     known = [[count for count in each if count is not None] for each in counts]
     expected = [sum(each) if each else None for each in known]
     assert [row.moved_bytes for row in rows(frame(records))] == expected
