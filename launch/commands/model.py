@@ -227,82 +227,10 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     if as_json:
         print(json.dumps(record.to_json_dict()))
     else:
-        _show(record)
+        from launch.host.show import show_record
+
+        show_record(record)
     return EXIT_CODES[record.status]
-
-
-def _show(record) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from launch.host.show import console, lowered_words
-    from launch.host.units import format_bytes, seconds
-
-    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row(
-        "problem",
-        f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, "
-        f"{record.dtype}",
-    )
-    table.add_row("partitions", f"A {record.a}   B {record.b}   C {record.c}")
-    kind = (
-        f"{record.algorithm}, Stationary {record.stationary}"
-        if record.stationary
-        else record.algorithm
-    )
-    table.add_row(
-        "algorithm",
-        ", ".join(filter(None, (kind, f"prefetch {record.prefetch}", lowered_words(record)))),
-    )
-    table.add_row("machine", f"{record.machine}, {record.ranks} ranks, simulated")
-    if record.best_s is not None:
-        table.add_row(
-            "time",
-            f"{seconds(record.best_s)} ({seconds(record.local_gemm_s)} as one local product a "
-            "rank)",
-        )
-        table.add_row(
-            "rate",
-            f"{record.gflops:.4g} GFLOP/s"
-            + (
-                ""
-                if record.percent_of_peak is None
-                else f", {record.percent_of_peak:.1f} % of peak"
-            ),
-        )
-        names = (
-            "get_bytes",
-            "direct_bytes",
-            "put_bytes",
-            "accumulate_bytes",
-            "collective_bytes",
-            "replica_bytes",
-        )
-        table.add_row(
-            "moved",
-            ", ".join(
-                f"{name.removesuffix('_bytes')} {format_bytes(getattr(record, name))}"
-                for name in names
-                if getattr(record, name)
-            )
-            or "nothing",
-        )
-        phases = ("gemm", "get_wait", "collective_wait", "accumulate", "fence")
-        table.add_row(
-            "mean phases",
-            ", ".join(
-                f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}"
-                for name in phases
-                if getattr(record, f"phase_{name}_s")
-            ),
-        )
-        table.add_row("memory", f"pool {format_bytes(record.pool_bytes)} (largest rank)")
-    table.add_row(
-        "result", record.status if record.reason is None else f"{record.status}: {record.reason}"
-    )
-    console().print(table)
 
 
 def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport, values) -> int:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drbench.common import PHASES
 from drbench.measure.record import Record, options_of
 from drbench.plan.explain import picture
 from drbench.program.problem import Problem
@@ -55,30 +56,41 @@ def lowered_words(record: Record) -> str:
 
 
 def show_record(record: Record) -> None:
-    """The short table ``drbench run`` ends with."""
-    out = console()
+    """The short table that ``drbench run`` and ``drbench simulate`` end with."""
+    out, simulated = console(), record.mode == "simulated"
     table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    add = lambda name, value: table.add_row(name, str(value))
+    add = lambda name, *values: table.add_row(name, ", ".join(value for value in values if value))
+    named = lambda values: ", ".join(
+        f"{name.removesuffix('_bytes').replace('_', ' ')} {text}" for name, text in values
+    )
     add(
         "problem",
-        f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}, "
-        f"{record.dtype}, {record.fill} fill",
+        f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}",
+        record.dtype,
+        record.fill and f"{record.fill} fill",
     )
     add("partitions", f"A {record.a}   B {record.b}   C {record.c}")
-    kind = [
+    add(
+        "algorithm",
         record.algorithm,
         record.stationary and f"Stationary {record.stationary}",
         record.dataflow,
         record.mesh and f"mesh {record.mesh}",
-    ]
-    kind += [f"{name} {value}" for name, value in options_of(record).items() if name not in _TOLD]
-    kind += [f"prefetch {record.prefetch}" if record.prefetch is not None else ""]
-    kind.append(lowered_words(record))
-    add("algorithm", ", ".join(word for word in kind if word))
-    threads = f" x {record.threads} threads" if record.threads else ""
-    add("ranks", f"{record.ranks}{threads} on {record.nodes} node(s), transport {record.transport}")
+        *(f"{name} {value}" for name, value in options_of(record).items() if name not in _TOLD),
+        f"prefetch {record.prefetch}" if record.prefetch is not None else "",
+        lowered_words(record),
+    )
+    if simulated:
+        add("machine", record.machine, f"{record.ranks} ranks", "simulated")
+    else:
+        threads = f" x {record.threads} threads" if record.threads else ""
+        add(
+            "ranks",
+            f"{record.ranks}{threads} on {record.nodes} node(s)",
+            f"transport {record.transport}",
+        )
     if record.ranks_per_device is not None:
         add(
             "device",
@@ -87,79 +99,75 @@ def show_record(record: Record) -> None:
             f"accumulates at a time, collectives {record.collectives}",
         )
     if record.best_s is not None:
+        local = record.local_gemm_s
         add(
             "time",
-            f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of {record.iters}",
+            f"{seconds(record.best_s)} ({seconds(local)} as one local product a rank)"
+            if simulated
+            else f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of "
+            f"{record.iters}",
         )
-        add("rate", f"{record.gflops:.4g} GFLOP/s")
-        if record.percent_of_roof is not None:
+        peak = record.percent_of_peak if simulated else None
+        add(
+            "rate",
+            f"{record.gflops:.4g} GFLOP/s",
+            "" if peak is None else f"{peak:.1f} % of peak",
+        )
+        if record.percent_of_roof_min is not None:
             add(
                 "roof",
                 f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
                 "communication "
                 f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)",
             )
-        if record.effective_communication_s is not None:
-            efficiency = (
-                ""
-                if record.overlap_efficiency is None
-                else f", overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)"
-            )
+        if record.effective_communication_s is not None and not simulated:
             add(
                 "overlap",
                 f"effective communication {seconds(record.effective_communication_s)} beyond one "
-                f"local product{efficiency}",
+                "local product",
+                ""
+                if record.overlap_efficiency is None
+                else f"overlap efficiency {record.overlap_efficiency:.2f} (collective: 0)",
             )
-        counts = {name: getattr(record, name) for name in COUNTERS}
+        counts = [(name, getattr(record, name)) for name in COUNTERS]
+        nothing = "nothing" if record.moved_bytes is not None else "not told"
         add(
             "moved",
-            ", ".join(
-                f"{name.removesuffix('_bytes')} {format_bytes(count)}"
-                for name, count in counts.items()
-                if count
-            )
-            or ("nothing" if any(count is not None for count in counts.values()) else "not told"),
+            named((name, format_bytes(count)) for name, count in counts if count) or nothing,
         )
         if record.phase_gemm_s is not None:
+            phases = [(name, getattr(record, f"phase_{name}_s")) for name in PHASES]
             add(
                 "mean phases",
-                ", ".join(
-                    f"{name.replace('_', ' ')} {seconds(getattr(record, f'phase_{name}_s'))}"
-                    for name in (
-                        "get_wait",
-                        "collective_wait",
-                        "gemm",
-                        "accumulate",
-                        "fence",
-                        "pack",
-                    )
-                    if getattr(record, f"phase_{name}_s") or name == "gemm"
+                named(
+                    (name, seconds(time or 0.0)) for name, time in phases if time or name == "gemm"
                 ),
             )
-        pool = f"pool {format_bytes(record.pool_bytes)}, " if record.pool_bytes is not None else ""
-        if record.peak_rss_bytes is not None:
-            on_device = (
-                f", on the device {format_bytes(record.peak_device_bytes)}"
-                if record.peak_device_bytes is not None
-                else ""
-            )
+        held = {
+            "pool": record.pool_bytes,
+            "resident": record.peak_rss_bytes,
+            "on the device": record.peak_device_bytes,
+        }
+        told = [
+            f"{name} {format_bytes(count)}" for name, count in held.items() if count is not None
+        ]
+        if simulated or record.peak_rss_bytes is not None:
+            add("memory", f"{', '.join(told)} (largest rank)")
+        if not simulated:
             add(
-                "memory",
-                f"{pool}resident {format_bytes(record.peak_rss_bytes)}{on_device} (largest rank)",
+                "library",
+                f"{record.blas} ({record.blas_kernel or 'unknown'} kernels)",
+                record.mpi or "MPI unknown",
             )
-        add(
-            "library",
-            f"{record.blas} ({record.blas_kernel or 'unknown'} kernels), "
-            f"{record.mpi or 'MPI unknown'}",
+    if record.reason:
+        verdict = Text(f"{record.status}: {record.reason}", "red")
+    elif simulated:
+        verdict = Text(record.status)
+    else:
+        found = {None: "not checked", 0.0: "exact"}.get(
+            record.error, f"error {record.error:.3g}" if record.error else ""
         )
-    result = {None: "not checked", 0.0: "exact"}.get(
-        record.error, f"error {record.error:.3g}" if record.error else ""
-    )
-    verdict = (
-        Text(f"{record.status}: {record.reason}", "red")
-        if record.reason
-        else Text(f"ok, {result}", "green")
-    )
+        verdict = Text(f"ok, {found}", "green")
     table.add_row("result", verdict)
     out.print(table)
 
