@@ -15,6 +15,17 @@ tiles a region touches.
 [(0, 0), (0, 1), (0, 2)]
 """
 
+from .arithmetic import (
+    Interval,
+    ProcessGrid,
+    ceil_div,
+    divisors,
+    intersect,
+    local_extent,
+    most_replicas,
+    near_square,
+    part,
+)
 from .dtensor import PlacementSpec, to_placements
 from .enumerate import (
     equal_replication,
@@ -24,8 +35,6 @@ from .enumerate import (
     replication_triples,
 )
 from .errors import LayoutError
-from .grids import ProcessGrid, divisors, most_replicas, near_square
-from .intervals import Interval, ceil_div, intersect, local_extent, part
 from .partition import Partition, explicit_text, replica_suffix
 from .presets import PRESETS, Preset, preset
 

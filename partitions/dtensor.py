@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from .arithmetic import Interval, ProcessGrid, ceil_div, near_square, part
 from .errors import LayoutError
-from .grids import ProcessGrid, near_square
-from .intervals import Interval, ceil_div, part
 from .partition import Partition
 
 REPLICATE = None  # stands for R among the matrix dimensions 0 and 1 of S(0) and S(1)

@@ -8,7 +8,7 @@ lazily: 12 ranks already have 27 · 6³ = 5832 combinations.
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from .grids import divisors
+from .arithmetic import divisors
 from .partition import replica_suffix
 
 KINDS = ("row", "column", "block")

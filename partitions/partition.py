@@ -8,9 +8,8 @@ p/c ranks of each of c replicas; contiguous ranks form a replica.
 from dataclasses import dataclass, field
 from operator import index
 
+from .arithmetic import Interval, ProcessGrid, ceil_div, covering, cuts, local_extent
 from .errors import LayoutError
-from .grids import ProcessGrid
-from .intervals import Interval, ceil_div, covering, cuts, local_extent
 
 
 @dataclass(frozen=True, slots=True)

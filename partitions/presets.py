@@ -7,8 +7,8 @@ preset names another. "Replicated" means a full copy on every rank.
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from .arithmetic import divisors, most_replicas
 from .errors import LayoutError
-from .grids import divisors, most_replicas
 from .partition import replica_suffix
 from .text import parse_factor
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from math import lcm
 
+from .arithmetic import ProcessGrid, ceil_div, divisors, near_square
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
-from .grids import ProcessGrid, divisors, near_square
-from .intervals import ceil_div
 from .partition import Partition, replica_suffix
 
 KINDS = ("row", "column", "block", "tiles", "traditional")

@@ -319,7 +319,7 @@ def test_an_import_that_points_up_or_out_is_caught(path, text):
     [
         (
             "partitions/new.py",
-            "import math\nfrom partitions.grids import divisors\nfrom .errors import LayoutError",
+            "import math\nfrom partitions.arithmetic import part\nfrom .errors import LayoutError",
         ),
         (
             "drbench/new.py",

@@ -336,7 +336,7 @@ def recorded(options: dict) -> dict:
     plain = {name: None if value in ("auto", "none") else value for name, value in options.items()}
     own = {name: value for name, value in plain.items() if name in HEADER}
     others = {name: value for name, value in plain.items() if name not in own}
-    return own | {"options": options_text(others)}
+    return own | {"options": options_text(others) if others else None}
 
 
 def case_keys(case: Case) -> dict:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitions import Interval, LayoutError, ceil_div, intersect, local_extent, part
-from partitions.intervals import covering, cuts
+from partitions.arithmetic import covering, cuts
 
 small = st.integers(-5, 25)
 extents = st.integers(0, 25)
