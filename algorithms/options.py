@@ -122,7 +122,8 @@ class Option:
         found = self._typed(value)
         if found is None:
             hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
-            raise UsageError(f"must be {self.about}, got {value!r}.{hint}")
+            shown = repr(value) if len(repr(value)) < 100 else f"{repr(value)[:60]}..."
+            raise UsageError(f"must be {self.about}, got {shown}.{hint}")
         return found if self.check is None else self.check(found)
 
     def _typed(self, value: Any) -> Any:

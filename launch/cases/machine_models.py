@@ -54,12 +54,15 @@ def find_torus(name: str) -> Machine:
     >>> find_torus("tpuv4").torus
     (4, 4)
     """
-    if "-" in name:
+    known, base = machine_names(), name.split("-")[0]
+    if name not in known and base in known:
         raise UsageError(
-            f"--machine {name} has a shape already, and it is what is looked for. Use "
-            f"{name.split('-')[0]}."
+            f"--machine {name} has a shape already, and it is what is looked for. Use {base}."
         )
-    machine = find_machine(f"{name}-4x4") if name in machine_names() else find_machine(name)
+    if name not in known:
+        find_machine(name)  # says so if there is none at all
+        raise UsageError(f"--machine {name} is a file, which says its shape. Use tpuv4.")
+    machine = find_machine(f"{name}-4x4")
     with open(FOLDER / f"{name}.toml", "rb") as file:
         if "torus" not in tomllib.load(file)["model"]:
             raise UsageError(f"--machine {name} is no torus. Use tpuv4.")

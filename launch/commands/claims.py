@@ -11,6 +11,8 @@ import click
 from drbench.errors import UsageError
 from launch.host.files import made_folder
 
+from .options import reading
+
 __all__ = ["check_claims"]
 
 _WORD = {True: "holds", False: "does not hold", None: "undecided"}
@@ -77,14 +79,16 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
         raise UsageError(
             f"no CSV file in {folder}. Make some with drbench simulate mlp1 --out {folder}."
         )
-    records = [record for path in paths for record in read_csv(path)]
+    with reading():
+        records = [record for path in paths for record in read_csv(path)]
     if most_replicas is not None:
         from plots.select.cases import factors
 
         records = [record for record in records if factors(record)[0] <= most_replicas]
     default = ROOT / "results/published/h100.csv"
     published = published or (default if default.exists() else None)
-    theirs = read_published(published) if published else []
+    with reading():
+        theirs = read_published(published) if published else []
     if only and not factor:
         raise UsageError("--of belongs to --sensitivity. Give both, or leave it out.")
     verdicts = check(records + theirs)

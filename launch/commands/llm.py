@@ -10,6 +10,8 @@ import click
 
 from drbench.errors import UsageError
 
+from .options import reading
+
 __all__ = ["llm_study_command", "tune_llm_command"]
 
 
@@ -290,5 +292,7 @@ def llm_study_command(studies, models, machine, out, claims):
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}. Use another --out.") from None
     if claims:
-        show_claims(read_rows([folder]))
+        files = [folder / f"{name}.csv" for name in STUDIES]
+        with reading():
+            show_claims(read_rows([path for path in files if path.exists()]))
     return 0

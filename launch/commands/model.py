@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
-from launch.host.files import made_folder
+from launch.host.files import add_records, check_csv, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
 from .options import (
@@ -191,11 +191,11 @@ def _value(text: str):
 
 
 def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
-    from drbench.measure.record import append_csv
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import TOLD, Case
     from launch.models.predict import predict_with, ranks_on
 
+    check_csv(csv_path)
     values["dtype"] = values["dtype"] or machine.dtype
     for name in "mnk":
         if values[name] is None:
@@ -214,8 +214,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
         timeline=timeline is not None,
         pool=True,
     )
-    if csv_path:
-        append_csv(csv_path, record)
+    add_records(csv_path, record)
     if timeline and found:
         try:
             about = {name: getattr(record, name) for name in TOLD}

@@ -4,12 +4,15 @@ algorithms and peers. Help groups them under headings."""
 from __future__ import annotations
 
 import importlib.util
+import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 
 import click
 
 from algorithms.options import Option, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
+from drbench.measure.record import TornRowWarning
 from launch.cases.case import FIELDS
 from launch.host.mpi import launched
 from launch.peers import known_options
@@ -32,6 +35,7 @@ __all__ = [
     "problem",
     "problem_options",
     "ranks_option",
+    "reading",
     "refuse_ranks",
     "take_options",
 ]
@@ -174,6 +178,20 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
         return command
 
     return add
+
+
+@contextmanager
+def reading(way_out: str = "Use files that can be read."):
+    """What cannot be read, or is no result file, as an error in one line; yields the warnings of
+    torn rows."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TornRowWarning)
+            yield caught
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}. {way_out}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def ranks_option(default: int | None = None, help: str = "MPI ranks.", least: int = 1, **words):

@@ -6,13 +6,13 @@ import csv
 import json
 import re
 import sys
-import warnings
 from pathlib import Path
 
 import click
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
-from drbench.measure.record import TornRowWarning
+
+from .options import reading
 
 __all__ = ["compare", "plot", "report"]
 
@@ -92,16 +92,8 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     from launch.studies.compare import compare as judge
     from plots.select.records import read_records
 
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", TornRowWarning)
-            sides = [read_records([path]) for path in (old, new)]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    except OSError as error:
-        raise UsageError(
-            f"{error.filename}: {error.strerror}. Use files that can be read."
-        ) from None
+    with reading() as caught:
+        sides = [read_records([path]) for path in (old, new)]
     pairs, notes = judge(*sides, tolerance)
     found = summary(pairs)
     rows = [_row(pair, KEYS) for pair in pairs]
@@ -305,22 +297,13 @@ def plot(name, files, out, list_, **options):
         raise UsageError("which figure? Name one of those that drbench plot --list shows.")
     from plots.registry import draw, find
 
-    try:
+    with reading("Use files that can be read and a folder that can be written.") as caught:
         find(name)
         if not files:
             raise UsageError(
                 f"what shall {name} be drawn from? Give it result files, or - for standard input."
             )
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", TornRowWarning)
-            drawn = draw(name, files, name if out is None else out, **options)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    except OSError as error:
-        raise UsageError(
-            f"{error.filename}: {error.strerror}. Use files that can be read and a folder that "
-            "can be written."
-        ) from None
+        drawn = draw(name, files, name if out is None else out, **options)
     for text in [str(warning.message) for warning in caught] + drawn.notes:
         click.echo(text, err=True)
     for path in drawn.paths:
@@ -357,18 +340,8 @@ def report(folder, out):
 
     folder = Path(folder)
     out = Path(out) if out else (folder if folder.is_dir() else folder.parent) / "report.html"
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", TornRowWarning)
-            page = build(folder)
-        out.write_text(page, encoding="utf-8", errors="replace")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    except OSError as error:
-        raise UsageError(
-            f"{error.filename or out}: {error.strerror}. Use a path that can be read, and "
-            "written with -o."
-        ) from None
+    with reading("Use a path that can be read, and written with -o.") as caught:
+        out.write_text(build(folder), encoding="utf-8", errors="replace")
     for warning in caught:
         click.echo(str(warning.message), err=True)
     click.echo(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import click
 
 from drbench.errors import EXIT_CODES, DrbenchError, UsageError
-from drbench.measure.record import RecordError, append_csv
 from launch.cases.case import Case, case_keys, failure, refuse_our_options
+from launch.host.files import add_records, check_csv
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
@@ -101,7 +101,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
     values["options"] = decide_stationary(
         values, values["options"], here.size if here else 1, model, values["transport"]
     )
-    from launch.ranks.run import run_here
+    from launch.ranks.case import run_here
 
     return run_here(values, partitions, csv_path, as_json)
 
@@ -116,7 +116,7 @@ def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int
     """
     peer = get_peer(values["algorithm"])
     if ranks is None or launched() is not None or started_by_us():
-        from launch.ranks.run import run_here
+        from launch.ranks.case import run_here
 
         return run_here(values, partitions, csv_path, as_json)
     present(peer)
@@ -126,6 +126,7 @@ def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int
     peer.problem(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options)
     if peer.launch is None:
         return run_ranks(ranks, list(arguments), timeout)
+    check_csv(csv_path)
     if case.roof:
         if (
             click.get_current_context().get_parameter_source("roof")
@@ -142,11 +143,7 @@ def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int
         raise
     except DrbenchError as error:
         record = failure(case, ranks, error.status, str(error))
-    try:
-        if csv_path:
-            append_csv(csv_path, record)
-    except (OSError, RecordError) as error:
-        raise UsageError(f"--csv: {error}") from None
+    add_records(csv_path, record)
     if as_json:
         print(json.dumps(record.to_json_dict()))
     else:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
+from launch.host.files import add_records, check_csv
 
 from .options import BYTES, FILE, TEXT, command, of_case, option, ranks_option
 
@@ -111,11 +112,11 @@ def tune_command(
     Within the memory, more replicas of A and B mean less to move; how they get there is not part of
     the product and not counted.
     """
-    from drbench.measure.record import append_csv
     from launch.cases.machine_models import find_machine
     from launch.models.predict import ranks_on
     from launch.models.tune import Request, tune
 
+    check_csv(csv_path)
     model = find_machine(machine)
     ranks = ranks_on(model, ranks)
     for name, value in (("threads", threads), ("backend", backend)):
@@ -134,12 +135,11 @@ def tune_command(
     measured = (
         _measure(found, ranks, measure_top, iters, threads, backend, as_json) if measure_top else []
     )
-    if csv_path:
-        append_csv(
-            csv_path,
-            *(record for _, record in found.ranking),
-            *(record for record in measured if record is not None),
-        )
+    add_records(
+        csv_path,
+        *(record for _, record in found.ranking),
+        *(record for record in measured if record is not None),
+    )
     if as_json:
         print(json.dumps(_as_json(found, measured)))
     else:

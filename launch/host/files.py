@@ -1,13 +1,24 @@
-"""Small files that are either the old or the new one, whatever is killed when."""
+"""Files and folders that someone named: small files that are the old or the new one, whatever is
+killed when; result files that can be appended to."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 from drbench.errors import UsageError
+from drbench.measure.record import Record, RecordError, append_csv, read_csv
 
-__all__ = ["ROOT", "free_name", "made_folder", "sync_folder", "write_whole"]
+__all__ = [
+    "ROOT",
+    "add_records",
+    "check_csv",
+    "free_name",
+    "made_folder",
+    "sync_folder",
+    "write_whole",
+]
 
 #: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
 ROOT = Path(__file__).parents[2]
@@ -61,3 +72,44 @@ def made_folder(path: str | os.PathLike, option: str = "--out") -> Path:
             f"{option} {os.fspath(path)}: {error.strerror}. Use a folder that can be made."
         ) from None
     return Path(path)
+
+
+def check_csv(path: str | None) -> None:
+    """A result file can be appended to, and holds records if it holds anything; None is no file.
+
+    Raises
+    ------
+    UsageError
+    """
+    if not path:
+        return
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise UsageError(f"--csv {path}: no folder {folder}. Make it first.")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"--csv: {path} is not a file that can be appended to. Use another name.")
+    try:
+        if os.path.exists(path):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a torn last line; said when it is cut off
+                read_csv(path)
+    except (OSError, RecordError) as error:
+        raise UsageError(f"--csv: {error}") from None
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise UsageError(f"--csv {path}: it cannot be written. Use another name.")
+
+
+def add_records(path: str | None, *records: Record) -> None:
+    """Append records to a result file; None is no file.
+
+    Raises
+    ------
+    UsageError
+    """
+    try:
+        if path:
+            append_csv(path, *records)
+    except RecordError as error:
+        raise UsageError(f"--csv: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--csv: {type(error).__name__}: {error}") from None

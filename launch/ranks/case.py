@@ -1,21 +1,38 @@
 """One benchmark case under MPI: lay out, fill, warm up, repeat, measure the roof between repeats,
-verify, record."""
+verify, record; and how ranks agree."""
 
 from __future__ import annotations
 
 import gc
+import json
 import resource
 import statistics
+import sys
+import time
+import warnings
 from contextlib import nullcontext
 from datetime import UTC, datetime
 
+import mpi4py
 import numpy as np
-from mpi4py import MPI
+
+# ruff: noqa: E402
+# A library under another MPI's launcher aborts in MPI_Init: look first.
+mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+
+from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UnsupportedError, UsageError
+
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    raise MissingError(
+        f"no MPI library can be loaded ({' '.join(str(error).split())}). Install one with: pip "
+        "install 'drbench[mpich]', or point MPI4PY_LIBMPI at your system's libmpi."
+    ) from None
 
 from algorithms import get_algorithm
 from algorithms.collective import baseline_of
 from drbench.common import PHASES, Clock, parse_transport
-from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology
 from drbench.measure.record import Record
@@ -28,14 +45,93 @@ from drbench.plan.schedule import Windows
 from drbench.program.steps import COUNTERS
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded
 from launch.cases.machine_models import of_schedule
+from launch.host.files import add_records, check_csv
 from launch.host.memory import Need, check_memory
+from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS
 
 from .backends import open_backend
 from .peer_case import run_peer
-from .together import everyone_is_here
 
-__all__ = ["Case", "run_case"]
+__all__ = ["everyone_is_here", "run_case", "run_here", "world"]
+
+_PATIENCE_S = 5.0
+
+
+def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -> int:
+    """Run one case on the ranks this process belongs to; the exit code, the same on every rank."""
+    comm = world()
+    case = Case(**values | partitions_of(values, comm.size))
+    _agree(comm, lambda: check_csv(csv_path))
+    if case.backend == "cupy":
+        from drbench.device.gpu.cuda import require_gpu
+
+        require_gpu()
+    record = run_case(case, comm)
+    _agree(comm, lambda: add_records(csv_path, record))
+    if comm.rank == 0:
+        if as_json:
+            print(json.dumps(record.to_json_dict()), flush=True)
+        else:
+            from launch.host.show import show_record
+
+            show_record(record)
+    return EXIT_CODES[record.status]
+
+
+def world() -> MPI.Comm:
+    """All ranks, unless launcher and library belong to different MPIs.
+
+    MPI is started with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the core, and a
+    barrier of four ranks on two cores takes 10 ms instead of 20 us.
+    """
+    library, here = (
+        " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split()),
+        launched(),
+    )
+    strangers = (
+        here is not None and here.variable.startswith("OMPI_") and library.startswith("MPICH")
+    )
+    if not strangers and not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
+        raise MissingError(mismatch_message(here, library))
+    if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
+        sys.exit(STRANGERS)  # nobody knows which of them is the first: who started them says it
+    return MPI.COMM_WORLD
+
+
+def _agree(comm: MPI.Comm, action) -> None:
+    """Do something on rank 0; if it fails there every rank raises the same error."""
+    message = None
+    if comm.rank == 0:
+        try:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                action()
+            for warning in warned:
+                sys.stderr.write(f"drbench: {warning.message}\n")
+        except UsageError as error:
+            message = str(error)
+    message = comm.bcast(message)
+    if message is not None:
+        raise UsageError(message)
+
+
+def everyone_is_here(comm: MPI.Comm | None = None) -> bool:
+    """True if all ranks come here within a few seconds; False if this one is alone, and has to end
+    the others."""
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return True
+    comm = comm or MPI.COMM_WORLD
+    if comm.size == 1:
+        return True
+    arrived, deadline = comm.Ibarrier(), time.monotonic() + _PATIENCE_S
+    while not arrived.Test():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
 
 
 def run_case(

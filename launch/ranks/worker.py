@@ -25,9 +25,7 @@ from launch.cases.case import Case, case_keys
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
-from .case import run_case
-from .run import world
-from .together import everyone_is_here
+from .case import everyone_is_here, run_case, world
 
 __all__ = ["serve"]
 

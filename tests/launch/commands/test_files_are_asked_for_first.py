@@ -1,0 +1,65 @@
+"""A file or folder that cannot be used is said in one line, before any work that would be lost."""
+
+import pytest
+
+import launch.models.tune  # noqa: F401  (before anything in it is replaced)
+from drbench.measure.record import Record, append_csv
+from launch.studies.meshslice_study import STUDIES
+
+SIZES = ["-m", 64, "-n", 64, "-k", 64, "-p", 2]
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Whatever takes long fails the test."""
+    for name in ("launch.models.predict.predict_with", "launch.models.tune.tune"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("work was done"))
+
+
+@pytest.mark.parametrize("command", ["simulate", "tune"])
+@pytest.mark.parametrize("content", [None, "notes of mine\n"])
+def test_records_that_could_not_be_written_are_not_made(say, no_work, tmp_path, command, content):
+    """The ranking was measured, then lost in a traceback (exit 5)."""
+    path = tmp_path / "no" / "x.csv"
+    if content:
+        path = tmp_path / "notes.csv"
+        path.write_text(content)
+    line = say(command, *SIZES, "--machine", "pvc12", "--csv", path).refusal()
+    assert "--csv" in line and str(path) in line
+
+
+@pytest.mark.parametrize("command", ["simulate", "tune"])
+def test_a_file_of_records_is_appended_to(say, tmp_path, command):
+    path = tmp_path / "runs.csv"
+    append_csv(path, Record(mode="measured", status="failed", reason="first"))
+    assert say(command, *SIZES, "--machine", "pvc12", "--csv", path).returncode == 0
+    assert path.read_text().count("\n") > 2
+
+
+def test_claims_are_not_checked_on_a_file_of_something_else(say, tmp_path):
+    """A traceback (exit 5)."""
+    path = tmp_path / "README.md"
+    path.write_text("# Notes\n")
+    assert "another header" in say("check-claims", path).refusal()
+
+
+def test_a_torus_is_none_that_a_file_describes(say, tmp_path):
+    """It opened file.toml.toml: a traceback (exit 5)."""
+    path = tmp_path / "file.toml"
+    path.write_text('[model]\nname = "file"\n')
+    for command in (["tune-llm", "--model", "gpt3"], ["llm-study"]):
+        assert "file.toml" in say(*command, "--machine", path).refusal()
+
+
+def test_the_rows_of_a_study_may_lie_beside_other_records(say, monkeypatch, tmp_path):
+    """After minutes of simulation, a traceback about records that are no rows of a study."""
+    append_csv(tmp_path / "mlp1.csv", Record(mode="simulated", status="failed", reason="-"))
+    monkeypatch.setattr("launch.studies.meshslice_study.run_study", lambda *_: [])
+    ended = say("llm-study", next(iter(STUDIES)), "--out", tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_extent_of_400_digits_is_refused(say):
+    """An OverflowError (exit 5)."""
+    line = say("run", "-p", 2, "-m", "9" * 400, "-n", 8, "-k", 8).refusal()
+    assert "-m" in line
