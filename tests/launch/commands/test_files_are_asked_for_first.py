@@ -1,9 +1,12 @@
 """A file or folder that cannot be used is said in one line, before any work that would be lost."""
 
+import shutil
+
 import pytest
 
 import launch.models.tune  # noqa: F401  (before anything in it is replaced)
 from drbench.measure.record import Record, append_csv
+from launch.cases.machine_models import FOLDER
 from launch.studies.meshslice_study import STUDIES
 
 SIZES = ["-m", 64, "-n", 64, "-k", 64, "-p", 2]
@@ -46,7 +49,7 @@ def test_claims_are_not_checked_on_a_file_of_something_else(say, tmp_path):
 def test_a_torus_is_none_that_a_file_describes(say, tmp_path):
     """It opened file.toml.toml: a traceback (exit 5)."""
     path = tmp_path / "file.toml"
-    path.write_text('[model]\nname = "file"\n')
+    shutil.copy(FOLDER / "h200x8.toml", path)
     for command in (["tune-llm", "--model", "gpt3"], ["llm-study"]):
         assert "file.toml" in say(*command, "--machine", path).refusal()
 
