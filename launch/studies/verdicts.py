@@ -1,0 +1,43 @@
+"""Claims of a paper, and what records say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Verdict", "verdicts"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim and what the records say: ``holds`` is None if they cannot say."""
+
+    claim: str
+    text: str
+    holds: bool | None
+    numbers: str
+
+
+def verdicts(
+    claims: dict[str, tuple[str, Callable[[Any], tuple[bool | None, str]]]], found: Any
+) -> list[Verdict]:
+    """Check every claim: its words, and a check that gets what was found and says whether it holds,
+    and the numbers. One whose records are missing is undecided and says what is missing.
+
+    Examples
+    --------
+    >>> claims = {"P0": ("it is there", lambda found: (found["it"] > 0, f"it is {found['it']}"))}
+    >>> [(verdict.holds, verdict.numbers) for verdict in verdicts(claims, {"it": 3})]
+    [(True, 'it is 3')]
+    >>> [(verdict.holds, verdict.numbers) for verdict in verdicts(claims, {})]
+    [(None, "records missing: 'it'")]
+    """
+    out = []
+    for name, (text, check) in claims.items():
+        try:
+            holds, numbers = check(found)
+        except (KeyError, StopIteration) as error:
+            holds, numbers = None, f"records missing: {error or 'a case of the figure'}"
+        out.append(Verdict(name, text, None if holds is None else bool(holds), numbers))
+    return out
