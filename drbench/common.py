@@ -75,7 +75,7 @@ class Event(NamedTuple):
 
     rank: int
     track: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     name: str
     start_s: float
     stop_s: float
@@ -101,7 +101,8 @@ class TransportChoice:
     def __str__(self) -> str:
         if self.kind != "throttled":
             return self.kind
-        return f"throttled:{self.bandwidth_bytes_per_s / 1e9:g},{self.latency_s * 1e6:g}"
+        gbps, us = self.bandwidth_bytes_per_s / 1e9, self.latency_s * 1e6  # type: ignore[operator]
+        return f"throttled:{gbps:g},{us:g}"
 
 
 def parse_transport(text: str) -> TransportChoice:

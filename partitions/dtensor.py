@@ -204,7 +204,7 @@ def to_placements(partition: Partition) -> str:
                 f"{partition.text} deals tiles of {tile} over {extent} elements to {parts} ranks;"
                 f" a DTensor shard is one ceil-sized chunk a rank: use block:{grid}"
             )
-    placed = [(0, grid.rows), (1, grid.cols)]
+    placed: list[tuple[int | None, int]] = [(0, grid.rows), (1, grid.cols)]
     if grid.order == "col":
         placed.reverse()
     placed = [(d, n) for d, n in [(REPLICATE, partition.replicas), *placed] if n > 1]

@@ -153,21 +153,21 @@ class PartitionSpec:
         if self.grid is None:
             return ProcessGrid(*near_square(ranks))
         if self.grid.size != ranks:
-            raise self._misfit(nprocs, ranks)
+            raise self._misfit(self.grid, nprocs, ranks)
         return self.grid
 
-    def _misfit(self, nprocs: int, ranks: int) -> LayoutError:
+    def _misfit(self, grid: ProcessGrid, nprocs: int, ranks: int) -> LayoutError:
         rows, cols = near_square(ranks)
-        order = self.grid.order
-        grids = dict.fromkeys((ProcessGrid(rows, cols, order), ProcessGrid(cols, rows, order)))
+        shapes = ((rows, cols), (cols, rows))
+        grids = dict.fromkeys(ProcessGrid(*shape, grid.order) for shape in shapes)
         fitting = " or ".join(
-            str(PartitionSpec(self.kind, self.tile, grid, self.replicas)) for grid in grids
+            str(PartitionSpec(self.kind, self.tile, each, self.replicas)) for each in grids
         )
         return LayoutError(
-            f"{self} needs {_count(self.grid.size, 'rank')} a replica;"
+            f"{self} needs {_count(grid.size, 'rank')} a replica;"
             f" {_count(nprocs, 'rank')} in {_count(self.replicas, 'replica')}"
             f" give{'s' if nprocs == 1 else ''} {ranks}."
-            f" Use {fitting}, or {_count(self.grid.size * self.replicas, 'rank')}."
+            f" Use {fitting}, or {_count(grid.size * self.replicas, 'rank')}."
         )
 
 

@@ -118,8 +118,9 @@ def listing(trace: Trace, limit: int | None = None) -> list[str]:
 
 def _op_line(trace: Trace, start: int) -> str:
     """The heading of the operation that begins with a step."""
-    op, computes, transfers = trace.ops[start], 0, 0
-    for step in trace.steps[start : bisect_right(trace.ops, op)]:
+    ops, computes, transfers = trace.ops or [], 0, 0
+    op = ops[start]
+    for step in trace.steps[start : bisect_right(ops, op)]:
         computes += step.computes
         transfers += not step.computes and (trace.is_remote(step) or bool(step.inputs))
     return (

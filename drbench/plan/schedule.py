@@ -89,7 +89,7 @@ class Windows:
             self.fences.append(nfences if touches else -1)
             nfences += kind is Fence
         self.lowered = trace.ops is not None
-        if self.lowered:
+        if trace.ops is not None:
             self.before = (
                 trace.ops
                 if depth

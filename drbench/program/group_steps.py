@@ -133,6 +133,8 @@ class GroupStep(Step):
     """
 
     __slots__ = ("inputs", "group", "pieces")
+    group: Group
+    pieces: Sequence[Piece]
     grouped = True
     counter = "collective_bytes"
     #: ``"ring"`` (one shard a member goes round), ``"pipeline"`` (the whole goes round in packets)
@@ -145,7 +147,7 @@ class GroupStep(Step):
 
     def __init__(self, tokens: tuple[Step, ...], pieces: Sequence[Piece | Block], group: Group):
         self.inputs, self.group = tokens, group
-        self.pieces = [piece if type(piece) is Piece else Piece(piece) for piece in pieces]
+        self.pieces = [piece if isinstance(piece, Piece) else Piece(piece) for piece in pieces]
 
     @property
     def matrix(self):
@@ -190,7 +192,7 @@ class GroupStep(Step):
         """
         size = sum(piece.size for piece in self.pieces)
         if self.kind == "ring":
-            size -= self.own.size
+            size -= self.pieces[self.group.position].size
         return Ring(f"{self.group.name}+", len(self.group) - 1, size)
 
     def in_place(self) -> bool:
@@ -249,8 +251,8 @@ class Shift(GroupStep):
     def __init__(self, token: Step, group: Group, by: int, brings: tuple[int, int] | Block):
         self.inputs, self.group, self.by = (token,), group, by
         self.pieces = ()
-        self.shape = brings.shape if type(brings) is Block else brings
-        self.what = repr(brings) if type(brings) is Block else f"{brings[0]}x{brings[1]}"
+        self.shape = brings.shape if isinstance(brings, Block) else brings
+        self.what = repr(brings) if isinstance(brings, Block) else f"{brings[0]}x{brings[1]}"
 
     @property
     def source(self) -> int:

@@ -113,9 +113,9 @@ class Problem:
     n: int
     k: int
     nprocs: int
-    a: Operand = field(default="block")
-    b: Operand = field(default="block")
-    c: Operand = field(default="block")
+    a: Operand = field(default="block")  # type: ignore[assignment]  # a text until it is bound
+    b: Operand = field(default="block")  # type: ignore[assignment]  # a text until it is bound
+    c: Operand = field(default="block")  # type: ignore[assignment]  # a text until it is bound
     dtype: str = "float32"
 
     def __post_init__(self):

@@ -7,7 +7,7 @@ prefetched like any others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from .problem import Operand
 from .steps import Add, Block, Copy, Fence, ReplicaGet, Step
@@ -22,7 +22,7 @@ _PANEL = 1 << 18
 _MOST_PANELS = 64
 
 
-def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Iterator[Step]:
+def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Generator[Step, Step, None]:
     """The origin replica's tiles += the same tiles of every other replica (paper, Table 1 and
     §4.2).
 
@@ -40,7 +40,7 @@ def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Iterator[St
     yield Fence()
 
 
-def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Iterator[Step]:
+def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator[Step, Step, None]:
     """Every other replica's tiles = the origin replica's (paper, Table 1). Fences as
     :func:`reduce_replicas`."""
     partition = operand.partition

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = [
     "COUNTERS",
@@ -193,13 +194,13 @@ class Step:
     counter: str | None = None
     #: The communicator whose members all issue this step in the same order: ``"world"`` or a Group;
     #: None for one-sided and local steps.
-    group: str | Group | None = None
+    group: Any = None
     #: True for a step of a process row or column (:mod:`drbench.program.group_steps`).
     grouped = False
     #: True if the value is memory of other steps, seen differently.
     alias = False
-    shape: tuple[int, int] | None = None
-    block: Block | None = None
+    shape: Any = None
+    block: Any = None
     #: Tokens the step takes, and steps that must be finished before it.
     inputs: tuple[Step, ...] = ()
     #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
@@ -304,7 +305,7 @@ class Add(_Write):
     computes = True
 
     def __init__(self, token: Step, into: Block | Step):
-        if type(into) is Block:
+        if isinstance(into, Block):
             self.block, self.onto, self.inputs = into, None, (token,)
         else:
             self.block, self.onto, self.inputs = None, into, (token, into)
@@ -332,7 +333,7 @@ class Gemm(Step):
     def __init__(self, a: Step, b: Step, into: Block | Step | None = None):
         if into is None:
             self.inputs, self.block, self.onto = (a, b), None, None
-        elif type(into) is Block:
+        elif isinstance(into, Block):
             self.inputs, self.block, self.onto = (a, b), into, None
         else:
             self.inputs, self.block, self.onto = (a, b, into), None, into

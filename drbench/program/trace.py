@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .problem import Problem
 from .steps import Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
@@ -99,7 +100,7 @@ class Trace:
 
 
 def trace(
-    program: Iterable[Step],
+    program: Generator[Step, Any, None],
     problem: Problem | None,
     rank: int,
     *,
@@ -179,7 +180,7 @@ def trace(
     finally:
         if enabled:
             gc.enable()
-    return Trace(problem, rank, steps, written, ops)
+    return Trace(problem, rank, steps, written, ops)  # type: ignore[arg-type]  # None in tests
 
 
 def _numbered(steps: list) -> list[int] | None:
