@@ -1,7 +1,6 @@
 """Sweeps without ranks (:func:`rows`)."""
 
 import pytest
-from starting import abandoned, shared_memory_names
 
 from drbench.measure.record import Record
 from launch.cases.case import case_keys
@@ -18,13 +17,6 @@ def sweep_file(tmp_path):
         return str(path)
 
     return write
-
-
-@pytest.fixture
-def shared_memory():
-    """``shared_memory()``: names that are new under /dev/shm and that no living process holds."""
-    before = shared_memory_names()
-    return lambda: abandoned(before)
 
 
 def made_up(what, ranks=2, status="ok", **fields):

@@ -1,0 +1,165 @@
+"""Every rule once: questions of steps, sums of bytes and starts of processes have one place, and
+nothing is written twice."""
+
+import ast
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import drbench.program.group_steps
+import drbench.program.steps
+from drbench.program.steps import COUNTERS, Step
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
+
+STEPS = {
+    name
+    for module in (drbench.program.steps, drbench.program.group_steps)
+    for name, value in vars(module).items()
+    if isinstance(value, type) and issubclass(value, Step)
+}
+#: Who tells steps apart by their type: those who carry them out, for real or by the model, and
+#: those who order or rewrite them. Everybody else asks the step.
+TELL_STEPS_APART = {
+    "algorithms/universal/graph.py",
+    "algorithms/universal/lowering.py",
+    "algorithms/universal/op_costs.py",
+    "algorithms/universal/search.py",
+    "drbench/device/executor.py",
+    "drbench/device/gpu/nccl.py",
+    "drbench/host/collectives.py",
+    "drbench/host/executor.py",
+    "drbench/host/frame.py",
+    "drbench/model/costs.py",
+    "drbench/model/rank.py",
+    "drbench/model/simulate.py",
+    "drbench/plan/edges.py",
+    "drbench/plan/explain.py",
+    "drbench/plan/layouts.py",
+    "drbench/plan/memory.py",
+    "drbench/plan/schedule.py",
+    "drbench/program/steps.py",
+    "drbench/program/trace.py",
+}
+
+
+@cache
+def modules(folder):
+    """Path from the root -> syntax tree."""
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text())
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
+def names(tree):
+    """Attributes and constants of a tree."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant):
+            yield node.value
+
+
+def tells_steps_apart(tree):
+    """Lines that compare a type with that of a step, or ask isinstance."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            asked = node.args[1:]
+        else:
+            continue
+        if any(
+            isinstance(name, ast.Name) and name.id in STEPS
+            for each in asked
+            for name in ast.walk(each)
+        ):
+            yield node.lineno
+
+
+def lists_counters(tree):
+    """Lines of expressions that name three counters of bytes or more."""
+    counters = set(COUNTERS)
+    if len(counters.intersection(names(tree))) >= 3:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.expr) and len(counters.intersection(names(node))) >= 3:
+                yield node.lineno
+
+
+def starts_processes(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.Popen", "Popen"):
+            yield node.lineno
+
+
+def functions(tree):
+    """(name, body without its docstring) of every function of some length."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[ast.get_docstring(node) is not None :]
+            if body and body[-1].end_lineno - body[0].lineno >= 4:
+                yield node.name, "".join(map(ast.dump, [node.args, *body]))
+
+
+def offenders(finds, allowed):
+    """Where something is found outside the modules that may."""
+    return [
+        f"{path}:{line}"
+        for package in PACKAGES
+        for path, tree in modules(package).items()
+        if path not in allowed
+        for line in sorted(set(finds(tree)))
+    ]
+
+
+def test_only_who_carries_steps_out_or_rewrites_them_tells_them_apart():
+    assert offenders(tells_steps_apart, TELL_STEPS_APART) == []
+
+
+def test_what_counts_as_moved_is_listed_once():
+    assert offenders(lists_counters, {"drbench/program/steps.py"}) == []
+
+
+def test_processes_that_are_waited_for_and_ended_are_started_in_one_place():
+    assert offenders(starts_processes, {"launch/host/processes.py"}) == []
+
+
+def test_no_function_is_a_copy_of_another():
+    seen = defaultdict(list)
+    for folder in (*PACKAGES, "tests", "benchmarks"):
+        for path, tree in modules(folder).items():
+            for name, body in functions(tree):
+                seen[body].append(f"{path}: {name}")
+    assert [where for where in seen.values() if len(where) > 1] == []
+
+
+def test_lines_are_short():
+    """100 columns; 120 where an address, or the alignment of an algorithm's body, needs them."""
+    long = []
+    for folder in (*PACKAGES, "tests", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            aligned = False
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                aligned = (aligned or "# fmt: off" in line) and "# fmt: on" not in line
+                if len(line) > (120 if aligned or "://" in line else 100):
+                    long.append(f"{path.relative_to(ROOT)}:{number}")
+    assert long == []
+
+
+@pytest.mark.parametrize(
+    "finds, text",
+    [
+        (tells_steps_apart, "if type(step) is Gemm: pass"),
+        (tells_steps_apart, "kind in (Reduce, ReduceScatter)"),
+        (tells_steps_apart, "isinstance(step, (int, Shift))"),
+        (lists_counters, "r.get_bytes + (r.put_bytes or 0) + r.replica_bytes"),
+        (lists_counters, "sum(row[x] for x in ('get_bytes', 'direct_bytes', 'put_bytes'))"),
+        (starts_processes, "with subprocess.Popen(['mpiexec']) as ranks: pass"),
+    ],
+)
+def test_what_is_out_of_place_is_found(finds, text):
+    assert list(finds(ast.parse(text)))
