@@ -33,7 +33,7 @@ test: .venv/.installed
 lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy partitions drbench/program drbench/plan
+	$(BIN)/mypy
 
 format: .venv/.installed
 	$(BIN)/ruff check --fix .
