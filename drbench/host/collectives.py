@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from drbench.plan.refinement import Strips
 from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
 
-from .pieces import Pieces
 from .topology import mpi_type
 
-__all__ = ["Call", "laid_out", "prepare"]
+__all__ = ["Call", "prepare"]
 
 
 @dataclass(slots=True)
@@ -33,9 +33,6 @@ class Call:
         Neighbours it passes, one after another.
     nbytes : int
         Bytes that cross a link of the ring.
-    value : ndarray or Pieces or None
-        What the step's token stands for: the buffer it fills, or the own tile where nothing has to
-        move.
     before, after : list of (ndarray, ndarray)
         Copies (to, from) that pack what is sent and unpack what has arrived.
     issue : callable or None
@@ -48,7 +45,6 @@ class Call:
     link: str
     hops: int
     nbytes: int
-    value: np.ndarray | Pieces | None = None
     before: list = field(default_factory=list)
     after: list = field(default_factory=list)
     issue: Callable[[np.ndarray | None, np.ndarray | None], list] | None = None
@@ -56,29 +52,20 @@ class Call:
     received: np.ndarray | None = None
 
 
-def laid_out(flat: np.ndarray, shape: tuple[int, int], widths: list[int] | None):
-    """A buffer as the value it holds: one array, or arrays side by side."""
-    if widths is None:
-        return flat.reshape(shape)
-    arrays, at = [], 0
-    for width in widths:
-        arrays.append(flat[at : at + shape[0] * width].reshape(shape[0], width))
-        at += shape[0] * width
-    return Pieces(1, arrays)
-
-
-def prepare(step, source, memory, flat: np.ndarray | None, view_of, comm_of, itemsize: int) -> Call:
+def prepare(
+    step, source, memory, flat: np.ndarray | None, value, view_of, comm_of, itemsize: int
+) -> Call:
     """Make the call of one group step.
 
     Parameters
     ----------
     step : Shift, Broadcast, AllGather, Reduce or ReduceScatter
-    source : ndarray or Pieces or None
+    source : ndarray or Strips or None
         Value of its first input.
     memory : ndarray or None
         The buffer that value lies in, if any.
-    flat : ndarray or None
-        Its own buffer, if any.
+    flat, value :
+        Its own buffer, and what its token stands for, if any.
     view_of, comm_of : callable
         View of an own block; communicator of a group.
     """
@@ -86,30 +73,26 @@ def prepare(step, source, memory, flat: np.ndarray | None, view_of, comm_of, ite
     call = Call(ring.way, ring.hops, ring.elements * itemsize)
     comm = comm_of(step.group) if len(step.group) > 1 else None
     if kind is Shift:
-        call.value = flat.reshape(step.shape)
         if comm is None or not ring.hops:
-            call.before, comm = [(call.value, source)], None
+            call.before, comm = [(value, source)], None
         else:
-            call.sent, call.received = _contiguous(source, step), call.value
+            call.sent, call.received = _contiguous(source, step), value
     elif kind is Broadcast:
         own = step.own is not None
-        call.value = view_of(step.piece.blocks()[0]) if flat is None else flat.reshape(step.shape)
-        call.before = _pack(call.value, step.piece, view_of) if step.packs()[0] else []
-        call.sent, call.received = (call.value, None) if own else (None, call.value)
+        call.before = _pack(value, step.piece, view_of) if step.packs()[0] else []
+        call.sent, call.received = (value, None) if own else (None, value)
     elif kind is AllGather and flat is None:
-        views, comm = [view_of(block) for block in step.own.blocks()], None
-        call.value = views[0] if len(views) == 1 else Pieces(step.axis, views)
+        comm = None  # alone, and read where it lies
     elif kind is AllGather:
-        widths = [piece.shape[1] for piece in step.pieces] if step.axis == 1 else None
-        call.value, own = laid_out(flat, step.shape, widths), step.own
+        own = step.own
         at = sum(piece.size for piece in step.pieces[: step.group.position])
         call.sent, call.received = flat[at : at + own.size].reshape(own.shape), flat
         call.before = _pack(call.sent, own, view_of)
     elif comm is None:
         call.after = _unpack(step.own, source, view_of)
     else:
-        in_pieces = kind is ReduceScatter and type(source) is Pieces
-        call.sent = memory if in_pieces else _contiguous(source, step)
+        in_strips = kind is ReduceScatter and type(source) is Strips
+        call.sent = memory if in_strips else _contiguous(source, step)
         if step.own is not None:
             call.received = _landing(step.own, flat, view_of, call.sent)
             call.after = _unpack(step.own, call.received, view_of) if flat is not None else []

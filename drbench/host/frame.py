@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from drbench.plan.layouts import product_layouts
 from drbench.plan.memory import buffer_elements, plan_arena
+from drbench.plan.refinement import Strips, products, strip_widths, value_of
 from drbench.plan.schedule import Scheduler, Windows
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import (
@@ -28,8 +28,7 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .collectives import Call, laid_out, prepare
-from .pieces import Pieces, joined, part_of, products
+from .collectives import Call, prepare
 
 __all__ = ["Frame"]
 
@@ -70,9 +69,9 @@ class Frame:
     timeline : list or None
         If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
     values : list
-        For each step the array (or Pieces) its value is, or will be, in; for a compute its target.
+        For each step the array (or Strips) its value is, or will be, in; for a compute its target.
     products : dict
-        Gemms whose operands lie in pieces: (a, b, c, beta) of each product of plain arrays.
+        Gemms whose operands lie in strips: (a, b, c, beta) of each product of plain arrays.
     calls : dict of int to Call
         Group steps.
     groups : list of Group
@@ -118,8 +117,8 @@ class Frame:
             if step.grouped
         }
         self._views: dict[int, np.ndarray] = {}
-        self._lay_out(steps, throttled)
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
+        self._lay_out(steps, throttled)
         self.bytes = dict(self._resolved_bytes)
         self.timeline: list[tuple[int, float, float]] | None = None
 
@@ -179,54 +178,50 @@ class Frame:
         return self.arena[offset : offset + elements * dtype.itemsize].view(dtype)
 
     def _lay_out(self, steps, throttled: bool) -> None:
-        rank, matrices, arrays = self.rank, self.matrices, self.values
-        topology = matrices[self.trace.written].topology
-        layouts, memory = product_layouts(steps) if self.groups else {}, {}
+        values, memory = self.values, {}
+        widths = strip_widths(steps) if self.groups else {}
+        group = self.matrices[self.trace.written].topology.group
         for step in steps:
-            t, block, kind = step.index, step.block, type(step)
-            flat = self._buffer(step)
-            if flat is not None:
-                memory[t] = flat
-                if flat.size and not (step.computes and step.onto is not None):
-                    self.buffers[t] = flat
-            if step.computes and block is not None:
-                arrays[t] = matrices[block.matrix].view(block)
-            elif step.computes and step.onto is not None:
-                arrays[t] = arrays[step.onto.index]
-                memory.setdefault(t, memory.get(step.onto.index))
-            elif kind is Gemm or kind is Scratch:
-                arrays[t] = laid_out(flat, step.shape, layouts.get(t))
-            elif isinstance(step, Get) and flat is not None:
-                arrays[t] = flat.reshape(step.shape)
-            elif isinstance(step, Get):
-                arrays[t] = self._read_only(block)
-                if block.owner == rank or not throttled:
-                    self.resolved.append(t)
-                    if block.owner != rank:
-                        counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
-                        self._resolved_bytes[counter] += block.size * self.types[t].itemsize
-            elif kind is Part:
-                arrays[t] = part_of(arrays[step.inputs[0].index], step.axis, step.start, step.stop)
-            elif kind is Join:
-                arrays[t] = joined([arrays[value.index] for value in step.inputs], step.axis)
+            t, flat = step.index, self._buffer(step)
+            if isinstance(step, Get) and flat is None:
+                values[t] = self._read_only(step.block)
+                self._read_in_place(step, throttled)
+                continue
+            if flat is not None and flat.size and step.onto is None:
+                self.buffers[t] = flat
+            values[t] = value_of(
+                step,
+                values,
+                widths,
+                lambda start, rows, cols: flat[start : start + rows * cols].reshape(rows, cols),
+                self._own_view,
+            )
+            memory[t] = flat if step.onto is None else memory.get(step.onto.index)
+            if type(step) is Scratch:
+                self.resolved.append(t)
+            elif type(step) is Gemm:
+                a, b = (values[value.index] for value in step.inputs[:2])
+                if Strips in (type(a), type(b), type(values[t])):
+                    self.products[t] = products(a, b, values[t], step.beta)
             elif step.grouped:
                 source = step.inputs[0].index if step.inputs else None
                 self.calls[t] = prepare(
                     step,
-                    None if source is None else arrays[source],
+                    None if source is None else values[source],
                     memory.get(source),
                     flat,
+                    values[t],
                     self._own_view,
-                    topology.group,
+                    group,
                     self.types[t].itemsize,
                 )
-                arrays[t] = self.calls[t].value
-            if kind is Scratch:
-                self.resolved.append(t)
-            elif kind is Gemm:
-                a, b = (arrays[value.index] for value in step.inputs[:2])
-                if any(type(value) is Pieces for value in (a, b, arrays[t])):
-                    self.products[t] = products(a, b, arrays[t], step.beta)
+
+    def _read_in_place(self, step: Get, throttled: bool) -> None:
+        """A Get without a buffer: what takes no time is counted at once."""
+        if step.block.owner == self.rank or not throttled:
+            self.resolved.append(step.index)
+            counter = "direct_bytes" if step.counter == "get_bytes" else step.counter
+            self._resolved_bytes[counter] += self._nbytes(step.block)
 
     def _own_view(self, block) -> np.ndarray:
         return self.matrices[block.matrix].view(block)

@@ -25,7 +25,7 @@ from math import inf
 from typing import NamedTuple
 
 from drbench.errors import UsageError
-from drbench.plan.layouts import product_shapes
+from drbench.plan.refinement import product_shapes
 from drbench.program.group_steps import GroupStep
 from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Put, Step, Zero
 from drbench.program.trace import Trace

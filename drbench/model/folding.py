@@ -122,7 +122,7 @@ def signature(trace: Trace) -> list[tuple]:
             of_group = (
                 step.group.name,
                 len(step.group),
-                getattr(step, "axis", None),
+                step.axis,
                 packed_by_any(step),
                 tuple(piece.shape for piece in step.pieces),
                 step.by % len(step.group) if step.kind == "shift" else None,

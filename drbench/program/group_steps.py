@@ -142,6 +142,8 @@ class GroupStep(Step):
     kind: str
     #: What machine models call it.
     operation: str
+    #: Of pieces of all members: 0 if they are stacked, 1 if they lie side by side.
+    axis = 0
     #: True if the members' tokens are summed into pieces; False if pieces are given to the members.
     sums = False
 

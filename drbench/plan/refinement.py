@@ -1,0 +1,249 @@
+"""Values in strips: arrays stacked or side by side that stand for one matrix, and products over
+their common refinement.
+
+A gather along columns leaves one row-major array a member. Copying them into one array first would
+cost memory traffic of the whole operand, so products are taken strip by strip instead.
+
+An array is here whatever has a ``shape`` and gives the part ``array[r0:r1, c0:c1]``: the executor's
+are NumPy's; the machine model's, :class:`Extent`, are nothing but shapes. So both take the same
+products apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from drbench.program.steps import Gemm, Join, Step
+
+__all__ = ["Extent", "Strips", "product_shapes", "products", "strip_widths", "value_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """An array of which only the shape matters."""
+
+    shape: tuple[int, int]
+
+    def __getitem__(self, ranges: tuple[slice, slice]) -> Extent:
+        rows, cols = ranges
+        return Extent((rows.stop - rows.start, cols.stop - cols.start))
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """Arrays that together are one matrix.
+
+    Attributes
+    ----------
+    axis : int
+        0 if they are stacked, 1 if they lie side by side.
+    arrays : list
+        Equal in the other extent.
+    """
+
+    axis: int
+    arrays: list
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        along = sum(array.shape[self.axis] for array in self.arrays)
+        across = self.arrays[0].shape[1 - self.axis]
+        return (along, across) if self.axis == 0 else (across, along)
+
+    def cuts(self) -> list[int]:
+        """Where it is cut along its axis, both ends included."""
+        return [0, *accumulate(array.shape[self.axis] for array in self.arrays)]
+
+
+def strip_widths(steps: Iterable[Step]) -> dict[int, list[int]]:
+    """Column widths of the values that lie as separate arrays, one a member of a group: because
+    they are gathered side by side, or because a ReduceScatter divides their columns."""
+    found = {}
+    for step in steps:
+        if step.grouped and step.axis == 1 and len(step.group) > 1:
+            value = step
+            if step.sums:
+                value = step.inputs[0]
+                while value.onto is not None:
+                    value = value.onto
+            found[value.index] = [piece.shape[1] for piece in step.pieces]
+    return found
+
+
+def value_of(
+    step: Step, values: list, widths: dict[int, list[int]], array: Callable, view: Callable
+):
+    """The array, or Strips, that a step's token stands for or a compute writes; None for none.
+
+    Parameters
+    ----------
+    step : Step
+    values : list
+        Of the steps before.
+    widths : dict
+        From :func:`strip_widths`.
+    array : callable
+        ``array(start, rows, cols)``: an array in the step's own memory, from element ``start`` on.
+    view : callable
+        ``view(block)``: a block of an own tile.
+    """
+    if step.onto is not None:
+        return values[step.onto.index]
+    if step.computes and step.block is not None:
+        return view(step.block)
+    if type(step) is Join:
+        return _joined([values[value.index] for value in step.inputs], step.axis)
+    if step.alias:
+        return _part(values[step.inputs[0].index], step.axis, step.start, step.stop)
+    shape = step.shape
+    if shape is None:
+        return None
+    if step.grouped and 0 not in shape and step.in_place():
+        views = [view(block) for block in step.own.blocks()]
+        return views[0] if len(views) == 1 else Strips(step.axis, views)
+    if step.index not in widths:
+        return array(0, *shape)
+    arrays, start = [], 0
+    for width in widths[step.index]:
+        arrays.append(array(start, shape[0], width))
+        start += shape[0] * width
+    return Strips(1, arrays)
+
+
+def products(a, b, c, beta: float) -> list[tuple]:
+    """Products of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common
+    refinement of the strips.
+
+    Examples
+    --------
+    A in two strips along k, C in two along n: four products, the second along k adding to the
+    first.
+
+    >>> a = Strips(1, [Extent((2, 3)), Extent((2, 5))])
+    >>> c = Strips(1, [Extent((2, 4)), Extent((2, 6))])
+    >>> for x, y, z, beta in products(a, Extent((8, 10)), c, 0.0):
+    ...     print(x.shape, y.shape, z.shape, beta)
+    (2, 3) (3, 4) (2, 4) 0.0
+    (2, 5) (5, 4) (2, 4) 1.0
+    (2, 3) (3, 6) (2, 6) 0.0
+    (2, 5) (5, 6) (2, 6) 1.0
+    """
+    if Strips not in (type(a), type(b), type(c)):
+        return [(a, b, c, beta)]
+    inner = _refined(a, 1, b, 0) or [(0, 0)]
+    return [
+        (
+            _plain(a, *rows, *along),
+            _plain(b, *along, *cols),
+            _plain(c, *rows, *cols),
+            1.0 if along[0] else beta,
+        )
+        for rows in _refined(a, 0, c, 0)
+        for cols in _refined(b, 1, c, 1)
+        for along in inner
+    ]
+
+
+def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
+    """(m, n, k) of the products of plain arrays that a Gemm is made of, for those of several.
+
+    Examples
+    --------
+    Two members gather columns of A, 3 and 5 wide: two products, the second along k adding to the
+    first.
+
+    >>> from drbench.program.group_steps import AllGather
+    >>> from drbench.program.steps import Block, Get, Group
+    >>> from drbench.program.trace import trace
+    >>> def program():
+    ...     a = yield AllGather(
+    ...         [
+    ...             Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3),
+    ...             Block("A", 1, 0, (0, 1), 0, 2, 3, 8, 0, 5),
+    ...         ],
+    ...         Group("row", (0, 1), 0),
+    ...         axis=1,
+    ...     )
+    ...     b = yield Get(Block("B", 0, 0, (0, 0), 0, 8, 0, 4, 0, 4))
+    ...     yield Gemm(a, b)
+    >>> product_shapes(trace(program(), None, 0, fresh=False).steps)
+    {2: [(2, 4, 3), (2, 4, 5)]}
+    """
+    widths, found = strip_widths(steps), {}
+    values: list = []
+    for step in steps:
+        values.append(
+            value_of(
+                step,
+                values,
+                widths,
+                lambda start, rows, cols: Extent((rows, cols)),
+                lambda block: Extent(block.shape),
+            )
+        )
+        if type(step) is Gemm:
+            a, b = (values[value.index] for value in step.inputs[:2])
+            taken = products(a, b, values[-1], step.beta)
+            if len(taken) > 1:
+                found[step.index] = [(*x.shape[:1], *y.shape[1:], x.shape[1]) for x, y, *_ in taken]
+    return found
+
+
+def _part(value, axis: int, start: int, stop: int):
+    """Rows (axis 0) or columns (1) [start, stop) of a value, as views."""
+    if type(value) is not Strips:
+        rows, cols = value.shape
+        return value[start:stop, 0:cols] if axis == 0 else value[0:rows, start:stop]
+    if value.axis != axis:
+        return Strips(value.axis, [_part(array, axis, start, stop) for array in value.arrays])
+    cuts = value.cuts()
+    found = [
+        _part(array, axis, max(start, low) - low, min(stop, high) - low)
+        for array, low, high in zip(value.arrays, cuts, cuts[1:])
+        if max(start, low) < min(stop, high)
+    ]
+    if not found:
+        return _part(value.arrays[0], axis, 0, 0)
+    return found[0] if len(found) == 1 else Strips(axis, found)
+
+
+def _joined(values: list, axis: int):
+    """Values stacked (axis 0) or side by side (1), as views."""
+    arrays: list = []
+    for value in values:
+        if type(value) is not Strips:
+            arrays.append(value)
+        elif value.axis == axis:
+            arrays += value.arrays
+        else:
+            raise ValueError(
+                f"values in strips along axis {value.axis} cannot be joined along axis {axis}"
+            )
+    return arrays[0] if len(arrays) == 1 else Strips(axis, arrays)
+
+
+def _refined(one, axis: int, other, other_axis: int) -> list[tuple[int, int]]:
+    """The ranges between the cuts of both values along these axes, which are equally long."""
+    cuts = {0, one.shape[axis]}
+    for value, along in ((one, axis), (other, other_axis)):
+        if type(value) is Strips and value.axis == along:
+            cuts.update(value.cuts())
+    ordered = sorted(cuts)
+    return list(zip(ordered, ordered[1:]))
+
+
+def _plain(value, r0: int, r1: int, c0: int, c1: int):
+    """A region of a value that lies inside one strip."""
+    if type(value) is not Strips:
+        return value[r0:r1, c0:c1]
+    cuts = value.cuts()
+    x = min(bisect_right(cuts, (r0, c0)[value.axis]), len(value.arrays)) - 1
+    low = cuts[x]
+    if value.axis == 0:
+        r0, r1 = r0 - low, r1 - low
+    else:
+        c0, c1 = c0 - low, c1 - low
+    return value.arrays[x][r0:r1, c0:c1]
