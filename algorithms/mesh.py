@@ -27,7 +27,7 @@ from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
 from partitions import divisors, near_square, part, replica_suffix
 
-from .options import Option
+from .registry import Option
 
 __all__ = [
     "DATAFLOW",

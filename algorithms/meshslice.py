@@ -12,8 +12,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Step
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
-from .options import Option
-from .registry import algorithm
+from .registry import Option, algorithm
 
 __all__ = ["comb", "program"]
 

@@ -10,8 +10,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Step
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, panels, reduced_product, settle_mesh
-from .options import Option
-from .registry import algorithm
+from .registry import Option, algorithm
 
 __all__ = ["PANEL", "program", "summa"]
 

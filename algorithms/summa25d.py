@@ -15,8 +15,7 @@ from drbench.program.steps import Fence, Step
 from partitions import divisors, intersect, most_replicas, part
 
 from .mesh import DATAFLOW, Mesh, mesh_layout, settle_mesh
-from .options import Option
-from .registry import algorithm
+from .registry import Option, algorithm
 from .summa import PANEL, summa
 from .universal.program import REPLICATE_RESULT
 

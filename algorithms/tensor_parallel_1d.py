@@ -10,8 +10,7 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Step
 
 from .mesh import UNROLL, Mesh, check_layout, everywhere
-from .options import Option
-from .registry import algorithm
+from .registry import Option, algorithm
 from .wang import wang
 
 __all__ = ["program"]

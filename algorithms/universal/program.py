@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from algorithms.options import Option
-from algorithms.registry import algorithm
+from algorithms.registry import Option, algorithm
 from drbench.errors import UsageError
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem

@@ -12,8 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 
 from algorithms import get_algorithm
-from algorithms.options import Option, check_options
-from algorithms.registry import Algorithm
+from algorithms.registry import Algorithm, Option, check_options
 from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from algorithms.options import Option, read_as_any
+from algorithms.registry import Option, read_as_any
 from drbench.errors import DrbenchError, UsageError
 
 __all__ = ["check_text", "integer", "name_of", "read_at", "scaled_size", "values_of"]

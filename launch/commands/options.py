@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import click
 
-from algorithms.options import Option, read_as_any
+from algorithms.registry import Option, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
 from launch.cases.case import FIELDS

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 
 from algorithms import algorithms
-from algorithms.options import Option
+from algorithms.registry import Option
 from drbench.errors import MissingError
 
 from .base import Availability, Job, Parts, Peer, Setting, own_words

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from algorithms.options import Option, check_options, pick_options
+from algorithms.registry import Option, check_options, pick_options
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.blas import Blas
 from drbench.program.problem import Problem
@@ -179,7 +179,7 @@ class Peer:
 
         Examples
         --------
-        >>> from algorithms.options import named
+        >>> from algorithms.registry import named
         >>> options = named(Option("block", int))
         >>> peer = Peer(
         ...     "p", "", lambda: None, lambda nprocs: [], lambda *given: given, options=options

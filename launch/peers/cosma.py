@@ -14,7 +14,7 @@ import statistics
 import subprocess
 from datetime import UTC, datetime
 
-from algorithms.options import Option, named
+from algorithms.registry import Option, named
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from drbench.measure.record import Record
 

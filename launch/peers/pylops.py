@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from algorithms.options import Option, named
+from algorithms.registry import Option, named
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 

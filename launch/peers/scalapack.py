@@ -19,7 +19,7 @@ import numpy as np
 import threadpoolctl
 
 from algorithms.mesh import MESH
-from algorithms.options import Option, named
+from algorithms.registry import Option, named
 from drbench.errors import MissingError, UnsupportedError, UsageError
 from drbench.host.blas import BlasInfo
 from launch.host.processes import run_alone

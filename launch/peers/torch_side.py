@@ -7,7 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 
-from algorithms.options import Option
+from algorithms.registry import Option
 from drbench.errors import MissingError, UsageError
 from drbench.host.blas import BlasInfo
 

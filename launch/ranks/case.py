@@ -62,13 +62,13 @@ def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -
     """Run one case on the ranks this process belongs to; the exit code, the same on every rank."""
     comm = world()
     case = Case(**values | partitions_of(values, comm.size))
-    _agree(comm, lambda: check_csv(csv_path))
+    _agree(comm, lambda: csv_path and check_csv(csv_path))
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
         require_gpu()
     record = run_case(case, comm)
-    _agree(comm, lambda: add_records(csv_path, record))
+    _agree(comm, lambda: csv_path and add_records(csv_path, record))
     if comm.rank == 0:
         if as_json:
             print(json.dumps(record.to_json_dict()), flush=True)
