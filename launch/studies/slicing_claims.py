@@ -16,73 +16,40 @@ Shared terms, the same for every claim and machine:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from statistics import mean
 
 from drbench.measure.record import Record
 from drbench.program.problem import Problem
 
-__all__ = ["CLAIMS", "Verdict", "aligned", "check_claims"]
+from .verdicts import Verdict, verdicts
+
+__all__ = ["CLAIMS", "aligned", "check_claims"]
 
 _PVC, _H100 = "pvc12", "h100x8"
 _COMPETITIVE, _ALMOST_ALWAYS = 0.95, 0.9
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A claim and what the records say: ``holds`` is None if they cannot say."""
-
-    claim: str
-    text: str
-    holds: bool | None
-    numbers: str
 
 
 class _Figures:
     """The lines of both layers on both machines, and the cases behind them."""
 
     def __init__(self, records: Iterable[Record]):
-        from plots.select.cases import LAYERS, layer_of
+        from plots.select.records import frame
         from plots.select.selection import select
 
         self.records = list(records)
-        direct = [record for record in self.records if record.schedule in (None, "direct")]
-        self.lines, self.cases, self.published = {}, {}, {}
-        for machine in sorted(
-            {
-                record.machine
-                for record in self.records
-                if record.mode == "simulated" and record.machine
+        table, self.lines, self.cases = frame(self.records), {}, {}
+        direct = table[table.schedule.isna() | (table.schedule == "direct")]
+        simulated = direct[(direct["mode"] == "simulated") & (direct.status == "ok")]
+        for figure, cases in simulated.groupby(["machine", "layer"]):
+            self.lines[figure] = {
+                line.name: line
+                for line in select(cases, figure[1])
+                if line.points and line.name.startswith("UA")
             }
-        ):
-            for layer in LAYERS:
-                cases = [
-                    r
-                    for r in direct
-                    if r.machine == machine
-                    and r.mode == "simulated"
-                    and layer_of(r) == layer
-                    and r.status == "ok"
-                ]
-                if cases:
-                    lines = select(cases, layer)
-                    self.lines[machine, layer] = {
-                        line.name: line
-                        for line in lines
-                        if line.points and line.name.startswith("UA")
-                    }
-                    self.cases[machine, layer] = [
-                        r for r in cases if r.algorithm == "universal" and r.moved_bytes
-                    ]
-        for layer in LAYERS:
-            for r in self.records:
-                if (
-                    r.mode == "published"
-                    and layer_of(r) == layer
-                    and (r.algorithm or "").startswith("DT")
-                ):
-                    key = r.machine, layer, r.m
-                    self.published[key] = max(self.published.get(key, 0.0), r.percent_of_peak)
+            moving = cases[(cases.algorithm == "universal") & (cases.moved_bytes > 0)]
+            self.cases[figure] = [self.records[at] for at in moving.index]
+        published = table[(table["mode"] == "published") & table.algorithm.str.startswith("DT")]
+        self.published = published.groupby(["machine", "layer", "m"]).percent_of_peak.max()
 
     def values(self, machine, layer, name) -> list[float]:
         return [point.value for point in self.lines[machine, layer][name].points]
@@ -470,11 +437,4 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 
 def check_claims(records: Iterable[Record]) -> list[Verdict]:
     """Check every claim; one whose records are missing is undecided and says what is missing."""
-    figures, out = _Figures(records), []
-    for name, (text, check) in CLAIMS.items():
-        try:
-            holds, numbers = check(figures)
-        except (KeyError, StopIteration) as error:
-            holds, numbers = None, f"records missing: {error or 'a case of the figure'}"
-        out.append(Verdict(name, text, holds, numbers))
-    return out
+    return verdicts(CLAIMS, _Figures(records))

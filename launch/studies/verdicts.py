@@ -32,12 +32,15 @@ def verdicts(
     [(True, 'it is 3')]
     >>> [(verdict.holds, verdict.numbers) for verdict in verdicts(claims, {})]
     [(None, "records missing: 'it'")]
+    >>> verdicts({"P0": ("the best of none", lambda found: (min(found), ""))}, [])[0].numbers
+    'records missing: a case of the figure'
     """
     out = []
     for name, (text, check) in claims.items():
         try:
             holds, numbers = check(found)
-        except (KeyError, StopIteration) as error:
-            holds, numbers = None, f"records missing: {error or 'a case of the figure'}"
+        except (KeyError, StopIteration, ValueError) as error:
+            what = error if isinstance(error, KeyError) else "a case of the figure"
+            holds, numbers = None, f"records missing: {what}"
         out.append(Verdict(name, text, None if holds is None else bool(holds), numbers))
     return out

@@ -138,3 +138,9 @@ def test_aligned_tiles_nest(ranks, texts, nest):
         )
         is nest
     )
+
+
+def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():
+    """P9 compares cases of Outer, and there are none."""
+    found = check_claims([case("direct", 1.0, n=64, k=256, texts=("row",) * 3, preset="row")])
+    assert {verdict.claim: verdict.holds for verdict in found}["P9"] is None
