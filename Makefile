@@ -52,4 +52,4 @@ bench: .venv/.installed
 	touch $@
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
