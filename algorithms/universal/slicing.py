@@ -20,7 +20,7 @@ product whose three blocks lie in one tile each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from drbench.program.problem import AXES, Problem
@@ -157,88 +157,101 @@ def slices(
     the same time (paper, §4.2, *iteration offset*). Ranges whose operands are all at hand are then
     spread evenly between those that need transfers, to be computed meanwhile.
     """
-    p, q = AXES[stationary]
-    free = free_axis(stationary)
-    still = problem.operand(stationary)
-    x, y = (operand for operand in problem.operands if operand is not still)
-    if p not in x.axes:
-        x, y = y, x
-    replicas = {op: op.partition.replica_of(rank) for op in (still, x, y)}
-
-    start, stop = part(problem.extent(free), replicas[still], still.partition.replicas)
-    cuts = sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})
-    ranges, runs = (
-        [],
-        [],
-    )  # all free ranges; of each stretch between tile boundaries the whole, and its pieces
-    for low, high in zip(cuts, cuts[1:]):
-        whole, pieces = len(ranges), -(-(high - low) // chunk) if chunk else 1
-        edges = [low + (high - low) * s // pieces for s in range(pieces + 1)]
-        ranges.append((low, high))
-        if pieces > 1:
-            ranges.extend(zip(edges, edges[1:]))
-        runs.append((whole, range(whole + 1, len(ranges)) if pieces > 1 else [whole]))
-
-    def panel(operand, axis, pieces):
-        """Blocks of X or Y: for each free range, those along the stationary tile's axis."""
-        rows_first = operand.axes[0] == axis
-        replica = replicas[operand]
-        return [
-            [
-                operand.block(s, f, replica) if rows_first else operand.block(f, s, replica)
-                for s in pieces
-            ]
-            for f in ranges
-        ]
-
+    still, x, y, (p, q, free) = _roles(problem, stationary)
+    ranges = _free_ranges(rank, still, x, y, free, chunk)
+    every = dict.fromkeys(f for whole, chunks in ranges for f in (whole, *chunks))
     panels: dict = {}  # tiles of one tile row (column) share their panel of X (Y)
     for i, j in still.partition.tiles_of(rank):
         p_range, q_range = still.partition.tile_bounds((i, j))
-        p_pieces, q_pieces = _pieces(x.cuts(p, *p_range)), _pieces(y.cuts(q, *q_range))
-        if (0, i) not in panels:
-            panels[0, i] = panel(x, p, p_pieces)
-        if (1, j) not in panels:
-            panels[1, j] = panel(y, q, q_pieces)
-        xs, ys = panels[0, i], panels[1, j]
-        own = [[still.block(s, t, replicas[still]) for t in q_pieces] for s in p_pieces]
-        p_order, q_order = (
-            _rotated(range(len(p_pieces)), i + j),
-            _rotated(range(len(q_pieces)), i + j),
-        )
-        moves = [
-            any(b.owner != rank for b in x_blocks) or any(b.owner != rank for b in y_blocks)
-            for x_blocks, y_blocks in zip(xs, ys)
+        p_pieces, q_pieces = _between(x.cuts(p, *p_range)), _between(y.cuts(q, *q_range))
+        if (p, i) not in panels:
+            panels[p, i] = _panel(x, p_pieces, every, rank, free)
+        if (q, j) not in panels:
+            panels[q, j] = _panel(y, q_pieces, every, rank, free)
+        xs, ys, offset = panels[p, i], panels[q, j], i + j
+        rows = [  # of the stationary tile: where X's pieces meet Y's
+            [
+                still.block(s, t, still.partition.replica_of(rank))
+                for t in _rotated(q_pieces, offset)
+            ]
+            for s in _rotated(p_pieces, offset)
         ]
-        order = []
-        for whole, pieces in _rotated(runs, i + j):
-            order += pieces if moves[whole] or free == "k" else [whole]
-        for f in _spread(order, [moves[f] for f in order]):
-            if stationary == "C":
+        columns, s_ends, t_ends = list(zip(*rows)), _ends(p_pieces), _ends(q_pieces)
+        for f in _order(ranges, xs, ys, free, offset):
+            x_blocks, y_blocks = _rotated(xs[f][0], offset), _rotated(ys[f][0], offset)
+            if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
                 yield [
-                    Product(xs[f][s], ys[f][t], own[s][t], True, True)
-                    for s in p_order
-                    for t in q_order
+                    Product(a, b, c, True, True)
+                    for a, row in zip(x_blocks, rows)
+                    for b, c in zip(y_blocks, row)
                 ]
             elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
                 yield [
-                    Product(xs[f][s], own[s][t], ys[f][t], s == p_order[0], s == p_order[-1])
-                    for t in q_order
-                    for s in p_order
+                    Product(a, b, c, first, last)
+                    for c, column in zip(y_blocks, columns)
+                    for a, b, (first, last) in zip(x_blocks, column, s_ends)
                 ]
             else:  # C[s, f] = sum over the pieces t of A[s, t] · B[t, f]
                 yield [
-                    Product(own[s][t], ys[f][t], xs[f][s], t == q_order[0], t == q_order[-1])
-                    for s in p_order
-                    for t in q_order
+                    Product(a, b, c, first, last)
+                    for c, row in zip(x_blocks, rows)
+                    for a, b, (first, last) in zip(row, y_blocks, t_ends)
                 ]
 
 
-def _pieces(cuts: list[int]) -> list[tuple[int, int]]:
+def _ends(pieces: list) -> list[tuple[bool, bool]]:
+    """Which of the products of a run is the first, and the last."""
+    return [(x == 0, x == len(pieces) - 1) for x in range(len(pieces))]
+
+
+def _roles(problem: Problem, stationary: str):
+    """The stationary matrix, X and Y, and the axes p, q and f, as in the table above."""
+    (p, q), free = AXES[stationary], free_axis(stationary)
+    x, y = (next(o for o in problem.operands if set(o.axes) == {axis, free}) for axis in (p, q))
+    return problem.operand(stationary), x, y, (p, q, free)
+
+
+def _free_ranges(rank, still, x, y, free, chunk) -> list[tuple]:
+    """What this rank's replica does of the free axis: each range between tile boundaries, and the
+    chunks it is cut into."""
+    extent = x.partition.shape[x.axes.index(free)]
+    replica, replicas = still.partition.replica_of(rank), still.partition.replicas
+    start, stop = part(extent, replica, replicas)
+    found = []
+    for low, high in _between(sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})):
+        chunks = -(-(high - low) // chunk) if chunk else 1
+        edges = [low + (high - low) * s // chunks for s in range(chunks + 1)]
+        found.append(((low, high), _between(edges)))
+    return found
+
+
+def _panel(operand, pieces: list, ranges: Iterable, rank: int, free: str) -> dict:
+    """For each free range the blocks of X or Y beside the stationary tile, and whether one of them
+    is another rank's."""
+    replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
+    panel = {}
+    for f in ranges:
+        blocks = [operand.block(*((f, s) if rows_free else (s, f)), replica) for s in pieces]
+        panel[f] = blocks, any(block.owner != rank for block in blocks)
+    return panel
+
+
+def _order(ranges: list, xs: dict, ys: dict, free: str, offset: int) -> list[tuple]:
+    """The free ranges of one stationary tile, in the order in which they are worked off."""
+    order: list[tuple] = []
+    for whole, chunks in _rotated(ranges, offset):
+        order += chunks if free == "k" or xs[whole][1] or ys[whole][1] else [whole]
+    return _spread(order, [xs[f][1] or ys[f][1] for f in order])
+
+
+def _between(cuts: list[int]) -> list[tuple[int, int]]:
     return list(zip(cuts, cuts[1:]))
 
 
-def _rotated(items, by: int) -> list:
-    by %= max(1, len(items))
+def _rotated(items: list, by: int) -> list:
+    if len(items) < 2:
+        return items
+    by %= len(items)
     return [*items[by:], *items[:by]]
 
 

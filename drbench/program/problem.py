@@ -30,12 +30,13 @@ class Operand:
         Bound to the matrix's shape and the number of ranks.
     """
 
-    __slots__ = ("name", "axes", "partition")
+    __slots__ = ("name", "axes", "partition", "_tiles")
 
     def __init__(self, name: str, partition: Partition):
         self.name = name
         self.axes = AXES[name]
         self.partition = partition
+        self._tiles: dict = {}  # of those asked for: index, owner, offset, width
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
@@ -52,22 +53,18 @@ class Operand:
         >>> c.block((3, 5), (4, 8))
         C[3:5, 4:8]@3
         """
-        p = self.partition
+        p, (row, row1), (col, col1) = self.partition, rows, cols
         tile_rows, tile_cols = p.tile_shape
-        i, j = rows[0] // tile_rows, cols[0] // tile_cols
-        width = min(tile_cols, p.shape[1] - j * tile_cols)
-        offset = p.tile_offset((i, j)) + (rows[0] - i * tile_rows) * width + cols[0] - j * tile_cols
+        key = row // tile_rows, col // tile_cols, replica
+        found = self._tiles.get(key)
+        if found is None:
+            i, j, _ = key
+            width = min(tile_cols, p.shape[1] - j * tile_cols)
+            zero = p.tile_offset((i, j)) - i * tile_rows * width - j * tile_cols
+            found = self._tiles[key] = (i, j), p.owner((i, j), replica), zero, width
+        idx, owner, zero, width = found
         return Block(
-            self.name,
-            p.owner((i, j), replica),
-            replica,
-            (i, j),
-            rows[0],
-            rows[1],
-            cols[0],
-            cols[1],
-            offset,
-            width,
+            self.name, owner, replica, idx, row, row1, col, col1, zero + row * width + col, width
         )
 
     def tile_block(self, idx, replica: int = 0) -> Block:
