@@ -235,41 +235,20 @@ def estimate(
     multiply = product.flops / chips / slices / rate
     bandwidth = machine.links[0].bandwidth_bytes_per_s
 
-    def along_rows(kind, elements):
-        return (
-            group_seconds(
-                kind,
-                machine,
-                cols,
-                itemsize * elements / chips / slices,
-                bandwidth,
-                "row",
-            )
-            if cols > 1
-            else 0.0
-        )
-
-    def along_columns(kind, elements):
-        return (
-            group_seconds(
-                kind,
-                machine,
-                rows,
-                itemsize * elements / chips / slices,
-                bandwidth,
-                "column",
-            )
-            if rows > 1
-            else 0.0
-        )
+    def along(direction, kind, elements):
+        ranks = cols if direction == "row" else rows
+        nbytes = itemsize * elements / chips / slices
+        if ranks == 1:
+            return 0.0
+        return group_seconds(kind, machine, ranks, nbytes, bandwidth, direction)
 
     if product.dataflow == "OS":
-        gather = max(along_rows(AllGather, m * k), along_columns(AllGather, k * n))
+        gather = max(along("row", AllGather, m * k), along("column", AllGather, k * n))
         return gather + (slices - 1) * max(gather, multiply) + multiply
     gather, scatter = (
-        (along_columns(AllGather, k * n), along_rows(ReduceScatter, m * n))
+        (along("column", AllGather, k * n), along("row", ReduceScatter, m * n))
         if product.dataflow == "LS"
-        else (along_rows(AllGather, m * k), along_columns(ReduceScatter, m * n))
+        else (along("row", AllGather, m * k), along("column", ReduceScatter, m * n))
     )
     return gather + (slices - 1) * max(gather, multiply, scatter) + multiply + scatter
 

@@ -25,14 +25,8 @@ __all__ = [
     "present",
 ]
 
-#: Name and module of each.
-PEERS = {
-    "dtensor": "dtensor",
-    "scalapack": "scalapack",
-    "cosma": "cosma",
-    "pylops": "pylops",
-    "heat": "heat",
-}
+#: The name of each is that of its module.
+PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat")
 
 
 def get_peer(name: str) -> Peer:
@@ -43,7 +37,9 @@ def get_peer(name: str) -> Peer:
     >>> get_peer("dtensor").name
     'dtensor'
     """
-    return importlib.import_module(f"{__name__}.{PEERS[name]}").PEER
+    if name not in PEERS:
+        raise KeyError(name)
+    return importlib.import_module(f"{__name__}.{name}").PEER
 
 
 def peers() -> dict[str, Peer]:

@@ -117,53 +117,52 @@ class Study:
 
         parts = [self._parts(case, mesh) for case in cases]
         estimates = estimates or [None] * len(cases)
-        common = {
-            "study": self.name,
-            "mode": "simulated",
-            "machine": self.base.sources["name"],
-            "model": self.model.name,
-            "chips": self.chips,
-            "batch": self.batch,
-            "seq": SEQ,
-            "algorithm": algorithm,
-            "mesh": f"{mesh[0]}x{mesh[1]}",
-            "variant": self.variant,
-        }
-        flops = sum(2 * case.m * case.n * case.k for case in cases)
-        yield LlmRow(
-            **common,
+
+        def row(flops, seconds, **columns):
+            return LlmRow(
+                study=self.name,
+                mode="simulated",
+                machine=self.base.sources["name"],
+                model=self.model.name,
+                chips=self.chips,
+                batch=self.batch,
+                seq=SEQ,
+                algorithm=algorithm,
+                mesh=f"{mesh[0]}x{mesh[1]}",
+                variant=self.variant,
+                seconds=seconds,
+                utilization_percent=100
+                * flops
+                / (self.chips * self.base.compute.peak_flops)
+                / seconds,
+                **columns,
+            )
+
+        yield row(
+            sum(2 * case.m * case.n * case.k for case in cases),
+            sum(seconds),
             layer=ALL,
             product=ALL,
-            m=None,
-            n=None,
-            k=None,
+            **dict.fromkeys("mnk"),
             dataflow="",
             slices="-".join(map(str, slices)),
-            seconds=sum(seconds),
             estimated_s=None if None in estimates else sum(estimates),
-            utilization_percent=self._utilization(flops, sum(seconds)),
             **{name: sum(part[name] for part in parts) for name in parts[0]},
         )
         for index, (case, each_s, estimated, part) in enumerate(
             zip(cases, seconds, estimates, parts) if each else ()
         ):
-            yield LlmRow(
-                **common,
+            yield row(
+                2 * case.m * case.n * case.k,
+                each_s,
                 layer=self.layers[index // 3].name,
                 product=PRODUCTS[index % 3],
-                m=case.m,
-                n=case.n,
-                k=case.k,
+                **{axis: getattr(case, axis) for axis in "mnk"},
                 dataflow=case.options.get("dataflow", ""),
                 slices=str(case.options.get("slices", "")),
-                seconds=each_s,
                 estimated_s=estimated,
-                utilization_percent=self._utilization(2 * case.m * case.n * case.k, each_s),
                 **part,
             )
-
-    def _utilization(self, flops: int, seconds: float) -> float:
-        return 100 * flops / (self.chips * self.base.compute.peak_flops) / seconds
 
     def _parts(self, case: Case, mesh: tuple) -> dict:
         """Seconds of the products of one chip, and of launching, synchronising and transferring on

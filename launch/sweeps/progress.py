@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 
@@ -34,17 +33,9 @@ _MOST_LINES = 20
 def progress_console(stderr: bool = False) -> Console:
     """Standard output (or error); long lines stay whole where it is not a terminal."""
     out = Console(highlight=False, stderr=stderr, soft_wrap=True)
-    return (
-        out
-        if out.is_terminal
-        else Console(
-            highlight=False,
-            stderr=stderr,
-            soft_wrap=True,
-            width=100_000,
-            file=sys.stderr if stderr else sys.stdout,
-        )
-    )
+    if not out.is_terminal:
+        out.width = 100_000
+    return out
 
 
 def title(case: Case) -> str:

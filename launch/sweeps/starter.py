@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from launch.host.mpi import OURS
@@ -28,6 +29,7 @@ _GRACE_S = 2.0
 _BANNER = re.compile(r"YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ")
 
 
+@dataclass(eq=False)
 class RanksEnded(Exception):
     """The ranks ended before they answered.
 
@@ -43,17 +45,11 @@ class RanksEnded(Exception):
         Of the launcher.
     """
 
-    def __init__(
-        self, status: str, reason: str, code: int | None, sure: bool = False, crashed: bool = False
-    ):
-        super().__init__(reason)
-        self.status, self.reason, self.code, self.sure, self.crashed = (
-            status,
-            reason,
-            code,
-            sure,
-            crashed,
-        )
+    status: str
+    reason: str
+    code: int | None
+    sure: bool = False
+    crashed: bool = False
 
 
 class RanksLate(Exception):
