@@ -7,8 +7,6 @@ things out, and for programs that schedule themselves.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import numpy as np
 from mpi4py import MPI
 
@@ -24,7 +22,7 @@ from drbench.program.steps import Block
 from drbench.program.trace import trace
 from partitions import Interval
 
-__all__ = ["DeviceTable1", "DeviceTileFuture", "HostTable1", "Table1", "TileFuture", "table1"]
+__all__ = ["DeviceTable1", "DeviceTileFuture", "Table1", "TileFuture", "table1"]
 
 
 def table1(matrix: DistributedMatrix) -> Table1:
@@ -69,11 +67,12 @@ def table1(matrix: DistributedMatrix) -> Table1:
     ...     device.close()
     DeviceArray [[1.0, 2.0], [3.0, 4.0]]
     """
-    return (DeviceTable1 if isinstance(matrix, DeviceMatrix) else HostTable1)(matrix)
+    return (DeviceTable1 if isinstance(matrix, DeviceMatrix) else Table1)(matrix)
 
 
-class Table1(ABC):
-    """The primitives; ``idx`` is a tile (i, j) of the tile grid, ``replica=None`` the caller's own.
+class Table1:
+    """The primitives on cores; ``idx`` is a tile (i, j) of the tile grid, ``replica=None`` the
+    caller's own.
 
     Parameters
     ----------
@@ -114,29 +113,53 @@ class Table1(ABC):
     def tile(self, idx, replica: int | None = None) -> np.ndarray:
         """A tile in place, rows×columns. Writable by its owner; for others only in reach of shared
         memory."""
-        block = self._block(idx, replica)
-        return self._reached(block, "Use get_tile.")
+        return self._reached(self._block(idx, replica), "Use get_tile.")
 
-    @abstractmethod
-    def get_tile_async(self, idx, replica: int | None = None) -> TileFuture | DeviceTileFuture:
+    def get_tile_async(self, idx, replica: int | None = None) -> TileFuture:
         """Start copying a tile; a future of the copy."""
+        block = self._block(idx, replica)
+        view = self.matrix.view(block)
+        if view is not None:
+            return TileFuture(view.copy(), MPI.REQUEST_NULL)
+        out = np.empty(block.shape, self.dtype)
+        return TileFuture(out, self.matrix.rget(out, block))
 
-    @abstractmethod
     def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
         """A copy of a tile in host memory."""
+        return self.get_tile_async(idx, replica).wait()
 
-    @abstractmethod
     def put_tile(self, idx, value, replica: int | None = None) -> None:
         """Overwrite a tile; visible to everyone after :meth:`fence`. No one else may touch it until
         then."""
+        block = self._block(idx, replica)
+        value, target = self._value(value, block), self.matrix.view(block)
+        if target is not None:
+            target[...] = value
+        else:
+            self.matrix.rput(value, block).Wait()
 
-    @abstractmethod
     def accumulate_tile(self, idx, value, replica: int | None = None) -> None:
         """Add to a tile, atomically per element; complete everywhere after :meth:`fence`."""
+        block, matrix = self._block(idx, replica), self.matrix
+        value = self._value(value, block)
+        if matrix.protocols[block.replica] == "mpi":
+            matrix.raccumulate(value, block).Wait()
+            return
+        target = self._reached(
+            block,
+            f"Its replica {block.replica} is accumulated in place on its own node: accumulate "
+            "into the own replica.",
+        )
+        with matrix.guard(block):
+            np.add(target, value, out=target)
 
-    @abstractmethod
     def fence(self) -> None:
         """Everyone's puts and accumulates are complete and visible to everyone (collective)."""
+        window = self.matrix.window
+        window.flush()
+        window.sync()
+        self.topology.comm.Barrier()
+        window.sync()
 
     def reduce_replicas(self, origin: int = 0) -> None:
         """Origin's tiles += the tiles of all other replicas (collective)."""
@@ -146,9 +169,9 @@ class Table1(ABC):
         """All other replicas' tiles = origin's (collective)."""
         self._run(broadcast_replica, origin)
 
-    @abstractmethod
     def _executor(self, steps):
         """The executor of a program on this matrix."""
+        return Executor(steps, {self.operand.name: self.matrix})
 
     def _run(self, program, origin: int) -> None:
         self._check_replica(origin)
@@ -202,53 +225,6 @@ class TileFuture:
         """The copy of the tile, rows×columns."""
         self._request.Wait()
         return self._value
-
-
-class HostTable1(Table1):
-    """On cores."""
-
-    def get_tile_async(self, idx, replica: int | None = None) -> TileFuture:
-        block = self._block(idx, replica)
-        view = self.matrix.view(block)
-        if view is not None:
-            return TileFuture(view.copy(), MPI.REQUEST_NULL)
-        out = np.empty(block.shape, self.dtype)
-        return TileFuture(out, self.matrix.rget(out, block))
-
-    def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
-        return self.get_tile_async(idx, replica).wait()
-
-    def put_tile(self, idx, value, replica: int | None = None) -> None:
-        block = self._block(idx, replica)
-        value, target = self._value(value, block), self.matrix.view(block)
-        if target is not None:
-            target[...] = value
-        else:
-            self.matrix.rput(value, block).Wait()
-
-    def accumulate_tile(self, idx, value, replica: int | None = None) -> None:
-        block, matrix = self._block(idx, replica), self.matrix
-        value = self._value(value, block)
-        if matrix.protocols[block.replica] == "mpi":
-            matrix.raccumulate(value, block).Wait()
-            return
-        target = self._reached(
-            block,
-            f"Its replica {block.replica} is accumulated in place on its own node: accumulate "
-            "into the own replica.",
-        )
-        with matrix.guard(block):
-            np.add(target, value, out=target)
-
-    def fence(self) -> None:
-        window = self.matrix.window
-        window.flush()
-        window.sync()
-        self.topology.comm.Barrier()
-        window.sync()
-
-    def _executor(self, steps):
-        return Executor(steps, {self.operand.name: self.matrix})
 
 
 class DeviceTileFuture:

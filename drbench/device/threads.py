@@ -20,7 +20,7 @@ import psutil
 
 from drbench.errors import OutOfMemory
 from drbench.host.blas import load_blas
-from drbench.host.fill import Fill
+from drbench.host.fill import Fill, HostElements
 
 from .address import at_address
 from .base import Device, DeviceInfo, Event, Memory, Stream
@@ -125,7 +125,7 @@ class HostMemory(Memory):
         self._memory = None
 
 
-class HostDevice(Device):
+class HostDevice(HostElements, Device):
     """See the module.
 
     Parameters
@@ -236,15 +236,10 @@ class HostDevice(Device):
         fill.into(_elements(target), matrix, row0, col0)
 
     def times(self, tile, x: np.ndarray) -> np.ndarray:
-        return _elements(tile).astype(float) @ x
-
-    def hashed_times(
-        self, fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
-    ) -> np.ndarray:
-        return fill.rows(matrix, row0, row1, columns) @ x
+        return super().times(_elements(tile), x)
 
     def all_finite(self, tile) -> bool:
-        return bool(np.isfinite(_elements(tile)).all())
+        return super().all_finite(_elements(tile))
 
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         return _elements(tile)[rows]

@@ -12,12 +12,14 @@ import numpy as np
 
 from drbench.errors import UsageError
 
-__all__ = ["Fill", "integer_bound"]
+__all__ = ["Fill", "HostElements", "integer_bound"]
 
 _EXACT = 1 << 24
 _SALT = {"A": 0x9E3779B9, "B": 0x85EBCA6B, "C": 0xC2B2AE35}
 #: Elements hashed at a time: the working set stays in cache.
 _CHUNK = 1 << 16
+#: Elements turned into float64 at a time.
+_PART = 1 << 20
 
 
 def integer_bound(k: int) -> int:
@@ -119,3 +121,40 @@ class Fill:
         out = np.empty((row1 - row0, columns))
         self.into(out, matrix, row0, 0)
         return out
+
+
+class HostElements:
+    """What verification asks about elements, answered by NumPy. A
+    :class:`~drbench.device.base.Device` answers the same for its memory."""
+
+    @staticmethod
+    def times(tile: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """tile · x in float64."""
+        out, step = np.empty((tile.shape[0], x.shape[1])), max(1, _PART // tile.shape[1])
+        for top in range(0, tile.shape[0], step):
+            out[top : top + step] = tile[top : top + step].astype(float) @ x
+        return out
+
+    @staticmethod
+    def hashed_times(
+        fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
+    ) -> np.ndarray:
+        """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
+        out, step = np.empty((row1 - row0, x.shape[1])), max(1, _PART // columns)
+        for top in range(row0, row1, step):
+            stop = min(row1, top + step)
+            out[top - row0 : stop - row0] = fill.rows(matrix, top, stop, columns) @ x
+        return out
+
+    @staticmethod
+    def all_finite(tile: np.ndarray) -> bool:
+        """Whether no element is NaN or infinite."""
+        step = max(1, _PART // tile.shape[1])
+        return all(
+            np.isfinite(tile[top : top + step]).all() for top in range(0, tile.shape[0], step)
+        )
+
+    @staticmethod
+    def rows_of(tile: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Some rows of a tile."""
+        return tile[rows]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from drbench.host.fill import Fill
+from drbench.host.fill import Fill, HostElements
 from drbench.host.matrix import DistributedMatrix
 from drbench.program.problem import Problem
 
-__all__ = ["HostElements", "Verification", "verify"]
+__all__ = ["Verification", "verify"]
 
 #: Elements of an operand regenerated at a time.
 _CHUNK = 1 << 20
@@ -42,43 +42,6 @@ class Verification:
     ok: bool
     error: float
     reason: str
-
-
-class HostElements:
-    """What verification asks about elements, answered by NumPy. A
-    :class:`~drbench.device.base.Device` answers the same for its memory."""
-
-    @staticmethod
-    def times(tile: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """tile · x in float64."""
-        out, step = np.empty((tile.shape[0], x.shape[1])), max(1, _CHUNK // tile.shape[1])
-        for top in range(0, tile.shape[0], step):
-            out[top : top + step] = tile[top : top + step].astype(float) @ x
-        return out
-
-    @staticmethod
-    def hashed_times(
-        fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
-    ) -> np.ndarray:
-        """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
-        out, step = np.empty((row1 - row0, x.shape[1])), max(1, _CHUNK // columns)
-        for top in range(row0, row1, step):
-            stop = min(row1, top + step)
-            out[top - row0 : stop - row0] = fill.rows(matrix, top, stop, columns) @ x
-        return out
-
-    @staticmethod
-    def all_finite(tile: np.ndarray) -> bool:
-        """Whether no element is NaN or infinite."""
-        step = max(1, _CHUNK // tile.shape[1])
-        return all(
-            np.isfinite(tile[top : top + step]).all() for top in range(0, tile.shape[0], step)
-        )
-
-    @staticmethod
-    def rows_of(tile: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Some rows of a tile."""
-        return tile[rows]
 
 
 def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1) -> Verification:
