@@ -260,7 +260,7 @@ def test_planning_a_program_really_loads_no_mpi():
         "from drbench.host import blas, fill\nfrom drbench.measure import record\n"
         "from drbench.plan import memory, schedule\nfrom drbench.program import problem\n"
         "trace = get_algorithm('universal').trace(problem.Problem(8, 8, 8, 4), 1, stationary='B')\n"
-        "memory.plan_arena(schedule.Windows(trace, 1), 4)\n"
+        "memory.plan_arena(schedule.Lookahead(trace, 1), 4)\n"
         "print([name for name in ('mpi4py', 'click', 'matplotlib', 'pandas', 'torch') if name in "
         "sys.modules])\n"
     )

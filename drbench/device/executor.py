@@ -92,7 +92,7 @@ class DeviceExecutor(Frame):
         super().__init__(trace, matrices, prefetch, get)
         self._without = frozenset(without)
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
-        self._edges = edges(self.windows, self.plan, sizes, self._without)
+        self._edges = edges(self.lookahead, self.plan, sizes, self._without)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
@@ -247,8 +247,8 @@ class DeviceExecutor(Frame):
 
     def _begin(self, lane: _Lane, t: int) -> None:
         """Let a lane wait for all that a step needs."""
-        if self.windows.lowered and self.windows.before[t] != self._op:
-            self._join(self.windows.before[t])
+        if self.lookahead.lowered and self.lookahead.before[t] != self._op:
+            self._join(self.lookahead.before[t])
         for s in self._edges[t]:
             point = self._points.get(s)
             if point is not None:

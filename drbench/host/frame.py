@@ -12,7 +12,7 @@ import numpy as np
 
 from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.refinement import Strips, products, strip_widths, value_of
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import (
     COUNTERS,
@@ -86,13 +86,13 @@ class Frame:
         self, trace: Trace, matrices: dict, prefetch: int, get: str, throttled: bool = False
     ):
         self.trace, self.matrices, self.rank = trace, matrices, trace.rank
-        self.windows, steps = Windows(trace, prefetch), trace.steps
+        self.lookahead, steps = Lookahead(trace, prefetch), trace.steps
         topology = matrices[trace.written].topology
         self.comm = topology.comm
         self.types = trace.element_types({name: matrix.dtype for name, matrix in matrices.items()})
         in_place = get == "view"
         self.plan = plan_arena(
-            self.windows,
+            self.lookahead,
             1,
             lambda block: (
                 in_place and matrices[block.matrix].window.in_reach[block.owner] is not None
@@ -130,7 +130,7 @@ class Frame:
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
         was not done."""
-        self._schedule = Scheduler(self.windows, self.resolved)
+        self._schedule = Scheduler(self.lookahead, self.resolved)
         self.bytes.update(self._resolved_bytes)
         self._prepared = True
 

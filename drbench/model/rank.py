@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.steps import Get, Scratch
 from drbench.program.trace import Trace
 
@@ -87,7 +87,7 @@ class Rank:
         self, trace: Trace, prefetch: int, machine: Machine, itemsize: int, at: Callable, computed
     ):
         self.number, self.steps, self.parts = trace.rank, trace.steps, parts_of(trace, machine)
-        self.schedule = Scheduler(Windows(trace, prefetch), at_hand(trace, machine))
+        self.schedule = Scheduler(Lookahead(trace, prefetch), at_hand(trace, machine))
         self.computing, self.compute_s, self.started = None, 0.0, 0
         self.idle_since, self.last, self.core_free = 0.0, "get_wait", 0.0
         self.own_free, self.began, self.fences, self.version = {}, {}, 0, 0

@@ -24,8 +24,8 @@ from bisect import bisect_right
 
 from drbench.program.steps import Scratch
 
-from .memory import ArenaPlan
-from .schedule import Windows
+from .memory import ArenaPlan, memory_of
+from .schedule import Lookahead
 
 __all__ = ["EDGES", "edges"]
 
@@ -35,13 +35,13 @@ EDGES = ("ready", "made", "free", "order", "fence", "begin")
 
 
 def edges(
-    windows: Windows, plan: ArenaPlan, sizes: dict[int, int], without: frozenset = frozenset()
+    lookahead: Lookahead, plan: ArenaPlan, sizes: dict[int, int], without: frozenset = frozenset()
 ) -> list[list[int]]:
     """For each step, the earlier steps it waits for.
 
     Parameters
     ----------
-    windows : Windows
+    lookahead : Lookahead
     plan : ArenaPlan
     sizes : dict of int to int
         Size of each buffer of the plan, by step, in the plan's units.
@@ -62,11 +62,11 @@ def edges(
     ...         a = yield Get(Block("A", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4))
     ...         yield Gemm(a, b, into=Block("C", 0, 0, (0, x), 0, 4, 4 * x, 4 * x + 4, 0, 4))
     >>> found = trace(program(), None, 0, fresh=False)
-    >>> edges(Windows(found, 0), ArenaPlan({0: 0, 3: 0}, 16), {0: 16, 3: 16})
+    >>> edges(Lookahead(found, 0), ArenaPlan({0: 0, 3: 0}, 16), {0: 16, 3: 16})
     [[], [], [0, 1], [0, 2], [], [3, 4]]
     """
-    steps = windows.trace.steps
-    roots = _roots(steps)
+    steps = lookahead.trace.steps
+    roots = memory_of(steps)
     found: list[set[int]] = [set() for _ in steps]
     for step in steps:
         for value in step.inputs:
@@ -83,9 +83,9 @@ def edges(
                     found[step.index].add(made.index)
     _order_products(steps, roots, found, without)
     if "free" not in without:
-        _free_buffers(windows, plan, sizes, roots, found)
+        _free_buffers(lookahead, plan, sizes, roots, found)
         for step in steps:  # a Scratch does nothing itself: those that fill it wait in its place
-            if step.computes and step.onto is not None:
+            if step.onto is not None:
                 for r in roots[step.index]:
                     if type(steps[r]) is Scratch:
                         found[step.index] |= found[r]
@@ -104,23 +104,10 @@ def _chain(step) -> set[int]:
     return {made.index for made in _makers(step.onto)}
 
 
-def _roots(steps) -> list[tuple[int, ...]]:
-    """The steps in whose memory each value lies."""
-    roots: list[tuple[int, ...]] = []
-    for step in steps:
-        if step.alias:
-            roots.append(tuple(r for value in step.inputs for r in roots[value.index]))
-        else:
-            roots.append(
-                roots[step.onto.index] if step.computes and step.onto is not None else (step.index,)
-            )
-    return roots
-
-
 def _order_products(steps, roots, found, without) -> None:
     """Computes that write overlapping parts of the own tiles, or one Scratch, one after another;
     who takes a Scratch waits for all that filled it."""
-    last: dict[tuple, dict] = {}  # tile -> {(row0, row1, col0, col1): step that wrote it last}
+    last: dict[tuple, list] = {}  # tile -> computes into it, as long as not written over
     filled: dict[int, list[int]] = {}  # Scratch -> computes into parts of it
     for step in steps:
         t = step.index
@@ -129,7 +116,7 @@ def _order_products(steps, roots, found, without) -> None:
         if step.alias:
             continue
         scratches = {r for value in step.inputs for r in roots[value.index] if r in filled}
-        writes = step.computes and step.onto is not None
+        writes = step.onto is not None
         if ("order" if writes else "made") not in without:
             for r in scratches:
                 found[t].update(filled[r])
@@ -138,36 +125,22 @@ def _order_products(steps, roots, found, without) -> None:
                 filled[r].append(t)
         if step.computes and step.block is not None and "order" not in without:
             block = step.block
-            region, regions = (
-                (block.row0, block.row1, block.col0, block.col1),
-                last.setdefault((block.matrix, block.replica, block.tile), {}),
-            )
-            touched = [other for other in regions if _overlap(region, other)]
-            found[t].update(regions[other] for other in touched)
-            for other in touched:
-                if _within(other, region):
-                    del regions[other]
-            regions[region] = t
+            blocks = last.setdefault((block.matrix, block.replica, block.tile), [])
+            found[t].update(other for other, theirs in blocks if block.overlaps(theirs))
+            blocks[:] = [entry for entry in blocks if not block.contains(entry[1])]
+            blocks.append((t, block))
 
 
-def _overlap(x, y) -> bool:
-    return x[0] < y[1] and y[0] < x[1] and x[2] < y[3] and y[2] < x[3]
-
-
-def _within(x, y) -> bool:
-    return y[0] <= x[0] and x[1] <= y[1] and y[2] <= x[2] and x[3] <= y[3]
-
-
-def _free_buffers(windows: Windows, plan: ArenaPlan, sizes, roots, found) -> None:
+def _free_buffers(lookahead: Lookahead, plan: ArenaPlan, sizes, roots, found) -> None:
     """Each buffer waits for all that used the buffers which had its memory before."""
     users: dict[int, list[int]] = {}
-    for step in windows.trace.steps:
+    for step in lookahead.trace.steps:
         if not step.alias:
             for r in {r for value in step.inputs for r in roots[value.index]} | set(
                 roots[step.index]
             ):
                 users.setdefault(r, []).append(step.index)
-    born = sorted((windows.birth(t), t) for t in sizes if t in plan.offsets)
+    born = sorted((lookahead.birth(t), t) for t in sizes if t in plan.offsets)
     starts, segments = (
         [0],
         [(plan.size, None)],

@@ -12,7 +12,7 @@ from drbench.program.trace import Trace
 from partitions import Partition
 
 from .memory import plan_arena
-from .schedule import Windows
+from .schedule import Lookahead
 
 __all__ = ["Traffic", "events_of", "listing", "memory_bytes", "picture", "traffic"]
 
@@ -60,14 +60,14 @@ def traffic(trace: Trace) -> Traffic:
 def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
     """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the
     pool if none is."""
-    problem, windows = trace.problem, Windows(trace, prefetch)
+    problem, lookahead = trace.problem, Lookahead(trace, prefetch)
     widths = trace.element_types(problem.itemsizes)
     out = {
         op.name: op.partition.local_size(trace.rank) * problem.itemsizes[op.name]
         for op in problem.operands
     }
-    out["pool"] = plan_arena(windows, 1, widths=widths).size
-    out["pool_direct"] = plan_arena(windows, 1, views=lambda block: True, widths=widths).size
+    out["pool"] = plan_arena(lookahead, 1, widths=widths).size
+    out["pool_direct"] = plan_arena(lookahead, 1, views=lambda block: True, widths=widths).size
     return out
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from drbench.program.steps import Block, Gemm, Get, Step
 
-from .schedule import Windows
+from .schedule import Lookahead
 
-__all__ = ["ArenaPlan", "buffer_elements", "plan_arena"]
+__all__ = ["ArenaPlan", "buffer_elements", "memory_of", "plan_arena"]
 
 #: Buffers start at multiples of this many bytes (a cache line, and enough for aligned AVX-512
 #: loads).
@@ -60,8 +60,19 @@ def buffer_elements(
     return step.elements()
 
 
+def memory_of(steps: list[Step]) -> list[tuple[int, ...]]:
+    """For each value the steps in whose memory it lies: its own, or those it shows or adds onto."""
+    roots: list[tuple[int, ...]] = []
+    for step in steps:
+        if step.alias:
+            roots.append(tuple(r for value in step.inputs for r in roots[value.index]))
+        else:
+            roots.append((step.index,) if step.onto is None else roots[step.onto.index])
+    return roots
+
+
 def plan_arena(
-    windows: Windows,
+    lookahead: Lookahead,
     itemsize: int,
     views: Callable[[Block], bool] = lambda block: False,
     widths: list | None = None,
@@ -70,7 +81,7 @@ def plan_arena(
 
     Parameters
     ----------
-    windows : Windows
+    lookahead : Lookahead
         Of the trace, with the look-ahead it will run with.
     itemsize : int
         Bytes of one element.
@@ -86,13 +97,15 @@ def plan_arena(
 
     Notes
     -----
-    Lifetimes are :meth:`Windows.birth` of the step that makes a value to the last
-    :meth:`Windows.death` of those that take it. First fit in order of birth. Leaving buffers out
+    Lifetimes are :meth:`Lookahead.birth` of the step that makes a value to the last
+    :meth:`Lookahead.death` of those that take it. First fit in order of birth. Leaving buffers out
     can make first fit worse, so with ``views`` the plan without them is made too and the smaller
     one taken: what was announced for a transport that copies everything always holds.
     """
-    plan = _first_fit(windows, itemsize, views, widths)
-    whole = _first_fit(windows, itemsize, lambda block: False, widths) if plan.size else plan
+    roots = memory_of(lookahead.trace.steps)
+    plan = whole = _first_fit(lookahead, roots, itemsize, views, widths)
+    if plan.size:
+        whole = _first_fit(lookahead, roots, itemsize, lambda block: False, widths)
     if whole.size >= plan.size:
         return plan
     return ArenaPlan(
@@ -101,26 +114,27 @@ def plan_arena(
 
 
 def _first_fit(
-    windows: Windows, itemsize: int, views: Callable[[Block], bool], widths: list | None
+    lookahead: Lookahead,
+    roots: list[tuple[int, ...]],
+    itemsize: int,
+    views: Callable[[Block], bool],
+    widths: list | None,
 ) -> ArenaPlan:
     """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
-    rank = windows.trace.rank
-    steps = windows.trace.steps
-    roots: list[tuple[int, ...]] = []  # the steps in whose memory each value lies
+    rank = lookahead.trace.rank
+    steps = lookahead.trace.steps
     death: dict[int, int] = {}
     born: list[tuple[int, int]] = []
     need: dict[int, int] = {}
     for step in steps:
         t = step.index
         if step.alias:
-            roots.append(tuple(r for value in step.inputs for r in roots[value.index]))
             continue  # no memory, and no use: that of its own consumers counts
-        roots.append(roots[step.onto.index] if step.computes and step.onto is not None else (t,))
         elements = buffer_elements(step, rank, views=views)
         if elements:
-            born.append((windows.birth(t), t))
+            born.append((lookahead.birth(t), t))
             death[t], need[t] = 0, elements if widths is None else elements * widths[t]
-        end = windows.death(t)  # whatever takes a buffer is exposed: H grows when it finishes
+        end = lookahead.death(t)  # whatever takes a buffer is exposed: H grows when it finishes
         for r in (r for value in step.inputs for r in roots[value.index]):
             if r in death and death[r] < end:
                 death[r] = end

@@ -34,11 +34,12 @@ from collections.abc import Collection
 from drbench.program.steps import Fence, Gemm
 from drbench.program.trace import Trace
 
-__all__ = ["Scheduler", "Windows"]
+__all__ = ["Lookahead", "Scheduler"]
 
 
-class Windows:
-    """What the rule needs to know of a trace, computed once.
+class Lookahead:
+    """How far ahead of the computes each step of a trace may run: what the rule needs to know of
+    it, computed once.
 
     Attributes
     ----------
@@ -79,9 +80,8 @@ class Windows:
                 or (step.grouped and len(step.group) > 1)
                 or any(value.computes or value.index in moves for value in step.inputs)
             ):
-                moves.add(
-                    step.index
-                )  # also at the root of a broadcast: all members of a group look as far ahead
+                # also at the root of a broadcast: all members of a group look as far ahead
+                moves.add(step.index)
             self.before.append(count)
             self.exposed.append(exposed)
             count += exposed
@@ -129,7 +129,7 @@ class Scheduler:
 
     Parameters
     ----------
-    windows : Windows
+    lookahead : Lookahead
     resolved : collection of int
         Steps that take no time at all (a Get read in place); they count as finished from the start.
 
@@ -140,7 +140,7 @@ class Scheduler:
     """
 
     __slots__ = (
-        "windows",
+        "lookahead",
         "steps",
         "depth",
         "lowered",
@@ -158,9 +158,9 @@ class Scheduler:
         "_segment",
     )
 
-    def __init__(self, windows: Windows, resolved: Collection[int] = ()):
-        self.windows, self.depth, self.lowered = windows, windows.depth, windows.lowered
-        self.steps = steps = windows.trace.steps
+    def __init__(self, lookahead: Lookahead, resolved: Collection[int] = ()):
+        self.lookahead, self.depth, self.lowered = lookahead, lookahead.depth, lookahead.lowered
+        self.steps = steps = lookahead.trace.steps
         self.done = done = bytearray(len(steps))
         for t in resolved:
             done[t] = 1
@@ -171,20 +171,18 @@ class Scheduler:
         self._waiting: list[int] = []
         self._queues: dict[str, deque] = {}
         self._exposed_done = 0
-        self._unfinished = [0] * (
-            windows.count + 1
-        )  # communication steps by exposed computes before them
+        # communication steps (lowered: computes too) left, by ``before``
+        self._unfinished = [0] * (lookahead.count + 1)
         for t in self._comm:
-            self._unfinished[windows.before[t]] += 1
-        if self.lowered:  # ... and computes, by operation
+            self._unfinished[lookahead.before[t]] += 1
+        if self.lowered:
             for t in self._computes:
-                self._unfinished[windows.before[t]] += 1
+                self._unfinished[lookahead.before[t]] += 1
         self._clear = 0  # all communication (lowered: everything) with before < clear is finished
         self._fence_open = 0  # Fences finished
-        self._segment = [0] * (
-            windows.nfences + 1
-        )  # unfinished steps that touch C, by Fences before them
-        fences = windows.fences
+        # unfinished steps that touch C, by Fences before them
+        self._segment = [0] * (lookahead.nfences + 1)
+        fences = lookahead.fences
         for s in steps:
             if fences[s.index] >= 0 and type(s) is not Fence and not done[s.index]:
                 self._segment[fences[s.index]] += 1
@@ -197,7 +195,7 @@ class Scheduler:
         self._clear = clear
         comm, before, limit = (
             self._comm,
-            self.windows.before,
+            self.lookahead.before,
             clear if self.lowered else self._exposed_done + self.depth,
         )
         while comm and before[comm[0]] <= limit:
@@ -213,7 +211,7 @@ class Scheduler:
         for value in step.inputs:
             if not done[value.index]:
                 return False
-        fence = self.windows.fences[t]
+        fence = self.lookahead.fences[t]
         if fence < 0:
             return True
         if type(step) is Fence:
@@ -239,24 +237,24 @@ class Scheduler:
         if self._at == len(self._computes):
             return None
         t = self._computes[self._at]
-        needed = self.windows.before[t]
+        needed = self.lookahead.before[t]
         if not self.lowered:
             needed += -self.depth if self.depth else 1
         return t if self._clear >= needed and self._ready(t) else None
 
     def finish(self, t: int) -> None:
         """A step handed out has completed."""
-        step, windows = self.steps[t], self.windows
+        step, lookahead = self.steps[t], self.lookahead
         self.done[t] = 1
         self.pending -= 1
         if step.computes:
             self._at += 1
-            self._exposed_done += windows.exposed[t]
+            self._exposed_done += lookahead.exposed[t]
         if self.lowered or not step.computes:
-            self._unfinished[windows.before[t]] -= 1
-        if windows.fences[t] >= 0:
+            self._unfinished[lookahead.before[t]] -= 1
+        if lookahead.fences[t] >= 0:
             if type(step) is Fence:
                 self._fence_open += 1
             else:
-                self._segment[windows.fences[t]] -= 1
+                self._segment[lookahead.fences[t]] -= 1
         self._advance()

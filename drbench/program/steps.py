@@ -139,6 +139,15 @@ class Block:
             and self.matrix == other.matrix
         )
 
+    def contains(self, other: Block) -> bool:
+        """True if a block of the same tile lies inside this one."""
+        return (
+            self.row0 <= other.row0
+            and other.row1 <= self.row1
+            and self.col0 <= other.col0
+            and other.col1 <= self.col1
+        )
+
     def __repr__(self) -> str:
         at = f"@{self.owner}" + (f"/replica {self.replica}" if self.replica else "")
         return f"{self.matrix}[{self.row0}:{self.row1}, {self.col0}:{self.col1}]{at}"

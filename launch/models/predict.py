@@ -14,7 +14,7 @@ from drbench.model.folding import even, fits_torus
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, simulate
 from drbench.plan.memory import buffer_elements, plan_arena
-from drbench.plan.schedule import Windows
+from drbench.plan.schedule import Lookahead
 from drbench.program.problem import Problem
 from launch.cases.case import Case, bound, case_keys, recorded
 
@@ -209,7 +209,7 @@ def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) 
             buffers = item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
             if tiles + buffers <= machine.memory_bytes:
                 continue
-        arena = plan_arena(Windows(trace, case.prefetch), item).size * item
+        arena = plan_arena(Lookahead(trace, case.prefetch), item).size * item
         most = max(most, arena)
         if tiles + arena > machine.memory_bytes:
             raise OutOfMemory(

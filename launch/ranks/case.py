@@ -41,7 +41,7 @@ from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import verify
 from drbench.plan.explain import events_of
 from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Windows
+from drbench.plan.schedule import Lookahead
 from drbench.program.steps import COUNTERS
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded
 from launch.cases.machine_models import of_schedule
@@ -387,7 +387,7 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
 def _pool_bytes(trace, prefetch: int, problem, views=lambda block: False) -> int:
     """Receive and scratch memory that a program needs."""
     return plan_arena(
-        Windows(trace, prefetch), 1, views, trace.element_types(problem.itemsizes)
+        Lookahead(trace, prefetch), 1, views, trace.element_types(problem.itemsizes)
     ).size
 
 

@@ -13,7 +13,7 @@ from algorithms import algorithms
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Windows
+from drbench.plan.schedule import Lookahead
 from drbench.program.problem import Problem
 from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
@@ -104,8 +104,8 @@ def _program(case: Case, ranks: int) -> tuple[Problem, list[int], bool]:
     for rank in range(ranks):
         program = algorithm.trace(problem, rank, **settled)
         moves = moves or any(traffic(program).counters.values())
-        windows = Windows(program, case.prefetch)
-        pools.append(plan_arena(windows, problem.itemsize, views=lambda owner: in_place).size)
+        lookahead = Lookahead(program, case.prefetch)
+        pools.append(plan_arena(lookahead, problem.itemsize, views=lambda owner: in_place).size)
     return problem, pools, moves
 
 

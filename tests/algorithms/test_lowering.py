@@ -21,7 +21,7 @@ from drbench.model.costs import Cost, step_cost
 from drbench.model.simulate import simulate
 from drbench.plan.explain import listing, traffic
 from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet
 from launch.cases.machine_models import find_machine
@@ -217,12 +217,12 @@ def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, d
 
 @pytest.mark.parametrize("computes", [True, False])
 def test_a_memory_plan_with_a_death_too_early_is_caught(computes):
-    class Early(Windows):
+    class Early(Lookahead):
         def death(self, t):
             return super().death(t) - 2 * (self.trace.steps[t].computes == computes)
 
-    def planner(windows, itemsize, views):
-        return plan_arena(Early(windows.trace, windows.depth), itemsize, views)
+    def planner(lookahead, itemsize, views):
+        return plan_arena(Early(lookahead.trace, lookahead.depth), itemsize, views)
 
     caught = 0
     for seed in range(60):

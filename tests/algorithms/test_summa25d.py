@@ -16,7 +16,7 @@ from drbench.model.machine import Link
 from drbench.model.machine import Machine as Model
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
-from drbench.plan.schedule import Windows
+from drbench.plan.schedule import Lookahead
 from drbench.program.group_steps import Reduce
 from drbench.program.steps import Fence, Gemm, ReplicaGet
 
@@ -197,7 +197,7 @@ def test_a_fence_waits_for_the_reductions_before_it(monkeypatch):
         c, right = computed(24, 24, 24, 8, 2, (2, 2), depth=1, seed=seed, dataflow=dataflow)
         assert (c == right).all()
 
-    regular = Windows.__init__
+    regular = Lookahead.__init__
 
     def blocks_only(self, trace, depth):
         regular(self, trace, depth)
@@ -205,7 +205,7 @@ def test_a_fence_waits_for_the_reductions_before_it(monkeypatch):
             if type(step) is Reduce:
                 self.fences[step.index] = -1
 
-    monkeypatch.setattr(Windows, "__init__", blocks_only)
+    monkeypatch.setattr(Lookahead, "__init__", blocks_only)
     wrong = 0
     for dataflow, seed in cases:
         c, right = computed(24, 24, 24, 8, 2, (2, 2), depth=1, seed=seed, dataflow=dataflow)

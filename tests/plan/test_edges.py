@@ -7,7 +7,7 @@ import pytest
 from algorithms import get_algorithm
 from drbench.plan.edges import edges
 from drbench.plan.memory import ArenaPlan, buffer_elements, plan_arena
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.group_steps import ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Group, Part, Scratch
@@ -36,14 +36,14 @@ def made(name, options, texts, depth):
     traced = algorithm.trace(
         problem, 1, **algorithm.settle(problem, False, **algorithm.pick(options))
     )
-    windows = Windows(traced, depth)
-    plan = plan_arena(windows, 1)
+    lookahead = Lookahead(traced, depth)
+    plan = plan_arena(lookahead, 1)
     sizes = {
         t: buffer_elements(traced.steps[t], 1)
         for t in plan.offsets
         if not (traced.steps[t].computes and traced.steps[t].onto is not None)
     }
-    return traced, windows, plan, {t: size for t, size in sizes.items() if size}
+    return traced, lookahead, plan, {t: size for t, size in sizes.items() if size}
 
 
 def memory_of(step, plan, sizes):
@@ -59,10 +59,10 @@ def memory_of(step, plan, sizes):
     )
 
 
-def launching_order(windows, seed):
+def launching_order(lookahead, seed):
     """An order in which the scheduler may hand out the steps when each counts as finished at
     once."""
-    chance, schedule, order, waiting = random.Random(seed), Scheduler(windows), [], []
+    chance, schedule, order, waiting = random.Random(seed), Scheduler(lookahead), [], []
     while schedule.pending:
         waiting += schedule.take()
         t = schedule.next_compute()
@@ -79,15 +79,15 @@ def launching_order(windows, seed):
 def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_for_all_who_filled_it(
     name, options, texts, depth
 ):
-    traced, windows, plan, sizes = made(name, options, texts, depth)
-    found = edges(windows, plan, sizes)
+    traced, lookahead, plan, sizes = made(name, options, texts, depth)
+    found = edges(lookahead, plan, sizes)
     before = [
         set() for _ in traced.steps
     ]  # everything that a step comes after, over any number of edges
     for step in traced.steps:
         before[step.index].update(found[step.index], *(before[s] for s in found[step.index]))
     for seed in range(3):
-        order = launching_order(windows, seed)
+        order = launching_order(lookahead, seed)
         place = {t: x for x, t in enumerate(order)}
         assert all(place[s] < place[t] for t in order for s in found[t]), (
             "an edge points to a step launched later"
@@ -128,10 +128,10 @@ def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_fo
 
 
 def test_products_into_overlapping_parts_of_a_tile_follow_each_other():
-    traced, windows, plan, sizes = made(
+    traced, lookahead, plan, sizes = made(
         "universal", {"stationary": "C", "chunk": 3}, ("row", "column", "block"), 1
     )
-    found = edges(windows, plan, sizes)
+    found = edges(lookahead, plan, sizes)
     gemms = [step for step in traced.steps if step.computes]
     for x, one in enumerate(gemms):
         for other in gemms[x + 1 :]:
@@ -150,8 +150,8 @@ def test_products_into_overlapping_parts_of_a_tile_follow_each_other():
 @pytest.mark.parametrize("kind", ["ready", "made", "free", "order"])
 def test_edges_can_be_left_out_by_kind(kind):
     for name, options, texts in CASES:
-        _, windows, plan, sizes = made(name, options, texts, 1)
-        if edges(windows, plan, sizes, frozenset({kind})) != edges(windows, plan, sizes):
+        _, lookahead, plan, sizes = made(name, options, texts, 1)
+        if edges(lookahead, plan, sizes, frozenset({kind})) != edges(lookahead, plan, sizes):
             return
     pytest.fail(f"no case has an edge of kind {kind}")
 
@@ -190,7 +190,7 @@ def test_all_products_into_parts_of_a_scratch_are_waited_for_and_wait_for_who_ha
         )
 
     found = edges(
-        Windows(trace(program(), None, 0, fresh=False), 1),
+        Lookahead(trace(program(), None, 0, fresh=False), 1),
         ArenaPlan({0: 0, 3: 0}, 32),
         {0: 16, 3: 32},
     )
@@ -207,7 +207,7 @@ def test_a_buffer_over_parts_of_two_earlier_ones_waits_for_the_users_of_both_and
 
     plan = ArenaPlan({1: 0, 3: 8, 5: 4, 7: 0}, 16)
     found = edges(
-        Windows(trace(program(), None, 0, fresh=False), 0), plan, {1: 8, 3: 8, 5: 8, 7: 8}
+        Lookahead(trace(program(), None, 0, fresh=False), 0), plan, {1: 8, 3: 8, 5: 8, 7: 8}
     )
     assert {2, 4} <= set(found[5])
     assert {2, 6} <= set(found[7]) and 4 not in found[7]
@@ -220,5 +220,5 @@ def test_a_product_over_the_whole_tile_follows_one_into_a_part_of_it():
             part = yield Get(block("A", 0, *rows, 0, 4))
             yield Gemm(part, a, into=block("C", 0, *rows, 0, 4))
 
-    found = edges(Windows(trace(program(), None, 0, fresh=False), 1), ArenaPlan({}, 0), {})
+    found = edges(Lookahead(trace(program(), None, 0, fresh=False), 1), ArenaPlan({}, 0), {})
     assert 4 in reached(found, 6) and {2, 6} <= reached(found, 8)

@@ -6,7 +6,7 @@ import pytest
 from algorithms.universal.graph import Graph
 from drbench.plan.edges import edges
 from drbench.plan.memory import ArenaPlan
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.group_steps import Broadcast, Piece, Reduce, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Copy, Fence, Gemm, Get, Group, ReplicaGet, Zero
@@ -27,11 +27,11 @@ def traced(program, problem=None):
 
 def waits(found, depth=1):
     """For each step the earlier ones without which it does not start, all others being finished."""
-    windows, needed = Windows(found, depth), []
+    lookahead, needed = Lookahead(found, depth), []
     for step in found.steps:
         late = []
         for other in found.steps[: step.index]:
-            schedule, started, moved = Scheduler(windows), set(), True
+            schedule, started, moved = Scheduler(lookahead), set(), True
             while moved:
                 moved = False
                 for t in [*schedule.take(), schedule.next_compute()]:
@@ -154,7 +154,7 @@ def test_computes_and_group_steps_on_the_same_elements_follow_each_other(name, d
 @pytest.mark.parametrize("name", HAZARDS)
 def test_on_a_device_they_have_an_edge(name):
     found = orders(*HAZARDS[name])
-    assert 3 in edges(Windows(found, 4), ArenaPlan({}, 0), {})[4]
+    assert 3 in edges(Lookahead(found, 4), ArenaPlan({}, 0), {})[4]
 
 
 FREE = {
@@ -174,7 +174,7 @@ FREE = {
 def test_on_different_elements_they_do_not(name):
     found = orders(*FREE[name])
     assert 3 not in waits(found, 4)[4]
-    assert 3 not in edges(Windows(found, 4), ArenaPlan({}, 0), {})[4]
+    assert 3 not in edges(Lookahead(found, 4), ArenaPlan({}, 0), {})[4]
 
 
 def test_a_sum_waits_for_the_zeros_that_the_trace_puts_first():

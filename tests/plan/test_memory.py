@@ -12,7 +12,7 @@ from oracles import Violation, any_case, traces_of
 from virtual_time import MODES, RandomDelays, drive, reads_all
 
 from drbench.plan.memory import ALIGNMENT, buffer_elements, plan_arena
-from drbench.plan.schedule import Windows
+from drbench.plan.schedule import Lookahead
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
 from drbench.program.trace import Trace
@@ -73,22 +73,22 @@ def test_sampled_programs_multiply_right_out_of_their_arena(depth):
 def planner_with_early_death(computes):
     """``plan_arena`` told that what computes (or communication) take is free one unit too early."""
 
-    class Early(Windows):
+    class Early(Lookahead):
         def death(self, t):
             return super().death(t) - (self.trace.steps[t].computes == computes)
 
-    return lambda windows, itemsize, views: plan_arena(
-        Early(windows.trace, windows.depth), itemsize, views
+    return lambda lookahead, itemsize, views: plan_arena(
+        Early(lookahead.trace, lookahead.depth), itemsize, views
     )
 
 
-def planner_for_less_look_ahead(windows, itemsize, views):
-    return plan_arena(Windows(windows.trace, max(0, windows.depth - 1)), itemsize, views)
+def planner_for_less_look_ahead(lookahead, itemsize, views):
+    return plan_arena(Lookahead(lookahead.trace, max(0, lookahead.depth - 1)), itemsize, views)
 
 
-def planner_that_frees_at_first_use(windows, itemsize, views):
+def planner_that_frees_at_first_use(lookahead, itemsize, views):
     """A wrong use count: a value dies with its first taker."""
-    real, taken, steps = windows.trace, set(), []
+    real, taken, steps = lookahead.trace, set(), []
     for step in real.steps:
         shown = copy.copy(step)
         kept = step.onto.index if type(step) is Gemm and step.onto is not None else None
@@ -103,8 +103,8 @@ def planner_that_frees_at_first_use(windows, itemsize, views):
             )
         taken |= {value.index for value in step.inputs}
         steps.append(shown)
-    windows.trace = Trace(real.problem, real.rank, steps, real.written)
-    return plan_arena(windows, itemsize, views)
+    lookahead.trace = Trace(real.problem, real.rank, steps, real.written)
+    return plan_arena(lookahead, itemsize, views)
 
 
 MUTANTS = {
@@ -150,7 +150,7 @@ def test_offsets_are_aligned_and_inside_an_arena_no_larger_than_all_buffers(case
     _, traces = programs(case)
     for depth in DEPTHS:
         for trace in traces:
-            plan = plan_arena(Windows(trace, depth), itemsize)
+            plan = plan_arena(Lookahead(trace, depth), itemsize)
             every = 0
             for step in trace.steps:
                 if buffer_elements(step, trace.rank):
@@ -195,7 +195,7 @@ def test_products_added_onto_each_other_share_one_place(case):
 def test_a_pipeline_holds_what_is_computed_with_and_what_is_under_way_and_no_more(depth):
     problem = Problem(64, 64, 1024, 4, "column", "column", "column")
     for trace in traces_of(problem, stationary="C", chunk=16):
-        chunks = plan_arena(Windows(trace, depth), 4).size / (64 * 16)
+        chunks = plan_arena(Lookahead(trace, depth), 4).size / (64 * 16)
         assert chunks <= depth + 2
 
 
@@ -215,7 +215,7 @@ def test_a_longer_pipeline_needs_no_more_memory(stationary):
 def test_sums_to_be_sent_are_held_by_the_look_ahead_only(depth):
     problem = Problem(1024, 64, 64, 4, "column", "row", "row")
     for trace in traces_of(problem, stationary="B", chunk=16):
-        partials = plan_arena(Windows(trace, depth), 4).size / (16 * 64)
+        partials = plan_arena(Lookahead(trace, depth), 4).size / (16 * 64)
         assert (
             partials <= depth + 3
         )  # one computed, one accumulated for each Gemm ahead, one about to be
@@ -225,7 +225,7 @@ def test_more_look_ahead_never_needs_less_memory():
     for case in CASES:
         _, traces = programs(case)
         for trace in traces:
-            sizes = [plan_arena(Windows(trace, depth), ITEMSIZE).size for depth in DEPTHS]
+            sizes = [plan_arena(Lookahead(trace, depth), ITEMSIZE).size for depth in DEPTHS]
             assert sizes == sorted(sizes)
 
 
@@ -235,11 +235,11 @@ def test_reading_tiles_in_place_never_needs_more_than_copying_them_all(depth):
     for seed in range(150):
         problem, options = any_case(seed)
         for trace in traces_of(problem, **options):
-            windows = Windows(trace, depth)
-            announced = plan_arena(windows, ITEMSIZE).size
+            lookahead = Lookahead(trace, depth)
+            announced = plan_arena(lookahead, ITEMSIZE).size
             for bits in (0b010101, 0b101010, 0b000111, 0b111111):
                 views = (lambda bits: lambda block: bool(bits >> block.owner & 1))(bits)
-                assert plan_arena(windows, ITEMSIZE, views).size <= announced
+                assert plan_arena(lookahead, ITEMSIZE, views).size <= announced
 
 
 def test_a_rank_that_reads_everything_in_place_needs_no_arena():

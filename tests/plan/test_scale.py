@@ -12,7 +12,7 @@ import pytest
 from oracles import universal
 
 from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Fence, Gemm, Get
 
@@ -110,12 +110,12 @@ def test_a_rank_without_work_plans_nothing():
 @pytest.mark.parametrize("tiles, guard_s", [(64, 5 * 0.020), (512, 5 * 0.300)])
 @tiles_and_stationary
 def test_planning_a_rank_is_quick(stationary, tiles, guard_s):
-    """From the problem to a schedule ready to run: trace, windows, arena."""
+    """From the problem to a schedule ready to run: trace, lookahead, arena."""
 
     def plan():
-        windows = Windows(universal.trace(aligned(tiles), 777, stationary=stationary), 1)
-        plan_arena(windows, 4)
-        Scheduler(windows)
+        lookahead = Lookahead(universal.trace(aligned(tiles), 777, stationary=stationary), 1)
+        plan_arena(lookahead, 4)
+        Scheduler(lookahead)
 
     assert cpu_seconds(plan, guard_s) < guard_s
 

@@ -4,7 +4,7 @@ import pytest
 from oracles import any_case, traces_of
 from virtual_time import CASES, MODES, RandomDelays, check_rule, drive, programs
 
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.problem import Problem
 
 DEPTHS = range(5)
@@ -89,7 +89,7 @@ def test_every_step_is_handed_out_once_and_counted_once(case):
     for in_place in MODES.values():
         for program in programs(case)[:1]:
             resolved = [step.index for step in program.steps if in_place(program, step)]
-            schedule = Scheduler(Windows(program, 1), resolved)
+            schedule = Scheduler(Lookahead(program, 1), resolved)
             assert schedule.pending == len(program.steps) - len(resolved)
             handed = []
             while schedule.pending:
@@ -107,10 +107,10 @@ def test_computes_on_own_data_do_not_use_up_the_look_ahead():
     """A rank that has much to do on its own already starts the transfers behind it."""
     problem = Problem(8, 8, 64, 2, "column", "column", "column")
     program = traces_of(problem, stationary="C", chunk=4)[0]
-    windows = Windows(program, 1)
+    lookahead = Lookahead(program, 1)
     for step in program.steps:
         if step.computes:
-            assert windows.exposed[step.index] == any(
+            assert lookahead.exposed[step.index] == any(
                 value.block.owner != 0 for value in step.inputs
             )
-    assert 0 < windows.count < sum(step.computes for step in program.steps)
+    assert 0 < lookahead.count < sum(step.computes for step in program.steps)

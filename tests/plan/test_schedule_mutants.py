@@ -26,7 +26,7 @@ MUTANTS = {}
 class FenceForgetsAccumulates(Scheduler):
     def _ready(self, t):
         if type(self.steps[t]) is Fence:
-            return self._fence_open == self.windows.fences[t]
+            return self._fence_open == self.lookahead.fences[t]
         return super()._ready(t)
 
 
@@ -34,7 +34,7 @@ class FenceForgetsAccumulates(Scheduler):
 class FencesOverlap(Scheduler):
     def _ready(self, t):
         if type(self.steps[t]) is Fence:
-            return not self._segment[self.windows.fences[t]]
+            return not self._segment[self.lookahead.fences[t]]
         return super()._ready(t)
 
 
@@ -68,7 +68,7 @@ class _OtherDepth(Scheduler):
         if self._at == len(self._computes):
             return None
         t = self._computes[self._at]
-        needed = self.windows.before[t] - (self.depth + self.complete)
+        needed = self.lookahead.before[t] - (self.depth + self.complete)
         needed += not self.depth
         return t if self._clear >= needed and self._ready(t) else None
 

@@ -6,7 +6,7 @@ from oracles import Memory, assign, operands, require
 from virtual_time import RandomDelays, drive, reads_all, reads_even, reads_own
 
 from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Windows
+from drbench.plan.schedule import Lookahead
 from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Zero
 
 ITEMSIZE = 8
@@ -18,7 +18,7 @@ def seen_through(in_place):
 
 
 def plans_of(traces, depth, in_place=reads_own, planner=plan_arena):
-    return [planner(Windows(trace, depth), ITEMSIZE, seen_through(in_place)) for trace in traces]
+    return [planner(Lookahead(trace, depth), ITEMSIZE, seen_through(in_place)) for trace in traces]
 
 
 def check_lifetimes(trace, plan, start, end):

@@ -12,7 +12,7 @@ import random
 import numpy as np
 
 from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, Shift
 from drbench.program.steps import Add, Copy, Fence, Get, Join, Part, ReplicaGet, Scratch, Zero
 
@@ -40,10 +40,10 @@ def elements(piece):
 class Rank:
     def __init__(self, machine, trace, depth):
         self.machine, self.trace, self.rank = machine, trace, trace.rank
-        windows = Windows(trace, depth)
-        self.plan = plan_arena(windows, 8)
+        lookahead = Lookahead(trace, depth)
+        self.plan = plan_arena(lookahead, 8)
         self.arena = np.full(max(1, self.plan.size), np.nan)
-        self.schedule = Scheduler(windows)
+        self.schedule = Scheduler(lookahead)
         self.started = {}  # group name -> steps issued so far
 
     def buffer(self, t, shape):

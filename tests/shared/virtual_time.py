@@ -11,7 +11,7 @@ import random
 import numpy as np
 from oracles import require, traces_of
 
-from drbench.plan.schedule import Scheduler, Windows
+from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.problem import Problem
 from drbench.program.steps import Fence, Gemm, Get
 
@@ -123,7 +123,7 @@ def drive(
     schedules = []
     for trace in traces:
         resolved = [step.index for step in trace.steps if in_place(trace, step)]
-        schedules.append(scheduler(Windows(trace, depth), resolved))
+        schedules.append(scheduler(Lookahead(trace, depth), resolved))
         for t in resolved:
             timeline.start[trace.rank][t] = timeline.end[trace.rank][t] = 0
     heap, order = [], 0

@@ -24,7 +24,7 @@ from drbench.host.executor import Executor
 from drbench.host.matrix import Window
 from drbench.host.topology import RangeLocks, Topology
 from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Windows
+from drbench.plan.schedule import Lookahead
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import Accumulate, Fence, Get
 from launch.ranks.case import Case, run_case
@@ -40,7 +40,7 @@ def planned(trace, prefetch: int, comm) -> dict:
     for step in trace.steps:
         for _, elements in step.moved(comm.rank):
             moved[step.counter] += elements * itemsize
-    arena = plan_arena(Windows(trace, prefetch), itemsize).size * itemsize
+    arena = plan_arena(Lookahead(trace, prefetch), itemsize).size * itemsize
     busiest = max(moved["get_bytes"] + moved["replica_bytes"], moved["accumulate_bytes"])
     sums = {name: comm.allreduce(value) for name, value in moved.items()}
     return sums | {
