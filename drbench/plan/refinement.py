@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from drbench.program.steps import Gemm, Join, Step
 
@@ -58,7 +59,7 @@ class Strips:
         return [0, *accumulate(array.shape[self.axis] for array in self.arrays)]
 
 
-def strip_widths(steps: Iterable[Step]) -> dict[int, list[int]]:
+def strip_widths(steps: Iterable[Any]) -> dict[int, list[int]]:
     """Column widths of the values that lie as separate arrays, one a member of a group: because
     they are gathered side by side, or because a ReduceScatter divides their columns."""
     found = {}
@@ -74,7 +75,7 @@ def strip_widths(steps: Iterable[Step]) -> dict[int, list[int]]:
 
 
 def value_of(
-    step: Step, values: list, widths: dict[int, list[int]], array: Callable, view: Callable
+    step: Any, values: list, widths: dict[int, list[int]], array: Callable, view: Callable
 ):
     """The array, or Strips, that a step's token stands for or a compute writes; None for none.
 
