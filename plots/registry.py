@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drbench.measure.record import Record
-from plots.draw.chart import Chart
+from plots.draw.chart import Charts
 from plots.draw.page import save
 from plots.select.cases import Options, SelectionError
 from plots.select.records import read_records
@@ -36,7 +36,7 @@ class Figure(NamedTuple):
     make: Callable[[Any, Options], Made]
     takes: tuple[str, ...] = ()
     read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
-    charts: Callable[[Any, Options], tuple[list[Chart], list[str]]] | None = None
+    charts: Callable[[Any, Options], Charts] | None = None
 
 
 class Drawn(NamedTuple):

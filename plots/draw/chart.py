@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from .page import GREY, MARGIN_IN, MARKER_PT, PAGE_IN, TITLE_IN, Page, line_look
+from .page import GREY, MARGIN_IN, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
 from .style import Fill, LineStyle
 
 _BELOW_IN = 0.46
@@ -66,6 +66,10 @@ class Chart(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+#: Described panels, and what is said of cases that are not in them.
+Charts = tuple[list[Chart], list[str]]
+
+
 def polyline(name: str, look: LineStyle, at: Sequence[float], points: dict[float, tuple]) -> Marks:
     """A line through (value, number of the case) at some places; where there is none, it breaks:
     nothing is interpolated."""
@@ -81,11 +85,24 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
             look |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.8}
         if marks.kind == "rule":
             look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
+        if marks.kind == "bars":
+            draw_bars(axes, marks)
+            continue
         axes.plot(marks.x, marks.y, **{"zorder": 3, "clip_on": marks.kind == "rule", **look})
     if chart.apart is not None:
         axes.axvline(chart.apart, color="#BBBBBB", linewidth=0.6)
     draw_axis(axes, "x", chart.x)
     draw_axis(axes, "y", chart.y)
+
+
+def draw_bars(axes: Axes, marks: Marks) -> None:
+    """Draw bars of one name, upright or lying."""
+    look = {"color": marks.look.color, "hatch": marks.look.hatch, "linewidth": 0.4, "zorder": 2}
+    look["edgecolor"] = bar_edge(marks.look.color)
+    if marks.across:
+        axes.barh(marks.y, marks.x, 0.72, marks.base, **look)
+    else:
+        axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
 
 
 def draw_axis(axes: Axes, name: str, axis: Axis) -> None:

@@ -4,21 +4,18 @@ A phase is the mean over the ranks; what no phase accounts for is "other". Cases
 whole bars.
 """
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import matplotlib
 from pandas import DataFrame
 
-from drbench.measure.record import Record
-from plots.draw.chart import Axis, Chart, Marks, draw_axis
+from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axis, draw_bars
 from plots.draw.page import (
     GREY,
     MARGIN_IN,
     PAGE_IN,
     TITLE_IN,
     Page,
-    bar_edge,
     number,
     patch_handle,
     time_unit,
@@ -27,7 +24,7 @@ from plots.draw.page import (
 from plots.draw.style import OTHER, PHASES, RC, SMALL_PT, UNKNOWN
 from plots.registry import Figure, Made
 from plots.select.cases import Options, Shape, Source, configuration, elided, names, shape_text
-from plots.select.records import rows
+from plots.select.records import Records, rows
 from plots.select.selection import shown, usable
 
 from .volume import local_s
@@ -83,9 +80,7 @@ def parts(record: Any) -> dict[str, float]:
     return phases | ({OTHER.name: rest} if rest > 0 else {})
 
 
-def panels(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Panel], list[str]]:
+def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     """Choose the bars: (panels, notes)."""
     kept, notes = usable(records, options)
     chosen, more = shown(kept, _MOST_PANELS)
@@ -122,9 +117,7 @@ def bar_text(bar: Bar) -> str:
     return elided(f"{bar.name}: {told}" if told else bar.name, 52)
 
 
-def charts(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Chart], list[str]]:
+def charts(records: Records, options: Options) -> Charts:
     """Describe the panels: (charts, notes)."""
     found, notes = panels(records, options)
     return list(map(_chart, found)), notes
@@ -158,7 +151,7 @@ def _chart(panel: Panel) -> Chart:
     )
 
 
-def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
+def make(records: Records, options: Options) -> Made:
     """Draw a panel a shape, one above the other."""
     found, notes = panels(records, options)
     described = list(map(_chart, found))
@@ -190,18 +183,7 @@ def _bars(axes, panel: Panel, chart: Chart) -> None:
         if marks.kind == "rule":
             axes.axvline(marks.x[0], color="black", linewidth=0.8, linestyle=(0, (4, 2)), zorder=4)
             continue
-        for row, wide, start in zip(marks.y, marks.x, marks.base):
-            axes.barh(
-                row,
-                wide,
-                0.72,
-                start,
-                color=marks.look.color,
-                hatch=marks.look.hatch,
-                edgecolor=bar_edge(marks.look.color),
-                linewidth=0.4,
-                zorder=2,
-            )
+        draw_bars(axes, marks)
     for row, bar in enumerate(panel.bars):
         roof = bar.record.percent_of_roof
         percent = "" if roof is None else f" ({roof:.0f} % roof)"

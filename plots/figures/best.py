@@ -6,7 +6,7 @@ block of columns for each stationary matrix. A white cell was not run, a cross w
 ok.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from math import nan
 from typing import Any, NamedTuple
@@ -17,8 +17,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from pandas import DataFrame
 
-from drbench.measure.record import Record
-from plots.draw.chart import Axis, Cells, Chart
+from plots.draw.chart import Axis, Cells, Chart, Charts
 from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, fitted, width_in
 from plots.draw.style import FONT_PT, RC, SMALL_PT
 from plots.registry import Figure, Made
@@ -34,7 +33,7 @@ from plots.select.cases import (
     rising,
     shape_text,
 )
-from plots.select.records import frame, rows
+from plots.select.records import Records, frame, rows
 from plots.select.selection import groups, shown, usable, with_quantity
 
 _COLORS = "cividis"
@@ -67,9 +66,7 @@ class Map(NamedTuple):
     hidden: int
 
 
-def maps(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Map], str, list[str]]:
+def maps(records: Records, options: Options) -> tuple[list[Map], str, list[str]]:
     """Choose the cells of every shape and source: (maps, field drawn, notes).
 
     Raises
@@ -135,9 +132,7 @@ def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame, field: 
     return Map(shape, source, kept, columns, cells, struck, best, folded, len(order) - len(kept))
 
 
-def charts(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Chart], list[str]]:
+def charts(records: Records, options: Options) -> Charts:
     """Describe the maps, colours on one scale for all: (charts, notes)."""
     chosen, field, notes = maps(records, options)
     values = DataFrame(
@@ -179,7 +174,7 @@ def _chart(each: Map, field: str, top: float) -> Chart:
     )
 
 
-def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
+def make(records: Records, options: Options) -> Made:
     """Draw every map of the records on one page, best cells framed; narrow maps stand side by
     side."""
     records = frame(records)

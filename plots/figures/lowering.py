@@ -5,15 +5,13 @@ One row a case, those on top that gain most by lowering. Left of the line at 1 l
 more than 5 % so in the shaded part.
 """
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.lines import Line2D
 from numpy import nan
-from pandas import DataFrame, concat, isna
+from pandas import concat, isna
 
-from drbench.measure.record import Record
 from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, line_look, width_in
 from plots.draw.style import RC, SMALL_PT, LineStyle
 from plots.registry import Figure, Made
@@ -27,7 +25,7 @@ from plots.select.cases import (
     partitioning,
     shape_text,
 )
-from plots.select.records import frame, rows
+from plots.select.records import Records, frame, rows
 from plots.select.selection import groups, not_shown, usable
 
 LOWERINGS = {
@@ -101,9 +99,7 @@ def row_name(record: Any) -> str:
     return elided(f"{forms} S-{record.stationary}" if record.stationary else forms, _NAME)
 
 
-def panels(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Panel], list[str]]:
+def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     """Pair each lowered case with the same case run directly: (panels, notes).
 
     Raises
@@ -156,7 +152,7 @@ def panels(
     return chosen, notes + not_shown(left, "panels")
 
 
-def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
+def make(records: Records, options: Options) -> Made:
     """Draw a panel a shape, two in a row."""
     found, notes = panels(records, options)
     every = [row for panel in found for row in panel.rows]

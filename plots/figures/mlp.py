@@ -18,10 +18,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patheffects import Normal, Stroke
-from pandas import DataFrame
 
 from drbench.measure.record import Record
-from plots.draw.chart import Axis, Chart, draw_chart, polyline
+from plots.draw.chart import Axis, Chart, Charts, draw_chart, polyline
 from plots.draw.labels import Anchor, Box, place
 from plots.draw.page import GREY, MARKER_PT, line_handle, save
 from plots.draw.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
@@ -29,7 +28,7 @@ from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
-from plots.select.records import frame, read_records
+from plots.select.records import Records, frame, read_records
 from plots.select.selection import Line, missing, select
 
 __all__ = ["Drawn", "draw", "figure", "missing", "select"]
@@ -158,9 +157,7 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
         return picture
 
 
-def charts(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Chart], list[str]]:
+def charts(records: Records, options: Options) -> Charts:
     """Describe the panels that have a line: (charts, notes)."""
     panels = select_panels(records)
     return [_chart(lines) for lines in panels.values() if any(line.points for line in lines)], said(
@@ -308,9 +305,7 @@ def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
     return [row for text in texts for row in wrap(text, _NOTE_CHARACTERS, subsequent_indent="   ")]
 
 
-def make(
-    records: DataFrame | Iterable[Record], options: Options, layers: Sequence[str] | None = None
-) -> Made:
+def make(records: Records, options: Options, layers: Sequence[str] | None = None) -> Made:
     """Draw the panels of the layers as ``drbench plot`` does."""
     panels = select_panels(records, layers)
     return Made(figure(_with_points(panels)), said(panels))

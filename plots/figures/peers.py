@@ -6,19 +6,17 @@ cases there (over partitionings, mesh shapes, replication factors), the whisker 
 best case's paired ratios.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
-from pandas import DataFrame
 
-from drbench.measure.record import Record
-from plots.draw.chart import Axis, Chart, Marks, draw_axis
+from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axis, draw_bars
 from plots.draw.page import GREY, MARGIN_IN, PAGE_IN, TITLE_IN, Page, patch_handle
 from plots.draw.style import RC, SMALL_PT, Fill, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import AXIS, Options, Shape, Source, elided, names, rising, shape_text
-from plots.select.records import rows
+from plots.select.records import Records, rows
 from plots.select.selection import groups, usable, with_quantity
 
 _MOST_NAMES, _MOST_PANELS = 12, 8
@@ -57,9 +55,7 @@ class Panel(NamedTuple):
     bars: dict[tuple[Shape, str], Bar]
 
 
-def panels(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Panel], list[str], str, list[str]]:
+def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], str, list[str]]:
     """Choose the bars: (panels, algorithms, field drawn, notes)."""
     kept, notes = usable(records, options)
     kept, field, more = with_quantity(kept, options)
@@ -100,9 +96,7 @@ def absent(found: Sequence[Panel], drawn: Sequence[str]) -> list[str]:
     return said
 
 
-def charts(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Chart], list[str]]:
+def charts(records: Records, options: Options) -> Charts:
     """Describe each source in as many rows of bars as they need: (charts, notes)."""
     *found, notes = panels(records, options)
     return [chart for chart, *_ in _rows(*found)], notes
@@ -151,7 +145,7 @@ def _rows(
     return made
 
 
-def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
+def make(records: Records, options: Options) -> Made:
     """Draw the bars of each source, in as many rows as they need."""
     found, drawn, field, notes = panels(records, options)
     with matplotlib.rc_context(RC):
@@ -178,6 +172,8 @@ def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
 
 def _bars(axes, chart: Chart, panel: Panel, shapes: Sequence[Shape], field: str) -> None:
     step = len(chart.marks) + 1
+    for marks in chart.marks:
+        draw_bars(axes, marks)
     for group, shape in enumerate(shapes):
         for place, marks in enumerate(chart.marks):
             x = group * step + place
@@ -185,16 +181,6 @@ def _bars(axes, chart: Chart, panel: Panel, shapes: Sequence[Shape], field: str)
             if bar is None:
                 axes.text(x, 1, "×", size=SMALL_PT, color="#777777", ha="center", va="bottom")
                 continue
-            axes.bar(
-                x,
-                bar.best,
-                0.86,
-                color=marks.look.color,
-                hatch=marks.look.hatch,
-                edgecolor="white",
-                linewidth=0.4,
-                zorder=2,
-            )
             for color, width, above in (("white", 2.4, 3), ("black", 1.0, 4)):
                 axes.plot(
                     [x - 0.43, x + 0.43],

@@ -1,21 +1,31 @@
 """Strong scaling, the time of one problem against the number of ranks, and weak scaling, the rate a
 rank keeps as problem and ranks grow together; each with the ideal."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from itertools import combinations
+from math import prod
 from typing import Any, NamedTuple
 
 import matplotlib
 from pandas import DataFrame
 
-from drbench.measure.record import Record
-from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels, polyline
+from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels, polyline
 from plots.draw.page import GREY, line_handle, log_ticks, number, time_unit
 from plots.draw.style import RC, SMALL_PT, style_of
 from plots.registry import Figure, Made
-from plots.select.cases import Options, SelectionError, Source, cases, names, rising, shape_text
-from plots.select.records import rows
+from plots.select.cases import (
+    Options,
+    SelectionError,
+    Shape,
+    Source,
+    cases,
+    names,
+    rising,
+    shape_text,
+)
+from plots.select.records import Records, rows
 from plots.select.selection import groups, not_shown, usable
 
 _MOST_PANELS, _MOST_LINES = 6, 12
@@ -46,9 +56,7 @@ class Panel(NamedTuple):
         return sorted({record.ranks for record in self.every})
 
 
-def strong_panels(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Panel], list[str]]:
+def strong_panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     """One panel a shape that was run on several numbers of ranks: (panels, notes)."""
     kept, notes = _kept(records, options)
     found = groups(kept, ["anywhere", "shape"])
@@ -69,57 +77,45 @@ def strong_panels(
     )
 
 
-#: What stays the same on every number of ranks p, tried in this order: m, n or k grows with p, or
-#: two of them do, or all.
-GROWING = (
-    (
-        lambda m, n, k, p: (n, k, Fraction(m, p)),
-        lambda m, n, k, p: f"m = {_each(m, p)} a rank, n = {n}, k = {k}",
-    ),
-    (
-        lambda m, n, k, p: (m, k, Fraction(n, p)),
-        lambda m, n, k, p: f"m = {m}, n = {_each(n, p)} a rank, k = {k}",
-    ),
-    (
-        lambda m, n, k, p: (m, n, Fraction(k, p)),
-        lambda m, n, k, p: f"m = {m}, n = {n}, k = {_each(k, p)} a rank",
-    ),
-    (
-        lambda m, n, k, p: (k, Fraction(m * n, p)),
-        lambda m, n, k, p: f"mn = {_each(m * n, p)} a rank, k = {k}",
-    ),
-    (
-        lambda m, n, k, p: (n, Fraction(m * k, p)),
-        lambda m, n, k, p: f"mk = {_each(m * k, p)} a rank, n = {n}",
-    ),
-    (
-        lambda m, n, k, p: (m, Fraction(n * k, p)),
-        lambda m, n, k, p: f"nk = {_each(n * k, p)} a rank, m = {m}",
-    ),
-    (
-        lambda m, n, k, p: (Fraction(m * n * k, p),),
-        lambda m, n, k, p: f"mnk = {_each(m * n * k, p)} a rank",
-    ),
-)
+#: What may grow with the ranks p, tried in this order: m, n or k, or two of them, or all.
+GROWING = [grow for count in (1, 2, 3) for grow in combinations("mnk", count)]
 
 
-def weak_panels(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Panel], list[str]]:
+def _work(grow: tuple[str, ...], shape: Shape, ranks: int) -> dict[str, Fraction]:
+    """What is the same on every number of ranks if these extents grow: the others, and then the
+    product of these a rank."""
+    sizes = dict(zip("mnk", shape))
+    same = {name: Fraction(size) for name, size in sizes.items() if name not in grow}
+    return same | {"".join(grow): Fraction(prod(sizes[name] for name in grow), ranks)}
+
+
+def _title(grow: tuple[str, ...], work: dict[str, Fraction]) -> str:
+    product = "".join(grow)
+    # a single letter in its place, a product before the others
+    first = "mnk".index if len(grow) == 1 else product.__ne__
+    parts = sorted(work.items(), key=lambda part: first(part[0]))
+    return ", ".join(
+        f"{name} = {_each(size)}{' a rank' * (name == product)}" for name, size in parts
+    )
+
+
+def weak_panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     """One panel for cases whose work a rank is the same on several numbers of ranks: (panels,
     notes)."""
     left, notes = _kept(records, options)
     found = []
-    for key, title in GROWING:
+    for grow in GROWING:
         left["work"] = [
-            key(*shape, ranks) for shape, ranks in zip(left["shape"], left.ranks.tolist())
+            tuple(_work(grow, shape, ranks).values())
+            for shape, ranks in zip(left["shape"], left.ranks.tolist())
         ]
         for (source, _), inside in groups(left, ["anywhere", "work"]):
             shapes = inside.drop_duplicates(["ranks", "shape"])
             # one shape for each number of ranks, else it is no family but a coincidence of products
             if len(shapes) == shapes.ranks.nunique() > 1:
                 one = shapes.iloc[0]
-                found.append((source, title(*one["shape"], one.ranks), inside))
+                title = _title(grow, _work(grow, one["shape"], int(one.ranks)))
+                found.append((source, title, inside))
                 left = left.drop(inside.index)
     if not found:
         raise SelectionError(
@@ -134,12 +130,11 @@ def weak_panels(
     return _panels(found, notes)
 
 
-def _each(product: int, ranks: int) -> str:
-    part = Fraction(product, ranks)
+def _each(part: Fraction) -> str:
     return str(part) if part.denominator == 1 else f"{float(part):.4g}"
 
 
-def _kept(records: DataFrame | Iterable[Record], options: Options) -> tuple[DataFrame, list[str]]:
+def _kept(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     """What may be drawn, with its source but for ranks and nodes, which are what varies."""
     kept, notes = usable(records, options)
     known = kept[(kept.ranks > 0).fillna(False)]
@@ -215,17 +210,13 @@ def _chart(panel: Panel, weak: bool) -> Chart:
     return Chart(panel.title, panel.source.text, x, y, [*lines, ideal])
 
 
-def charts(
-    select: Callable, weak: bool, records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Chart], list[str]]:
+def charts(select: Callable, weak: bool, records: Records, options: Options) -> Charts:
     """Describe the panels: (charts, notes)."""
     found, notes = select(records, options)
     return [_chart(panel, weak) for panel in found], notes
 
 
-def make(
-    select: Callable, weak: bool, records: DataFrame | Iterable[Record], options: Options
-) -> Made:
+def make(select: Callable, weak: bool, records: Records, options: Options) -> Made:
     """Draw the panels, two in a row, with the ideal of each."""
     found, notes = charts(select, weak, records, options)
     with matplotlib.rc_context(RC):

@@ -5,15 +5,13 @@ by collectives, between replicas). Cases that move none stand on a strip of thei
 as zero has no place on a log axis.
 """
 
-from collections.abc import Iterable
 from math import log
 from typing import Any, NamedTuple
 
 import matplotlib
 from pandas import DataFrame, Series
 
-from drbench.measure.record import Record
-from plots.draw.chart import Axis, Chart, Marks, draw_chart, panels
+from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels
 from plots.draw.page import (
     GREY,
     MARKER_PT,
@@ -36,7 +34,7 @@ from plots.select.cases import (
     names,
     shape_text,
 )
-from plots.select.records import rows
+from plots.select.records import Records, rows
 from plots.select.selection import shown, usable
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
@@ -61,9 +59,7 @@ def look(name: str) -> LineStyle:
     )
 
 
-def scatters(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Scatter], list[str]]:
+def scatters(records: Records, options: Options) -> tuple[list[Scatter], list[str]]:
     """Choose the panels: (panels, notes)."""
     kept, notes = usable(records, options)
     counted = kept[kept.moved_bytes.notna()]
@@ -102,9 +98,7 @@ def local_s(found: DataFrame) -> Series:
     return (2 * sizes / (found.roof_gflops * 1e9)).where(found.roof_gflops > 0, found.local_gemm_s)
 
 
-def charts(
-    records: DataFrame | Iterable[Record], options: Options
-) -> tuple[list[Chart], list[str]]:
+def charts(records: Records, options: Options) -> Charts:
     """Describe the panels: (charts, notes)."""
     found, notes = scatters(records, options)
     return list(map(_chart, found)), notes
@@ -157,7 +151,7 @@ def _chart(panel: Scatter) -> Chart:
     )
 
 
-def make(records: DataFrame | Iterable[Record], options: Options) -> Made:
+def make(records: Records, options: Options) -> Made:
     """Draw all panels, two in a row, under one legend."""
     found, notes = charts(records, options)
     with matplotlib.rc_context(RC):

@@ -10,16 +10,13 @@ import json
 import math
 import os
 from base64 import b64encode
-from collections.abc import Iterable
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pandas import DataFrame
-
-from drbench.measure.record import HEADER, Record
-from plots.select.records import frame, read_records, rows
+from drbench.measure.record import HEADER
+from plots.select.records import Records, frame, read_records, rows
 
 from .interactive import specs
 
@@ -86,7 +83,7 @@ def environments(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def page(records: DataFrame | Iterable[Record], provenance: list[dict[str, Any]], name: str) -> str:
+def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
     """Write the page of some records.
 
     Examples

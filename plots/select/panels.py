@@ -1,20 +1,18 @@
 """Which cases share a panel of the MLP figures: those of one layer and source, with the peers of
 the same problem."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pandas import DataFrame, concat
 
-from drbench.measure.record import MODES, Record
+from drbench.measure.record import MODES
 
 from .cases import LAYERS, UNIVERSAL, SelectionError, rising
-from .records import frame
+from .records import Records, frame
 from .selection import Line, groups, select
 
 
-def select_panels(
-    records: DataFrame | Iterable[Record], layers: Sequence[str] | None = None
-) -> dict[str, list[Line]]:
+def select_panels(records: Records, layers: Sequence[str] | None = None) -> dict[str, list[Line]]:
     """Select the lines of every panel: measured, simulated and published ones side by side.
 
     Universal cases of one mode, machine, number of ranks, dtype and problem make a panel. The

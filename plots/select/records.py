@@ -34,6 +34,8 @@ PUBLISHED_COLUMNS = [
     "gflops",
     "source",
 ]
+#: What is selected from: the table, or records that become one.
+Records = DataFrame | Iterable[Record]
 STDIN = "-"
 _RECORDS = "records.csv"  # of a sweep's folder
 _DTYPES = {int | None: "Int64", float | None: "float64", bool | None: "boolean", str | None: "str"}
@@ -95,7 +97,7 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
     return _frame(columns)
 
 
-def frame(records: DataFrame | Iterable[Record]) -> DataFrame:
+def frame(records: Records) -> DataFrame:
     """The table of some records; a table is given back as it is.
 
     Examples

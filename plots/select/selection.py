@@ -9,7 +9,7 @@ with its reason.
 Whatever is left out is returned as a text, for the figure's small print and for standard error.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from numpy import isfinite
 from pandas import DataFrame, Series
 
-from drbench.measure.record import OPTION_COLUMNS, Record
+from drbench.measure.record import OPTION_COLUMNS
 
 from .cases import (
     LAYERS,
@@ -33,7 +33,7 @@ from .cases import (
     rising,
     shape_text,
 )
-from .records import frame, rows
+from .records import Records, frame, rows
 
 #: What tells a case from another of its shape and source, for a stable order.
 _DEFINITION = (
@@ -58,7 +58,7 @@ _DEFINITION = (
 )
 
 
-def usable(records: DataFrame | Iterable[Record], options: Options) -> tuple[DataFrame, list[str]]:
+def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     """Keep the cases a figure may draw, fastest first; say how many of which kind are left out.
 
     Ties are in the order of what defines the cases, so that the order of the files is nothing.
@@ -190,7 +190,7 @@ class Line:
         return f"{self.name} (S-{self.stationary})" if self.stationary else self.name
 
 
-def select(records: DataFrame | Iterable[Record], layer: str) -> list[Line]:
+def select(records: Records, layer: str) -> list[Line]:
     """Choose the lines of one layer's figure: one per row of :data:`LEGEND`, in that order.
 
     What is drawn is ``percent_of_peak`` if every case that may be drawn has it, else

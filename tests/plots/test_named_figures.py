@@ -5,6 +5,7 @@ import random
 import sys
 from dataclasses import replace
 from itertools import combinations, product
+from math import log10
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ import plots.figures
 from drbench.measure.record import append_csv
 from plots.draw.labels import Box, overlap
 from plots.registry import draw, figures, find, suffixes
+from plots.report.interactive import specs
 from plots.select.cases import Options, SelectionError
-from plots.select.records import read_records
+from plots.select.records import frame, read_records
 
 #: Figures that compare cases: what they say of one case alone.
 COMPARING = {"strong": "number", "weak": "number", "lowering": "both directly and lowered"}
@@ -348,3 +350,23 @@ def test_pairs_of_bars_never_share_a_look_in_one_figure(synthetic):
         for patch in made.picture.legends[0].get_patches()
     ]
     assert all(one != other for one, other in combinations(looks, 2))
+
+
+def test_the_report_draws_the_panels_of_the_printed_figures_on_their_scales(rich):
+    found, _ = specs(frame(rich))
+    for name in ("algorithms", "best", "mlp", "peers", "strong", "volume", "weak"):
+        here = [spec for spec in found if spec["name"] == name]
+        picture = find(name).make(rich, Options()).picture
+        if name == "best":
+            (top,) = {axes.collections[0].norm.vmax for axes in picture.axes if axes.collections}
+            assert {trace["zmax"] for spec in here for trace in spec["data"]} == {top}
+            continue
+        assert len(here) == len(picture.axes) > 0, name
+        for spec, axes in zip(here, picture.axes, strict=True):
+            for axis, ends, scale in (
+                ("xaxis", axes.get_xlim(), axes.get_xscale()),
+                ("yaxis", axes.get_ylim(), axes.get_yscale()),
+            ):
+                assert spec["layout"][axis]["type"] == scale, name
+                ends = [log10(end) if scale == "log" else end for end in ends]
+                assert spec["layout"][axis]["range"] == pytest.approx(ends), name
