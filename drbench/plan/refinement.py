@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from drbench.program.steps import Gemm, Join, Step
+from drbench.program.group_steps import GroupStep
+from drbench.program.steps import Gemm, Join, Part, Step
 
 __all__ = ["Extent", "Strips", "product_shapes", "products", "strip_widths", "value_of"]
 
@@ -64,8 +65,8 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, list[int]]:
     they are gathered side by side, or because a ReduceScatter divides their columns."""
     found = {}
     for step in steps:
-        if step.grouped and step.axis == 1 and len(step.group) > 1:
-            value = step
+        if isinstance(step, GroupStep) and step.axis == 1 and len(step.group) > 1:
+            value: Step = step
             if step.sums:
                 value = step.inputs[0]
                 while value.onto is not None:
@@ -95,15 +96,15 @@ def value_of(
         return values[step.onto.index]
     if step.computes and step.block is not None:
         return view(step.block)
-    if type(step) is Join:
+    if isinstance(step, Join):
         return _joined([values[value.index] for value in step.inputs], step.axis)
-    if step.alias:
+    if isinstance(step, Part):
         return _part(values[step.inputs[0].index], step.axis, step.start, step.stop)
     shape = step.shape
     if shape is None:
         return None
-    if step.grouped and 0 not in shape and step.in_place():
-        views = [view(block) for block in step.own.blocks()]
+    if isinstance(step, GroupStep) and 0 not in shape and step.in_place():
+        views = [view(block) for block in step.reads()]
         return views[0] if len(views) == 1 else Strips(step.axis, views)
     if step.index not in widths:
         return array(0, *shape)
