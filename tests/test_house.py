@@ -38,7 +38,7 @@ TELL_STEPS_APART = {
     "drbench/model/simulate.py",
     "drbench/plan/edges.py",
     "drbench/plan/explain.py",
-    "drbench/plan/layouts.py",
+    "drbench/plan/refinement.py",
     "drbench/plan/memory.py",
     "drbench/plan/schedule.py",
     "drbench/program/steps.py",
