@@ -61,6 +61,7 @@ def parts(record: Any) -> dict[str, float]:
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> case = Record(
     ...     mode="measured", status="ok", best_s=1.0, phase_gemm_s=0.75, phase_fence_s=0.125
     ... )

@@ -81,6 +81,7 @@ def row_name(record: Any) -> str:
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> case = Record(
     ...     mode="simulated",
     ...     status="ok",

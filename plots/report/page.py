@@ -88,6 +88,7 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> text = page(
     ...     [Record(mode="measured", status="failed", reason="</script><script>alert(1)</script>")],
     ...     [],

@@ -70,6 +70,7 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> ok = Record(mode="measured", status="ok", best_s=1.0, m=4, n=4, k=4, get_bytes=0)
     >>> late = Record(mode="measured", status="timeout", reason="60 s", m=4, n=4, k=4)
     >>> kept, notes = usable([ok, late], Options())
@@ -212,6 +213,7 @@ def select(records: Records, layer: str) -> list[Line]:
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> def case(m, best_s, c="column", stationary="C", moved=8):
     ...     return Record(
     ...         mode="simulated",
