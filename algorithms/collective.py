@@ -9,6 +9,7 @@ from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Step
+from partitions import divisors
 
 from .mesh import (
     DATAFLOW,
@@ -44,7 +45,7 @@ def baseline_of(problem: Problem) -> dict | None:
     """
     p = problem.nprocs
     for dataflow in DATAFLOWS:
-        for rows in (rows for rows in range(1, p + 1) if p % rows == 0):
+        for rows in divisors(p):
             try:
                 return settle_mesh(problem, "collective", dataflow, f"{rows}x{p // rows}")
             except UnsupportedError:

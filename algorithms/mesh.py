@@ -17,7 +17,6 @@ RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from algorithms.universal.slicing import largest_matrix
@@ -25,7 +24,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
-from partitions import divisors, near_square, part, replica_suffix
+from partitions import divisors, extents, near_square, part, replica_suffix
 
 from .registry import Option
 
@@ -155,12 +154,11 @@ def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:
     """
     if text is None:
         return near_square(nprocs)
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(text).strip().lower())
-    if not found:
+    rows, cols = extents(str(text).strip().lower()) or (0, 0)
+    if not rows * cols:
         raise UsageError(f"mesh must be rows x columns such as 2x3, got {text!r}.")
-    rows, cols = int(found[1]), int(found[2])
     if rows * cols != nprocs:
-        fits = ", ".join(f"{r}x{nprocs // r}" for r in range(1, nprocs + 1) if nprocs % r == 0)
+        fits = ", ".join(MESH.tried(nprocs))
         raise UsageError(
             f"mesh {rows}x{cols} needs {rows * cols} ranks, got {nprocs}. Use {fits}, or "
             f"{rows * cols} ranks."

@@ -39,7 +39,7 @@ from .partition import Partition, explicit_text, replica_suffix
 from .presets import PRESETS, Preset, preset
 
 # the function `partition` takes the name of the module it is the front door of
-from .text import PartitionSpec, parse, partition
+from .text import PartitionSpec, extents, parse, partition
 
 __all__ = [
     "PRESETS",
@@ -55,6 +55,7 @@ __all__ = [
     "equal_replication",
     "exhaustive",
     "explicit_text",
+    "extents",
     "intersect",
     "local_extent",
     "most_replicas",

@@ -234,9 +234,9 @@ or DTensor placements such as S(0), R or S(0),S(1).
             f"{lowered!r} cuts one dimension and takes no details; use {kind}, or block:PxQ"
         )
     if colon:
-        extents, _, order = details.partition(":")
+        shape, _, order = details.partition(":")
         grid = ProcessGrid(
-            *_extents(lowered, extents, "a process grid like 3x2"), _order(lowered, order)
+            *_extents(lowered, shape, "a process grid like 3x2"), _order(lowered, order)
         )
     return PartitionSpec(kind, tile, grid, replicas)
 
@@ -274,11 +274,23 @@ def parse_factor(text: str, factor: str) -> int:
     return int(match[1])
 
 
-def _extents(text: str, extents: str, wanted: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]{1,12})x([0-9]{1,12})", extents)
-    if not match:
-        raise LayoutError(f"{text!r} needs {wanted}, got {extents!r}; write two integers as RxC")
-    return int(match[1]), int(match[2])
+def extents(text: str) -> tuple[int, int] | None:
+    """Read two integers written as ``RxC``; None if the text is something else.
+
+    Examples
+    --------
+    >>> extents("3x2"), extents("3 by 2")
+    ((3, 2), None)
+    """
+    match = re.fullmatch(r"([0-9]{1,12})x([0-9]{1,12})", text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _extents(text: str, part: str, wanted: str) -> tuple[int, int]:
+    found = extents(part)
+    if not found:
+        raise LayoutError(f"{text!r} needs {wanted}, got {part!r}; write two integers as RxC")
+    return found
 
 
 def _order(text: str, order: str) -> str:

@@ -22,7 +22,7 @@ from drbench.program.trace import Trace
 
 from .machine import Machine
 
-__all__ = ["even", "fits_torus", "moved_by_all", "packed_by_any", "signature"]
+__all__ = ["even", "fits_torus", "moved_by_all", "packed_by_any"]
 
 
 def even(problem: Problem) -> bool:
@@ -98,47 +98,3 @@ def packed_by_any(step) -> int:
     if step.kind != "pipeline":
         return step.packs(always=False)[0]
     return 0 if step.sums or len(step.group) == 1 or step.piece.contiguous else step.shard()
-
-
-def signature(trace: Trace) -> list[tuple]:
-    """What of a trace decides its times: equal signatures are what makes chips congruent. Roots are
-    left out.
-
-    Examples
-    --------
-    >>> from algorithms import get_algorithm
-    >>> algorithm = get_algorithm("collective")
-    >>> problem = algorithm.problem(8, 8, 8, 4)
-    >>> one, other = (
-    ...     signature(algorithm.trace(problem, rank, dataflow="OS", mesh="2x2")) for rank in (0, 3)
-    ... )
-    >>> one == other
-    True
-    """
-    found = []
-    for step in trace.steps:
-        of_group = ()
-        if step.grouped:
-            of_group = (
-                step.group.name,
-                len(step.group),
-                step.axis,
-                packed_by_any(step),
-                tuple(piece.shape for piece in step.pieces),
-                step.by % len(step.group) if step.kind == "shift" else None,
-            )
-        block = (
-            None
-            if step.block is None
-            else (step.block.matrix, step.block.shape, step.block.owner == trace.rank)
-        )
-        found.append(
-            (
-                type(step).__name__,
-                tuple(value.index for value in step.inputs),
-                step.shape,
-                block,
-                of_group,
-            )
-        )
-    return found

@@ -6,10 +6,10 @@ from __future__ import annotations
 from math import prod
 
 from drbench.errors import UnsupportedError
-from partitions import LayoutError, Partition, partition, to_placements
+from partitions import LayoutError, Partition, to_placements
 from partitions.text import parse
 
-__all__ = ["Placed", "named", "on_one_mesh", "placed"]
+__all__ = ["Placed", "on_one_mesh", "placed"]
 
 #: (placements, mesh extents): a matrix dimension, or None for Replicate, for each mesh dimension.
 Placed = tuple[tuple, tuple]
@@ -25,6 +25,7 @@ def placed(bound: Partition) -> Placed:
 
     Examples
     --------
+    >>> from partitions import partition
     >>> placed(partition("row/c2", (8, 8), 8)), placed(partition("block", (8, 8), 4))
     (((None, 0), (2, 4)), ((0, 1), (2, 2)))
     """
@@ -70,28 +71,3 @@ def _placement_at(operand: Placed, boundary: int):
     placements, mesh = operand
     end = next(end for end in range(1, len(mesh) + 1) if prod(mesh[:end]) > boundary)
     return placements[end - 1]
-
-
-def named(placements: tuple, mesh: tuple, shape: tuple[int, int]) -> str:
-    """The shortest text form of placements on a mesh.
-
-    Examples
-    --------
-    >>> (
-    ...     named((0, 0), (2, 2), (8, 8)),
-    ...     named((None,), (2,), (8, 8)),
-    ...     named((0, None), (2, 2), (8, 8)),
-    ... )
-    ('row', 'row/c2', 'S(0),R@2x2')
-    """
-    nprocs = prod(mesh)
-    text = ",".join("R" if d is None else f"S({d})" for d in placements)
-    text += "@" + "x".join(map(str, mesh)) if len(mesh) > 1 else ""
-    try:
-        bound = partition(text, shape, nprocs)
-    except LayoutError:  # strided replicas, or uneven chunks of chunks
-        return text
-    for name in ("row", "column", "block", f"row/c{nprocs}"):
-        if partition(name, shape, nprocs) == bound:
-            return name
-    return text

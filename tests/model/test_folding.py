@@ -8,7 +8,7 @@ import pytest
 
 from algorithms import algorithms, get_algorithm
 from drbench.common import PHASES
-from drbench.model.folding import even, fits_torus, signature
+from drbench.model.folding import even, fits_torus, packed_by_any
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
@@ -100,6 +100,38 @@ def test_folded_simulations_equal_those_of_all_chips(mesh):
                 [all_of_them.phases[phase] for phase in PHASES]
             )
     assert folds >= 3 * 20  # slices that do not divide the shards are simulated in full
+
+
+def signature(trace):
+    """What of a trace decides its times, but for who is a root: equal signatures are what makes
+    chips congruent."""
+    found = []
+    for step in trace.steps:
+        of_group = ()
+        if step.grouped:
+            of_group = (
+                step.group.name,
+                len(step.group),
+                step.axis,
+                packed_by_any(step),
+                tuple(piece.shape for piece in step.pieces),
+                step.by % len(step.group) if step.kind == "shift" else None,
+            )
+        block = (
+            None
+            if step.block is None
+            else (step.block.matrix, step.block.shape, step.block.owner == trace.rank)
+        )
+        found.append(
+            (
+                type(step).__name__,
+                tuple(value.index for value in step.inputs),
+                step.shape,
+                block,
+                of_group,
+            )
+        )
+    return found
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh[0]}x{mesh[1]}")

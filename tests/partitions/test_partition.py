@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitions import Interval, LayoutError, Partition, ProcessGrid, explicit_text, partition
+from partitions import (
+    Interval,
+    LayoutError,
+    Partition,
+    ProcessGrid,
+    divisors,
+    explicit_text,
+    partition,
+)
 
 # the machine may be slow and noisy: a time limit an example would only report that
 property_test = settings(max_examples=120, deadline=None)
@@ -248,3 +256,28 @@ def test_what_does_not_exist_is_refused_in_one_line_with_the_way_out(call, fragm
         call()
     message = str(caught.value)
     assert "\n" not in message and all(fragment in message for fragment in fragments), message
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5, 7), (1, 6), (0, 4), (3, 1)])
+@pytest.mark.parametrize("nprocs", [1, 2, 4, 6])
+def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, nprocs):
+    """Whatever they are called; compared tile by tile."""
+    texts = [f"block:{r}x{nprocs // r}{order}" for r in divisors(nprocs) for order in ("", ":col")]
+    texts += ["row", "column", "tiles:2x3", "tiles:9x9", f"tiles:3x3@1x{nprocs}", f"row/c{nprocs}"]
+    bound = [partition(text, shape, nprocs) for text in texts]
+
+    def held(one):
+        tiles = [[one.tile_bounds(idx) for idx in one.tiles_of(rank)] for rank in range(nprocs)]
+        return one.replicas, tiles
+
+    for one in bound:
+        for other in bound:
+            if one == other:
+                assert held(one) == held(other) and hash(one) == hash(other)
+            elif 0 not in shape:
+                assert held(one) != held(other), (one, other)
+
+
+def test_the_text_stays_as_it_was_given():
+    one, other = (partition(text, (8, 8), 4) for text in ("block:1x4", "block:1x4:col"))
+    assert one == other and (one.text, other.text) == ("block:1x4", "block:1x4:col")

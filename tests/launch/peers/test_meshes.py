@@ -6,7 +6,7 @@ from math import prod
 import pytest
 
 from drbench.errors import UnsupportedError
-from launch.peers.meshes import named, on_one_mesh, placed
+from launch.peers.meshes import on_one_mesh, placed
 from partitions import partition
 from partitions.enumerate import KINDS, exhaustive
 
@@ -54,10 +54,12 @@ def test_every_triple_of_a_power_of_two_has_one_mesh_with_the_same_elements_on_e
 @pytest.mark.parametrize(
     "text", [kind + suffix for kind, suffix in product(KINDS, ("", "/c2", "/c4"))]
 )
-def test_a_name_is_read_back_as_the_same_partition(text):
+def test_placements_are_read_back_as_the_same_partition(text):
     shape = (16, 32)
     bound = partition(text, shape, 4)
-    assert partition(named(*placed(bound), shape), shape, 4) == bound
+    placements, mesh = placed(bound)
+    words = ",".join("R" if d is None else f"S({d})" for d in placements)
+    assert partition(f"{words}@{'x'.join(map(str, mesh))}", shape, 4) == bound
 
 
 def test_meshes_that_no_mesh_refines_stay_apart():
