@@ -7,8 +7,9 @@ import os
 import warnings
 
 import pytest
+from made_up import made_up
 
-from drbench.measure.record import HEADER, Record, RecordError, TornRowWarning, append_csv, read_csv
+from drbench.measure.record import HEADER, RecordError, TornRowWarning, append_csv, read_csv
 
 SECOND_SCHEMA = [
     "schema_version",
@@ -146,9 +147,7 @@ FIRST_SCHEMA = [
 
 
 def case(m, **values):
-    return Record(
-        **{"mode": "measured", "status": "ok", "best_s": 0.5, "m": m, "reason": 'a, "b"', **values}
-    )
+    return made_up(m=m, **{"reason": 'a, "b"', **values})
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import made_up as ok
 
 from drbench.measure.record import HEADER, MODES, STATUSES, Record, RecordError
 
@@ -124,10 +125,6 @@ def records(draw):
     )
     values["best_s"] = draw(st.floats(1e-9, 1e9))
     return Record(**values)
-
-
-def ok(**values):
-    return Record(**{"mode": "measured", "status": "ok", "best_s": 0.5, **values})
 
 
 def test_the_columns_are_the_agreed_ones_in_the_agreed_order():

@@ -6,6 +6,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
+from made_up import of_universal
 
 from drbench.measure.record import Record
 
@@ -33,27 +34,10 @@ def _with_factor(text, factor):
 
 
 def case(**values):
-    return Record(
-        **{
-            "mode": "simulated",
-            "machine": "pvc12",
-            "algorithm": "universal",
-            "stationary": "C",
-            "m": 1024,
-            "n": 256,
-            "k": 64,
-            "dtype": "float32",
-            "ranks": 12,
-            "a": "row",
-            "b": "row",
-            "c": "row",
-            "status": "ok",
-            "best_s": 1.0,
-            "percent_of_peak": 50.0,
-            "get_bytes": 100,
-            **values,
-        }
-    )
+    """A simulated case on pvc12."""
+    known = {"mode": "simulated", "machine": "pvc12", "m": 1024, "ranks": 12, "get_bytes": 100}
+    ok = {"best_s": 1.0} if values.get("status", "ok") == "ok" else {}
+    return of_universal(**{**known, "percent_of_peak": 50.0, **ok, **values})
 
 
 def sweep(ranks=12, h=12288, quantity="percent_of_peak", seed=0, **common):

@@ -8,11 +8,11 @@ import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up import made_up as case
 
 from drbench.measure.record import (
     COUNTERS,
     HEADER,
-    Record,
     RecordError,
     TornRowWarning,
     append_csv,
@@ -20,11 +20,6 @@ from drbench.measure.record import (
     parse_csv,
 )
 from plots.select.records import frame, read_records, rows
-
-
-def case(**values):
-    return Record(**{"mode": "measured", "status": "ok", "best_s": 0.5, **values})
-
 
 CASES = [
     case(

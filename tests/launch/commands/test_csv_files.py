@@ -6,8 +6,9 @@ import os
 import sys
 
 import pytest
+from made_up import made_up
 
-from drbench.measure.record import HEADER, Record, append_csv, read_csv
+from drbench.measure.record import HEADER, append_csv, read_csv
 
 pytestmark = pytest.mark.mpi
 
@@ -90,7 +91,7 @@ def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path)
     """the warning of ``drbench.measure.record`` comes as Python prints it, several lines with
     source code, and twice."""
     path = tmp_path / "torn.csv"
-    append_csv(path, Record(mode="measured", status="failed", reason="first"))
+    append_csv(path, made_up(status="failed", reason="first"))
     with open(path, "a") as file:
         file.write("1,measured,here,univ")
     ended = drbench(*RUN, "--csv", path)

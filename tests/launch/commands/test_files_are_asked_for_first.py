@@ -3,9 +3,10 @@
 import shutil
 
 import pytest
+from made_up import made_up
 
 import launch.models.tune  # noqa: F401  (before anything in it is replaced)
-from drbench.measure.record import Record, append_csv
+from drbench.measure.record import append_csv
 from launch.cases.machine_models import FOLDER
 from launch.studies.meshslice_study import STUDIES
 
@@ -34,7 +35,7 @@ def test_records_that_could_not_be_written_are_not_made(say, no_work, tmp_path, 
 @pytest.mark.parametrize("command", ["simulate", "tune"])
 def test_a_file_of_records_is_appended_to(say, tmp_path, command):
     path = tmp_path / "runs.csv"
-    append_csv(path, Record(mode="measured", status="failed", reason="first"))
+    append_csv(path, made_up(status="failed", reason="first"))
     assert say(command, *SIZES, "--machine", "pvc12", "--csv", path).returncode == 0
     assert path.read_text().count("\n") > 2
 
@@ -56,7 +57,7 @@ def test_a_torus_is_none_that_a_file_describes(say, tmp_path):
 
 def test_the_rows_of_a_study_may_lie_beside_other_records(say, monkeypatch, tmp_path):
     """After minutes of simulation, a traceback about records that are no rows of a study."""
-    append_csv(tmp_path / "mlp1.csv", Record(mode="simulated", status="failed", reason="-"))
+    append_csv(tmp_path / "mlp1.csv", made_up(mode="simulated", status="failed"))
     monkeypatch.setattr("launch.studies.meshslice_study.run_study", lambda *_: [])
     ended = say("llm-study", next(iter(STUDIES)), "--out", tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -4,32 +4,14 @@ import csv
 import json
 
 import pytest
+from made_up import of_universal
 
-from drbench.measure.record import Record, append_csv
+from drbench.measure.record import append_csv
 
 
 def case(m=64, factor=1.0, **values):
-    fields = {
-        "mode": "measured",
-        "machine": "here",
-        "algorithm": "universal",
-        "stationary": "C",
-        "m": m,
-        "n": 256,
-        "k": 64,
-        "ranks": 2,
-        "a": "row",
-        "b": "row",
-        "c": "row",
-        "dtype": "float32",
-        "status": "ok",
-        "best_s": factor,
-        "median_s": factor,
-        "samples_s": [factor] * 5,
-        "get_bytes": 8,
-        "percent_of_roof": 50.0 / factor,
-    }
-    return Record(**{**fields, **values})
+    known = {"ranks": 2, "best_s": factor, "median_s": factor, "samples_s": [factor] * 5}
+    return of_universal(m=m, **{**known, "percent_of_roof": 50.0 / factor, **values})
 
 
 @pytest.fixture

@@ -5,34 +5,17 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from made_up import made_up, of_universal
 
-from drbench.measure.record import Record
 from launch.studies.slicing_claims import aligned, check_claims
 
 NESTED, CUT = ("column", "column", "column"), ("tiles:100x300", "tiles:70x90", "block")
 
 
 def case(schedule, best_s, m=1024, texts=NESTED, **more):
-    return Record(
-        **{
-            "mode": "simulated",
-            "machine": "pvc12",
-            "status": "ok",
-            "algorithm": "universal",
-            "stationary": "C",
-            "schedule": schedule,
-            "ranks": 12,
-            "m": m,
-            "n": 256,
-            "k": 64,
-            "best_s": best_s,
-            "percent_of_peak": 50 / best_s,
-            "get_bytes": 8,
-            "prefetch": 1,
-            **dict(zip("abc", texts)),
-            **more,
-        }
-    )
+    known = {"mode": "simulated", "machine": "pvc12", "ranks": 12, "prefetch": 1}
+    known |= {"schedule": schedule, "best_s": best_s, "percent_of_peak": 50 / best_s}
+    return of_universal(m=m, **{**known, **dict(zip("abc", texts)), **more})
 
 
 def p11(records):
@@ -123,21 +106,7 @@ def test_lowered_rows_are_no_points_of_the_figures():
 )
 def test_aligned_tiles_nest(ranks, texts, nest):
     """1000 does not divide evenly: rounding is no misalignment."""
-    assert (
-        aligned(
-            Record(
-                mode="simulated",
-                status="failed",
-                reason="-",
-                m=1000,
-                n=1003,
-                k=998,
-                ranks=ranks,
-                **dict(zip("abc", texts)),
-            )
-        )
-        is nest
-    )
+    assert aligned(made_up(m=1000, n=1003, k=998, ranks=ranks, **dict(zip("abc", texts)))) is nest
 
 
 def test_a_figure_without_a_partitioning_leaves_its_claims_undecided():

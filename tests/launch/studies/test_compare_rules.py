@@ -6,9 +6,9 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up import made_up
 
 from drbench.errors import UsageError
-from drbench.measure.record import Record
 from launch.studies.compare import REGRESSIONS, compare, overlap, summary
 
 
@@ -20,23 +20,11 @@ def run(samples=(1.0,) * 5, m=64, **values):
         "median_s": sorted(samples)[len(samples) // 2],
         "samples_s": samples,
     }
-    return Record(
-        **{
-            "mode": "measured",
-            "status": "ok",
-            "m": m,
-            "algorithm": "universal",
-            "machine": "here",
-            **times,
-            **values,
-        }
-    )
+    return made_up(**{"m": m, "algorithm": "universal", "machine": "here", **times, **values})
 
 
 def bad(m=64, status="failed", reason="rank 1 raised"):
-    return Record(
-        mode="measured", status=status, reason=reason, m=m, algorithm="universal", machine="here"
-    )
+    return made_up(status=status, reason=reason, m=m, algorithm="universal", machine="here")
 
 
 def outcome(old, new, tolerance=0.05):

@@ -3,9 +3,9 @@
 from fractions import Fraction
 
 import pytest
+from made_up import made_up
 
 from drbench.errors import UsageError
-from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.commands.peers import markdown_table
 from launch.studies.peer_bench import Contender, Shape, case_name, contenders, rounds_of, shapes
@@ -25,9 +25,7 @@ def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
         if roof
         else {}
     )
-    return Record(
-        mode="measured",
-        status="ok",
+    return made_up(
         m=1000,
         n=1000,
         k=1000,
@@ -43,8 +41,7 @@ def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
 
 
 def refused(who, label, shape="s"):
-    return Record(
-        mode="measured",
+    return made_up(
         status="unsupported",
         reason="it refuses: four ranks only",
         case=f"1 | {shape} | {who} | {label}",
@@ -147,8 +144,8 @@ def test_other_records_in_the_file_are_none_of_it():
     assert (
         lines(
             [
-                Record(mode="measured", status="ok", best_s=1.0, case="0f3a"),
-                Record(mode="measured", status="ok", best_s=1.0),
+                made_up(case="0f3a"),
+                made_up(),
             ]
         )
         == []
@@ -180,7 +177,7 @@ def test_all_rounds_visit_everyone_and_each_library_goes_first_in_turn():
         case.iters for case in cases
     } == {3}
     assert all(len({contender.who for _, contender, _ in batch}) == 1 for batch in batches)
-    assert case_name(Record(mode="measured", status="ok", best_s=1.0, case=names[-1])) == (
+    assert case_name(made_up(case=names[-1])) == (
         3,
         "t",
         "heat",
@@ -231,9 +228,7 @@ def test_a_cell_does_not_break_a_markdown_table():
 def triple(algorithm, texts, status="ok", **more):
     a, b, c = texts
     known = {"best_s": 1.0} if status == "ok" else {"reason": "Sharding propagation failed"}
-    return Record(
-        mode="measured", status=status, algorithm=algorithm, a=a, b=b, c=c, **known | more
-    )
+    return made_up(status=status, algorithm=algorithm, a=a, b=b, c=c, **known | more)
 
 
 def test_triples_are_paired_and_counted():

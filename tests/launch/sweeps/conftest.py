@@ -1,8 +1,8 @@
 """Sweeps without ranks (:func:`rows`)."""
 
 import pytest
+from made_up import made_up
 
-from drbench.measure.record import Record
 from launch.cases.case import case_keys
 
 
@@ -19,15 +19,12 @@ def sweep_file(tmp_path):
     return write
 
 
-def made_up(what, ranks=2, status="ok", **fields):
-    """A row of a case that never ran."""
-    result = {"best_s": 0.5, "gflops": 1.0} if status == "ok" else {"reason": "made up"}
-    return Record(
-        mode="measured", status=status, ranks=ranks, **{**case_keys(what), **result, **fields}
-    )
-
-
 @pytest.fixture
 def rows():
-    """``rows(case, ...)``: see :func:`made_up`."""
-    return made_up
+    """``rows(case, ranks=, status=, ...)``: a row of a case that never ran."""
+
+    def row(what, ranks=2, status="ok", **fields):
+        known = {"gflops": 1.0} if status == "ok" else {}
+        return made_up(ranks=ranks, status=status, **{**case_keys(what), **known, **fields})
+
+    return row
