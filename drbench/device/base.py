@@ -10,7 +10,7 @@ import numpy as np
 
 from .address import DeviceArray
 
-__all__ = ["Device", "DeviceInfo", "Event", "Memory", "Stream", "completed", "until"]
+__all__ = ["Device", "DeviceInfo", "Event", "Lane", "Memory", "Stream", "completed", "until"]
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,28 @@ class Device(ABC):
     @abstractmethod
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         """Some rows of a tile, copied to the host, in the tile's dtype."""
+
+
+class Lane:
+    """A stream, how many points were recorded on it, and up to which point of the others it has
+    waited."""
+
+    __slots__ = ("name", "stream", "count", "seen")
+
+    def __init__(self, name: str, stream: Stream):
+        self.name, self.stream, self.count, self.seen = name, stream, 0, {}
+
+    def record(self, event: Event) -> None:
+        """One more point."""
+        self.stream.record(event)
+        self.count += 1
+
+    def wait(self, other: Lane, count: int, event: Event) -> None:
+        """Nothing given from now on starts before point ``count`` of another lane, which ``event``
+        is; not said twice."""
+        if other is not self and self.seen.get(other.name, 0) < count:
+            self.stream.wait(event)
+            self.seen[other.name] = count
 
 
 def until(device: Device, stream: Stream) -> Iterator[None]:

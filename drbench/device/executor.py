@@ -20,24 +20,14 @@ from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.frame import Frame
 from drbench.plan.edges import EDGES, edges
-from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put
 from drbench.program.trace import Trace
 
 from .address import at_address
-from .base import Device, Event, Stream, completed, until
+from .base import Device, Event, Lane, completed, until
 from .staging import HostTwins
 
 __all__ = ["DeviceExecutor"]
-
-
-class _Lane:
-    """A stream, how many points were recorded on it, and up to which point of the others it has
-    waited."""
-
-    __slots__ = ("name", "stream", "count", "seen")
-
-    def __init__(self, name: str, stream: Stream):
-        self.name, self.stream, self.count, self.seen = name, stream, 0, {}
 
 
 class DeviceExecutor(Frame):
@@ -96,7 +86,7 @@ class DeviceExecutor(Frame):
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, self.arena)
@@ -117,28 +107,24 @@ class DeviceExecutor(Frame):
             stream.synchronise()
         return arena
 
+    def _in_reach(self, block) -> bool:
+        return self.matrices[block.matrix].view(block) is not None
+
     def _prepare_twins(self) -> None:
         """Host memory for whatever MPI is going to move on behalf of the device."""
         for step in self.trace.steps:
-            t, block = step.index, step.block
-            if (
-                block is not None
-                and type(step) in (Get, ReplicaGet, Accumulate, Put)
-                and self.matrices[block.matrix].view(block) is None
-            ):
-                if type(step) is Put:
-                    raise UnsupportedError(
-                        f"{step!r}: rank {block.owner} is out of reach, and a device's tile "
-                        "cannot be written from another node. "
-                        "Use Accumulate, or one node."
-                    )
-                # MPI adds in host memory, so what is added is always staged
-                if self._staged or type(step) is Accumulate:
-                    self._twins.of(
-                        self.values[t]
-                        if type(step) is not Accumulate
-                        else self.values[step.inputs[0].index]
-                    )
+            block = step.block
+            if not isinstance(step, (Get, Accumulate, Put)) or self._in_reach(block):
+                continue
+            if type(step) is Put:
+                raise UnsupportedError(
+                    f"{step!r}: rank {block.owner} is out of reach, and a device's tile cannot be "
+                    "written from another node. Use Accumulate, or one node."
+                )
+            if type(step) is Accumulate:  # MPI adds in host memory, whatever it reads
+                self._twins.of(self.values[step.inputs[0].index])
+            elif self._staged:
+                self._twins.of(self.values[step.index])
         if self._staged:
             for t, call in self.calls.items():
                 if call.issue is not None and self.trace.steps[t].group not in self._groups:
@@ -170,10 +156,9 @@ class DeviceExecutor(Frame):
         found, fences = set(), 0
         for step in self.trace.steps:
             fences += type(step) is Fence
-            if isinstance(step, Get) and self.matrices[step.block.matrix].view(step.block) is None:
-                found.add(
-                    (step.block.matrix, fences if step.block.matrix == self.trace.written else 0)
-                )
+            if isinstance(step, Get) and not self._in_reach(step.block):
+                name = step.block.matrix
+                found.add((name, fences if name == self.trace.written else 0))
         everyone = set().union(*self.comm.allgather(found))
         return {
             name: {fence for matrix, fence in everyone if matrix == name} for name in self.matrices
@@ -229,39 +214,34 @@ class DeviceExecutor(Frame):
     # -- streams and edges
     # ------------------------------------------------------------------------------------------
 
-    def _lane(self, name: str) -> _Lane:
+    def _lane(self, name: str) -> Lane:
         if self._single:
             name = "all"
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = _Lane(
+            lane = self._lanes[name] = Lane(
                 name, self.device.stream(name, multiplies=self._single or name.startswith("gemm"))
             )
         return lane
 
-    def _in_turn(self, kind: str) -> _Lane:
+    def _in_turn(self, kind: str) -> Lane:
         """The next of the streams for products, or for accumulates."""
         number = self._next[kind]
         self._next[kind] = (number + 1) % self._max[kind]
         return self._lane(f"{kind}{number}")
 
-    def _begin(self, lane: _Lane, t: int) -> None:
+    def _begin(self, lane: Lane, t: int) -> None:
         """Let a lane wait for all that a step needs."""
         if self.lookahead.lowered and self.lookahead.before[t] != self._op:
             self._join(self.lookahead.before[t])
         for s in self._edges[t]:
             point = self._points.get(s)
             if point is not None:
-                self._wait(lane, *point)
+                lane.wait(*point)
         if self.device.poisons and t in self.buffers:
             self.device.poison(self.buffers[t], lane.stream)
         if self.timeline is not None:
             self._marks[t] = [self._mark(lane), None]
-
-    def _wait(self, lane: _Lane, other: _Lane, count: int, event: Event) -> None:
-        if other is not lane and lane.seen.get(other.name, 0) < count:
-            lane.stream.wait(event)
-            lane.seen[other.name] = count
 
     def _join(self, op: int) -> None:
         """A new operation of a lowered program: nothing of it starts before everything of the one
@@ -269,34 +249,29 @@ class DeviceExecutor(Frame):
         self._op = op
         points = [(lane, self.device.spare_event()) for lane in self._lanes.values()]
         for lane, event in points:
-            lane.stream.record(event)
-            lane.count += 1
+            lane.record(event)
         for lane in self._lanes.values():
             for other, event in points:
-                self._wait(lane, other, other.count, event)
-        for (
-            _,
-            event,
-        ) in points:  # waiting for a point is no use of its event once the wait is launched
+                lane.wait(other, other.count, event)
+        for _, event in points:  # once the wait is launched nobody asks about the point again
             self.device.give_back(event)
 
-    def _launched(self, t: int, lane: _Lane) -> None:
+    def _launched(self, t: int, lane: Lane) -> None:
         """All of a step's work is in the lane."""
         event = self._events.get(t)
         if event is not None:
-            lane.stream.record(event)
-            lane.count += 1
+            lane.record(event)
             self._points[t] = lane, lane.count, event
         if self.timeline is not None:
             self._marks[t][1] = self._mark(lane)
         self._schedule.finish(t)
 
-    def _mark(self, lane: _Lane) -> Event:
+    def _mark(self, lane: Lane) -> Event:
         event = self.device.event(timed=True)
         lane.stream.record(event)
         return event
 
-    def _reached(self, lane: _Lane) -> Iterator[None]:
+    def _reached(self, lane: Lane) -> Iterator[None]:
         """The host waits until a lane has done all it was given."""
         if "begin" not in self._without:
             yield from until(self.device, lane.stream)
@@ -323,7 +298,7 @@ class DeviceExecutor(Frame):
         self.device.copy(self.values[t], source, lane.stream)
         self._launched(t, lane)
 
-    def _get_apart(self, t: int, lane: _Lane) -> Iterator[None]:
+    def _get_apart(self, t: int, lane: Lane) -> Iterator[None]:
         """Read from a rank out of reach."""
         step, value = self.trace.steps[t], self.values[t]
         block, matrix = step.block, self.matrices[step.block.matrix]
@@ -360,7 +335,7 @@ class DeviceExecutor(Frame):
         self.device.accumulate(target, value, lane.stream, matrix.guard(block))
         self._launched(t, lane)
 
-    def _accumulate_apart(self, t: int, lane: _Lane, value, matrix) -> Iterator[None]:
+    def _accumulate_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
         """Add to the mirror of a rank out of reach."""
         block, twin = self.trace.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
@@ -404,7 +379,7 @@ class DeviceExecutor(Frame):
         else:
             self._hosted.append(self._group_by_mpi(t, step, call, lane))
 
-    def _group_by_mpi(self, t: int, step, call, lane: _Lane) -> Iterator[None]:
+    def _group_by_mpi(self, t: int, step, call, lane: Lane) -> Iterator[None]:
         """A shift or collective that the host issues."""
         turns = self._turns.setdefault(step.group, [0, 0])
         ticket, turns[0] = turns[0], turns[0] + 1
@@ -424,7 +399,7 @@ class DeviceExecutor(Frame):
             self.device.copy(call.received, received, lane.stream)
         self._unpack(t, call, lane)
 
-    def _unpack(self, t: int, call, lane: _Lane) -> None:
+    def _unpack(self, t: int, call, lane: Lane) -> None:
         for target, source in call.after:
             self.device.copy(target, source, lane.stream)
         self._launched(t, lane)
