@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "PHASES",
@@ -130,7 +133,7 @@ def parse_transport(text: str) -> TransportChoice:
     raise UsageError(f"transport must be auto, direct, rma or throttled:GBps,us, got {text!r}.")
 
 
-def numpy_type(name: str):
+def numpy_type(name: str) -> np.dtype:
     """The NumPy type of a name; bfloat16 comes from the package ml_dtypes.
 
     Raises

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from drbench.program.steps import Scratch
+from drbench.program.steps import Scratch, Step
 
 from .memory import ArenaPlan, memory_of
 from .schedule import Lookahead
@@ -72,12 +72,7 @@ def edges(
         for value in step.inputs:
             for made in _makers(value):
                 kind = "made" if made.computes else "ready"
-                if (
-                    made.computes
-                    and step.computes
-                    and step.onto is not None
-                    and made.index in _chain(step)
-                ):
+                if made.computes and step.onto is not None and made in _makers(step.onto):
                     kind = "order"
                 if kind not in without:
                     found[step.index].add(made.index)
@@ -92,19 +87,16 @@ def edges(
     return [sorted(each - {t}) for t, each in enumerate(found)]
 
 
-def _makers(value) -> list:
+def _makers(value: Step) -> list[Step]:
     """The steps that give a token its contents: itself, or for a Part or Join those it shows."""
     if not value.alias:
         return [value]
     return [made for shown in value.inputs for made in _makers(shown)]
 
 
-def _chain(step) -> set[int]:
-    """The step whose token this one adds onto."""
-    return {made.index for made in _makers(step.onto)}
-
-
-def _order_products(steps, roots, found, without) -> None:
+def _order_products(
+    steps: list[Step], roots: list, found: list[set[int]], without: frozenset
+) -> None:
     """Computes that write overlapping parts of the own tiles, or one Scratch, one after another;
     who takes a Scratch waits for all that filled it."""
     last: dict[tuple, list] = {}  # tile -> computes into it, as long as not written over
@@ -131,7 +123,9 @@ def _order_products(steps, roots, found, without) -> None:
             blocks.append((t, block))
 
 
-def _free_buffers(lookahead: Lookahead, plan: ArenaPlan, sizes, roots, found) -> None:
+def _free_buffers(
+    lookahead: Lookahead, plan: ArenaPlan, sizes: dict[int, int], roots: list, found: list[set[int]]
+) -> None:
     """Each buffer waits for all that used the buffers which had its memory before."""
     users: dict[int, list[int]] = {}
     for step in lookahead.trace.steps:
@@ -141,10 +135,9 @@ def _free_buffers(lookahead: Lookahead, plan: ArenaPlan, sizes, roots, found) ->
             ):
                 users.setdefault(r, []).append(step.index)
     born = sorted((lookahead.birth(t), t) for t in sizes if t in plan.offsets)
-    starts, segments = (
-        [0],
-        [(plan.size, None)],
-    )  # who had each part of the arena last: starts[x] to segments[x][0]
+    # who had each part of the arena last: starts[x] to segments[x][0]
+    starts = [0]
+    segments: list[tuple[int, int | None]] = [(plan.size, None)]
     for _, t in born:
         low, high = plan.offsets[t], plan.offsets[t] + sizes[t]
         if low == high:

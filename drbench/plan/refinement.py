@@ -22,6 +22,9 @@ from drbench.program.steps import Gemm, Join, Part, Step
 
 __all__ = ["Extent", "Strips", "product_shapes", "products", "strip_widths", "value_of"]
 
+#: An array (see above) or Strips; None for a step without a value.
+Value = Any
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -76,8 +79,8 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, list[int]]:
 
 
 def value_of(
-    step: Any, values: list, widths: dict[int, list[int]], array: Callable, view: Callable
-):
+    step: Step, values: list, widths: dict[int, list[int]], array: Callable, view: Callable
+) -> Value:
     """The array, or Strips, that a step's token stands for or a compute writes; None for none.
 
     Parameters
@@ -115,7 +118,7 @@ def value_of(
     return Strips(1, arrays)
 
 
-def products(a, b, c, beta: float) -> list[tuple]:
+def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
     """Products of plain arrays that together are c = beta·c + a·b: (a, b, c, beta) over the common
     refinement of the strips.
 
@@ -194,7 +197,7 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     return found
 
 
-def _part(value, axis: int, start: int, stop: int):
+def _part(value: Value, axis: int, start: int, stop: int) -> Value:
     """Rows (axis 0) or columns (1) [start, stop) of a value, as views."""
     if type(value) is not Strips:
         rows, cols = value.shape
@@ -212,7 +215,7 @@ def _part(value, axis: int, start: int, stop: int):
     return found[0] if len(found) == 1 else Strips(axis, found)
 
 
-def _joined(values: list, axis: int):
+def _joined(values: list, axis: int) -> Value:
     """Values stacked (axis 0) or side by side (1), as views."""
     arrays: list = []
     for value in values:
@@ -227,7 +230,7 @@ def _joined(values: list, axis: int):
     return arrays[0] if len(arrays) == 1 else Strips(axis, arrays)
 
 
-def _refined(one, axis: int, other, other_axis: int) -> list[tuple[int, int]]:
+def _refined(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple[int, int]]:
     """The ranges between the cuts of both values along these axes, which are equally long."""
     cuts = {0, one.shape[axis]}
     for value, along in ((one, axis), (other, other_axis)):
@@ -237,7 +240,7 @@ def _refined(one, axis: int, other, other_axis: int) -> list[tuple[int, int]]:
     return list(zip(ordered, ordered[1:]))
 
 
-def _plain(value, r0: int, r1: int, c0: int, c1: int):
+def _plain(value: Value, r0: int, r1: int, c0: int, c1: int) -> Value:
     """A region of a value that lies inside one strip."""
     if type(value) is not Strips:
         return value[r0:r1, c0:c1]

@@ -352,8 +352,8 @@ class AllGather(GroupStep):
         )
 
     def packs(self, always=True):
-        sent_from_tile = not always and len(self.group) > 1 and self.own.contiguous
-        return (0, 0) if sent_from_tile else super().packs()
+        own, alone = self.pieces[self.group.position], len(self.group) == 1
+        return super().packs() if always or alone or not own.contiguous else (0, 0)
 
 
 class _Sum(GroupStep):

@@ -44,7 +44,7 @@ class Operand:
         p = self.partition
         return p.row_cuts(start, stop) if axis == self.axes[0] else p.col_cuts(start, stop)
 
-    def block(self, rows, cols, replica: int = 0) -> Block:
+    def block(self, rows: tuple[int, int], cols: tuple[int, int], replica: int = 0) -> Block:
         """The block of rows × columns (half-open pairs), which must lie inside one tile.
 
         Examples
@@ -67,7 +67,7 @@ class Operand:
             self.name, owner, replica, idx, row, row1, col, col1, zero + row * width + col, width
         )
 
-    def tile_block(self, idx, replica: int = 0) -> Block:
+    def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:
         """A whole tile as a block."""
         return self.block(*self.partition.tile_bounds(idx), replica)
 

@@ -174,7 +174,7 @@ class Group:
     def __len__(self) -> int:
         return len(self.members)
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         """The same process row or column, whoever looks at it."""
         return isinstance(other, Group) and (self.name, self.members) == (other.name, other.members)
 

@@ -162,7 +162,7 @@ def trace(
         except StopIteration:
             pass
         ops = _numbered(steps)
-        zeros = _plan_betas(steps, problem, rank) if fresh else []
+        zeros = _plan_betas(steps, problem.c.own_tiles(rank)) if fresh and problem else []
         if zeros:
             steps[:0] = zeros
             if ops is not None:
@@ -205,7 +205,7 @@ def _numbered(steps: list) -> list[int] | None:
     return ops
 
 
-def _plan_betas(steps, problem, rank) -> list[Zero]:
+def _plan_betas(steps: list, tiles: list[Block]) -> list[Zero]:
     """Set beta of the Gemms into C; return the Zeros that must come first.
 
     Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose
@@ -244,7 +244,7 @@ def _plan_betas(steps, problem, rank) -> list[Zero]:
             for block in step.writes():
                 received.setdefault(block.tile, []).append(block)
     zeros = []
-    for tile in problem.c.own_tiles(rank):
+    for tile in tiles:
         if tile.tile in zeroed:
             exact = False
         else:
