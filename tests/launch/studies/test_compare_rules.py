@@ -76,25 +76,20 @@ def test_without_samples_the_ratio_decides_and_the_noise_is_called_unknown():
 
 def test_runs_of_the_same_code_are_hardly_ever_called_slower():
     chance = random.Random(4)
-    false = 0
-    for _ in range(60):
-        old, new = (
-            [run([1 + chance.expovariate(12) for _ in range(7)], m=m) for m in range(1, 6)]
-            for _ in range(2)
-        )
-        false += sum(pair.outcome in REGRESSIONS for pair in compare(old, new, 0.05)[0])
-    assert false <= 3  # of 300 cases
+    old, new = (
+        [run([1 + chance.expovariate(12) for _ in range(7)], m=m) for m in range(1, 301)]
+        for _ in range(2)
+    )
+    assert sum(pair.outcome in REGRESSIONS for pair in compare(old, new, 0.05)[0]) <= 3
 
 
 def test_a_slowdown_of_a_third_is_nearly_always_found():
     chance = random.Random(5)
-    found = 0
-    for _ in range(40):
-        old, new = (
-            run([factor * (1 + chance.expovariate(25)) for _ in range(7)]) for factor in (1.0, 1.33)
-        )
-        found += outcome(old, new) == "slower"
-    assert found >= 36
+    old, new = (
+        [run([factor * (1 + chance.expovariate(25)) for _ in range(7)], m=m) for m in range(1, 41)]
+        for factor in (1.0, 1.33)
+    )
+    assert sum(pair.outcome == "slower" for pair in compare(old, new, 0.05)[0]) >= 36
 
 
 @pytest.mark.parametrize(
@@ -200,15 +195,18 @@ def test_overlap_is_the_share_of_samples_inside_the_other_range(old, new):
     assert overlap(old, new) == len(inside) / (len(old) + len(new))
 
 
-@settings(max_examples=40, deadline=None)
-@given(times, times, st.floats(0, 1))
-def test_a_regression_always_has_both_ratios_beyond_the_tolerance(old, new, tolerance):
-    (pair,), _ = compare([run(old)], [run(new)], tolerance)
-    if pair.outcome == "slower":
-        assert (
-            pair.best > 1 + tolerance
-            and pair.median > 1 + tolerance
-            and (pair.low is None or pair.low > 1)
-        )
-    (back,), _ = compare([run(new)], [run(old)], tolerance)
-    assert not (pair.outcome == "slower" and back.outcome == "slower")
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(times, times), min_size=4, max_size=8), st.floats(0, 1))
+def test_a_regression_always_has_both_ratios_beyond_the_tolerance(sides, tolerance):
+    both_ways = [*sides, *(pair[::-1] for pair in sides)]
+    old, new = ([run(samples, m=m) for m, samples in enumerate(side)] for side in zip(*both_ways))
+    found = {pair.new.m: pair for pair in compare(old, new, tolerance)[0]}
+    assert set(found) == set(range(len(both_ways)))
+    for m, pair in found.items():
+        if pair.outcome == "slower":
+            assert (
+                pair.best > 1 + tolerance
+                and pair.median > 1 + tolerance
+                and (pair.low is None or pair.low > 1)
+            )
+            assert found[(m + len(sides)) % len(both_ways)].outcome != "slower"
