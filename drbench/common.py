@@ -15,7 +15,7 @@ __all__ = [
     "PHASES",
     "SHARED_MEMORY",
     "Clock",
-    "Event",
+    "StepTime",
     "TransportChoice",
     "numpy_type",
     "parse_transport",
@@ -72,7 +72,7 @@ class _Phase:
         self._seconds[self._name] += time.perf_counter() - self._start
 
 
-class Event(NamedTuple):
+class StepTime(NamedTuple):
     """One step of one rank: on which track, its place in the program, and when, in seconds from the
     start of the repeat."""
 

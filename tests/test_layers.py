@@ -27,7 +27,7 @@ ROOMS = {
     "plots.select": ("drbench.measure.record",),
     "plots.draw": ("plots.select",),
     "plots.registry": ("plots.draw",),
-    "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.Event"),
+    "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.StepTime"),
     "plots.report": ("plots.figures",),
     "launch.host": ("drbench", "algorithms"),
     "launch.peers": ("launch.host",),

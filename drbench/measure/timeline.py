@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from drbench.common import Event
+from drbench.common import StepTime
 
 __all__ = ["chrome_trace", "read_chrome_trace"]
 
 
-def chrome_trace(events: Iterable[Event], about: dict) -> str:
+def chrome_trace(events: Iterable[StepTime], about: dict) -> str:
     """JSON text in Chrome's trace event format: a process a rank, a thread a track.
 
     Steps of one track that overlap in time, such as several transfers under way, go to lanes of
@@ -22,14 +22,17 @@ def chrome_trace(events: Iterable[Event], about: dict) -> str:
 
     Parameters
     ----------
-    events : iterable of Event
+    events : iterable of StepTime
     about : dict
         What was run; kept under ``metadata``.
 
     Examples
     --------
     >>> text = chrome_trace(
-    ...     [Event(0, "compute", 2, "Gemm", 0.0, 0.5), Event(0, "row", 0, "Shift", 0.0, 0.25)],
+    ...     [
+    ...         StepTime(0, "compute", 2, "Gemm", 0.0, 0.5),
+    ...         StepTime(0, "row", 0, "Shift", 0.0, 0.25),
+    ...     ],
     ...     {"algorithm": "wang"},
     ... )
     >>> [(e.track, e.name, e.stop_s) for e in read_chrome_trace(text)[0]]
@@ -68,7 +71,7 @@ def chrome_trace(events: Iterable[Event], about: dict) -> str:
     return json.dumps({"traceEvents": names + out, "displayTimeUnit": "ms", "metadata": about})
 
 
-def read_chrome_trace(text: str) -> tuple[list[Event], dict]:
+def read_chrome_trace(text: str) -> tuple[list[StepTime], dict]:
     """The events of :func:`chrome_trace`, and what was run.
 
     Raises
@@ -79,7 +82,7 @@ def read_chrome_trace(text: str) -> tuple[list[Event], dict]:
     try:
         whole = json.loads(text)
         events = [
-            Event(
+            StepTime(
                 e["pid"],
                 e["cat"],
                 e["args"]["step"],

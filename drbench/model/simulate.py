@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from drbench.common import PHASES, Event
+from drbench.common import PHASES, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.program.steps import (
@@ -65,7 +65,7 @@ class Simulated:
     compute_s : list of float
         Seconds each rank computed.
     events : int
-    timeline : list of Event
+    timeline : list of StepTime
         If asked for. A transfer's bar is its time on the link; a group step's begins when the rank
         has come.
     """
@@ -212,7 +212,7 @@ class _Run:
         heappush(self.heap, (time, self.order, act, one, two))
 
     def _bar(self, rank: Rank, step, start: float, stop: float) -> None:
-        self.bars.append(Event(rank.number, track_of(step), step.index, repr(step), start, stop))
+        self.bars.append(StepTime(rank.number, track_of(step), step.index, repr(step), start, stop))
 
     # -- ranks
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from drbench.common import Event
+from drbench.common import StepTime
 from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace
 from partitions import Partition
@@ -141,11 +141,11 @@ def track_of(step: Step) -> str:
 
 def events_of(
     trace: Trace, timeline: Iterable[tuple[int, float, float]], zero: float
-) -> list[Event]:
+) -> list[StepTime]:
     """Events of one rank from what its executor wrote down: (step, start, stop), ``zero`` being the
     start of the repeat."""
     return [
-        Event(
+        StepTime(
             trace.rank, track_of(trace.steps[t]), t, repr(trace.steps[t]), start - zero, stop - zero
         )
         for t, start, stop in timeline

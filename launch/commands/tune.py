@@ -114,7 +114,7 @@ def tune_command(
     """
     from launch.cases.machine_models import find_machine
     from launch.models.predict import ranks_on
-    from launch.models.tune import Request, tune
+    from launch.models.tune import TuneRequest, tune
 
     check_csv(csv_path)
     model = find_machine(machine)
@@ -131,7 +131,7 @@ def tune_command(
     values["top"] = max(values["top"], measure_top or 0)
     fixed = {name: text for name, text in zip("abc", (fixed_a, fixed_b, fixed_c)) if text}
     chosen = tuple(name.strip() for name in names.split(",")) if names else None
-    found = tune(Request(ranks=ranks, fixed=fixed, algorithms=chosen, **values), model)
+    found = tune(TuneRequest(ranks=ranks, fixed=fixed, algorithms=chosen, **values), model)
     measured = (
         _measure(found, ranks, measure_top, iters, threads, backend, as_json) if measure_top else []
     )

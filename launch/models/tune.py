@@ -24,7 +24,7 @@ from partitions.partition import replica_suffix
 
 from .predict import no_collection, predict_with, reads_in_place, refuse_more_ranks
 
-__all__ = ["Found", "Request", "candidates", "choose_stationary", "tune"]
+__all__ = ["Found", "TuneRequest", "candidates", "choose_stationary", "tune"]
 
 _REPLICATION = {
     "none": lambda ranks: [(1, 1, 1)],
@@ -36,7 +36,7 @@ _MANY = 16
 
 
 @dataclass(frozen=True)
-class Request:
+class TuneRequest:
     """What to choose for.
 
     Attributes
@@ -91,14 +91,16 @@ class Found:
     too_large: int = 0
 
 
-def candidates(request: Request, cuts: tuple = ("auto",)) -> Iterator[Case]:
+def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
     """Every case to consider, each once; ``cuts`` are the values of ``chunk`` to try.
 
     Examples
     --------
     >>> cases = list(
     ...     candidates(
-    ...         Request(64, 64, 64, 4, fixed={"a": "column", "b": "row"}, algorithms=("universal",))
+    ...         TuneRequest(
+    ...             64, 64, 64, 4, fixed={"a": "column", "b": "row"}, algorithms=("universal",)
+    ...         )
     ...     )
     ... )
     >>> len(cases), cases[0].a, cases[0].c, cases[0].options
@@ -146,7 +148,7 @@ def _text(kind: str, factor: int, ranks: int) -> str:
 
 
 def tune(
-    request: Request,
+    request: TuneRequest,
     machine: Machine,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Found:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import matplotlib
 
-from drbench.common import Event
+from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
 from plots.draw.page import (
     GREY,
@@ -39,7 +39,7 @@ class Panel(NamedTuple):
 
     name: str
     told: str
-    tracks: dict[str, list[Event]]
+    tracks: dict[str, list[StepTime]]
 
 
 def panel(path: str, text: str) -> Panel:

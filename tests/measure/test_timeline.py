@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms import get_algorithm
-from drbench.common import Event
+from drbench.common import StepTime
 from drbench.measure.timeline import chrome_trace, read_chrome_trace
 from drbench.plan.explain import events_of
 
@@ -16,7 +16,7 @@ def events():
     start = st.integers(0, 1000)
     return st.lists(
         st.builds(
-            lambda rank, track, index, a, b: Event(
+            lambda rank, track, index, a, b: StepTime(
                 rank, track, index, f"step {index}", a / 1000, (a + b) / 1000
             ),
             st.integers(0, 3),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms import get_algorithm
-from drbench.common import Event, parse_transport
+from drbench.common import StepTime, parse_transport
 from drbench.errors import UnsupportedError
 from drbench.model.bounds import lower_bound
 from drbench.model.gemm import Compute
@@ -266,7 +266,8 @@ def test_any_algorithm_ends_moves_the_explainers_bytes_and_is_no_faster_than_its
         == max(event.stop_s for event in again.timeline)
     )
     assert all(
-        isinstance(event, Event) and 0 <= event.start_s <= event.stop_s for event in again.timeline
+        isinstance(event, StepTime) and 0 <= event.start_s <= event.stop_s
+        for event in again.timeline
     )
 
 

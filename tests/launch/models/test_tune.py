@@ -13,7 +13,7 @@ from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
 from launch.models.predict import predict_with
-from launch.models.tune import Request, candidates, choose_stationary, tune
+from launch.models.tune import TuneRequest, candidates, choose_stationary, tune
 
 DEVICE = Machine.from_dict(
     {
@@ -30,7 +30,7 @@ DEVICE = Machine.from_dict(
         "collectives": {"allgather": {"launch_s": 1e-5}, "shift": {"launch_s": 2e-5}},
     }
 )
-SMALL = Request(96, 128, 64, 4, replication="paired", top=5)
+SMALL = TuneRequest(96, 128, 64, 4, replication="paired", top=5)
 
 
 def everything(request, machine):
@@ -180,7 +180,7 @@ def test_collectives_count_in_the_choice():
         },
     )
     best = tune(
-        Request(64, 64, 64, 4, algorithms=("cannon", "meshslice", "collective"), top=1), slow
+        TuneRequest(64, 64, 64, 4, algorithms=("cannon", "meshslice", "collective"), top=1), slow
     ).ranking[0][1]
     assert (
         best.algorithm in ("collective", "meshslice")
