@@ -18,6 +18,7 @@ RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 
 from algorithms.universal.slicing import largest_matrix
 from drbench.errors import UnsupportedError, UsageError
@@ -118,6 +119,21 @@ class Tiles:
         return Block(self.operand.name, owner, self.replica, (x, y), *rows, *cols, 0, 1)
 
 
+class Transposed:
+    """Tiles of the transposed matrix, each where it lies: rows for columns."""
+
+    __slots__ = ("tiles", "rows", "cols")
+
+    def __init__(self, tiles: Tiles):
+        self.tiles, self.rows, self.cols = tiles, tiles.cols, tiles.rows
+
+    def tile(self, x: int, y: int) -> Block:
+        return self.tiles.tile(y, x)
+
+    def block(self, x: int, y: int, rows: tuple[int, int], cols: tuple[int, int]) -> Block:
+        return self.tiles.block(y, x, cols, rows)
+
+
 class Mesh:
     """The mesh as one chip (i, j) sees it: that of its replica, if the matrices are replicated.
 
@@ -142,6 +158,14 @@ class Mesh:
         self.row = Group("row", tuple(first + self.i * cols + l for l in range(cols)), self.j)
         self.column = Group("column", tuple(first + l * cols + self.j for l in range(rows)), self.i)
         self.a, self.b, self.c = (Tiles(operand, self.replica) for operand in problem.operands)
+
+    def transposed(self) -> Mesh:
+        """The mesh on which Cᵀ = Bᵀ · Aᵀ is the same product: its rows are the columns."""
+        mesh = copy(self)
+        mesh.i, mesh.j, mesh.nrows, mesh.ncols = self.j, self.i, self.ncols, self.nrows
+        mesh.row, mesh.column = self.column, self.row
+        mesh.a, mesh.b, mesh.c = (Transposed(tiles) for tiles in (self.b, self.a, self.c))
+        return mesh
 
 
 def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Problem
-from drbench.program.steps import Gemm, Get, Join, Part, Scratch, Step
+from drbench.program.steps import Gemm, Get, Join, Part, Scratch, Step, joined_shape
 
 from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, mesh_layout, parse_mesh, settle_mesh
 from .registry import algorithm
@@ -74,100 +74,57 @@ def program(
 
 
 def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Iterator[Step]:
-    """The program of one chip; ``ring`` is the direction that shifts."""
-    a, b, c, i, j, row, column, in_row, in_column = (
-        chip.a,
-        chip.b,
-        chip.c,
-        chip.i,
-        chip.j,
-        chip.row,
-        chip.column,
-        range(chip.ncols),
-        range(chip.nrows),
-    )
-    if dataflow == "OS" and ring == "row":
+    """The program of one chip; ``ring`` is the direction that shifts.
+
+    RS is LS, and OS along columns is OS along rows, of the transposed product Cᵀ = Bᵀ · Aᵀ, in
+    which rows are columns.
+    """
+    turned = dataflow == "RS" or (dataflow == "OS" and ring == "column")
+    rows, cols = (1, 0) if turned else (0, 1)  # the axes
+    chip = chip.transposed() if turned else chip
+    a, b, c, i, j = chip.a, chip.b, chip.c, chip.i, chip.j
+    row, column, in_row, in_column = chip.row, chip.column, range(chip.ncols), range(chip.nrows)
+    gemm = lambda x, y, into: Gemm(*((y, x) if turned else (x, y)), into=into)
+
+    if dataflow == "OS":
         own = yield Get(a.tile(i, j))
-        gathered = yield AllGather([b.tile(l, j) for l in in_column], column, axis=0)  # B[:, j]
+        gathered = yield AllGather([b.tile(l, j) for l in in_column], column, axis=rows)  # B[:, j]
 
         def multiply(sources, tokens):  # C[i, j] += A[i, l] · B[l, j]
-            right = yield from parts(gathered, 0, [a.cols(l) for l in sources])
-            yield Gemm((yield from side_by_side(tokens, 1)), right, into=c.tile(i, j))
+            right = yield from parts(gathered, rows, [a.cols(l) for l in sources])
+            yield gemm((yield from side_by_side(tokens, cols)), right, c.tile(i, j))
 
         yield from gather_ring(own, lambda l: a.tile(i, l), row, unroll, multiply)
-    elif dataflow == "OS":
-        own = yield Get(b.tile(i, j))
-        gathered = yield AllGather([a.tile(i, l) for l in in_row], row, axis=1)  # A[i, :]
-
-        def multiply(sources, tokens):
-            left = yield from parts(gathered, 1, [b.rows(l) for l in sources])
-            yield Gemm(left, (yield from side_by_side(tokens, 0)), into=c.tile(i, j))
-
-        yield from gather_ring(own, lambda l: b.tile(l, j), column, unroll, multiply)
-    elif dataflow == "LS" and ring == "column":
+    elif (ring == "column") != turned:  # the moving input shifts
         left, own = (yield Get(a.tile(i, j))), (yield Get(b.tile(j, i)))
-        pieces = [c.tile(i, l) for l in in_row]
-        room = (
-            None
-            if len(row) == 1
-            else (yield Scratch((left.shape[0], sum(piece.shape[1] for piece in pieces))))
-        )
+        pieces, room = [c.tile(i, l) for l in in_row], None
+        if len(row) > 1:
+            room = yield Scratch(joined_shape([piece.shape for piece in pieces], cols))
 
         def multiply(sources, tokens):  # C'[:, l] = A[i, j] · B[j, l]
-            right = yield from side_by_side(tokens, 1)
-            return (
-                yield from into_ranges(
-                    left, right, room, c, (i, j), 1, [b.cols(l) for l in sources]
-                )
-            )
+            right, ranges = (yield from side_by_side(tokens, cols)), [b.cols(l) for l in sources]
+            if room is not None:
+                return (yield gemm(left, right, (yield from parts(room, cols, ranges))))
+            offset = 0  # alone in its row: the own tile is all of C'
+            for start, stop in ranges:
+                part = right
+                if len(ranges) > 1:
+                    part = yield Part(right, cols, offset, offset + stop - start)
+                yield gemm(left, part, c.block(i, j, c.rows(i), (start, stop)))
+                offset += stop - start
 
         last = yield from gather_ring(own, lambda l: b.tile(j, l), column, unroll, multiply)
         if room is not None:
-            yield ReduceScatter(room, pieces, row, axis=1, after=last)  # C[i, :] = Σ C'
-    elif dataflow == "LS":
+            yield ReduceScatter(room, pieces, row, axis=cols, after=last)  # C[i, :] = Σ C'
+    else:  # the sums shift
         left = yield Get(a.tile(i, j))
-        gathered = yield AllGather([b.tile(j, l) for l in in_column], column, axis=1)  # B[j, :]
+        gathered = yield AllGather([b.tile(j, l) for l in in_column], column, axis=cols)  # B[j, :]
 
         def multiply(targets, into):  # C[i, l] += A[i, j] · B[j, l]
-            return (
-                yield Gemm(
-                    left, (yield from parts(gathered, 1, [c.cols(l) for l in targets])), into=into
-                )
-            )
+            right = yield from parts(gathered, cols, [c.cols(l) for l in targets])
+            return (yield gemm(left, right, into))
 
-        yield from reduce_ring(lambda l: c.tile(i, l), row, 1, unroll, multiply)
-    elif ring == "row":
-        right, own = (yield Get(b.tile(i, j))), (yield Get(a.tile(j, i)))
-        pieces = [c.tile(l, j) for l in in_column]
-        room = (
-            None
-            if len(column) == 1
-            else (yield Scratch((sum(piece.shape[0] for piece in pieces), right.shape[1])))
-        )
-
-        def multiply(sources, tokens):  # C'[l, :] = A[l, i] · B[i, j]
-            left = yield from side_by_side(tokens, 0)
-            return (
-                yield from into_ranges(
-                    left, right, room, c, (i, j), 0, [a.rows(l) for l in sources]
-                )
-            )
-
-        last = yield from gather_ring(own, lambda l: a.tile(l, i), row, unroll, multiply)
-        if room is not None:
-            yield ReduceScatter(room, pieces, column, axis=0, after=last)  # C[:, j] = Σ C'
-    else:
-        right = yield Get(b.tile(i, j))
-        gathered = yield AllGather([a.tile(l, i) for l in in_row], row, axis=0)  # A[:, i]
-
-        def multiply(targets, into):  # C[l, j] += A[l, i] · B[i, j]
-            return (
-                yield Gemm(
-                    (yield from parts(gathered, 0, [c.rows(l) for l in targets])), right, into=into
-                )
-            )
-
-        yield from reduce_ring(lambda l: c.tile(l, j), column, 0, unroll, multiply)
+        yield from reduce_ring(lambda l: c.tile(i, l), row, cols, unroll, multiply)
 
 
 def parts(token: Step, axis: int, ranges: list) -> Iterator[Step]:
@@ -181,20 +138,3 @@ def parts(token: Step, axis: int, ranges: list) -> Iterator[Step]:
 def side_by_side(tokens: list, axis: int) -> Iterator[Step]:
     """One token for several."""
     return tokens[0] if len(tokens) == 1 else (yield Join(tokens, axis))
-
-
-def into_ranges(
-    left: Step, right: Step, room: Step | None, c, at, axis: int, ranges: list
-) -> Iterator[Step]:
-    """left · right into ranges of rows (axis 0) or columns (1): of the room for C', or of the own
-    tile, which then is all of C'."""
-    if room is not None:
-        return (yield Gemm(left, right, into=(yield from parts(room, axis, ranges))))
-    token, offset = (left, right)[axis], 0
-    for start, stop in ranges:
-        part = (
-            token if len(ranges) == 1 else (yield Part(token, axis, offset, offset + stop - start))
-        )
-        rows, cols = (c.rows(at[0]), (start, stop)) if axis == 1 else ((start, stop), c.cols(at[1]))
-        yield Gemm(*((left, part) if axis == 1 else (part, right)), into=c.block(*at, rows, cols))
-        offset += stop - start
