@@ -174,3 +174,8 @@ def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, 
     assert drbench(*words, timeout=60).returncode == 0
     after = read_csv(tmp_path / "out" / "records.csv")
     assert len(before) < len(after) and after[: len(before)] == before
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_one_line(drbench):
+    line = drbench("compare-algorithms", "-p", 2, "--mesh", "1x2", "--out", "/proc/x").refusal()
+    assert "--out /proc/x" in line and "can be made" in line
