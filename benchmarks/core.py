@@ -44,32 +44,14 @@ def run(ranks: int, *arguments: str, env: dict | None = None) -> dict:
 
 def case(sizes, layout: str, stationary: str, *more: str, pairs: int = 5, env=None) -> dict:
     """A two-rank, one-thread fp32 case with the roof."""
-    a, b, c = PRESETS[layout]
-    m, n, k = map(str, sizes)
-    return run(
-        2,
-        "-m",
-        m,
-        "-n",
-        n,
-        "-k",
-        k,
-        "--a",
-        a,
-        "--b",
-        b,
-        "--c",
-        c,
-        "--stationary",
-        stationary,
-        "--threads",
-        "1",
-        "--iters",
-        str(pairs),
-        "--roof",
-        *more,
-        env=env,
-    )
+    m, n, k = sizes
+    a, b, c = (f"--{name}={text}" for name, text in zip("abc", PRESETS[layout]))
+    words = f"-m {m} -n {n} -k {k} --stationary {stationary} --threads 1 --iters {pairs} --roof"
+    return run(2, *words.split(), a, b, c, *more, env=env)
+
+
+#: Of :func:`ratio_row`.
+RATIO_COLUMNS = "case,status,ratio,range,bar,met,best ms,roof GF/s,copied B".split(",")
 
 
 class Lines:
@@ -104,15 +86,7 @@ def fast(size: int, pairs: int) -> None:
     cube, h = (size,) * 3, size // 2
     t = Lines(
         f"2 ranks x 1 thread, fp32, ratio to the no-communication roof (median of {pairs} pairs)",
-        "case",
-        "status",
-        "ratio",
-        "range",
-        "bar",
-        "met",
-        "best ms",
-        "roof GF/s",
-        "copied B",
+        *RATIO_COLUMNS,
     )
     for layout in ("row", "column", "inner", "outer", "misaligned"):
         ratio_row(t, f"{size}^3 {layout}, S-C", 0.97, case(cube, layout, "C", pairs=pairs))
@@ -146,15 +120,7 @@ def remote(size: int, pairs: int) -> None:
     """Ratios with every rank remote (TCP), by progress engine."""
     t = Lines(
         f"2 ranks, all remote over TCP, {size}^3 fp32 (median of {pairs} pairs)",
-        "case",
-        "status",
-        "ratio",
-        "range",
-        "bar",
-        "met",
-        "best ms",
-        "roof GF/s",
-        "copied B",
+        *RATIO_COLUMNS,
     )
     for layout, stationaries in (
         ("row", "CB"),
@@ -191,29 +157,20 @@ def overlap(size: int, pairs: int) -> None:
     for layout, stationary in (("column", "C"), ("row", "C"), ("column, column, row", "B")):
         for share in (0.3, 0.7, 1.0):
             for prefetch in (1, 0):
-                free = case(
+                throttled = lambda gbps, *more: case(
                     (size,) * 3,
                     layout,
                     stationary,
-                    "--transport",
-                    "throttled:1e6,0",
+                    f"--transport=throttled:{gbps},0",
                     "--no-check",
+                    *more,
                     pairs=pairs,
                 )
+                free = throttled("1e6")
                 moved = free["direct_bytes"] + free["get_bytes"] + free["accumulate_bytes"]
                 compute_s = free["median_s"]
-                bandwidth = moved / 2 / (share * compute_s)
-                found = case(
-                    (size,) * 3,
-                    layout,
-                    stationary,
-                    "--transport",
-                    f"throttled:{bandwidth / 1e9:.6f},0",
-                    "--prefetch",
-                    str(prefetch),
-                    "--no-check",
-                    pairs=pairs,
-                )
+                gbps = moved / 2 / (share * compute_s) / 1e9
+                found = throttled(f"{gbps:.6f}", f"--prefetch={prefetch}")
                 time_s, comm_s = found["median_s"], share * compute_s
                 t.add_row(
                     f"{layout}, S-{stationary}",
@@ -266,58 +223,20 @@ def executor(size: int, pairs: int) -> None:
         "us a step",
         "bar us",
     )
-    for stationary in "CB":
-        r = run(
-            1,
-            "-m",
-            "128",
-            "-n",
-            "128",
-            "-k",
-            "128",
-            "--a",
-            "tiles:8x8",
-            "--b",
-            "tiles:8x8",
-            "--c",
-            "tiles:8x8",
-            "--stationary",
-            stationary,
-            "--iters",
-            "20",
-            "--no-check",
-        )
-        t.add_row(f"S-{stationary}", str(r["steps"]), f"{r['best_s'] / r['steps'] * 1e6:.2f}", "20")
-    r = run(
-        2,
-        "-m",
-        "128",
-        "-n",
-        "128",
-        "-k",
-        "128",
-        "--a",
-        "tiles:8x8",
-        "--b",
-        "tiles:8x8",
-        "--c",
-        "tiles:8x8",
-        "--transport",
-        "throttled:1000,0",
-        "--iters",
-        "20",
-        "--no-check",
-        "--stationary",
-        "B",
-        "--chunk",
-        "none",
-    )
-    t.add_row(
-        "S-B, 2 ranks, every transfer a step",
-        str(r["steps"]),
-        f"{r['best_s'] / (r['steps'] / 2) * 1e6:.2f}",
-        "20",
-    )
+    tiles = "-m 128 -n 128 -k 128 --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 --no-check"
+    for ranks, stationary, case, more in (
+        (1, "C", "S-C", ""),
+        (1, "B", "S-B", ""),
+        (
+            2,
+            "B",
+            "S-B, 2 ranks, every transfer a step",
+            "--transport throttled:1000,0 --chunk none",
+        ),
+    ):
+        r = run(ranks, *f"{tiles} --stationary {stationary} {more}".split())
+        us = r["best_s"] / (r["steps"] / ranks) * 1e6
+        t.add_row(case, str(r["steps"]), f"{us:.2f}", "20")
 
 
 def main() -> None:
