@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass
 
 import click
 import psutil
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from drbench.common import SHARED_MEMORY
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
@@ -22,7 +20,7 @@ from launch.host.kernels import measure_kernels, pinned, without_pins
 from launch.host.memory import shared_memory_free
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
-from launch.host.show import console
+from launch.host.show import console, table
 from launch.host.units import format_bytes
 
 from .options import ranks_option
@@ -63,14 +61,16 @@ def show_findings(ranks: int, as_json: bool) -> int:
     if found and as_json:
         print(json.dumps([asdict(each) for each in found]))
     elif found:
-        table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
-        for _ in range(3):
-            table.add_column()
         style = {"ok": "green", "advice": "yellow", "missing": "red"}
-        for each in found:
-            text = escape(each.text + (f"\n-> {each.way_out}" if each.way_out else ""))
-            table.add_row(each.subject, f"[{style[each.level]}]{each.level}[/]", text)
-        console().print(table)
+        rows = [
+            (
+                each.subject,
+                Text(each.level, style[each.level]),
+                each.text + (f"\n-> {each.way_out}" if each.way_out else ""),
+            )
+            for each in found
+        ]
+        console().print(table("||", rows))
     return EXIT_CODES["unsupported"] if any(each.level == "missing" for each in found) else 0
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 
 from drbench.errors import UsageError
+from launch.host.show import console, table
+from launch.host.units import seconds
 
 from .options import reading
 
@@ -172,12 +174,6 @@ def layers_text(model, batch: int, seq: int) -> list[str]:
 
 
 def _show(model, chips, batch, seq, machine, dataflows, plan, compared, least) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from launch.host.show import console
-    from launch.host.units import seconds
-
     out = console()
     out.print(
         f"{model.name}: hidden {model.hidden}, {model.layers} blocks; batch {batch} x {seq} "
@@ -185,20 +181,18 @@ def _show(model, chips, batch, seq, machine, dataflows, plan, compared, least) -
         "layers, forward and backward",
         markup=False,
     )
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("layer", "stays", "forward", "backward data", "backward weight"):
-        table.add_column(name)
-    table.add_column("S", justify="right")
-    for name, slices, (stays, transposed, products) in zip(
-        layers_text(model, batch, seq), plan.slices, dataflows
-    ):
-        table.add_row(
+    rows = [
+        (
             name,
             stays + (", transposed" if transposed else ""),
             *(f"{p.dataflow} {p.m}x{p.n}x{p.k}" for p in products),
             str(slices),
         )
-    out.print(table)
+        for name, slices, (stays, transposed, products) in zip(
+            layers_text(model, batch, seq), plan.slices, dataflows
+        )
+    ]
+    out.print(table("layer|stays|forward|backward data|backward weight|>S", rows))
     out.print(
         f"mesh {plan.mesh[0]}x{plan.mesh[1]}: {seconds(plan.seconds)} estimated, FLOP "
         f"utilization {100 * least / plan.seconds:.1f} %",
@@ -211,21 +205,19 @@ def _show(model, chips, batch, seq, machine, dataflows, plan, compared, least) -
     if others:
         out.print(f"next: {others}", markup=False)
     if compared:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in ("simulated", "best mesh"):
-            table.add_column(name)
-        for name in ("time", "FLOP utilization", "MeshSlice is faster by"):
-            table.add_column(name, justify="right")
         first = compared[0].seconds
-        for found in compared:
-            table.add_row(
+        rows = [
+            (
                 found.algorithm,
                 f"{found.mesh[0]}x{found.mesh[1]}",
                 seconds(found.seconds),
                 f"{100 * least / found.seconds:.1f} %",
                 "" if found is compared[0] else f"{100 * (found.seconds / first - 1):.1f} %",
             )
-        out.print(table)
+            for found in compared
+        ]
+        columns = "simulated|best mesh|>time|>FLOP utilization|>MeshSlice is faster by"
+        out.print(table(columns, rows))
 
 
 @click.command("llm-study")

@@ -6,12 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
 from drbench.errors import UsageError
-from launch.host.show import console
+from launch.host.show import console, table
 from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peer_triples import ACTIONS, triple_rows
 
@@ -195,17 +192,7 @@ def _print(title: str, header, rows, markdown: bool) -> None:
     if markdown:
         print(f"{title}\n\n{markdown_table(header, rows)}\n")
         return
-    table = Table(
-        *header,
-        box=SIMPLE_HEAD,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
-    for cells in rows:
-        table.add_row(*map(Text, cells))
-    console().print(table)
+    console().print(table("|".join(header), rows, title))
 
 
 def show_tables(csv_path: Path, markdown: bool) -> None:

@@ -6,9 +6,6 @@ import json
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
 from algorithms import algorithms, get_algorithm
 from drbench.common import Clock
@@ -17,7 +14,7 @@ from drbench.plan.explain import listing, memory_bytes, traffic
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from launch.cases.machine_models import of_schedule
-from launch.host.show import console, drawing
+from launch.host.show import console, drawing, table
 from launch.host.units import format_bytes, seconds
 from launch.peers import PEERS, peers
 from partitions import PRESETS
@@ -234,28 +231,27 @@ def _show_memory(out, memory, rank) -> None:
 def _show_peers(out, found) -> None:
     if not found.by_peer:
         return
-    table = Table(box=SIMPLE_HEAD, title="bytes by peer", title_justify="left", pad_edge=False)
     names = [name for name in COUNTERS if any(name in kinds for kinds in found.by_peer.values())]
-    for name in ("rank", *names):
-        table.add_column(name, justify="right")
-    for peer, kinds in sorted(found.by_peer.items()):
-        table.add_row(str(peer), *(str(kinds.get(name, 0)) for name in names))
-    out.print(table)
+    rows = [
+        (str(peer), *(str(kinds.get(name, 0)) for name in names))
+        for peer, kinds in sorted(found.by_peer.items())
+    ]
+    out.print(table("|".join(f">{name}" for name in ("rank", *names)), rows, "bytes by peer"))
 
 
 def _show_ranks(out, peers, memory) -> None:
-    table = Table(box=SIMPLE_HEAD, title="bytes by rank", title_justify="left", pad_edge=False)
     names = [name for name in COUNTERS if any(found.counters[name] for found in peers.values())]
-    for name in ("rank", *names, "tiles", "pool"):
-        table.add_column(name, justify="right")
-    for (rank, found), each in zip(sorted(peers.items()), memory):
-        table.add_row(
+    rows = [
+        (
             str(rank),
             *(str(found.counters[name]) for name in names),
             format_bytes(each["A"] + each["B"] + each["C"]),
             format_bytes(each["pool"]),
         )
-    out.print(table)
+        for (rank, found), each in zip(sorted(peers.items()), memory)
+    ]
+    columns = "|".join(f">{name}" for name in ("rank", *names, "tiles", "pool"))
+    out.print(table(columns, rows, "bytes by rank"))
 
 
 _PARTITIONS = [
@@ -307,35 +303,15 @@ def _show_listing() -> None:
         ("transports", _TRANSPORTS),
         ("machines", machines()),
     ):
-        table = Table(
-            box=SIMPLE_HEAD,
-            show_header=False,
-            title=title,
-            title_justify="left",
-            title_style="bold",
-            pad_edge=False,
-        )
-        table.add_column(no_wrap=True)
-        table.add_column()
-        for name, about in rows:
-            table.add_row(name, about)
-        out.print(table)
+        out.print(table("|", rows, title))
 
 
 def _list_peers() -> None:
     """Print a table of the peers: here or not, what was found or is missing, how to get it."""
-    table = Table(
-        box=SIMPLE_HEAD,
-        title="peers, for drbench run --algorithm NAME and drbench peers",
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
-    table.add_column("name", no_wrap=True)
-    table.add_column("here", no_wrap=True)
-    table.add_column("what")
+    rows = []
     for peer in peers().values():
         found = peer.available()
-        lines = [peer.about, found.what] if found.ok else [peer.about, f"{found.what}. {found.get}"]
-        table.add_row(peer.name, "yes" if found.ok else "no", Text("\n".join(lines)))
-    console().print(table)
+        told = found.what if found.ok else f"{found.what}. {found.get}"
+        rows.append((peer.name, "yes" if found.ok else "no", f"{peer.about}\n{told}"))
+    title = "peers, for drbench run --algorithm NAME and drbench peers"
+    console().print(table("name|here|what", rows, title))

@@ -11,6 +11,8 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from launch.host.files import add_records, check_csv
+from launch.host.show import console, table
+from launch.host.units import format_bytes, seconds
 
 from .options import BYTES, FILE, TEXT, command, of_case, option, ranks_option
 
@@ -211,8 +213,6 @@ def reasons(record, other) -> str:
     products 1 s instead of 1.25 s (100.0 % against 80.0 % of the best local product)
     1 MiB moved instead of 2 MiB
     """
-    from launch.host.units import format_bytes, seconds
-
     gains = {
         f"exposed time {seconds(exposed(record))} instead of {seconds(exposed(other))}": exposed(
             other
@@ -265,13 +265,12 @@ def _as_json(found, measured) -> dict:
     }
 
 
+def _outcome(ran) -> str:
+    """Time of a measured record, or what became of it."""
+    return "-" if ran is None else seconds(ran.best_s) if ran.status == "ok" else ran.status
+
+
 def _show(found, measured, machine, ranks) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from launch.host.show import console
-    from launch.host.units import format_bytes, seconds
-
     out, best = console(), found.ranking[0][1]
     out.print(
         f"C {best.m}x{best.n} = A {best.m}x{best.k} · B {best.k}x{best.n}, {best.dtype}, {ranks} "
@@ -280,35 +279,15 @@ def _show(found, measured, machine, ranks) -> None:
         "others slower by their lower bound",
         markup=False,
     )
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "algorithm", "A", "B", "C"):
-        table.add_column(name)
-    for name in (
-        "time",
-        *(["measured"] if measured else []),
-        "% of roof",
-        "moved",
-        "GEMM eff.",
-        "exposed",
-        "memory",
-        "equal",
-    ):
-        table.add_column(name, justify="right")
-    for at, (_, record) in enumerate(found.ranking):
-        ran = measured[at] if at < len(measured) else None
-        mine = (
-            [("-" if ran is None else seconds(ran.best_s) if ran.status == "ok" else ran.status)]
-            if measured
-            else []
-        )
-        table.add_row(
+    rows = [
+        (
             str(at + 1),
             describe(record),
             record.a,
             record.b,
             record.c,
             seconds(record.best_s),
-            *mine,
+            *([_outcome(measured[at]) if at < len(measured) else "-"] if measured else []),
             f"{record.percent_of_roof:.1f}",
             format_bytes(record.moved_bytes or 0),
             f"{efficiency(record):.1f} %",
@@ -316,7 +295,13 @@ def _show(found, measured, machine, ranks) -> None:
             format_bytes(found.memory[at]),
             f"+{found.equals[at]}" if found.equals[at] else "",
         )
-    out.print(table)
+        for at, (_, record) in enumerate(found.ranking)
+    ]
+    columns = (
+        f"|algorithm|A|B|C|>time|{'>measured|' if measured else ''}>% of roof|>moved|>GEMM eff.|"
+        ">exposed|>memory|>equal"
+    )
+    out.print(table(columns, rows))
     for at, (_, record) in enumerate(found.ranking[1:3], 2):
         out.print(f"1 against {at}: {reasons(best, record)}", markup=False, soft_wrap=True)
     ok = [

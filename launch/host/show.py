@@ -3,6 +3,8 @@ units."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +18,7 @@ from drbench.program.steps import COUNTERS
 
 from .units import format_bytes, seconds
 
-__all__ = ["console", "drawing", "show_record"]
+__all__ = ["console", "drawing", "show_record", "table"]
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line about the algorithm has in words of their own.
@@ -28,6 +30,38 @@ def console() -> Console:
     """Standard output; wide enough for tables when it is not a terminal."""
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=140)
+
+
+def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> Table:
+    """A table of texts, which are printed as they are.
+
+    Parameters
+    ----------
+    columns : str
+        Names between ``|``; ``>`` before that of a column of numbers; no names for no header.
+    rows : iterable
+        Of str and :class:`rich.text.Text`.
+
+    Examples
+    --------
+    >>> [column.justify for column in table("who|> time", [("a", "1 s")]).columns]
+    ['left', 'right']
+    """
+    named = bool(columns.strip("|"))
+    made = Table(
+        box=SIMPLE_HEAD,
+        show_header=named,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    for at, name in enumerate(columns.split("|")):
+        justify = "right" if name.startswith(">") else "left"
+        made.add_column(name.lstrip("> "), justify=justify, no_wrap=at == 0)
+    for cells in rows:
+        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    return made
 
 
 def lowered_words(record: Record) -> str:
@@ -58,10 +92,9 @@ def lowered_words(record: Record) -> str:
 def show_record(record: Record) -> None:
     """The short table that ``drbench run`` and ``drbench simulate`` end with."""
     out, simulated = console(), record.mode == "simulated"
-    table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    add = lambda name, *values: table.add_row(name, ", ".join(value for value in values if value))
+    made = table("|", ())
+    made.columns[0].style = "bold"
+    add = lambda name, *values: made.add_row(name, ", ".join(value for value in values if value))
     named = lambda values: ", ".join(
         f"{name.removesuffix('_bytes').replace('_', ' ')} {text}" for name, text in values
     )
@@ -168,8 +201,8 @@ def show_record(record: Record) -> None:
             record.error, f"error {record.error:.3g}" if record.error else ""
         )
         verdict = Text(f"ok, {found}", "green")
-    table.add_row("result", verdict)
-    out.print(table)
+    made.add_row("result", verdict)
+    out.print(made)
 
 
 def drawing(problem: Problem) -> Table:

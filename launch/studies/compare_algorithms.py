@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from algorithms import algorithms
@@ -12,6 +11,7 @@ from drbench.errors import DrbenchError
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.host.kernels import without_pins
+from launch.host.show import table
 from launch.host.units import seconds
 from launch.sweeps.progress import progress_console
 from launch.sweeps.supervisor import Settings
@@ -100,30 +100,10 @@ def run_layouts(
 
 def _table(layout: str, records: list[Record]) -> Table:
     """One layout: a row an algorithm, the fastest first."""
-    table = Table(
-        box=SIMPLE_HEAD,
-        title=f"{layout}: A {records[-1].a}, B {records[-1].b}, C {records[-1].c}",
-        title_justify="left",
-        pad_edge=False,
-    )
-    table.add_column("algorithm")
-    for name in (
-        "best",
-        "% of roof",
-        "eff. comm.",
-        "overlap",
-        "get wait",
-        "coll. wait",
-        "gemm",
-        "accumulate",
-        "fence",
-        "pack",
-        "moved MB",
-    ):
-        table.add_column(name, justify="right")
+    rows = []
     for r in sorted(records, key=lambda r: (r.status != "ok", r.best_s)):
         if r.status != "ok":
-            table.add_row(r.algorithm, f"{r.status}: {r.reason}")
+            rows.append((r.algorithm, f"{r.status}: {r.reason}"))
             continue
         phases = [
             "-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s"))
@@ -134,13 +114,20 @@ def _table(layout: str, records: list[Record]) -> Table:
         )
         efficiency = "-" if r.overlap_efficiency is None else f"{r.overlap_efficiency:.2f}"
         local = r.effective_communication_s
-        table.add_row(
-            r.algorithm,
-            seconds(r.best_s),
-            spread,
-            f"-{seconds(-local)}" if local < 0 else seconds(local),
-            efficiency,
-            *phases,
-            f"{(r.moved_bytes or 0) / 1e6:.1f}",
+        rows.append(
+            (
+                r.algorithm,
+                seconds(r.best_s),
+                spread,
+                f"-{seconds(-local)}" if local < 0 else seconds(local),
+                efficiency,
+                *phases,
+                f"{(r.moved_bytes or 0) / 1e6:.1f}",
+            )
         )
-    return table
+    title = f"{layout}: A {records[-1].a}, B {records[-1].b}, C {records[-1].c}"
+    columns = (
+        "algorithm|>best|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|>gemm|>accumulate|"
+        ">fence|>pack|>moved MB"
+    )
+    return table(columns, rows, title)
