@@ -42,7 +42,7 @@ def test_run_p_refuses_them_before_it_starts_ranks(drbench, two):
 
 @pytest.mark.mpi
 def test_under_mpiexec_they_are_refused_once(under_mpiexec, mpich, two):
-    """every rank says it."""
+    """By one rank for all, not by each."""
     ended = under_mpiexec(3, "run", "-m", 8, "-n", 8, "-k", 8, env=two)
     assert ended.codes == (3, 3, 3)
     assert ended.stderr.count("come from different places") == 1

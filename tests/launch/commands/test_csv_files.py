@@ -79,7 +79,7 @@ def test_a_later_schema_is_refused(drbench, mpich, tmp_path):
 
 
 def test_a_pipe_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
-    """what cannot be appended to is found only after the run, and the result is lost."""
+    """What cannot be appended to would be found only after the run, and the result lost."""
     os.mkfifo(tmp_path / "pipe")
     line = drbench(
         *RUN, "--csv", "pipe", env=fault("exception"), timeout=10
@@ -88,8 +88,7 @@ def test_a_pipe_is_refused_before_the_run(drbench, mpich, fault, tmp_path):
 
 
 def test_a_row_that_a_kill_tore_is_replaced_not_joined(drbench, mpich, tmp_path):
-    """the warning of ``drbench.measure.record`` comes as Python prints it, several lines with
-    source code, and twice."""
+    """The warning is one line of drbench's, not Python's with source code."""
     path = tmp_path / "torn.csv"
     append_csv(path, made_up(status="failed", reason="first"))
     with open(path, "a") as file:

@@ -140,7 +140,7 @@ def test_a_missing_launcher_exits_3(say, kernels, monkeypatch, tmp_path):
 
 
 def test_the_table_shows_what_json_says(say, kernels, monkeypatch, tmp_path):
-    """the table takes [mpich] for markup, and says ``pip install 'drbench'``."""
+    """[mpich] is no markup: the advice is to be typed as it stands."""
     without_launcher(monkeypatch, tmp_path)
     shown = " ".join(say("doctor").stdout.split())
     for each in json.loads(say("doctor", "--json").stdout):

@@ -57,9 +57,8 @@ def test_an_exception_on_one_rank_ends_all_with_its_traceback(
 
 @pytest.mark.parametrize("name, code", [("layout", 2), ("unsupported", 3)])
 def test_a_refusal_on_one_rank_alone_ends_all_and_is_said(three_ranks, fault, name, code):
-    """rank 1 raises while it traces its program, as a new algorithm with a bug might. ``run_case``
-    makes a record of it, or ``main`` an exit code, without a word (only rank 0 speaks), and the
-    other ranks wait for it for ever."""
+    """Rank 1 raises while it traces its program, as a new algorithm might. Only rank 0 speaks, and
+    the other ranks would wait for rank 1 for ever."""
     ended = three_ranks(env=fault(name), timeout=LIMIT_S)
     assert ended.returncode in (code, 5)
     assert "struck by the test" in ended.stderr + ended.stdout
@@ -67,7 +66,7 @@ def test_a_refusal_on_one_rank_alone_ends_all_and_is_said(three_ranks, fault, na
 
 
 def test_a_rank_that_cannot_import_ends_all(three_ranks, fault):
-    """the rank ends before MPI_Init, mpiexec lets it go, and the others wait in MPI_Init for
+    """It ends before MPI_Init; mpiexec would let it go, and the others wait in MPI_Init for
     ever."""
     ended = three_ranks(env=fault("import"), timeout=LIMIT_S)
     assert ended.returncode not in (0, 1)
@@ -82,8 +81,7 @@ def test_a_killed_rank_ends_all(three_ranks, fault):
 
 
 def test_run_p_with_a_killed_rank_exits_5_and_says_so(drbench, fault):
-    """the exit code is mpiexec's (9), which is none of drbench's, and drbench itself says
-    nothing."""
+    """Not with mpiexec's exit code (9), which is none of drbench's, and not without a word."""
     ended = drbench(*RUN, "-p", 3, env=fault("killed"), timeout=LIMIT_S)
     assert ended.returncode == 5
     assert [line for line in ended.stderr.splitlines() if line.startswith("drbench: ")]
@@ -106,7 +104,7 @@ def test_a_timeout_that_is_not_reached_changes_nothing(drbench):
 )
 def test_who_ends_run_p_ends_its_ranks(drbench, fault, tmp_path, number):
     """On SIGTERM and SIGHUP too (``timeout 60 drbench run -p …``, a batch system, a closed
-    terminal): the ranks of a hanging case go on for ever, each of them spinning on a core."""
+    terminal): ranks of a hanging case that are left would spin on their cores for ever."""
 
     def signal_it(process):
         deadline = time.monotonic() + LIMIT_S

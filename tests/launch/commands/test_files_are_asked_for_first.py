@@ -23,7 +23,7 @@ def no_work(monkeypatch):
 @pytest.mark.parametrize("command", ["simulate", "tune"])
 @pytest.mark.parametrize("content", [None, "notes of mine\n"])
 def test_records_that_could_not_be_written_are_not_made(say, no_work, tmp_path, command, content):
-    """The ranking was measured, then lost in a traceback (exit 5)."""
+    """Before anything is measured that would be lost."""
     path = tmp_path / "no" / "x.csv"
     if content:
         path = tmp_path / "notes.csv"
@@ -41,14 +41,14 @@ def test_a_file_of_records_is_appended_to(say, tmp_path, command):
 
 
 def test_claims_are_not_checked_on_a_file_of_something_else(say, tmp_path):
-    """A traceback (exit 5)."""
+    """A line, not a traceback."""
     path = tmp_path / "README.md"
     path.write_text("# Notes\n")
     assert "another header" in say("check-claims", path).refusal()
 
 
 def test_a_torus_is_none_that_a_file_describes(say, tmp_path):
-    """It opened file.toml.toml: a traceback (exit 5)."""
+    """A path is not taken for a name, to which .toml would be added."""
     path = tmp_path / "file.toml"
     shutil.copy(FOLDER / "h200x8.toml", path)
     for command in (["tune-llm", "--model", "gpt3"], ["llm-study"]):
@@ -56,7 +56,7 @@ def test_a_torus_is_none_that_a_file_describes(say, tmp_path):
 
 
 def test_the_rows_of_a_study_may_lie_beside_other_records(say, monkeypatch, tmp_path):
-    """After minutes of simulation, a traceback about records that are no rows of a study."""
+    """Which are no rows of a study, and are not read as such."""
     append_csv(tmp_path / "mlp1.csv", made_up(mode="simulated", status="failed"))
     monkeypatch.setattr("launch.studies.meshslice_study.run_study", lambda *_: [])
     ended = say("llm-study", next(iter(STUDIES)), "--out", tmp_path)
@@ -64,6 +64,6 @@ def test_the_rows_of_a_study_may_lie_beside_other_records(say, monkeypatch, tmp_
 
 
 def test_an_extent_of_400_digits_is_refused(say):
-    """An OverflowError (exit 5)."""
+    """A line, not an OverflowError."""
     line = say("run", "-p", 2, "-m", "9" * 400, "-n", 8, "-k", 8).refusal()
     assert "-m" in line

@@ -136,15 +136,14 @@ def test_the_defaults_are_those_of_the_issue():
     ],
 )
 def test_the_help_spells_words_as_they_must_be_typed(say, option, words):
-    """click puts a type's name in capitals, so the help offers ``--chunk SIZE|AUTO|NONE`` and
-    ``--chunk AUTO`` is refused."""
+    """Not in capitals, as click puts a type's name: ``--chunk AUTO`` is refused."""
     command = "plan" if option == "rank" else "run"
     metavar = re.search(rf"^ +--{option} (\S+)", say(command, "--help").stdout, re.MULTILINE)[1]
     assert set(words) <= set(metavar.split("|")), metavar
 
 
 def test_without_a_command_the_help_comes_as_it_is(say):
-    """the whole help text arrives squeezed into one line of stderr."""
+    """Line by line, not as one line of an error."""
     ended = say()
     assert ended.returncode in (0, 2)
     assert re.search("^Commands:$", ended.stdout + ended.stderr, re.MULTILINE)

@@ -363,7 +363,8 @@ def test_the_process_that_starts_ranks_does_not_load_mpi(process):
 
 
 def test_main_runs_the_arguments_it_is_given(process):
-    """``main(["run", "-p", "2", ...])`` gives the ranks ``sys.argv`` instead of its argument."""
+    """The ranks that ``main(["run", "-p", "2", ...])`` starts get its argument, not
+    ``sys.argv``."""
     code = (
         "from launch.commands.cli import main; "
         f"main({['run', '-p', '2', *map(str, QUICK), '--json']})"

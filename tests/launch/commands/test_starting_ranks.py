@@ -211,16 +211,15 @@ def test_the_mpiexec_of_another_mpi_is_found_out(drbench, mpich, strange):
 
 @pytest.mark.mpi
 def test_a_mismatch_does_not_recommend_the_launcher_that_was_used(drbench, mpich, strange):
-    """with MPI4PY_LIBMPI set the mpiexec on PATH is recommended, which is the one that does not
-    fit."""
+    """With MPI4PY_LIBMPI set the mpiexec on PATH is the one that does not fit."""
     line = drbench(*RUN, "-p", 2, env=strange | {"TELL": "1"}).refusal(3)
     assert f"Start with {strange['PATH'].split(os.pathsep)[0]}" not in line
 
 
 @pytest.mark.mpi
 def test_ranks_that_are_told_nothing_do_not_start_ranks_themselves(drbench, mpich, strange):
-    """each rank takes ``-p`` for its own and starts mpiexec again, without end (here the launcher
-    stops it)."""
+    """Each would take ``-p`` for its own and start mpiexec again, without end (here the launcher
+    would stop it)."""
     ended = drbench(*RUN, "-p", 2, env=strange)
     assert "ranks that start ranks" not in ended.stderr
     assert (
@@ -230,7 +229,7 @@ def test_ranks_that_are_told_nothing_do_not_start_ranks_themselves(drbench, mpic
 
 @pytest.mark.mpi
 def test_no_mpi_library_is_said_in_one_line(drbench):
-    """a traceback of mpi4py and exit 5, on a machine where drbench is installed and no MPI is."""
+    """On a machine where drbench is installed and no MPI is; not by a traceback of mpi4py."""
     line = drbench(*RUN, env={"MPI4PY_LIBMPI": "/nonexistent/libmpi.so"}).refusal(3)
     assert "/nonexistent/libmpi.so" in line
 

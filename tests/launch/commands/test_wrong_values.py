@@ -83,8 +83,8 @@ def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, ment
     ids=["scale", "out"],
 )
 def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, arguments):
-    """--scale above 12288 runs 288 cases of n = 0 (exit 1); an --out that cannot be made is a
-    traceback (exit 5)."""
+    """A --scale above 12288 would leave n = 0 in all cases; an --out that cannot be made is found
+    before any runs."""
     monkeypatch.setattr(
         "launch.commands.sweep.run_sweep", lambda *_, **__: pytest.fail("ranks were started")
     )
@@ -94,8 +94,8 @@ def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, argume
 
 @pytest.mark.parametrize("option", ["--a", "--b", "--c", "--preset", "--csv"])
 def test_an_empty_text_is_not_taken_for_the_default(say, monkeypatch, option):
-    """``--a "$A"`` with A unset runs block, ``--csv "$OUT"`` records nothing, and neither says
-    so."""
+    """Of ``--a "$A"`` with A unset, or ``--csv "$OUT"``: block would run, and nothing be recorded,
+    without a word."""
     monkeypatch.setattr(
         "launch.commands.run.run_ranks", lambda *_: pytest.fail("ranks were started")
     )
