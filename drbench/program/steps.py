@@ -363,11 +363,7 @@ class Gemm(Step):
     def __repr__(self):
         a, b = self.inputs[:2]
         into = (
-            f" -> {self.block!r}"
-            if self.block is not None
-            else f" -> %{self.onto.index}"
-            if self.onto
-            else ""
+            f" -> {self.block!r}" if self.block else f" -> %{self.onto.index}" if self.onto else ""
         )
         m, k = a.shape
         return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={self.beta:g})"

@@ -12,6 +12,7 @@ import gc
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from .problem import Problem
@@ -195,14 +196,10 @@ def _numbered(steps: list) -> list[int] | None:
     """
     if not any(type(step) is Boundary for step in steps):
         return None
-    ops, op = [], 0
-    for step in steps:
-        if type(step) is Boundary:
-            op += 1
-        else:
-            ops.append(op)
-    steps[:] = [step for step in steps if type(step) is not Boundary]
-    return ops
+    before = accumulate((type(step) is Boundary for step in steps), initial=0)
+    numbered = [(op, step) for op, step in zip(before, steps) if type(step) is not Boundary]
+    steps[:] = [step for _, step in numbered]
+    return [op for op, _ in numbered]
 
 
 def _plan_betas(steps: list, tiles: list[Block]) -> list[Zero]:
@@ -212,8 +209,7 @@ def _plan_betas(steps: list, tiles: list[Block]) -> list[Zero]:
     first writes do not cover it exactly once (or that nothing writes) is zeroed before, and then
     every beta on it is 1.
     """
-    seen: dict[tuple, set] = {}  # tile -> keys of the regions written so far
-    first: dict[tuple, list] = {}  # tile -> the Gemms that found their region unwritten
+    first: dict[tuple, dict] = {}  # tile -> region -> the Gemm that found it unwritten
     received: dict[tuple, list] = {}  # tile -> blocks overwritten with values from elsewhere
     zeroed: set = set()  # tiles the program zeroes itself
     # after a Fence others may have added to the tile: it must have been made ready before
@@ -224,15 +220,12 @@ def _plan_betas(steps: list, tiles: list[Block]) -> list[Zero]:
             block = step.block
             if block is None:
                 continue
-            tile = block.tile
-            regions = seen.get(tile)
+            regions = first.get(block.tile)
             if regions is None:
-                seen[tile] = regions = set()
-                first[tile] = []
-            key = (block.row0, block.row1, block.col0, block.col1)
-            if key not in regions:
-                regions.add(key)
-                first[tile].append(step)
+                first[block.tile] = regions = {}
+            region = (block.row0, block.row1, block.col0, block.col1)
+            if region not in regions:
+                regions[region] = step
                 step.beta = 0.0
         elif kind is Zero:
             zeroed.add(step.block.tile)
@@ -245,18 +238,13 @@ def _plan_betas(steps: list, tiles: list[Block]) -> list[Zero]:
                 received.setdefault(block.tile, []).append(block)
     zeros = []
     for tile in tiles:
-        if tile.tile in zeroed:
-            exact = False
-        else:
-            exact = _covers(
-                tile,
-                [step.block for step in first.get(tile.tile, ())] + received.get(tile.tile, []),
-            )
-            if not exact:
-                zeros.append(Zero(tile))
-        if not exact:
-            for step in first.get(tile.tile, ()):
-                step.beta = 1.0
+        gemms = first.get(tile.tile, {}).values()
+        if tile.tile not in zeroed:
+            if _covers(tile, [step.block for step in gemms] + received.get(tile.tile, [])):
+                continue
+            zeros.append(Zero(tile))
+        for step in gemms:
+            step.beta = 1.0
     return zeros
 
 
