@@ -25,30 +25,18 @@ from launch.host.processes import running
 
 __all__ = ["Check", "checks_of", "main"]
 
-_DRBENCH = (sys.executable, "-m", "drbench")
 _RANKS = (1, 2, 4)
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less
 #: than this many seconds.
 _BUDGET_S, _LEAST_S = 460.0, 3.0
 #: What one rank is timed on: (label, m, n, k, further words).
-_TILES = (
-    "--a",
-    "tiles:2048x2048@1x1",
-    "--b",
-    "tiles:2048x2048@1x1",
-    "--c",
-    "tiles:2048x2048@1x1",
-    "--stationary",
-    "C",
-    "--chunk",
-    "none",
-)
+_TILES = "--a {0} --b {0} --c {0} --stationary C --chunk none".format("tiles:2048x2048@1x1")
 _TIMED = [
     ("8192 cubed, 64 tiles", 8192, 8192, 8192, _TILES),
-    ("mlp1 h=12288 m=8192", 8192, 49152, 12288, ("--preset", "block", "--stationary", "C")),
-    ("mlp2 h=12288 m=8192", 8192, 12288, 49152, ("--preset", "block", "--stationary", "C")),
+    ("mlp1 h=12288 m=8192", 8192, 49152, 12288, "--preset block --stationary C"),
+    ("mlp2 h=12288 m=8192", 8192, 12288, 49152, "--preset block --stationary C"),
 ]
-_ARITHMETIC = {"fp32": (), "tf32": ("--compute", "tf32"), "bf16": ("--dtype", "bfloat16:float32")}
+_ARITHMETIC = {"fp32": "", "tf32": "--compute tf32", "bf16": "--dtype bfloat16:float32"}
 
 
 @dataclass(frozen=True)
@@ -75,115 +63,37 @@ class Check:
 
 def stages(out: Path) -> list[Stage]:
     """All stages, in order."""
+    module = lambda words: (sys.executable, "-m", *words.split())
+    contract = "pytest -q -p no:cacheprovider tests/device/gpu/test_contract.py"
+    peers = (*mpiexec_command(2), *module("mpi4py -m benchmarks.gpu_speed peers"))
     found = [
-        Stage("report", (sys.executable, "-m", "launch.ranks.gpu_report"), 60),
-        Stage("speed", (sys.executable, "-m", "benchmarks.gpu_speed"), 90),
-        Stage(
-            "peers",
-            (
-                *mpiexec_command(2),
-                sys.executable,
-                "-m",
-                "mpi4py",
-                "-m",
-                "benchmarks.gpu_speed",
-                "peers",
-            ),
-            60,
-        ),
-        Stage(
-            "tests",
-            (
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "tests/device/gpu/test_contract.py",
-            ),
-            90,
-        ),
+        Stage("report", module("launch.ranks.gpu_report"), 60),
+        Stage("speed", module("benchmarks.gpu_speed"), 90),
+        Stage("peers", peers, 60),
+        Stage("tests", module(contract), 90),
     ]
-    for ranks in _RANKS:
-        folder = out / f"exact-p{ranks}"
-        found.append(
-            Stage(
-                f"universal on {ranks}",
-                (
-                    *_DRBENCH,
-                    "sweep",
-                    "gpu-exact",
-                    "-p",
-                    str(ranks),
-                    "--out",
-                    str(folder),
-                    "--fresh",
-                ),
-                70,
-                folder / "records.csv",
-            )
-        )
-        folder = out / f"algorithms-p{ranks}"
-        found.append(
-            Stage(
-                f"algorithms on {ranks}",
-                (
-                    *_DRBENCH,
-                    "compare-algorithms",
-                    "-p",
-                    str(ranks),
-                    "-m",
-                    "768",
-                    "-n",
-                    "640",
-                    "-k",
-                    "896",
-                    "--iters",
-                    "1",
-                    "--backend",
-                    "cupy",
-                    "--out",
-                    str(folder),
-                ),
-                60,
-                folder / "records.csv",
-            )
+
+    def recorded(name: str, words: str, limit_s: float, option: str, given: Path, records: Path):
+        command = (*module(f"drbench {words}"), option, str(given))
+        found.append(Stage(name, command, limit_s, records))
+
+    small = "-m 768 -n 640 -k 896 --iters 1 --backend cupy"
+    for p in _RANKS:
+        exact, all_of_them = out / f"exact-p{p}", out / f"algorithms-p{p}"
+        sweep = f"sweep gpu-exact -p {p} --fresh"
+        recorded(f"universal on {p}", sweep, 70, "--out", exact, exact / "records.csv")
+        compare = f"compare-algorithms -p {p} {small}"
+        recorded(
+            f"algorithms on {p}", compare, 60, "--out", all_of_them, all_of_them / "records.csv"
         )
     for label, m, n, k, words in _TIMED:
         for arithmetic, more in _ARITHMETIC.items():
-            path = (
-                out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
-            )  # its own: a stage that made no record shows none
-            found.append(
-                Stage(
-                    f"{label}, {arithmetic}",
-                    (
-                        *_DRBENCH,
-                        "run",
-                        "-p",
-                        "1",
-                        "-m",
-                        str(m),
-                        "-n",
-                        str(n),
-                        "-k",
-                        str(k),
-                        *words,
-                        *more,
-                        "--backend",
-                        "cupy",
-                        "--get",
-                        "copy",
-                        "--iters",
-                        "5",
-                        "--csv",
-                        str(path),
-                    ),
-                    40,
-                    path,
-                )
+            # its own: a stage that made no record shows none
+            path = out / f"one-rank-{arithmetic}-{label.split()[0]}.csv"
+            case = (
+                f"run -p 1 -m {m} -n {n} -k {k} {words} {more} --backend cupy --get copy --iters 5"
             )
+            recorded(f"{label}, {arithmetic}", case, 40, "--csv", path, path)
     return found
 
 
