@@ -113,14 +113,11 @@ def run_cases(
                 record, environment, crashes = _refused(case, settings.ranks), None, 0
                 while record is None:
                     if store.attempts[name] >= ATTEMPTS:
-                        record = failure(
-                            case,
-                            settings.ranks,
-                            "failed",
+                        reason = (
                             f"given to ranks {store.attempts[name]} times, and each time they, "
-                            "the sweep or the "
-                            "machine went down before it was done",
+                            "the sweep or the machine went down before it was done"
                         )
+                        record = failure(case, settings.ranks, "failed", reason)
                         break
                     ranks, environment = here.ranks()
                     store.started(name)
@@ -152,23 +149,13 @@ def _run(
         ), False
     except RanksLate:
         here.stop()
-        return failure(
-            case,
-            settings.ranks,
-            "timeout",
-            f"no result after {settings.timeout_s:g} s; its ranks were killed",
-        ), False
+        reason = f"no result after {settings.timeout_s:g} s; its ranks were killed"
+        return failure(case, settings.ranks, "timeout", reason), False
     except RanksEnded as ended:
         here.stop()
-        if ended.sure:
-            return failure(case, settings.ranks, ended.status, ended.reason), False
-        if ended.crashed and crashes + 1 >= CRASHES:
-            return failure(
-                case,
-                settings.ranks,
-                ended.status,
-                f"{ended.reason} (in each of {CRASHES} attempts)",
-            ), True
+        if ended.sure or ended.crashed and crashes + 1 >= CRASHES:
+            again = "" if ended.sure else f" (in each of {CRASHES} attempts)"
+            return failure(case, settings.ranks, ended.status, ended.reason + again), ended.crashed
         watch.note(f"{ended.reason}. The case runs again in a fresh start")
         return None, ended.crashed
 
@@ -177,24 +164,17 @@ def _refused(case: Case, ranks: int) -> Record | None:
     """The row of a case that ranks of this installation cannot run."""
     from algorithms import algorithms
 
-    if case.algorithm in algorithms():
-        return None
-    if case.algorithm in PEERS:
-        if get_peer(case.algorithm).launch is None:
-            return None
-        return failure(
-            case,
-            ranks,
-            "unsupported",
-            f"{case.algorithm} is a program of its own, which ranks that wait here cannot run. "
-            "Use drbench peers",
-        )
-    return failure(
-        case,
-        ranks,
-        "unsupported",
-        f"no algorithm {case.algorithm!r} in this drbench; there are {', '.join(algorithms())}",
-    )
+    name, reason = case.algorithm, None
+    if name in PEERS:
+        if get_peer(name).launch is not None:
+            reason = (
+                f"{name} is a program of its own, which ranks that wait here cannot run. Use "
+                "drbench peers"
+            )
+    elif name not in algorithms():
+        known = ", ".join(algorithms())
+        reason = f"no algorithm {name!r} in this drbench; there are {known}"
+    return reason and failure(case, ranks, "unsupported", reason)
 
 
 class _Starter:
