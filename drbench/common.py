@@ -91,8 +91,9 @@ class TransportChoice:
     Attributes
     ----------
     kind : str
-        ``"auto"`` (in place where a peer's memory can be reached, RMA elsewhere), ``"direct"`` (all
-        in place, else unsupported), ``"rma"`` (RMA even on the node) or ``"throttled"``.
+        ``"auto"`` (in place where another rank's memory can be reached, RMA elsewhere),
+        ``"direct"`` (all in place, else unsupported), ``"rma"`` (RMA even on the node) or
+        ``"throttled"``.
     bandwidth_bytes_per_s, latency_s : float or None
         Of each rank's link, one direction; throttled only.
     """

@@ -49,11 +49,11 @@ class Executor(Frame):
     prefetch : int
         Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes.
     get : str
-        ``"view"`` reads reachable peers in place; ``"copy"`` copies first.
+        ``"view"`` reads reachable ranks in place; ``"copy"`` copies first.
     throttle : Throttle, optional
         Delays the completion of transfers between ranks.
     progress : str
-        One of :data:`PROGRESS`; matters only where some peer is reached by RMA.
+        One of :data:`PROGRESS`; matters only where some rank is reached by RMA.
     yields : bool
         Give the core away when idle (more ranks than cores).
 

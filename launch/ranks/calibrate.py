@@ -145,11 +145,11 @@ def _transfers(topology, kind: str, trials: int) -> dict:
     try:
         for _, tile in matrix.own_blocks():
             tile.fill(1)
-        peer = (comm.rank + 1) % comm.size
+        right = (comm.rank + 1) % comm.size
         gets, adds = [], []
         for nbytes in _SIZES:
             rows = max(1, nbytes // 4 // cols)
-            block = problem.c.block((64 * peer, 64 * peer + rows), (0, min(cols, nbytes // 4)))
+            block = problem.c.block((64 * right, 64 * right + rows), (0, min(cols, nbytes // 4)))
             value = ones(block.shape)
             repeats = max(1, (1 << 20) // nbytes)
             if kind == "rma":
@@ -172,7 +172,7 @@ def _transfers(topology, kind: str, trials: int) -> dict:
             adds.append((nbytes, best_of(comm, add, trials, repeats)))
         for width in _WIDTHS if kind == "rma" else ():  # rows that lie apart
             block, value = (
-                problem.c.block((64 * peer, 64 * peer + 64), (0, width)),
+                problem.c.block((64 * right, 64 * right + 64), (0, width)),
                 ones((64, width)),
             )
             gets.append(

@@ -118,8 +118,8 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
     )
     device.zero(own, stream)
     with backend.distributed(problem) as matrices:
-        c, peer = matrices["C"], (comm.rank + 1) % comm.size
-        out_of_reach = comm.allreduce(c.window.in_reach[peer] is None, MPI.LOR)
+        c, right = matrices["C"], (comm.rank + 1) % comm.size
+        out_of_reach = comm.allreduce(c.window.in_reach[right] is None, MPI.LOR)
         if out_of_reach:
             memory.free()
             raise UnsupportedError(
@@ -130,7 +130,7 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
         stream.synchronise()
         samples: dict[str, list] = {"get": [], "add": []}
         for nbytes in sizes:
-            block = problem.c.block((peer, peer + 1), (0, nbytes // 4))
+            block = problem.c.block((right, right + 1), (0, nbytes // 4))
             here, there = own[:, : nbytes // 4], c.view(block)
 
             def get():
