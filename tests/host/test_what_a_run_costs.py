@@ -85,7 +85,7 @@ def test_only_what_is_out_of_reach_is_copied_whatever_else_is(apart):
         name: SimpleNamespace(
             dtype=memory.dtype,
             window=SimpleNamespace(in_reach=[memory, None if name == apart else memory]),
-            topology=SimpleNamespace(comm=None),
+            topology=SimpleNamespace(comm=None, group=None),
             view=lambda block: memory.reshape(block.shape),
         )
         for name in "AC"
