@@ -8,7 +8,6 @@ algorithms best lowering mlp mlp1 mlp2 peers strong timeline volume weak
 import os
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,17 +94,13 @@ def draw(
         If there is no such figure, option or suffix, or nothing to draw. Nothing is written then.
     """
     figure = find(name)
-    default = Options()
-    for field in fields(Options):
-        asked = options.get(field.name, getattr(default, field.name)) != getattr(
-            default, field.name
-        )
-        if asked and field.name not in figure.takes:
+    for option, value in options.items():
+        if option not in figure.takes and value != getattr(Options(), option):
             takes = (
                 ", ".join(f"--{each.replace('_', '-')}" for each in figure.takes) or "no options"
             )
             raise SelectionError(
-                f"figure {name} has no use for --{field.name.replace('_', '-')}. It takes {takes}."
+                f"figure {name} has no use for --{option.replace('_', '-')}. It takes {takes}."
             )
     formats = suffixes(out)
     source = list(source)

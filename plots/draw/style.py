@@ -9,12 +9,12 @@ from zlib import crc32
 
 
 class LineStyle(NamedTuple):
-    """Colour of line and marker edge, a darker one for small text, marker and dash pattern."""
+    """Colour of line and marker edge, marker, dash pattern, and a darker colour for small text."""
 
     color: str
-    text: str
     marker: str
-    dashes: str | tuple  # as matplotlib takes it
+    dashes: str | tuple = (0, (6, 1.2))  # as matplotlib takes it
+    text: str = ""
 
 
 class Fill(NamedTuple):
@@ -26,39 +26,39 @@ class Fill(NamedTuple):
 
 
 STYLES = {
-    "UA - Row": LineStyle("#D55E00", "#B04E00", "s", "-"),
-    "UA - Column": LineStyle("#0072B2", "#00609A", "o", "-"),
-    "UA - Block": LineStyle("#009E73", "#007A59", "D", "-"),
-    "UA - Inner Prod.": LineStyle("#56B4E9", "#1F7FB5", "^", "-"),
-    "UA - Outer Prod.": LineStyle("#CC79A7", "#A8457D", "v", "-"),
-    "UA - Traditional": LineStyle("#E69F00", "#9A6A00", "P", "-"),
-    "DT - Row": LineStyle("#000000", "#000000", "X", (0, (4, 1.6))),
-    "DT - Column": LineStyle("#555555", "#555555", "p", (0, (1.2, 1.2))),
-    "COSMA-NCCL": LineStyle("#8C8C8C", "#6E6E6E", "h", (0, (4, 1.4, 1.2, 1.4))),
+    "UA - Row": LineStyle("#D55E00", "s", "-", "#B04E00"),
+    "UA - Column": LineStyle("#0072B2", "o", "-", "#00609A"),
+    "UA - Block": LineStyle("#009E73", "D", "-", "#007A59"),
+    "UA - Inner Prod.": LineStyle("#56B4E9", "^", "-", "#1F7FB5"),
+    "UA - Outer Prod.": LineStyle("#CC79A7", "v", "-", "#A8457D"),
+    "UA - Traditional": LineStyle("#E69F00", "P", "-", "#9A6A00"),
+    "DT - Row": LineStyle("#000000", "X", (0, (4, 1.6)), "#000000"),
+    "DT - Column": LineStyle("#555555", "p", (0, (1.2, 1.2)), "#555555"),
+    "COSMA-NCCL": LineStyle("#8C8C8C", "h", (0, (4, 1.4, 1.2, 1.4)), "#6E6E6E"),
 }
 
 #: Algorithms and peers by their names in records; universal is told apart by partitioning where a
 #: figure can.
 ALGORITHMS = {
-    "universal": LineStyle("#0072B2", "#00609A", "o", "-"),
-    "cannon": LineStyle("#E69F00", "#9A6A00", "s", (0, (6, 1.2))),
-    "summa": LineStyle("#009E73", "#007A59", "D", (0, (6, 1.2))),
-    "summa2.5d": LineStyle("#7F7F00", "#666600", "d", (0, (6, 1.2))),
-    "collective": LineStyle("#D55E00", "#B04E00", "^", (0, (6, 1.2))),
-    "wang": LineStyle("#CC79A7", "#A8457D", "v", (0, (6, 1.2))),
-    "meshslice": LineStyle("#56B4E9", "#1F7FB5", "P", (0, (6, 1.2))),
-    "tensor_parallel_1d": LineStyle("#8B5A2B", "#8B5A2B", "<", (0, (6, 1.2))),
-    "fsdp": LineStyle("#5B3A8C", "#5B3A8C", ">", (0, (6, 1.2))),
-    "dtensor": LineStyle("#000000", "#000000", "X", (0, (4, 1.6))),
-    "scalapack": LineStyle("#555555", "#555555", "p", (0, (1.2, 1.2))),
-    "cosma": LineStyle("#8C8C8C", "#6E6E6E", "h", (0, (4, 1.4, 1.2, 1.4))),
+    "universal": LineStyle("#0072B2", "o", "-"),
+    "cannon": LineStyle("#E69F00", "s"),
+    "summa": LineStyle("#009E73", "D"),
+    "summa2.5d": LineStyle("#7F7F00", "d"),
+    "collective": LineStyle("#D55E00", "^"),
+    "wang": LineStyle("#CC79A7", "v"),
+    "meshslice": LineStyle("#56B4E9", "P"),
+    "tensor_parallel_1d": LineStyle("#8B5A2B", "<"),
+    "fsdp": LineStyle("#5B3A8C", ">"),
+    "dtensor": LineStyle("#000000", "X", (0, (4, 1.6))),
+    "scalapack": LineStyle("#555555", "p", (0, (1.2, 1.2))),
+    "cosma": LineStyle("#8C8C8C", "h", (0, (4, 1.4, 1.2, 1.4))),
 }
 
 #: The matrix that does not move.
 STATIONARY = {
-    "A": LineStyle("#D55E00", "#B04E00", "^", "-"),
-    "B": LineStyle("#009E73", "#007A59", "s", "-"),
-    "C": LineStyle("#0072B2", "#00609A", "o", "-"),
+    "A": LineStyle("#D55E00", "^", "-"),
+    "B": LineStyle("#009E73", "s", "-"),
+    "C": LineStyle("#0072B2", "o", "-"),
 }
 
 #: Where the time of a case goes: field of the record -> its part of a bar, in the order bars
@@ -104,7 +104,7 @@ def style_of(name: str) -> LineStyle:
         return known
     number = crc32(name.encode("utf-8", "backslashreplace"))
     hue, marker = _HUES[number % len(_HUES)], _MARKERS[number // len(_HUES) % len(_MARKERS)]
-    return LineStyle(hue, hue, marker, (0, (3, 1)))
+    return LineStyle(hue, marker, (0, (3, 1)))
 
 
 FONT_PT = 7.5

@@ -29,9 +29,9 @@ from plots.select.records import Records, frame, rows
 from plots.select.selection import groups, not_shown, usable
 
 LOWERINGS = {
-    "greedy": LineStyle("#E69F00", "#9A6A00", "s", "None"),
-    "cost": LineStyle("#009E73", "#007A59", "D", "None"),
-    "exhaustive": LineStyle("#0072B2", "#00609A", "o", "None"),
+    "greedy": LineStyle("#E69F00", "s", "None"),
+    "cost": LineStyle("#009E73", "D", "None"),
+    "exhaustive": LineStyle("#0072B2", "o", "None"),
 }
 DIRECT = "direct"
 #: Slower than a lowering by more than this is "not as good" (the paper's "within 5%").
