@@ -11,7 +11,7 @@ import click
 from drbench.errors import UsageError
 from launch.host.files import made_folder
 
-from .options import reading
+from .options import json_option, reading
 
 __all__ = ["check_claims"]
 
@@ -23,7 +23,6 @@ _WORD = {True: "holds", False: "does not hold", None: "undecided"}
 @click.option(
     "--published",
     type=click.Path(exists=True, dir_okay=False),
-    default=None,
     metavar="FILE",
     help="Published lines to compare with. [default: results/published/h100.csv where it exists]",
 )
@@ -31,7 +30,6 @@ _WORD = {True: "holds", False: "does not hold", None: "undecided"}
     "--sensitivity",
     "factor",
     type=click.FloatRange(min=0, min_open=True),
-    default=None,
     metavar="SHARE",
     help="Simulate again with each assumed constant up and down by this share, as 0.25, and say "
     "which claims change. Minutes.",
@@ -40,13 +38,11 @@ _WORD = {True: "holds", False: "does not hold", None: "undecided"}
     "--of",
     "only",
     type=click.Choice(["pvc12", "h100x8"]),
-    default=None,
     help="With --sensitivity: vary this machine's constants only. [default: both]",
 )
 @click.option(
     "--most-replicas",
     type=click.IntRange(1),
-    default=None,
     metavar="N",
     help="Leave out cases with A and B in more than N replicas (P7 and P10 turn on them). Wants "
     "all rows of a sweep, not an excerpt.",
@@ -54,11 +50,10 @@ _WORD = {True: "holds", False: "does not hold", None: "undecided"}
 @click.option(
     "--figures",
     type=click.Path(file_okay=False),
-    default=None,
     metavar="DIR",
     help="Draw Figures 2 and 3 of these records, a PDF and a PNG a machine.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one JSON list.")
+@json_option("Print the verdicts as one JSON list.")
 def check_claims(folder, published, factor, only, most_replicas, figures, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER.
 

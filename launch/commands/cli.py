@@ -134,7 +134,11 @@ class _Commands(UserDict):
 
 @click.group(
     commands=_Commands(_MODULE_OF),
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+        "show_default": True,
+    },
 )
 @click.version_option(__version__, prog_name="drbench")
 def cli():

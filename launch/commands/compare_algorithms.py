@@ -13,7 +13,7 @@ __all__ = ["compare_algorithms"]
 
 
 @command("compare-algorithms")
-@ranks_option(2)
+@ranks_option(default=2)
 @of_case("m", "n", "k", default=4096)
 @option(
     "--dataflow",
@@ -37,13 +37,11 @@ __all__ = ["compare_algorithms"]
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
-    show_default=True,
     help="Longest a case may take, in seconds.",
 )
 @option(
     "--out",
     type=click.Path(file_okay=False),
-    default=None,
     metavar="DIR",
     help="Keep the records here; what is there already is not run again.",
 )

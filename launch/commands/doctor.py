@@ -23,7 +23,7 @@ from launch.host.processes import running
 from launch.host.show import console, table
 from launch.host.units import format_bytes
 
-from .options import ranks_option
+from .options import json_option, ranks_option
 
 __all__ = ["Finding", "findings", "show_findings"]
 
@@ -31,8 +31,8 @@ _PROBE_TIMEOUT_S = 60
 
 
 @click.command()
-@ranks_option(2, "Ranks of the MPI self-test.")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@ranks_option(default=2, help="Ranks of the MPI self-test.")
+@json_option("Print the findings as one JSON object.")
 def doctor(ranks, as_json):
     """Report what this machine offers (MPI, RMA, BLAS, cores, memory, GPUs) and what to change."""
     return show_findings(ranks, as_json)

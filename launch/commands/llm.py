@@ -12,7 +12,7 @@ from drbench.errors import UsageError
 from launch.host.show import console, table
 from launch.host.units import seconds
 
-from .options import reading
+from .options import json_option, reading
 
 __all__ = ["llm_study_command", "tune_llm_command"]
 
@@ -25,31 +25,24 @@ __all__ = ["llm_study_command", "tune_llm_command"]
     metavar="gpt3|megatron-nlg|HIDDENxHEADSxBLOCKS",
     help="The transformer, by name or as 12288x96x96.",
 )
-@click.option(
-    "--chips", type=click.IntRange(1), default=256, show_default=True, help="Chips of the torus."
-)
+@click.option("--chips", type=click.IntRange(1), default=256, help="Chips of the torus.")
 @click.option(
     "--machine",
     default="tpuv4",
-    show_default=True,
     metavar="NAME",
     help="Machine model of a torus; its shape is what is looked for.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1),
-    default=None,
     help="Sequences. [default: chips / 2, the paper's weak scaling]",
 )
-@click.option(
-    "--seq", type=click.IntRange(1), default=2048, show_default=True, help="Tokens of a sequence."
-)
+@click.option("--seq", type=click.IntRange(1), default=2048, help="Tokens of a sequence.")
 @click.option(
     "--dataflow",
     "stays",
     type=click.Choice(["auto", "Y", "X", "W"]),
     default="auto",
-    show_default=True,
     help="Matrix of each layer that stays: the largest, or always Y, X or W.",
 )
 @click.option(
@@ -58,7 +51,7 @@ __all__ = ["llm_study_command", "tune_llm_command"]
     help="Simulate MeshSlice, Wang (also with a free loop count), Collective, Cannon and SUMMA, "
     "each at its best mesh.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object.")
+@json_option("Print what was found as one JSON object.")
 def tune_llm_command(text, chips, machine, batch, seq, stays, compare, as_json):
     """Choose dataflows, mesh shape and slice counts for the FC layers of a transformer (MeshSlice's
     LLM autotuner).
@@ -232,14 +225,12 @@ def _show(model, chips, batch, seq, machine, dataflows, plan, compared, least) -
 @click.option(
     "--machine",
     default="tpuv4",
-    show_default=True,
     metavar="NAME",
     help="Machine model of a torus, without its shape.",
 )
 @click.option(
     "--out",
     default="results/simulated/tpuv4-llm",
-    show_default=True,
     type=click.Path(file_okay=False),
     metavar="DIR",
     help="Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
@@ -247,7 +238,6 @@ def _show(model, chips, batch, seq, machine, dataflows, plan, compared, least) -
 @click.option(
     "--claims/--no-claims",
     default=True,
-    show_default=True,
     help="Say beside each number of the paper what the rows of the folder say.",
 )
 def llm_study_command(studies, models, machine, out, claims):

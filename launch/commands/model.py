@@ -16,7 +16,9 @@ from launch.host.mpi import launched, run_ranks, started_by_us
 
 from .options import (
     command,
+    csv_option,
     decide_stationary,
+    json_option,
     of_case,
     option,
     partitions,
@@ -45,7 +47,6 @@ _NAMES = ("mlp1", "mlp2")
 @option(
     "--machine",
     default="pvc12",
-    show_default=True,
     metavar="NAME|FILE",
     group="Machine model",
     help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file.",
@@ -62,7 +63,6 @@ _NAMES = ("mlp1", "mlp2")
     "--out",
     group="Output",
     type=click.Path(file_okay=False),
-    default=None,
     metavar="DIR",
     help="Sweeps: folder of the CSV file. Cases it holds are not run again.",
 )
@@ -71,7 +71,6 @@ _NAMES = ("mlp1", "mlp2")
     group="Sweeps",
     type=click.Choice(["equal", "paired", "all"]),
     default="paired",
-    show_default=True,
     help="mlp1, mlp2: factors of A, B, C all equal, of A and B equal, or every triple.",
 )
 @option(
@@ -84,33 +83,18 @@ _NAMES = ("mlp1", "mlp2")
     "--excerpt",
     group="Output",
     type=click.Path(file_okay=False),
-    default=None,
     metavar="DIR",
     help="Sweeps: also write the rows that figures and claims need to this folder.",
 )
-@option(
-    "--csv",
-    "csv_path",
-    group="Output",
-    type=click.Path(dir_okay=False),
-    default=None,
-    help="One problem: append the record to this file.",
-)
+@csv_option("One problem: append the record to this file.")
 @option(
     "--timeline",
     group="Output",
     type=click.Path(dir_okay=False),
-    default=None,
     help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
-@option(
-    "--json",
-    "as_json",
-    group="Output",
-    is_flag=True,
-    help="One problem: print the record as one JSON object.",
-)
+@json_option("One problem: print the record as one JSON object.")
 def simulate(
     sweep,
     ranks,
@@ -313,7 +297,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
 
 
 @command()
-@ranks_option(2, "Ranks that measure at once, on one node.", 2)
+@ranks_option(default=2, help="Ranks that measure at once, on one node.", least=2)
 @option(
     "--out",
     type=click.Path(dir_okay=False),
@@ -322,12 +306,11 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     help="TOML file whose section [model] is written; its other sections stay.",
 )
 @of_case("threads")
-@option("--name", default="here", show_default=True, help="Name of the machine.")
+@option("--name", default="here", help="Name of the machine.")
 @option(
     "--trials",
     type=click.IntRange(1),
     default=5,
-    show_default=True,
     help="Measure everything this often; the best counts.",
 )
 @of_case("backend")
@@ -335,7 +318,6 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=600,
-    show_default=True,
     help="Kill the ranks after this many seconds (exit 4).",
 )
 @click.pass_obj

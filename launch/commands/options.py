@@ -27,7 +27,9 @@ __all__ = [
     "TEXT",
     "TRANSPORT",
     "command",
+    "csv_option",
     "decide_stationary",
+    "json_option",
     "machine_of",
     "of_case",
     "option",
@@ -69,7 +71,7 @@ class _Command(click.Command):
         found: dict = {}
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
-            if record:
+            if record and isinstance(parameter, click.Option):
                 found.setdefault(getattr(parameter, "group", "Options"), []).append(record)
         for heading in sorted(found, key=_HEADINGS.index):
             with formatter.section(heading):
@@ -83,8 +85,6 @@ def command(*name):
 
 def option(*names, **words):
     """An option; ``group`` is its heading in the help."""
-    if words.get("required"):
-        words.pop("default", None)  # one of None counts as given
     return click.option(*names, cls=_Option, **words)
 
 
@@ -140,9 +140,9 @@ def installed(context, parameter, value):
 
 def _described(described: Option, *names: str, kind: click.ParamType | None = None, **words):
     """The click option of a description."""
+    if described.default is not None:
+        words["default"] = described.default
     words |= {
-        "default": described.default,
-        "show_default": described.default is not None and described.default is not False,
         "help": described.help + (f" [default: {described.says}]" if described.says else ""),
         "group": described.group,
     }
@@ -194,14 +194,22 @@ def reading(way_out: str = "Use files that can be read."):
         raise UsageError(str(error)) from None
 
 
-def ranks_option(default: int | None = None, help: str = "MPI ranks.", least: int = 1, **words):
+def json_option(help: str):
+    """``--json``."""
+    return option("--json", "as_json", is_flag=True, group="Output", help=help)
+
+
+def csv_option(help: str):
+    """``--csv``."""
+    return option("--csv", "csv_path", type=FILE, group="Output", help=help)
+
+
+def ranks_option(help: str = "MPI ranks.", least: int = 1, **words):
     """``-p``."""
     return option(
         "-p",
         "--ranks",
         type=click.IntRange(least),
-        default=default,
-        show_default=default is not None,
         metavar="N",
         help=help,
         group="Ranks and data movement",

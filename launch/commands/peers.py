@@ -31,19 +31,17 @@ class _Scale(click.ParamType):
 
 
 @command()
-@ranks_option(2)
+@ranks_option(default=2)
 @option(
     "--shapes",
     "kinds",
     default="square,mlp1,mlp2",
-    show_default=True,
     help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048.",
 )
 @option(
     "--scale",
     type=_Scale(),
     default="1",
-    show_default=True,
     metavar="FRACTION",
     help="Multiply all extents by this, as 1/8.",
 )
@@ -52,7 +50,6 @@ class _Scale(click.ParamType):
     "--rounds",
     type=click.IntRange(1),
     default=3,
-    show_default=True,
     help="How often all of it is run, in turn.",
 )
 @of_case("iters", default=5, help="Timed repeats of each case and round.")
@@ -61,16 +58,14 @@ class _Scale(click.ParamType):
     "--settings",
     type=click.Choice(["default", "all"]),
     default="default",
-    show_default=True,
     help="default: what each peer does by itself; all: every setting of it, for the table of best "
     "settings.",
 )
-@option("--only", default=None, metavar="NAMES", help="Only these, as drbench,dtensor,scalapack.")
+@option("--only", metavar="NAMES", help="Only these, as drbench,dtensor,scalapack.")
 @option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default="results/measured/here",
-    show_default=True,
     help="Where its folder is, peers-pN or triples-pN, with records.csv; the figure peers-pN.pdf "
     "and .png is beside it.",
 )
@@ -78,7 +73,6 @@ class _Scale(click.ParamType):
     "--timeout",
     type=click.FloatRange(0),
     default=300.0,
-    show_default=True,
     help="Seconds a case may take; 0 for no limit.",
 )
 @of_case("machine", help="Machine file (see drbench list), or a label for the records.")

@@ -24,6 +24,7 @@ from .options import (
     TEXT,
     command,
     decide_stationary,
+    json_option,
     machine_of,
     option,
     problem,
@@ -43,7 +44,6 @@ __all__ = ["Plan", "plan_rank", "show_plan"]
     "rank",
     type=RANK,
     default=0,
-    show_default=True,
     metavar="RANK|all",
     group="Output",
     help="Whose program to show; all: the sums over all ranks.",
@@ -52,26 +52,18 @@ __all__ = ["Plan", "plan_rank", "show_plan"]
     "--limit",
     type=click.IntRange(0),
     default=40,
-    show_default=True,
     group="Output",
     help="Steps of the program to list.",
 )
 @option(
     "--machine",
     type=TEXT,
-    default=None,
     metavar="NAME|FILE",
     group="Output",
     help="Machine model that --stationary auto:model asks [default: here], and --schedule cost and "
     "exhaustive [default: 100 FLOPs to a byte].",
 )
-@option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    group="Output",
-    help="Print counts as one JSON object.",
-)
+@json_option("Print counts as one JSON object.")
 def plan(ranks, rank, limit, machine, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
     memory, a drawing.

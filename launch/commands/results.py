@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
+from drbench.measure.record import OPTION_COLUMNS
 
-from .options import reading
+from .options import json_option, reading
 
 __all__ = ["compare", "plot", "report"]
 
@@ -20,10 +21,7 @@ __all__ = ["compare", "plot", "report"]
 #: Fields that tell one case from another at a glance, in the order they are printed.
 _TOLD = (
     "algorithm",
-    "stationary",
-    "dataflow",
-    "mesh",
-    "slices",
+    *OPTION_COLUMNS,
     "m",
     "n",
     "k",
@@ -58,26 +56,21 @@ _COLUMNS = (
     "--tolerance",
     type=click.FloatRange(0, 10),
     default=0.05,
-    show_default=True,
     help="How much slower a case may be: 0.05 for 5 %.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(0),
     default=40,
-    show_default=True,
     help="Rows of the table; what is left out is counted.",
 )
 @click.option(
     "--csv",
     "csv_path",
     type=click.Path(dir_okay=False),
-    default=None,
     help="Write every case to this file.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print every case and the summary as one JSON object."
-)
+@json_option("Print every case and the summary as one JSON object.")
 def compare(old, new, tolerance, limit, csv_path, as_json):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps.
 
@@ -257,7 +250,6 @@ class Shape(click.ParamType):
 @click.option(
     "-o",
     "--out",
-    default=None,
     help="The figure; .pdf or .png say the format, without a suffix both are written. [default: "
     "NAME]",
 )
@@ -271,10 +263,9 @@ class Shape(click.ParamType):
     "--quantity",
     type=click.Choice(["auto", "peak", "roof"]),
     default="auto",
-    show_default=True,
     help="Percent of what; auto: of peak if every case has it.",
 )
-@click.option("--shape", type=Shape(), default=None, metavar="MxNxK", help="Only this shape.")
+@click.option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
 def plot(name, files, out, list_, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
@@ -317,7 +308,6 @@ def plot(name, files, out, list_, **options):
     "-o",
     "--out",
     type=click.Path(dir_okay=False),
-    default=None,
     help="The page. [default: report.html in DIR]",
 )
 def report(folder, out):

@@ -17,7 +17,9 @@ from .options import (
     FILE,
     TEXT,
     command,
+    csv_option,
     decide_stationary,
+    json_option,
     machine_of,
     of_case,
     option,
@@ -41,7 +43,6 @@ __all__ = ["run", "serve"]
 @option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    default=None,
     metavar="SECONDS",
     group="Ranks and data movement",
     help="With -p: kill the ranks after this many seconds (exit 4).",
@@ -50,25 +51,11 @@ __all__ = ["run", "serve"]
 @of_case("roof", default=True)
 @of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks", "collectives")
 @of_case("trace", kind=FILE)
-@option(
-    "--csv",
-    "csv_path",
-    type=FILE,
-    default=None,
-    group="Output",
-    help="Append the record to this file.",
-)
-@option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    group="Output",
-    help="Print the record as one JSON object instead of a table.",
-)
+@csv_option("Append the record to this file.")
+@json_option("Print the record as one JSON object instead of a table.")
 @option(
     "--machine",
     type=TEXT,
-    default=None,
     metavar="NAME|FILE",
     group="Output",
     help="Name of the machine in the record [default: here]; with --stationary auto:model the "

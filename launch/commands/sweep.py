@@ -39,11 +39,10 @@ class _Part(click.ParamType):
 
 @command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
-@ranks_option(4)
+@ranks_option(default=4)
 @option(
     "--out",
     type=click.Path(file_okay=False),
-    default=None,
     metavar="DIR",
     help="Folder of the records; one sweep a folder. Needed unless --dry-run.",
 )
@@ -56,22 +55,19 @@ class _Part(click.ParamType):
     "--limit",
     type=click.IntRange(0),
     default=40,
-    show_default=True,
     help="Cases that --dry-run lists; 0 for all.",
 )
-@option("--max-cases", type=click.IntRange(1), default=None, help="Run at most so many cases now.")
+@option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
 @option(
     "--timeout",
     type=click.FloatRange(0),
     default=120.0,
-    show_default=True,
     help="Seconds a case may take; 0 for no limit.",
 )
 @option(
     "--resume/--fresh",
     "resume",
     default=True,
-    show_default=True,
     help="Go on where the folder stands; or move what it holds aside and begin anew.",
 )
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
@@ -82,14 +78,12 @@ class _Part(click.ParamType):
 )
 @option(
     "--launcher",
-    default=None,
     metavar="NAME",
     help="mpiexec, srun, mpirun, aprun or flux instead of the machine file's.",
 )
 @option(
     "--machine",
     type=TEXT,
-    default=None,
     metavar="NAME|FILE",
     help="Machine file (see drbench list), or a label for the records.",
 )
@@ -105,7 +99,6 @@ class _Part(click.ParamType):
 @option(
     "--mem-limit",
     type=BYTES,
-    default=None,
     metavar="BYTES",
     help="Do not run what needs more memory than this on a node, as 16GiB; it becomes "
     "out_of_memory.",
@@ -113,7 +106,6 @@ class _Part(click.ParamType):
 @option(
     "--scale",
     type=TEXT,
-    default=None,
     metavar="FRACTION",
     help="Multiply m, n and k by this instead of the file's scale, as 1/16.",
 )
@@ -136,14 +128,12 @@ class _Part(click.ParamType):
 @option(
     "--jobs",
     type=click.Choice(["slurm"]),
-    default=None,
     help="Write job scripts into DIR instead of running.",
 )
 @option(
     "--parts",
     type=click.IntRange(1, 999),
     default=1,
-    show_default=True,
     help="With --jobs: share the sweep between so many jobs.",
 )
 def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, parts, **options):
@@ -197,19 +187,17 @@ _HIDDEN = 12288
 
 
 @command()
-@ranks_option(4)
+@ranks_option(default=4)
 @option(
     "--scale",
     type=click.IntRange(1, 12288),
     default=16,
-    show_default=True,
     help="Divide the paper's hidden size 12288 and batch sizes by this.",
 )
 @option(
     "--layer",
     type=click.Choice(["both", "mlp1", "mlp2"]),
     default="both",
-    show_default=True,
     help="Which layer.",
 )
 @of_case("iters", default=5, help="Timed repeats of each case.")
@@ -218,7 +206,6 @@ _HIDDEN = 12288
     "--out",
     type=click.Path(file_okay=False),
     default="results/measured/here",
-    show_default=True,
     help="Folder of the CSV file and the figures.",
 )
 @of_case("machine", help="Name of the machine in the records and figures.")

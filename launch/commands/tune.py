@@ -14,7 +14,16 @@ from launch.host.files import add_records, check_csv
 from launch.host.show import console, table
 from launch.host.units import format_bytes, seconds
 
-from .options import BYTES, FILE, TEXT, command, of_case, option, ranks_option
+from .options import (
+    BYTES,
+    TEXT,
+    command,
+    csv_option,
+    json_option,
+    of_case,
+    option,
+    ranks_option,
+)
 
 __all__ = ["tune_command"]
 
@@ -25,38 +34,33 @@ __all__ = ["tune_command"]
 @option(
     "--machine",
     default="here",
-    show_default=True,
     metavar="NAME|FILE",
     help="Machine model, as in drbench simulate.",
 )
 @option(
     "--memory",
     type=BYTES,
-    default=None,
     metavar="BYTES",
     help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the device's memory]",
 )
 @option(
     "--fixed-a",
     type=TEXT,
-    default=None,
     metavar="PARTITION",
     help="A is partitioned so, and not otherwise.",
 )
-@option("--fixed-b", type=TEXT, default=None, metavar="PARTITION", help="B, likewise.")
-@option("--fixed-c", type=TEXT, default=None, metavar="PARTITION", help="C, likewise.")
+@option("--fixed-b", type=TEXT, metavar="PARTITION", help="B, likewise.")
+@option("--fixed-c", type=TEXT, metavar="PARTITION", help="C, likewise.")
 @option(
     "--algorithms",
     "names",
     type=TEXT,
-    default=None,
     metavar="A,B,...",
     help="Algorithms to try. [default: all]",
 )
 @option(
     "--replication",
     type=click.Choice(["none", "equal", "paired", "all"]),
-    default=None,
     help="Replication factors to try: none, of A, B and C all equal, of A and B equal, or every "
     "triple. [default: all up to 16 ranks, else equal]",
 )
@@ -68,27 +72,18 @@ __all__ = ["tune_command"]
     says="the machine's",
     help="Element type.",
 )
-@option(
-    "--top", type=click.IntRange(1), default=10, show_default=True, help="Places of the ranking."
-)
+@option("--top", type=click.IntRange(1), default=10, help="Places of the ranking.")
 @option(
     "--measure-top",
     type=click.IntRange(1),
-    default=None,
     metavar="N",
     help="Run the first N on MPI ranks of this machine, and show predicted against measured.",
 )
 @of_case("iters", default=5, help="With --measure-top: timed repeats.")
 @of_case("threads", help="With --measure-top: BLAS threads a rank.", says="cores // ranks")
 @of_case("backend", default=None, help="With --measure-top: where products run.", says="numpy")
-@option(
-    "--csv",
-    "csv_path",
-    type=FILE,
-    default=None,
-    help="Append the records of the ranking to this file, measured ones too.",
-)
-@option("--json", "as_json", is_flag=True, help="Print the ranking as one JSON object.")
+@csv_option("Append the records of the ranking to this file, measured ones too.")
+@json_option("Print the ranking as one JSON object.")
 def tune_command(
     ranks,
     machine,
