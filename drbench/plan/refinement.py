@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -26,7 +26,7 @@ __all__ = ["Extent", "Strips", "product_shapes", "products", "strip_widths", "va
 Value = Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Extent:
     """An array of which only the shape matters."""
 
@@ -37,7 +37,7 @@ class Extent:
         return Extent((rows.stop - rows.start, cols.stop - cols.start))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Strips:
     """Arrays that together are one matrix.
 
@@ -51,16 +51,17 @@ class Strips:
 
     axis: int
     arrays: list
+    #: Where it is cut along its axis, both ends included.
+    cuts: list[int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.cuts = [0, *accumulate(array.shape[self.axis] for array in self.arrays)]
 
     @property
     def shape(self) -> tuple[int, int]:
-        along = sum(array.shape[self.axis] for array in self.arrays)
+        along = self.cuts[-1]
         across = self.arrays[0].shape[1 - self.axis]
         return (along, across) if self.axis == 0 else (across, along)
-
-    def cuts(self) -> list[int]:
-        """Where it is cut along its axis, both ends included."""
-        return [0, *accumulate(array.shape[self.axis] for array in self.arrays)]
 
 
 def strip_widths(steps: Iterable[Any]) -> dict[int, list[int]]:
@@ -138,7 +139,6 @@ def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
     """
     if Strips not in (type(a), type(b), type(c)):
         return [(a, b, c, beta)]
-    inner = _refined(a, 1, b, 0) or [(0, 0)]
     return [
         (
             _plain(a, *rows, *along),
@@ -146,6 +146,15 @@ def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
             _plain(c, *rows, *cols),
             1.0 if along[0] else beta,
         )
+        for rows, cols, along in _cells(a, b, c)
+    ]
+
+
+def _cells(a: Value, b: Value, c: Value) -> list[tuple]:
+    """Ranges of m, n and k of the common refinement."""
+    inner = _refined(a, 1, b, 0) or [(0, 0)]
+    return [
+        (rows, cols, along)
         for rows in _refined(a, 0, c, 0)
         for cols in _refined(b, 1, c, 1)
         for along in inner
@@ -191,9 +200,9 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
         )
         if type(step) is Gemm:
             a, b = (values[value.index] for value in step.inputs[:2])
-            taken = products(a, b, values[-1], step.beta)
-            if len(taken) > 1:
-                found[step.index] = [(*x.shape[:1], *y.shape[1:], x.shape[1]) for x, y, *_ in taken]
+            cells = _cells(a, b, values[-1])
+            if len(cells) > 1:
+                found[step.index] = [(m - i, n - j, k - l) for (i, m), (j, n), (l, k) in cells]
     return found
 
 
@@ -204,7 +213,7 @@ def _part(value: Value, axis: int, start: int, stop: int) -> Value:
         return value[start:stop, 0:cols] if axis == 0 else value[0:rows, start:stop]
     if value.axis != axis:
         return Strips(value.axis, [_part(array, axis, start, stop) for array in value.arrays])
-    cuts = value.cuts()
+    cuts = value.cuts
     found = [
         _part(array, axis, max(start, low) - low, min(stop, high) - low)
         for array, low, high in zip(value.arrays, cuts, cuts[1:])
@@ -235,7 +244,7 @@ def _refined(one: Value, axis: int, other: Value, other_axis: int) -> list[tuple
     cuts = {0, one.shape[axis]}
     for value, along in ((one, axis), (other, other_axis)):
         if type(value) is Strips and value.axis == along:
-            cuts.update(value.cuts())
+            cuts.update(value.cuts)
     ordered = sorted(cuts)
     return list(zip(ordered, ordered[1:]))
 
@@ -244,7 +253,7 @@ def _plain(value: Value, r0: int, r1: int, c0: int, c1: int) -> Value:
     """A region of a value that lies inside one strip."""
     if type(value) is not Strips:
         return value[r0:r1, c0:c1]
-    cuts = value.cuts()
+    cuts = value.cuts
     x = min(bisect_right(cuts, (r0, c0)[value.axis]), len(value.arrays)) - 1
     low = cuts[x]
     if value.axis == 0:
