@@ -76,12 +76,10 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterato
     elif dataflow == "LS":
         a = yield Get(a_tile(i, j))
         b = yield AllGather([b_tile(j, l) for l in in_column], column, axis=1)  # B[j, :]
-        yield from scattered_product(
-            a, b, [c_tile(i, l) for l in in_row], row, axis=1
-        )  # C[i, :] = Σ A[i, j] · B[j, :]
+        # C[i, :] = Σ A[i, j] · B[j, :]
+        yield from scattered_product(a, b, [c_tile(i, l) for l in in_row], row, axis=1)
     else:
         a = yield AllGather([a_tile(l, i) for l in in_row], row, axis=0)  # A[:, i]
         b = yield Get(b_tile(i, j))
-        yield from scattered_product(
-            a, b, [c_tile(l, j) for l in in_column], column, axis=0
-        )  # C[:, j] = Σ A[:, i] · B[i, j]
+        # C[:, j] = Σ A[:, i] · B[i, j]
+        yield from scattered_product(a, b, [c_tile(l, j) for l in in_column], column, axis=0)

@@ -29,6 +29,5 @@ def settle(problem: Problem, in_place: bool = True, *, unroll: int | None = None
 @algorithm("fsdp", options=(UNROLL,), settle=settle, layout=layout, congruent=everywhere)
 def program(problem: Problem, rank: int, *, unroll: int = 1) -> Iterator[Step]:
     """The weights pass by along one ring, overlapped with the products of the own rows (FSDP)."""
-    yield from wang(
-        Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll
-    )  # C[i, :] += A[i, l] · B[l, :]
+    # C[i, :] += A[i, l] · B[l, :]
+    yield from wang(Mesh(problem, rank, f"{problem.nprocs}x1"), "OS", "column", unroll)

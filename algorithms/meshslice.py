@@ -147,26 +147,24 @@ def program(
     for s in range(slices):
         teeth = comb(problem.extent(_SLICED[dataflow]), slices, s, block)
         if dataflow == "OS":
-            a = yield AllGather(
-                [slice_col(a_tile(i, l), teeth) for l in in_row], row, axis=1
-            )  # A' = AG_col(A_s)
-            b = yield AllGather(
-                [slice_row(b_tile(l, j), teeth) for l in in_column], column, axis=0
-            )  # B' = AG_row(B_s)
+            # A' = AG_col(A_s)
+            a = yield AllGather([slice_col(a_tile(i, l), teeth) for l in in_row], row, axis=1)
+            # B' = AG_row(B_s)
+            b = yield AllGather([slice_row(b_tile(l, j), teeth) for l in in_column], column, axis=0)
             yield Gemm(a, b, into=c_tile(i, j))  # C[i, j] += A' · B'
         elif dataflow == "LS":
             a = yield Get(a_tile(i, j))
-            b = yield AllGather(
-                [slice_col(b_tile(j, l), teeth) for l in in_column], column, axis=1
-            )  # B' = AG_row(B_s)
+            # B' = AG_row(B_s)
+            b = yield AllGather([slice_col(b_tile(j, l), teeth) for l in in_column], column, axis=1)
+            # C_s = RdS_col(A · B')
             yield from scattered_product(
                 a, b, [slice_col(c_tile(i, l), teeth) for l in in_row], row, axis=1
-            )  # C_s = RdS_col(A · B')
+            )
         else:
-            a = yield AllGather(
-                [slice_row(a_tile(l, i), teeth) for l in in_row], row, axis=0
-            )  # A' = AG_col(A_s)
+            # A' = AG_col(A_s)
+            a = yield AllGather([slice_row(a_tile(l, i), teeth) for l in in_row], row, axis=0)
             b = yield Get(b_tile(i, j))
+            # C_s = RdS_row(A' · B)
             yield from scattered_product(
                 a, b, [slice_row(c_tile(l, j), teeth) for l in in_column], column, axis=0
-            )  # C_s = RdS_row(A' · B)
+            )

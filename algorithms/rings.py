@@ -93,9 +93,8 @@ def reduce_ring(
     """
     waiting: dict[int, Step | None] = {-1: None, 1: None}
     order = reduce_order(len(group), group.position)
-    first = order[
-        : len(order) % unroll
-    ]  # the short batch comes first: after the lone farthest sum, pairs go both ways at once
+    # the short batch comes first: after the lone farthest sum, pairs go both ways at once
+    first = order[: len(order) % unroll]
     for batch in [first] * bool(first) + list(_batches(order[len(first) :], unroll)):
         if len(batch) == 1:
             ((target, by),) = batch

@@ -72,32 +72,26 @@ def summa(chip: Mesh, dataflow: str, panel: int | None) -> Iterator[Step]:
         for k0, k1, x, y in panels(
             [a.cols(l) for l in in_row], [b.rows(l) for l in in_column], panel
         ):
-            left = yield Broadcast(
-                a.block(i, x, a.rows(i), (k0, k1)), row
-            )  # A[i, kp] along process row i
-            right = yield Broadcast(
-                b.block(y, j, (k0, k1), b.cols(j)), column
-            )  # B[kp, j] along process column j
+            # A[i, kp] along process row i
+            left = yield Broadcast(a.block(i, x, a.rows(i), (k0, k1)), row)
+            # B[kp, j] along process column j
+            right = yield Broadcast(b.block(y, j, (k0, k1), b.cols(j)), column)
             yield Gemm(left, right, into=c.tile(i, j))  # C[i, j] += A[i, kp] · B[kp, j]
     elif dataflow == "LS":
         left = yield Get(a.tile(i, j))
         for n0, n1, x, y in panels(
             [b.cols(l) for l in in_column], [c.cols(l) for l in in_row], panel
         ):
-            right = yield Broadcast(
-                b.block(j, x, b.rows(j), (n0, n1)), column
-            )  # B[j, np] along process column j
-            yield from reduced_product(
-                left, right, c.block(i, y, c.rows(i), (n0, n1)), row
-            )  # C[i, np] = Σ A[i, j] · B[j, np]
+            # B[j, np] along process column j
+            right = yield Broadcast(b.block(j, x, b.rows(j), (n0, n1)), column)
+            # C[i, np] = Σ A[i, j] · B[j, np]
+            yield from reduced_product(left, right, c.block(i, y, c.rows(i), (n0, n1)), row)
     else:
         right = yield Get(b.tile(i, j))
         for m0, m1, x, y in panels(
             [a.rows(l) for l in in_row], [c.rows(l) for l in in_column], panel
         ):
-            left = yield Broadcast(
-                a.block(x, i, (m0, m1), a.cols(i)), row
-            )  # A[mp, i] along process row i
-            yield from reduced_product(
-                left, right, c.block(y, j, (m0, m1), c.cols(j)), column
-            )  # C[mp, j] = Σ A[mp, i] · B[i, j]
+            # A[mp, i] along process row i
+            left = yield Broadcast(a.block(x, i, (m0, m1), a.cols(i)), row)
+            # C[mp, j] = Σ A[mp, i] · B[i, j]
+            yield from reduced_product(left, right, c.block(y, j, (m0, m1), c.cols(j)), column)

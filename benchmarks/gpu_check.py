@@ -298,9 +298,8 @@ def main() -> int:
                 records[stage.name] = read_csv(stage.records)
             except (OSError, RecordError):
                 records[stage.name] = []
-        _write(
-            out, begin, ended, checks_of(ended, records)
-        )  # whoever is ended from outside leaves what there is
+        # whoever is ended from outside leaves what there is
+        _write(out, begin, ended, checks_of(ended, records))
     checks = checks_of(ended, records)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("what", "measured", "bar", ""):

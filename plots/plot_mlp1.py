@@ -4,9 +4,8 @@ if __name__ == "__main__":
     import sys
     from pathlib import Path
 
-    sys.path[0] = str(
-        Path(__file__).resolve().parents[1]
-    )  # the folder of the packages, instead of the script's own
+    # the folder of the packages, instead of the script's own
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
     from plots.from_stdin import main
 
     sys.exit(main("mlp1"))

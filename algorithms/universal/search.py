@@ -108,9 +108,8 @@ class _Search:
                 if bound < best_s:
                     cheapest[key], came[after] = total, (done, operation)
                     count += 1
-                    heappush(
-                        heap, (bound, -count, after, total)
-                    )  # of equals the latest: deeper first
+                    # of equals the latest: deeper first
+                    heappush(heap, (bound, -count, after, total))
         return best
 
     @staticmethod
@@ -258,9 +257,8 @@ class _Stretch:
             )
             for n in transfers
         ]
-        self.mixed = any(
-            cost.core_s for _, cost, _ in self.transfers
-        )  # its operations without computes may use the core
+        # its operations without computes may use the core
+        self.mixed = any(cost.core_s for _, cost, _ in self.transfers)
         self.waits = all(transfers & set(graph.nodes[n].needs) for n, _ in self.computes)
         self.sends = all(transfers & set(graph.users[n]) for n, _ in self.computes)
         self.fetches = sum(1 << n for n, _, fetches in self.transfers if fetches)

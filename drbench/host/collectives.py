@@ -216,7 +216,6 @@ def _every(array: np.ndarray, shape, row_stride: int, col_stride: int) -> np.nda
 def _landing(piece: Piece, flat: np.ndarray | None, view_of, sent: np.ndarray) -> np.ndarray:
     """Where a sum arrives: the step's buffer, or the own tile."""
     if not piece.size:
-        return np.empty(1, sent.dtype)[:0].view(
-            type(sent)
-        )  # nothing arrives; MPI wants memory that is not that of what is sent
+        # nothing arrives; MPI wants memory that is not that of what is sent
+        return np.empty(1, sent.dtype)[:0].view(type(sent))
     return view_of(piece.blocks()[0]) if flat is None else flat.reshape(piece.shape)

@@ -366,9 +366,8 @@ class Executor(Frame):
         spent, k0, x = 0.0, 0, 0
         while x == 0 or k0 < k:
             x += 1
-            k1 = (
-                k * x // pieces if self._serves or self._requests else k
-            )  # nothing is under way: the rest in one go
+            # nothing is under way: the rest in one go
+            k1 = k * x // pieces if self._serves or self._requests else k
             start = self.clock.now()
             with self.clock.phase("gemm"):
                 self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta)

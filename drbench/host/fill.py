@@ -90,9 +90,8 @@ class Fill:
         salt = np.uint32(self.salt(matrix))
         rows = _mix(np.arange(row0, row0 + out.shape[0], dtype=np.uint32) ^ salt)
         cols = _mix(np.arange(col0, col0 + out.shape[1], dtype=np.uint32) + salt)
-        cols *= np.uint32(
-            0x9E3779B1
-        )  # not the rows' hash, or they would cancel where the two agree
+        # not the rows' hash, or they would cancel where the two agree
+        cols *= np.uint32(0x9E3779B1)
         cols += np.uint32(0x7F4A7C15)
         step = max(1, _CHUNK // max(1, out.shape[1]))
         for top in range(0, out.shape[0], step):

@@ -279,6 +279,7 @@ class _Kind(NamedTuple):
         return [known[cell] for cell in cells]
 
 
+# the quote itself too, so that reading is the inverse
 _FORMULA_STARTS = (
     "=",
     "+",
@@ -286,11 +287,12 @@ _FORMULA_STARTS = (
     "@",
     "\t",
     "'",
-)  # the quote itself too, so that reading is the inverse
+)
+# csv refuses to read a cell beyond 131 072 characters
 _MOST_CHARACTERS, _MOST_SAMPLES = (
     10_000,
     5_000,
-)  # csv refuses to read a cell beyond 131 072 characters
+)
 
 
 def _plain_text(value: Any) -> str | None:

@@ -65,9 +65,8 @@ def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1
 
 def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
     comm = c.topology.comm
-    bound = max(
-        1, min(4096, (1 << 28) // problem.n)
-    )  # k·vmax² · n · bound < 2⁵³: every sum is exact
+    # k·vmax² · n · bound < 2⁵³: every sum is exact
+    bound = max(1, min(4096, (1 << 28) // problem.n))
     rng = np.random.default_rng([fill.seed, problem.m, problem.n, problem.k])
     x = rng.integers(-bound, bound + 1, (problem.n, 2)).astype(float)
     expected = _times(

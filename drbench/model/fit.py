@@ -33,9 +33,8 @@ def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) ->
     matrix = np.array(columns, float).T / np.array(seconds, float)[:, None]
     kept = list(range(matrix.shape[1]))
     while kept:
-        scale = np.linalg.norm(
-            matrix[:, kept], axis=0
-        )  # columns of very different size (seconds a FLOP beside a launch)
+        # columns of very different size (seconds a FLOP beside a launch)
+        scale = np.linalg.norm(matrix[:, kept], axis=0)
         found = (
             np.linalg.lstsq(matrix[:, kept] / scale, np.ones(len(seconds)), rcond=None)[0] / scale
         )

@@ -73,9 +73,8 @@ def check_memory(
     """
     comm, first = topology.comm, topology.node.rank == 0
     shared, available = (shared_memory_free(), available_memory()) if first else (None, None)
-    found = comm.allgather(
-        (need, platform.node(), shared, available)
-    )  # one message; every rank then finds the same
+    # one message; every rank then finds the same
+    found = comm.allgather((need, platform.node(), shared, available))
     rank = max(range(comm.size), key=lambda r: (found[r][0].arena, -r))
     arena = found[rank][0].arena
     if pool_limit is not None and arena > pool_limit:

@@ -122,9 +122,8 @@ class _Multiplication(Job):
 
         refuse_alike(comm, "DTensor", twice)
         work = comm.allreduce(seen.multiplied) / (self._problem.flops // 2)
-        product = (
-            "mm" if work < 1.001 else f"{work:.3g}x mm"
-        )  # ranks that do what others do as well
+        # ranks that do what others do as well
+        product = "mm" if work < 1.001 else f"{work:.3g}x mm"
         self.settled["dataflow"] = ", ".join(
             product if step == "mm" else step for step in seen.steps
         )
@@ -178,12 +177,10 @@ def _start_process_group(topology, device) -> None:
     comm = topology.comm
     alone = topology.nodes == 1
     if alone and device.type == "cpu" and any(name == "lo" for _, name in socket.if_nameindex()):
-        os.environ.setdefault(
-            "GLOO_SOCKET_IFNAME", "lo"
-        )  # else gloo asks the name service, which may know nothing of this host
-    logging.getLogger("torch.distributed.tensor").setLevel(
-        logging.ERROR
-    )  # how data moves is in the record, not on stderr
+        # else gloo asks the name service, which may know nothing of this host
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    # how data moves is in the record, not on stderr
+    logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
     host = comm.bcast("127.0.0.1" if alone else socket.gethostname())
     store = (
         dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False)

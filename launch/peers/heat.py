@@ -143,9 +143,8 @@ class _Multiplication(Job):
         texts = {0: "row", 1: "column", None: everywhere}
         self.layouts = (texts[splits["A"]], texts[splits["B"]], texts[split])
         if (splits["A"], splits["B"]) in ((0, None), (None, 1), (None, None)):
-            self.moved = {
-                "collective_bytes": 0
-            }  # its local product is C's part; of the others it does not tell
+            # its local product is C's part; of the others it does not tell
+            self.moved = {"collective_bytes": 0}
         self.replicas = topology.comm.size if split is None else 1
         self._replica = topology.comm.rank if split is None else 0
         self.settled = {

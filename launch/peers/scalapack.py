@@ -114,13 +114,11 @@ def load(comm):
             "drbench[mpich], or set DRBENCH_SCALAPACK."
         )
     path = find_library()
-    ctypes.CDLL(
-        ours[0], ctypes.RTLD_GLOBAL
-    )  # before the library's own choice in the search for symbols
+    # before the library's own choice in the search for symbols
+    ctypes.CDLL(ours[0], ctypes.RTLD_GLOBAL)
     try:
-        library = ctypes.CDLL(
-            path, os.RTLD_NOW
-        )  # its BLAS stays its own: a global one would catch torch's calls
+        # its BLAS stays its own: a global one would catch torch's calls
+        library = ctypes.CDLL(path, os.RTLD_NOW)
     except OSError as error:
         raise MissingError(f"{path} cannot be loaded: {error}. {_GET}") from None
     file, base = loaded_file(os.path.basename(os.path.realpath(path)))
@@ -310,9 +308,8 @@ class _Panel:
                 "Leave --panel out."
             )
         answer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        self._answer = answer(
-            lambda context, precision: width
-        )  # kept: C calls it as long as the slot points there
+        # kept: C calls it as long as the slot points there
+        self._answer = answer(lambda context, precision: width)
         self._before = self._slot.value
         self._slot.value = ctypes.cast(self._answer, ctypes.c_void_p).value
 

@@ -123,9 +123,8 @@ class DeviceBackend:
     def _agree(self) -> None:
         """What all ranks use, and what the record says of it (collective)."""
         case, topology, info = self._case, self._topology, self.device.info
-        place = getattr(
-            self.device, "bus_id", info.index
-        )  # an index tells nothing where every rank sees its own device only
+        # an index tells nothing where every rank sees its own device only
+        place = getattr(self.device, "bus_id", info.index)
         self._sharing = topology.node.allgather(place).count(place)
         if case.backend == "cupy":
             self.device.sharers = self._sharing

@@ -337,9 +337,8 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
         [*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)],
         dtype=float,
     )
-    comm.Allreduce(
-        MPI.IN_PLACE, sums
-    )  # one message instead of one each: bytes are exact up to 2**53
+    # one message instead of one each: bytes are exact up to 2**53
+    comm.Allreduce(MPI.IN_PLACE, sums)
     measured |= {name: int(total) for name, total in zip(COUNTERS, sums)}
     if executor.clock is not None:  # on a device nobody is idle where the host could see it
         measured |= {

@@ -93,9 +93,8 @@ def _listen(cases) -> None:
         cases.put(order)
         if "end" in order:
             return
-    os.kill(
-        os.getpid(), signal.SIGKILL
-    )  # mpiexec ends the others; MPI_Abort could wait for a lock that a hanging call holds
+    # mpiexec ends the others; MPI_Abort could wait for a lock that a hanging call holds
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _fail(comm, error: Exception) -> None:

@@ -138,9 +138,8 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     if machines[0] != machines[1]:
         notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
     pairs = [_judge(key, first.get(key), second.get(key), tolerance) for key in {**first, **second}]
-    pairs.sort(
-        key=lambda pair: (OUTCOMES.index(pair.outcome), -_size(pair))
-    )  # stable: else in the order of the files
+    # stable: else in the order of the files
+    pairs.sort(key=lambda pair: (OUTCOMES.index(pair.outcome), -_size(pair)))
     return pairs, notes
 
 
@@ -246,9 +245,8 @@ def _noise(
     """(low, high) of the ratio of medians, and whether noise explains a difference."""
     if min(len(old), len(new)) < _FEWEST_SAMPLES or not all(map(_time, [*old, *new])):
         return None, None, False
-    draw = numpy.random.default_rng(
-        crc32(repr(key).encode())
-    )  # the same case gives the same interval
+    # the same case gives the same interval
+    draw = numpy.random.default_rng(crc32(repr(key).encode()))
     middles = [
         numpy.median(draw.choice(numpy.asarray(side), (_RESAMPLES, len(side))), axis=1)
         for side in (old, new)

@@ -320,9 +320,8 @@ def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, wat
     for name, case in cases:
         if name in store.done:
             continue
-        case = replace(
-            case, roof=False
-        )  # nobody knows its BLAS; it is compared with drbench's roof
+        # nobody knows its BLAS; it is compared with drbench's roof
+        case = replace(case, roof=False)
         store.beat()
         try:
             record = get_peer(case.algorithm).launch(

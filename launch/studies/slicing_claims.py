@@ -310,9 +310,8 @@ def aligned(record: Record) -> bool:
             (operand.cuts(axis, 0, extent) for operand in problem.operands if axis in operand.axes),
             key=len,
         )
-        rounding = min(
-            len(fine), extent / len(fine) / 4
-        )  # tiles are rounded up, so that boundaries drift apart by an element a tile
+        # tiles are rounded up, so that boundaries drift apart by an element a tile
+        rounding = min(len(fine), extent / len(fine) / 4)
         if any(min(abs(cut - other) for other in fine) > rounding for cut in coarse):
             return False
     return True

@@ -237,9 +237,8 @@ class Store:
 
     def _supersede(self, stray: list[Record], kept: list[Record]) -> None:
         path = self.folder / "superseded.csv"
-        there = set(
-            map(repr, self._read(path))
-        )  # a crash between the two writes has put them there already
+        # a crash between the two writes has put them there already
+        there = set(map(repr, self._read(path)))
         append_csv(path, *(record for record in stray if repr(record) not in there))
         write_csv(self.records_path, kept)
         self.notes.append(

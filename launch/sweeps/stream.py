@@ -45,7 +45,6 @@ class Stream:
             write(csv.writer(sys.stdout, lineterminator="\n"))
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # what is left to flush goes nowhere
+            # what is left to flush goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise KeyboardInterrupt from None

@@ -278,9 +278,10 @@ def elided(text: str, most: int) -> str:
     >>> elided("abcdefgh", 5), elided("abc", 5)
     ('ab…gh', 'abc')
     """
+    # no font has those
     text = "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )  # no font has those
+    )
     if len(text) <= most:
         return text
     head = (most - 1) // 2

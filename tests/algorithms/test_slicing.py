@@ -15,11 +15,12 @@ from drbench.program.steps import Add, Copy, Get
 from partitions import Partition, ProcessGrid, divisors, exhaustive
 
 KINDS = ("row", "column", "block", "tiles:3x2")
+# tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
 M, N, K = (
     7,
     5,
     6,
-)  # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
+)
 
 RANKS = (1, 2, 3, 4, 6)
 
@@ -229,9 +230,8 @@ def test_no_owner_of_a_square_grid_serves_a_whole_row_or_column_of_ranks_first(q
                 if type(step) is Get and step.block.matrix == matrix
             ]
             first.append(gets[0])
-        assert (
-            max(map(first.count, first)) <= 2
-        )  # the diagonal starts with its own tiles, one of its row may too
+        # the diagonal starts with its own tiles, one of its row may too
+        assert max(map(first.count, first)) <= 2
 
 
 @pytest.mark.parametrize("m, n, k", list(product([2, 3, 5], repeat=3)))
@@ -310,9 +310,8 @@ def test_replicas_of_c_divide_the_reads_and_pay_with_a_reduction():
     problem = Problem(m, n, k, 8, *["block/c2"] * 3)
     assert moved(problem, stationary="C") == [a_size + b_size, 0, c_size]
     assert moved(problem, stationary="C", replicate_result=True) == [a_size + b_size, 0, 2 * c_size]
-    second_layer = Problem(
-        m, n, k, 4, "column", "row", "row/c4"
-    )  # megatron: nothing moves but the sum
+    # megatron: nothing moves but the sum
+    second_layer = Problem(m, n, k, 4, "column", "row", "row/c4")
     assert moved(second_layer, stationary="C") == [0, 0, 3 * c_size]
 
 

@@ -172,9 +172,8 @@ def test_what_cannot_be_folded_is_simulated_in_full():
         assert not folded and len(traces) == 4
     cannon = get_algorithm("cannon")
     problem = cannon.problem(8, 8, 8, 4)
-    assert not cannon.congruent(
-        problem, **cannon.settle(problem)
-    )  # its skew takes each chip another way
+    # its skew takes each chip another way
+    assert not cannon.congruent(problem, **cannon.settle(problem))
     assert not fits_torus(
         collective.trace(collective.problem(8, 8, 8, 4), 0, dataflow="OS", mesh="2x2"),
         replace(machine, devices=8),

@@ -133,9 +133,8 @@ def test_two_ways_round_the_ring_are_twice_as_fast_and_take_the_links_of_both_di
 
     one_way = toy(collectives={"allgather": Collective(2.0, 0.5)})
     both = toy(collectives={"allgather": Collective(2.0, 0.5, both_ways=True)})
-    assert (
-        simulate(programs(program, 3), one_way).time_s == 2 + 2 * 8.5
-    )  # against each other: different links
+    # against each other: different links
+    assert simulate(programs(program, 3), one_way).time_s == 2 + 2 * 8.5
     assert simulate(programs(program, 3), both).time_s == 2 * (2 + 2 * 4.5)  # in turn
 
 

@@ -55,12 +55,10 @@ def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
 def test_thin_products_are_slow_padding_and_waves_count():
     compute = Compute(1e12, tiles=((128, 128),), units=8)
     full = compute.gemm_s(1024, 1024, 4096)
-    assert compute.gemm_s(1025, 1024, 4096) == pytest.approx(
-        full * 9 / 8
-    )  # one more row is one more row of tiles
-    assert compute.gemm_s(16, 8192, 4096) == pytest.approx(
-        full
-    )  # 16 of 128 rows: an eighth of the rate
+    # one more row is one more row of tiles
+    assert compute.gemm_s(1025, 1024, 4096) == pytest.approx(full * 9 / 8)
+    # 16 of 128 rows: an eighth of the rate
+    assert compute.gemm_s(16, 8192, 4096) == pytest.approx(full)
     assert compute.gemm_s(128, 128, 4096) == pytest.approx(full / 8)  # one tile: seven workers idle
     assert Compute(1e12, tiles=((128, 128),), units=8, splits=(1, 8)).gemm_s(
         128, 128, 4096

@@ -116,9 +116,8 @@ def test_time_equals_that_of_a_slow_simulator(seed, depth):
         *(random.Random(x).sample(range(p), p) for x in range(3)),
     ]
     expected = [slow(order) for order in orders]
-    assume(
-        max(expected) - min(expected) < 1e-9
-    )  # transfers asked for at the same instant have no oldest: the tie must not matter
+    # transfers asked for at the same instant have no oldest: the tie must not matter
+    assume(max(expected) - min(expected) < 1e-9)
     assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected[0])
 
 

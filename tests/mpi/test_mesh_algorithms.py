@@ -49,6 +49,7 @@ def run(mpirun, p, cases, *options, **how):
 
 @pytest.mark.parametrize("p", MESHES)
 def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, p):
+    # many ranks take turns on few cores
     cases = [
         {
             "m": m,
@@ -65,7 +66,7 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, p):
         for y, (m, n, k) in enumerate(SHAPES)
         for x, (name, options) in enumerate(two_d(mesh))
         if p < 6 or options.get("block") == (None, 4)[y % 2] or name != "meshslice"
-    ]  # many ranks take turns on few cores
+    ]
     run(mpirun, p, cases)
 
 

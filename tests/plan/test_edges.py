@@ -81,9 +81,8 @@ def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_fo
 ):
     traced, lookahead, plan, sizes = made(name, options, texts, depth)
     found = edges(lookahead, plan, sizes)
-    before = [
-        set() for _ in traced.steps
-    ]  # everything that a step comes after, over any number of edges
+    # everything that a step comes after, over any number of edges
+    before = [set() for _ in traced.steps]
     for step in traced.steps:
         before[step.index].update(found[step.index], *(before[s] for s in found[step.index]))
     for seed in range(3):
@@ -92,10 +91,11 @@ def test_whoever_reuses_memory_waits_for_all_who_used_it_and_whoever_reads_it_fo
         assert all(place[s] < place[t] for t in order for s in found[t]), (
             "an edge points to a step launched later"
         )
+        # element of the arena -> steps that touched, and wrote, what it holds now
         users, writers = (
             {},
             {},
-        )  # element of the arena -> steps that touched, and wrote, what it holds now
+        )
         for t in order:
             step = traced.steps[t]
             if step.alias or not (step.inputs or step.index in sizes) or type(step) is Scratch:

@@ -216,9 +216,8 @@ def test_sums_to_be_sent_are_held_by_the_look_ahead_only(depth):
     problem = Problem(1024, 64, 64, 4, "column", "row", "row")
     for trace in traces_of(problem, stationary="B", chunk=16):
         partials = plan_arena(Lookahead(trace, depth), 4).size / (16 * 64)
-        assert (
-            partials <= depth + 3
-        )  # one computed, one accumulated for each Gemm ahead, one about to be
+        # one computed, one accumulated for each Gemm ahead, one about to be
+        assert partials <= depth + 3
 
 
 def test_more_look_ahead_never_needs_less_memory():

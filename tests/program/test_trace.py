@@ -204,9 +204,8 @@ def test_every_own_element_is_replaced_or_zeroed_before_anything_is_added(p, tex
 
 
 def test_replicas_beyond_k_hold_zeros_and_do_nothing_else():
-    problem = Problem(
-        4, 4, 2, 4, "block", "block", "block/c4"
-    )  # k = 2 in four parts: two are empty
+    # k = 2 in four parts: two are empty
+    problem = Problem(4, 4, 2, 4, "block", "block", "block/c4")
     for program in traces_of(problem, stationary="C"):
         if program.rank >= 2:
             kinds = [type(step) for step in program.steps]

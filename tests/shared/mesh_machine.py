@@ -164,9 +164,8 @@ class Machine:
             rank.schedule.finish(t)
             return
         if t in rank.plan.offsets and step.shape is not None:
-            rank.buffer(t, step.shape)[...] = (
-                np.nan
-            )  # whoever still needs what lay here has lost it
+            # whoever still needs what lay here has lost it
+            rank.buffer(t, step.shape)[...] = np.nan
         if type(step) is ReplicaGet:
             self.open.append((rank, step, None))
             return

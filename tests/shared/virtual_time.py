@@ -128,10 +128,11 @@ def drive(
             timeline.start[trace.rank][t] = timeline.end[trace.rank][t] = 0
     heap, order = [], 0
     computing = [False] * len(traces)
+    # of each communicator: how many steps each member has started; who has come to each of them
     issued, met = (
         {},
         {},
-    )  # of each communicator: how many steps each member has started; who has come to each of them
+    )
 
     def later(end, rank, t):
         nonlocal order
@@ -209,9 +210,8 @@ def _check_rank(trace, depth, start, end, in_place):
     compute = np.array([step.computes for step in steps], bool)
     comm = real & ~compute
     spends = np.array([_spends_look_ahead(trace, step, depth) for step in steps], bool)
-    before = (
-        np.cumsum(spends) - spends
-    )  # computes that spend look-ahead, before each step in program order
+    # computes that spend look-ahead, before each step in program order
+    before = np.cumsum(spends) - spends
     groups = np.array([step.group or "" for step in steps])
     for t in np.flatnonzero(real).tolist():
         step, earlier = steps[t], np.arange(len(steps)) < t

@@ -82,9 +82,8 @@ class CudaDevice(Device, Peers):
             code=resources.files(__package__).joinpath("kernels.cu").read_text(),
             options=("-std=c++17",),
         )
-        self._functions = {
-            name: self._module.get_function(name) for name in NAMES
-        }  # compiled now, not while the clock runs
+        # compiled now, not while the clock runs
+        self._functions = {name: self._module.get_function(name) for name in NAMES}
         self._kernels = Kernels(self._launch, properties["major"] >= 9, accumulate_blocks)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)

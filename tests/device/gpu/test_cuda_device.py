@@ -32,9 +32,8 @@ DTYPES = [
         ),
     ),
 ]
-pieces = st.tuples(
-    st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)
-)  # transposed, left, right, rows above
+# transposed, left, right, rows above
+pieces = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3))
 
 
 def place(values, dtype, transposed, left=0, right=0, above=0):

@@ -239,9 +239,8 @@ def test_a_remade_matrix_times_vectors_is_that_of_the_hosts_rows(device, kind, r
         Fill(kind, 11, columns),
         np.random.default_rng(2).integers(-50, 51, (columns, 2)).astype(float),
     )
-    expected = (
-        fill.rows("B", row0, row1, columns) @ x
-    )  # multiples of 2^-23 and small integers: exact in any order
+    # multiples of 2^-23 and small integers: exact in any order
+    expected = fill.rows("B", row0, row1, columns) @ x
     assert (device.hashed_times(fill, "B", row0, row1, columns, x) == expected).all()
 
 

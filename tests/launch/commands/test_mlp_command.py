@@ -36,9 +36,8 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     folder = tmp_path / "out" / "deeper"
-    names = sorted(
-        path.name for path in folder.iterdir() if "dtensor" not in path.name
-    )  # which is there where torch is
+    # which is there where torch is
+    names = sorted(path.name for path in folder.iterdir() if "dtensor" not in path.name)
     assert names == ["mlp1-h64-p2", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"]
     assert (folder / "mlp1-h64-p2.png").read_bytes()[:4] == b"\x89PNG" and (
         folder / "mlp1-h64-p2.pdf"
@@ -46,9 +45,8 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
     for name in ("mlp1-h64-p2/records.csv", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"):
         assert os.path.join("out", "deeper", name) in ended.stdout
     records = read_csv(folder / "mlp1-h64-p2" / "records.csv")
-    assert (
-        len(records) == 4 * 6 * 2 * 2
-    )  # batches, partitionings, replication factors, Stationary C and B
+    # batches, partitionings, replication factors, Stationary C and B
+    assert len(records) == 4 * 6 * 2 * 2
     assert {
         (record.status, record.error, record.machine, record.ranks, len(record.samples_s))
         for record in records

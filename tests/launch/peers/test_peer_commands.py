@@ -219,9 +219,8 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
     )
     assert [name[2] for name in names if name[2] != "drbench"] == ["cosma", "cosma"]
 
-    path.write_text(
-        "".join(path.read_text().splitlines(keepends=True)[:-3])
-    )  # as if it had been ended here
+    # as if it had been ended here
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
     second = drbench(*words, env=environ, timeout=60)
     assert (
         second.returncode == 0

@@ -230,9 +230,8 @@ def test_a_roof_comes_with_the_ratio_and_its_range(drbench):
         <= record["percent_of_roof"]
         <= record["percent_of_roof_max"]
     )
-    assert (
-        record["percent_of_roof_min"] < record["percent_of_roof_max"]
-    )  # of several pairs, though one repeat was asked for
+    # of several pairs, though one repeat was asked for
+    assert record["percent_of_roof_min"] < record["percent_of_roof_max"]
 
 
 def test_no_check_leaves_the_error_open(drbench, tmp_path):

@@ -222,9 +222,8 @@ def test_ranks_that_are_told_nothing_do_not_start_ranks_themselves(drbench, mpic
     would stop it)."""
     ended = drbench(*RUN, "-p", 2, env=strange)
     assert "ranks that start ranks" not in ended.stderr
-    assert (
-        ended.returncode == 3 and "2 ranks" in ended.stderr and "Traceback" not in ended.stderr
-    )  # who is first, no one can know
+    # who is first, no one can know
+    assert ended.returncode == 3 and "2 ranks" in ended.stderr and "Traceback" not in ended.stderr
 
 
 @pytest.mark.mpi

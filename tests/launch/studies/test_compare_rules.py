@@ -51,12 +51,10 @@ def test_a_steady_case_is_judged_by_its_ratio(factor, tolerance, expected):
 
 
 def test_the_best_and_the_median_must_both_be_beyond_the_tolerance():
-    assert (
-        outcome(run((1.0, 1.0, 1.0, 1.0, 1.0)), run((1.0, 2.0, 2.0, 2.0, 2.0))) == "same"
-    )  # its best is as good as ever
-    assert (
-        outcome(run((1.0, 2.0, 2.0, 2.0, 2.0)), run((2.0, 2.0, 2.0, 2.0, 2.0))) == "same"
-    )  # its median is
+    # its best is as good as ever
+    assert outcome(run((1.0, 1.0, 1.0, 1.0, 1.0)), run((1.0, 2.0, 2.0, 2.0, 2.0))) == "same"
+    # its median is
+    assert outcome(run((1.0, 2.0, 2.0, 2.0, 2.0)), run((2.0, 2.0, 2.0, 2.0, 2.0))) == "same"
 
 
 def test_noise_that_covers_the_difference_is_no_regression():

@@ -64,9 +64,8 @@ RECORDS = [
 def test_a_drifting_machine_cancels_in_ratios_to_the_roof_of_the_same_round():
     by_name = {(line.who, line.label): line for line in lines(RECORDS)}
     assert by_name["drbench", "row"].roof == 50.0 and by_name["drbench", "column"].roof == 100.0
-    assert (
-        by_name["dtensor", "row"].roof == 25.0
-    )  # 1 of 4 in the first round, 0.5 of 2 in the second
+    # 1 of 4 in the first round, 0.5 of 2 in the second
+    assert by_name["dtensor", "row"].roof == 25.0
     assert by_name["dtensor", "row"].own_roof == 75.0  # 100 % and 50 % of its own
     assert (
         by_name["cosma", "its own choice"].roof == 50.0
@@ -98,9 +97,8 @@ def test_the_summary_names_best_median_and_worst_of_the_partitionings():
         row(1, "drbench", name, seconds, roof=2)
         for name, seconds in zip(("row", "column", "inner", "outer", "block"), (1, 2, 4, 5, 8))
     ]
-    five.append(
-        row(1, "drbench", "row S-B", 0.1, roof=2)
-    )  # a setting is no partitioning of its own
+    # a setting is no partitioning of its own
+    five.append(row(1, "drbench", "row S-B", 0.1, roof=2))
     header, rows = summary(
         lines(
             [

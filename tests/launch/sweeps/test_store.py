@@ -37,9 +37,8 @@ def test_what_was_added_is_there_for_the_next(tmp_path, rows):
 
 
 def test_truncating_the_records_at_every_byte_loses_no_finished_case(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr(
-        os, "fsync", lambda handle: None
-    )  # thousands of them, and no crash to survive here
+    # thousands of them, and no crash to survive here
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
     path = filled(tmp_path, rows).records_path
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)

@@ -107,9 +107,8 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
         and "Traceback" not in ended.stdout + ended.stderr
     )
     again, second = swept(file, "--timeout", 2, "--mem-limit", "32MiB", code=6)
-    assert (
-        repr(second) == repr(records) and "14 done before" in again.stdout
-    )  # repr: an error may be NaN
+    # repr: an error may be NaN
+    assert repr(second) == repr(records) and "14 done before" in again.stdout
 
 
 def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(

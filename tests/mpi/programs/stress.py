@@ -70,9 +70,8 @@ def parts(problem, rank, count):
         part = []
         for low, high in problem.c.partition.tile_bounds(idx):
             start, stop = sorted(chance.sample(range(low, high + 1), 2))
-            part.append(
-                (start, min(high, stop + own.randrange(3)))
-            )  # ... which overlap without being equal
+            # ... which overlap without being equal
+            part.append((start, min(high, stop + own.randrange(3))))
         yield tuple(part)
 
 
