@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from algorithms import algorithms
 from drbench import __version__
 from launch.host.environment import describe
 from launch.sweeps.store import code_version
@@ -100,9 +101,8 @@ def test_an_installed_drbench_lists_what_came_with_it(installed):
     listed = installed("list")
     for path in (ROOT / "launch/data/machines").iterdir():
         assert path.stem in listed
-    for path in (ROOT / "algorithms").glob("[!_]*.py"):
-        if "@algorithm(" in path.read_text(encoding="utf-8"):
-            assert path.stem in listed
+    for name in algorithms():
+        assert name in listed
 
 
 @pytest.mark.mpi
