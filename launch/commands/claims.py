@@ -4,18 +4,18 @@ assumed constants."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import click
 
 from drbench.errors import UsageError
 from launch.host.files import made_folder
+from launch.studies.verdicts import WORDS, show
 
 from .options import json_option, reading
 
 __all__ = ["check_claims"]
-
-_WORD = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 @click.command("check-claims")
@@ -112,13 +112,9 @@ def _draw(records, theirs, folder) -> None:
 
 
 def _show(verdicts) -> None:
-    for verdict in verdicts:
-        click.echo(f"{verdict.claim:4} {_WORD[verdict.holds]:14} {verdict.text}")
-        click.echo(f"{'':19} {verdict.numbers}")
-    counts = {
-        word: sum(_WORD[verdict.holds] == word for verdict in verdicts) for word in _WORD.values()
-    }
-    click.echo(", ".join(f"{count} {word}" for word, count in counts.items()))
+    show(verdicts)
+    counts = Counter(WORDS[verdict.holds] for verdict in verdicts)
+    click.echo(", ".join(f"{counts[word]} {word}" for word in WORDS.values()))
 
 
 #: Of the sensitivity runs: batch sizes (the ends of the figures), the most replicas of C, and how
@@ -174,7 +170,7 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
     }
     theirs = [record for record in theirs if record.m in _ENDS]
     base = {v.claim: v.holds for v in check([*found["pvc12"][1], *found["h100x8"][1], *theirs])}
-    told = ", ".join(f"{claim} {_WORD[holds]}" for claim, holds in base.items())
+    told = ", ".join(f"{claim} {WORDS[holds]}" for claim, holds in base.items())
     click.echo(
         json.dumps({"unchanged": told})
         if as_json
@@ -188,7 +184,7 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
             verdicts = check(
                 [*run_simulations(cases, changed, machine.devices, None), *other, *theirs]
             )
-            flips = [f"{v.claim} {_WORD[v.holds]}" for v in verdicts if v.holds != base[v.claim]]
+            flips = [f"{v.claim} {WORDS[v.holds]}" for v in verdicts if v.holds != base[v.claim]]
             line = {"machine": name, "change": told, "changed_claims": flips}
             click.echo(
                 json.dumps(line)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .verdicts import Verdict, verdicts
+from .verdicts import Verdict, named, show, verdicts
 
 __all__ = ["check", "show_claims"]
 
@@ -85,10 +85,6 @@ def _near(ours, paper: str | tuple) -> tuple[bool, str]:
 
 def _told(text: Callable[[str], str]) -> str:
     return "; ".join(f"{model}: {text(model)}" for model in MODELS)
-
-
-def _row(values) -> str:
-    return ", ".join(f"{name} {value:.1f}" for name, value in values.items())
 
 
 def _fastest_everywhere(found: _Rows):
@@ -226,7 +222,7 @@ def _shares(found: _Rows) -> list:
 
 def _efficient(found: _Rows):
     few, _ = _shares(found)
-    return (few > 50).all(axis=None), _told(lambda model: _row(few.loc[model])) + " %"
+    return (few > 50).all(axis=None), _told(lambda model: named(few.loc[model])) + " %"
 
 
 def _similar(found: _Rows):
@@ -235,7 +231,7 @@ def _similar(found: _Rows):
     return all(
         (leads[name] < 20).all() if name in ("wang", "collective") else (leads[name] > 0).all()
         for name in ("wang", "collective", "summa", "tensor_parallel_1d")
-    ), _told(lambda model: _row(many.loc[model])) + " %"
+    ), _told(lambda model: named(many.loc[model])) + " %"
 
 
 def _dataflows(found: _Rows):
@@ -340,7 +336,4 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 def show_claims(rows: Iterable) -> None:
     """Print every claim with the paper's numbers, ours and the verdict."""
     rows = list(rows)
-    words = {True: "holds", False: "does not hold", None: "undecided"}
-    for verdict in check(rows) if rows else ():
-        print(f"{verdict.claim:4} {words[verdict.holds]:14} {verdict.text}")
-        print(f"{'':19} {verdict.numbers}")
+    show(check(rows) if rows else ())

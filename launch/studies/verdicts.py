@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Verdict", "verdicts"]
+__all__ = ["WORDS", "Verdict", "named", "show", "verdicts"]
+
+#: What a claim does.
+WORDS = {True: "holds", False: "does not hold", None: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,15 @@ def verdicts(
             holds, numbers = None, f"records missing: {what}"
         out.append(Verdict(name, text, None if holds is None else bool(holds), numbers))
     return out
+
+
+def show(found: Iterable[Verdict]) -> None:
+    """Print each claim, and the numbers below it."""
+    for verdict in found:
+        print(f"{verdict.claim:4} {WORDS[verdict.holds]:14} {verdict.text}")
+        print(f"{'':19} {verdict.numbers}")
+
+
+def named(values) -> str:
+    """A Series with its names, as numbers of a verdict."""
+    return ", ".join(f"{name} {value:.1f}" for name, value in values.items())
