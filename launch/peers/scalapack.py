@@ -9,21 +9,22 @@ read back before any of them is made.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
-import glob
 import os
 import re
 import sys
+from contextlib import ExitStack, contextmanager
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import threadpoolctl
 
-from algorithms.mesh import MESH
+from algorithms.mesh import MESH, parse_mesh
 from algorithms.registry import Option, named
-from drbench.errors import MissingError, UnsupportedError, UsageError
+from drbench.errors import MissingError, UnsupportedError
 from drbench.host.blas import BlasInfo
 from launch.host.processes import run_alone
-from partitions import divisors, near_square
+from partitions import local_extent
 
 from .base import Availability, Job, Peer, Setting, layout_of_its_own
 from .loaded import call_slots, library_at, loaded_file, needed, slot_target
@@ -45,6 +46,8 @@ _FOLDERS = (
 #: File names of MPI libraries with MPICH's ABI.
 _ABI = ("libmpich.so.12", "libmpi.so.12")
 _BLOCK = 64
+#: What the names of its routines begin with, and the C type of their scalars, by dtype.
+_REALS = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
 #: Tries the smallest product in a process of its own: whatever is wrong there costs a line, not the
 #: run.
 _PROBE = """
@@ -62,12 +65,9 @@ def find_library() -> str | None:
     chosen = os.environ.get("DRBENCH_SCALAPACK")
     if chosen:
         return chosen if os.path.exists(chosen) else None
-    for folder in [*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *_FOLDERS]:
-        for pattern in _PATTERNS:
-            found = sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
-            if found:
-                return found[0]
-    return None
+    folders = [*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *_FOLDERS]
+    found = (sorted(Path(folder).glob(pattern)) for folder, pattern in product(folders, _PATTERNS))
+    return next((str(paths[0]) for paths in found if paths), None)
 
 
 def _available() -> Availability:
@@ -95,8 +95,8 @@ def _available() -> Availability:
     )
 
 
-def load(comm):
-    """The library, bound to the MPI that ``comm`` belongs to.
+def load():
+    """The library, bound to the MPI of this process, and its slot of ``pilaenv_``, if it has one.
 
     Raises
     ------
@@ -131,54 +131,57 @@ def load(comm):
                     f"{name} of {path} is bound to {target}, but MPI runs on {ours[0]}. Set "
                     f"LD_PRELOAD={ours[0]}."
                 )
-    return library, {
-        name: slot_target(base, offset) for name, offset in slots.items() if name == "pilaenv_"
-    }
+    panel = slots.get("pilaenv_")
+    return library, panel and slot_target(base, panel)
 
 
 def probe(comm) -> None:
     """Multiply 2 by 3 on one rank; whatever may crash crashes here."""
-    library, _ = load(comm)
-    context = _Grid(library, comm, 1, 1)
-    a, b, c = (np.full((1, 1), value, "f8", order="F") for value in (2, 3, 0))
-    descriptor = context.descriptor(1, 1, 1, 1)
-    _pgemm(library, "float64", (1, 1, 1), (a, b, c), (descriptor,) * 3)
-    if c[0, 0] != 6:
-        raise MissingError(f"ScaLAPACK says that 2·3 = {c[0, 0]:g}")
-    context.close()
+    library, _ = load()
+    with _grid(library, comm, 1, 1) as context:
+        a, b, c = (np.full((1, 1), value, "f8", order="F") for value in (2, 3, 0))
+        _pgemm(library, (1, 1, 1), (a, b, c), (_descriptor(context, (1, 1), 1, c),) * 3)
+        if c[0, 0] != 6:
+            raise MissingError(f"ScaLAPACK says that 2·3 = {c[0, 0]:g}")
 
 
-class _Grid:
-    """A BLACS process grid on a communicator, ranks row-major."""
-
-    def __init__(self, library, comm, rows: int, cols: int):
-        self._library = library
-        self._handle = library.Csys2blacs_handle(ctypes.c_int(comm.py2f()))
-        context = ctypes.c_int(self._handle)
-        library.Cblacs_gridinit(ctypes.byref(context), b"Row", rows, cols)
-        self.context = context.value
-
-    def descriptor(self, rows: int, cols: int, block: int, local_rows: int):
-        return (ctypes.c_int * 9)(
-            1, self.context, rows, cols, block, block, 0, 0, max(1, local_rows)
-        )
-
-    def close(self) -> None:
-        self._library.Cblacs_gridexit(self.context)
-        self._library.Cfree_blacs_system_handle(self._handle)
+@contextmanager
+def _grid(library, comm, rows: int, cols: int):
+    """The context of a BLACS process grid on a communicator, ranks row-major."""
+    handle = library.Csys2blacs_handle(ctypes.c_int(comm.py2f()))
+    context = ctypes.c_int(handle)
+    library.Cblacs_gridinit(ctypes.byref(context), b"Row", rows, cols)
+    yield context.value
+    library.Cblacs_gridexit(context.value)
+    library.Cfree_blacs_system_handle(handle)
 
 
-def _pgemm(library, dtype, extents, arrays, descriptors) -> None:
+def _descriptor(context: int, shape, block: int, local: np.ndarray):
+    return (ctypes.c_int * 9)(1, context, *shape, block, block, 0, 0, max(1, len(local)))
+
+
+def _routine(library, name: str, dtype: np.dtype):
+    """A routine for a dtype, and what makes its scalars."""
+    letter, real = _REALS[dtype.name]
+    return getattr(library, name.format(letter)), lambda value: ctypes.byref(real(value))
+
+
+def _integers(values) -> list:
+    """Integers as Fortran takes them."""
+    return [ctypes.byref(ctypes.c_int(value)) for value in values]
+
+
+def _addresses(arrays) -> list:
+    return [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+
+
+def _pgemm(library, extents, arrays, descriptors) -> None:
     """C = A·B on block-cyclic column-major local arrays."""
-    routine, real = {
-        "float32": (library.psgemm_, ctypes.c_float),
-        "float64": (library.pdgemm_, ctypes.c_double),
-    }[dtype]
-    m, n, k = (ctypes.byref(ctypes.c_int(extent)) for extent in extents)
-    one, plus, zero = ctypes.byref(ctypes.c_int(1)), ctypes.byref(real(1)), ctypes.byref(real(0))
-    a, b, c = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
+    routine, real = _routine(library, "p{}gemm_", arrays[2].dtype)
+    *mnk, one = _integers([*extents, 1])
+    a, b, c = _addresses(arrays)
     da, db, dc = descriptors
-    routine(b"N", b"N", m, n, k, plus, a, one, one, da, b, one, one, db, zero, c, one, one, dc)
+    routine(b"N", b"N", *mnk, real(1), a, one, one, da, b, one, one, db, real(0), c, one, one, dc)
 
 
 _layout = layout_of_its_own(
@@ -188,68 +191,46 @@ _layout = layout_of_its_own(
 
 def _settings(nprocs: int) -> list[Setting]:
     """As it comes; then wider blocks, wider panels and other grids."""
-    grids = [f"{rows}x{nprocs // rows}" for rows in divisors(nprocs)]
     tuned = [
         Setting(
-            f"{grid} b{block} p{panel}", {"options": {"mesh": grid, "block": block, "panel": panel}}
+            f"{grid} b{width} p{width}",
+            {"options": {"mesh": grid, "block": width, "panel": width}},
         )
-        for grid in grids
-        for block, panel in ((128, 128), (256, 256), (512, 512))
+        for grid, width in product(MESH.tried(nprocs), (128, 256, 512))
     ]
     return [Setting("as shipped", {}), *tuned]
-
-
-def grid_of(text: str | None, nprocs: int) -> tuple[int, int]:
-    """The process grid of ``--mesh``, near-square by default.
-
-    Examples
-    --------
-    >>> grid_of(None, 4), grid_of("4x1", 4)
-    ((2, 2), (4, 1))
-    """
-    if text is None:
-        return near_square(nprocs)
-    found = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text.strip().lower())
-    if not found or int(found[1]) * int(found[2]) != nprocs:
-        rows, cols = near_square(nprocs)
-        raise UsageError(
-            f"--mesh {text!r} is no process grid of {nprocs} ranks. Use for example {rows}x{cols}."
-        )
-    return int(found[1]), int(found[2])
 
 
 class _Multiplication(Job):
     def __init__(self, problem, topology, fill, threads, options):
         super().__init__()
         comm = topology.comm
-        self._rows, self._cols = grid_of(options.get("mesh"), comm.size)
+        self._mesh = rows, cols = parse_mesh(options.get("mesh"), comm.size)
         self._block = block = options.get("block") or _BLOCK
         _ask_first(comm)
-        self._library, slots = load(comm)
-        self._panel = _Panel(slots, options.get("panel"))
-        self._grid = _Grid(self._library, comm, self._rows, self._cols)
-        self._row, self._col = divmod(comm.rank, self._cols)
-        self._dtype, self._extents = problem.dtype, (problem.m, problem.n, problem.k)
+        self._library, slot = load()
+        self._open = ExitStack()
+        self._open.enter_context(_panel(slot, options.get("panel")))
+        context = self._open.enter_context(_grid(self._library, comm, rows, cols))
+        self._at = divmod(comm.rank, cols)
+        m, n, k = self._extents = problem.m, problem.n, problem.k
         self._arrays, self._descriptors = [], []
-        for rows, cols in ((problem.m, problem.k), (problem.k, problem.n), (problem.m, problem.n)):
-            local = (
-                sum(stop - start for start, stop in dealt(rows, block, self._row, self._rows)),
-                sum(stop - start for start, stop in dealt(cols, block, self._col, self._cols)),
-            )
-            self._arrays.append(np.zeros(local, problem.dtype, order="F"))
-            self._descriptors.append(self._grid.descriptor(rows, cols, block, local[0]))
-        for name, array, shape in zip(
-            "AB", self._arrays, ((problem.m, problem.k), (problem.k, problem.n))
-        ):
-            for row, col, tile in self._tiles(array, shape):
+        for name, shape in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
+            local = [
+                local_extent(extent, block, at, nprocs)
+                for extent, at, nprocs in zip(shape, self._at, self._mesh)
+            ]
+            array = np.zeros(local, problem.dtype, order="F")
+            self._arrays.append(array)
+            self._descriptors.append(_descriptor(context, shape, block, array))
+            for row, col, tile in self._tiles(array, shape) if name != "C" else ():
                 fill.into(tile, name, row, col)
-        self._shape = problem.m, problem.n
         self.blas = _SystemBlas(threads)
-        text = f"tiles:{block}x{block}@{self._rows}x{self._cols}"
-        self.layouts = (text, text, text)
+        mesh = f"{rows}x{cols}"
+        self.layouts = (f"tiles:{block}x{block}@{mesh}",) * 3
         self.settled = {
             "block": block,
-            "mesh": f"{self._rows}x{self._cols}",
+            "mesh": mesh,
             "transport": "mpi",
             "backend": "scalapack",
             "panel": options.get("panel"),
@@ -257,122 +238,73 @@ class _Multiplication(Job):
 
     def _tiles(self, array, shape):
         """(global row, global column, view) of each block-cyclic tile of a local array."""
-        top = 0
-        for row0, row1 in dealt(shape[0], self._block, self._row, self._rows):
-            left = 0
-            for col0, col1 in dealt(shape[1], self._block, self._col, self._cols):
-                yield row0, col0, array[top : top + row1 - row0, left : left + col1 - col0]
-                left += col1 - col0
-            top += row1 - row0
+        block = self._block
+        rows, cols = (
+            enumerate(range(at * block, extent, nprocs * block))
+            for extent, at, nprocs in zip(shape, self._at, self._mesh)
+        )
+        for (i, row), (j, col) in product(rows, cols):
+            yield row, col, array[i * block :, j * block :][:block, :block]
 
     def prepare(self) -> None:
         self._arrays[2].fill(np.nan)  # beta is 0: what was there must not matter
 
     def run(self) -> None:
-        _pgemm(self._library, self._dtype, self._extents, self._arrays, self._descriptors)
+        _pgemm(self._library, self._extents, self._arrays, self._descriptors)
 
     def parts(self):
-        return 0, list(self._tiles(self._arrays[2], self._shape))
+        return 0, list(self._tiles(self._arrays[2], self._extents[:2]))
 
     def close(self) -> None:
-        self._grid.close()
-        self._panel.close()
+        self._open.close()
         self._arrays = []
 
 
-def dealt(extent: int, block: int, position: int, nprocs: int) -> list[tuple[int, int]]:
-    """The ranges of one block-cyclic dimension that one process owns, half-open.
-
-    Examples
-    --------
-    >>> dealt(10, 3, 0, 2), dealt(10, 3, 1, 2)
-    ([(0, 3), (6, 9)], [(3, 6), (9, 10)])
-    """
-    return [
-        (start, min(start + block, extent))
-        for start in range(position * block, extent, nprocs * block)
-    ]
-
-
-class _Panel:
-    """The panel width of p?gemm. ScaLAPACK asks its own ``pilaenv_`` for it, 32 as built; here
-    another function answers."""
-
-    def __init__(self, slots: dict, width: int | None):
-        self._slot, self._before = slots.get("pilaenv_"), None
-        if width is None:
-            return
-        if self._slot is None:
-            raise UnsupportedError(
-                "scalapack: this library asks nobody for its panel width (no call of pilaenv_). "
-                "Leave --panel out."
-            )
-        answer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        # kept: C calls it as long as the slot points there
-        self._answer = answer(lambda context, precision: width)
-        self._before = self._slot.value
-        self._slot.value = ctypes.cast(self._answer, ctypes.c_void_p).value
-
-    def close(self) -> None:
-        if self._before is not None:
-            self._slot.value = self._before
+@contextmanager
+def _panel(slot, width: int | None):
+    """A panel width for p?gemm, None for its own. ScaLAPACK asks its own ``pilaenv_`` for it, 32 as
+    built; here another function answers."""
+    if width is None:
+        yield
+        return
+    if slot is None:
+        raise UnsupportedError(
+            "scalapack: this library asks nobody for its panel width (no call of pilaenv_). "
+            "Leave --panel out."
+        )
+    # kept here: C calls it as long as the slot points there
+    answer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: width)
+    before = slot.value
+    slot.value = ctypes.cast(answer, ctypes.c_void_p).value
+    try:
+        yield
+    finally:
+        slot.value = before
 
 
 class _SystemBlas:
     """The ``libblas.so.3`` that ScaLAPACK multiplies with, on local row-major operands."""
 
     def __init__(self, threads: int):
-        library = ctypes.CDLL("libblas.so.3")
-        self._routines = {
-            "f": (library.sgemm_, ctypes.c_float),
-            "d": (library.dgemm_, ctypes.c_double),
-        }
-        pools = [
-            pool
-            for pool in threadpoolctl.threadpool_info()
-            if pool["user_api"] == "blas"
-            and "numpy" not in pool["filepath"]
-            and "scipy" not in pool["filepath"]
-            and "torch" not in pool["filepath"]
-        ]
-        if pools:
-            found = pools[0]
-            self.info = BlasInfo(
-                f"{found['internal_api']} {found['version'] or ''}".strip(),
-                found.get("architecture") or "unknown",
-                "system",
-                True,
-            )
+        self._library = ctypes.CDLL("libblas.so.3")
+        for pool in threadpoolctl.threadpool_info():
+            if pool["user_api"] == "blas" and not re.search("numpy|scipy|torch", pool["filepath"]):
+                name = f"{pool['internal_api']} {pool['version'] or ''}".strip()
+                kernel, threading = pool.get("architecture") or "unknown", "system"
+                break
         else:
-            address = ctypes.cast(library.sgemm_, ctypes.c_void_p).value
-            self.info = BlasInfo(
-                f"{os.path.basename(library_at(address) or 'libblas.so.3')} (one thread)",
-                "reference",
-                "none",
-                True,
-            )
+            address = ctypes.cast(self._library.sgemm_, ctypes.c_void_p).value
+            name = f"{os.path.basename(library_at(address) or 'libblas.so.3')} (one thread)"
+            kernel, threading = "reference", "none"
+        self.info = BlasInfo(name, kernel, threading, True)
 
     def gemm(self, a, b, c, beta: float) -> None:
         """c = beta·c + a·b; row-major operands are the transposed problem of a column-major
         BLAS."""
-        routine, real = self._routines[c.dtype.char]
-        (m, n), k = c.shape, a.shape[1]
-        i, data = lambda x: ctypes.byref(ctypes.c_int(x)), lambda x: ctypes.c_void_p(x.ctypes.data)
-        routine(
-            b"N",
-            b"N",
-            i(n),
-            i(m),
-            i(k),
-            ctypes.byref(real(1)),
-            data(b),
-            i(n),
-            data(a),
-            i(k),
-            ctypes.byref(real(beta)),
-            data(c),
-            i(n),
-        )
+        routine, real = _routine(self._library, "{}gemm_", c.dtype)
+        n, m, k = _integers((c.shape[1], *a.shape))
+        a, b, c = _addresses((a, b, c))
+        routine(b"N", b"N", n, m, k, real(1), b, n, a, k, real(beta), c, n)
 
 
 def _ask_first(comm) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from algorithms.mesh import parse_mesh
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from launch.peers import PEERS, get_peer, own_words, peers, present
 from launch.peers.cosma import read_times
@@ -15,7 +16,6 @@ from launch.peers.dtensor import moved_bytes
 from launch.peers.heat import split_of
 from launch.peers.loaded import call_slots, library_at, loaded_file, needed, slot_target
 from launch.peers.pylops import ranges
-from launch.peers.scalapack import dealt, grid_of
 from partitions import partition
 
 
@@ -93,19 +93,6 @@ def test_the_words_of_a_refusal_are_one_line_of_readable_length():
     )
 
 
-@pytest.mark.parametrize(
-    "extent, block, nprocs", [(0, 3, 2), (1, 3, 2), (10, 3, 2), (12, 3, 4), (7, 20, 3), (64, 64, 1)]
-)
-def test_dealt_ranges_match_dealing_elements_one_by_one(extent, block, nprocs):
-    for position in range(nprocs):
-        mine = [element for element in range(extent) if (element // block) % nprocs == position]
-        assert [
-            element
-            for start, stop in dealt(extent, block, position, nprocs)
-            for element in range(start, stop)
-        ] == mine
-
-
 @pytest.mark.parametrize("extent, parts", [(10, 4), (8, 2), (1, 1), (9, 3)])
 def test_pylops_ranges_cover_an_extent_once(extent, parts):
     assert Counter(
@@ -115,8 +102,8 @@ def test_pylops_ranges_cover_an_extent_once(extent, parts):
 
 @pytest.mark.parametrize("text", ["3x2", "2", "x", "0x4", "2x2x1", "-2x-2", ""])
 def test_a_grid_that_does_not_hold_the_ranks_is_refused(text):
-    with pytest.raises(UsageError, match="Use for example 2x2"):
-        grid_of(text, 4)
+    with pytest.raises(UsageError, match="such as 2x3, got|Use 1x4, 2x2"):
+        parse_mesh(text, 4)
 
 
 @pytest.mark.parametrize(
