@@ -8,9 +8,12 @@ import numpy as np
 from harness import answer
 from mpi4py import MPI
 
+import launch.peers
+from algorithms.registry import Option
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
-from launch.peers import PEERS, Availability, Job, Peer, Setting
+from launch.peers import Availability, Job, Peer, Setting
+from launch.ranks import case as on_ranks
 from launch.ranks.case import Case, run_case
 
 WAYS = sys.argv[1:]
@@ -66,10 +69,10 @@ peer = Peer(
     lambda nprocs: [Setting("only", {})],
     lambda a, b, c, nprocs: (a or "row", b or "row", c or "row"),
     Multiplication,
-    options=("variant",),
+    options={"variant": Option("variant", str)},
 )
 sys.modules["launch.peers.fake"] = types.SimpleNamespace(PEER=peer)
-PEERS["fake"] = "fake"
+launch.peers.PEERS = on_ranks.PEERS = (*launch.peers.PEERS, "fake")
 
 records = []
 for way in WAYS:
