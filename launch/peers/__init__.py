@@ -10,6 +10,7 @@ from algorithms.registry import Option
 from drbench.errors import MissingError
 
 from .base import Availability, Job, Parts, Peer, Setting, own_words
+from .options import PEERS
 
 __all__ = [
     "PEERS",
@@ -24,9 +25,6 @@ __all__ = [
     "peers",
     "present",
 ]
-
-#: The name of each is that of its module.
-PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat")
 
 
 def get_peer(name: str) -> Peer:
@@ -56,9 +54,10 @@ def known_options() -> dict[str, dict[str, Option]]:
     ['meshslice', 'scalapack']
     """
     found: dict[str, dict[str, Option]] = {}
-    for taker in (*algorithms().values(), *peers().values()):
-        for name, option in taker.options.items():
-            found.setdefault(name, {})[taker.name] = option
+    ours = {name: each.options for name, each in algorithms().items()}
+    for taker, options in (ours | PEERS).items():
+        for name, option in options.items():
+            found.setdefault(name, {})[taker] = option
     return found
 
 

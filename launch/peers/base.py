@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms.registry import Option, check_options, pick_options
 from drbench.errors import UnsupportedError, UsageError
-from drbench.host.blas import Blas
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from drbench.host.blas import Blas
 
 __all__ = [
     "Availability",

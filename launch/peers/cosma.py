@@ -14,11 +14,11 @@ import statistics
 import subprocess
 from datetime import UTC, datetime
 
-from algorithms.registry import Option, named
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from drbench.measure.record import Record
 
 from .base import Availability, Peer, Setting, layout_of_its_own
+from .options import PEERS
 
 __all__ = ["PEER", "read_times"]
 
@@ -156,5 +156,5 @@ PEER = Peer(
     _settings,
     _layout,
     launch=_launch,
-    options=named(Option("variant", help="forced splits, such as sm2,pk2.", says="its own choice")),
+    options=PEERS["cosma"],
 )

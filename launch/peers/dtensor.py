@@ -11,7 +11,8 @@ import socket
 
 from .base import Availability, Job, Peer, Setting, refuse_alike
 from .meshes import on_one_mesh, placed
-from .torch_side import DEVICE, GET_TORCH, TorchBlas, device_of, torch_version
+from .options import PEERS
+from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
 
 __all__ = ["PEER"]
 
@@ -294,5 +295,5 @@ PEER = Peer(
     _settings,
     _layout,
     _Multiplication,
-    options={"device": DEVICE},
+    options=PEERS["dtensor"],
 )

@@ -14,7 +14,8 @@ from drbench.errors import UnsupportedError, UsageError
 from partitions import partition as named
 
 from .base import Availability, Job, Peer, Setting, own_words, refuse_alike
-from .torch_side import DEVICE, GET_TORCH, TorchBlas, device_of, torch_version
+from .options import PEERS
+from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
 
 __all__ = ["PEER"]
 
@@ -185,5 +186,5 @@ PEER = Peer(
     _settings,
     _layout,
     _Multiplication,
-    options={"device": DEVICE},
+    options=PEERS["heat"],
 )

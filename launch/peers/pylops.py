@@ -9,15 +9,15 @@ import math
 
 import numpy as np
 
-from algorithms.registry import Option, named
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 
 from .base import Availability, Job, Peer, Setting, layout_of_its_own
+from .options import PEERS
 
 __all__ = ["PEER"]
 
-_VARIANTS = ("summa", "block")
+_VARIANTS = PEERS["pylops"]["variant"].type
 _GET = "Install it with: pip install pylops-mpi."
 
 
@@ -148,5 +148,5 @@ PEER = Peer(
     _settings,
     _layout,
     _Multiplication,
-    options=named(Option("variant", _VARIANTS, help="summa or block.", says="summa")),
+    options=PEERS["pylops"],
 )

@@ -20,7 +20,6 @@ import numpy as np
 import threadpoolctl
 
 from algorithms.mesh import MESH, parse_mesh
-from algorithms.registry import Option, named
 from drbench.errors import MissingError, UnsupportedError
 from drbench.host.blas import BlasInfo
 from launch.host.processes import run_alone
@@ -28,6 +27,7 @@ from partitions import local_extent
 
 from .base import Availability, Job, Peer, Setting, layout_of_its_own
 from .loaded import call_slots, library_at, loaded_file, needed, slot_target
+from .options import BLOCK, PEERS
 
 __all__ = ["PEER"]
 
@@ -45,7 +45,6 @@ _FOLDERS = (
 )
 #: File names of MPI libraries with MPICH's ABI.
 _ABI = ("libmpich.so.12", "libmpi.so.12")
-_BLOCK = 64
 #: What the names of its routines begin with, and the C type of their scalars, by dtype.
 _REALS = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
 #: Tries the smallest product in a process of its own: whatever is wrong there costs a line, not the
@@ -206,7 +205,7 @@ class _Multiplication(Job):
         super().__init__()
         comm = topology.comm
         self._mesh = rows, cols = parse_mesh(options.get("mesh"), comm.size)
-        self._block = block = options.get("block") or _BLOCK
+        self._block = block = options.get("block") or BLOCK
         _ask_first(comm)
         self._library, slot = load()
         self._open = ExitStack()
@@ -330,23 +329,5 @@ PEER = Peer(
     _settings,
     _layout,
     _Multiplication,
-    options=named(
-        Option(
-            "block",
-            int,
-            least=1,
-            unit="elements",
-            help="rows and columns of a block-cyclic tile.",
-            says=str(_BLOCK),
-        ),
-        MESH,
-        Option(
-            "panel",
-            int,
-            least=1,
-            unit="elements",
-            help="width of the panels that p?gemm broadcasts.",
-            says="as built",
-        ),
-    ),
+    options=PEERS["scalapack"],
 )

@@ -7,7 +7,6 @@ import importlib.metadata
 import importlib.util
 import re
 
-from algorithms.registry import Option
 from drbench.errors import MissingError, UsageError
 from drbench.host.blas import BlasInfo
 
@@ -17,8 +16,6 @@ GET_TORCH = (
     "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url "
     "https://download.pytorch.org/whl/cpu)."
 )
-
-DEVICE = Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu")
 
 
 def torch_version() -> str | None:

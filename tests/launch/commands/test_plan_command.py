@@ -6,6 +6,8 @@ import sys
 import pytest
 from starting import within
 
+from launch.peers import PEERS
+
 COUNTERS = (
     "get_bytes",
     "direct_bytes",
@@ -233,6 +235,25 @@ def test_mpi_is_not_even_imported(process, arguments):
     )
     ended = process(sys.executable, "-c", code, *arguments)
     assert (ended.returncode, ended.stderr) == (0, "0 []\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, code",
+    [
+        (["run", "--help"], 0),
+        (["run", "-p", "3", "-m", "8", "-n", "8", "-k", "8", "--a", "block:2x2"], 2),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else None,
+)
+def test_what_only_describes_or_starts_ranks_imports_nothing_heavy(process, arguments, code):
+    heavy = ["numpy", "pandas", "matplotlib", "rich", "importlib.metadata", "torch"]
+    heavy += [f"launch.peers.{name}" for name in PEERS]
+    program = (
+        "import sys; from launch.commands.cli import main; code = main(sys.argv[1:]); "
+        f"print(code, sorted(sys.modules.keys() & set({heavy})))"
+    )
+    ended = process(sys.executable, "-c", program, *arguments)
+    assert ended.stdout.splitlines()[-1] == f"{code} []"
 
 
 def test_one_rank_of_thousands_is_planned_quickly(drbench):

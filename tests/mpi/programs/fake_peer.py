@@ -72,7 +72,7 @@ peer = Peer(
     options={"variant": Option("variant", str)},
 )
 sys.modules["launch.peers.fake"] = types.SimpleNamespace(PEER=peer)
-launch.peers.PEERS = on_ranks.PEERS = (*launch.peers.PEERS, "fake")
+launch.peers.PEERS = on_ranks.PEERS = launch.peers.PEERS | {"fake": {}}
 
 records = []
 for way in WAYS:

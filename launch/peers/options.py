@@ -1,0 +1,31 @@
+"""What each peer takes, apart from its adapter: a command line is described without importing what
+the adapters need."""
+
+from __future__ import annotations
+
+from algorithms.mesh import MESH
+from algorithms.registry import Option, named
+
+__all__ = ["BLOCK", "PEERS"]
+
+#: Rows and columns of ScaLAPACK's block-cyclic tiles where nobody names any.
+BLOCK = 64
+_WIDTH = {"type": int, "least": 1, "unit": "elements"}
+_DEVICE = named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu"))
+
+#: Options of every peer, by its name, which is that of its module.
+PEERS: dict[str, dict[str, Option]] = {
+    "dtensor": _DEVICE,
+    "scalapack": named(
+        Option("block", **_WIDTH, help="rows and columns of a block-cyclic tile.", says=str(BLOCK)),
+        MESH,
+        Option(
+            "panel", **_WIDTH, help="width of the panels that p?gemm broadcasts.", says="as built"
+        ),
+    ),
+    "cosma": named(
+        Option("variant", help="forced splits, such as sm2,pk2.", says="its own choice")
+    ),
+    "pylops": named(Option("variant", ("summa", "block"), help="summa or block.", says="summa")),
+    "heat": _DEVICE,
+}
