@@ -19,7 +19,8 @@ model (§3.2.2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lcm
+from math import gcd, lcm
+from operator import itemgetter
 
 from drbench.errors import UsageError
 from drbench.model.costs import group_seconds
@@ -29,6 +30,7 @@ from partitions import divisors
 
 __all__ = [
     "MODELS",
+    "PRODUCTS",
     "Layer",
     "Plan",
     "Product",
@@ -37,6 +39,7 @@ __all__ = [
     "estimate",
     "layers_of",
     "meshes",
+    "slice_counts",
     "tune_llm",
 ]
 
@@ -45,7 +48,11 @@ BLOCK = 8
 #: The most slices that their autotuner tries (possibleK): its cost model knows nothing of what
 #: short products cost.
 _MOST_SLICES = 24
-#: Table 1: dataflows of the forward, backward data and backward weight products, by what stays.
+#: The products of training a layer.
+PRODUCTS = ("forward", "backward data", "backward weight")
+#: Bytes of an element, a bfloat16.
+_ITEMSIZE = 2
+#: Table 1: dataflows of these products, by what stays.
 _TABLE_1 = {"Y": ("OS", "LS", "RS"), "X": ("LS", "OS", "RS"), "W": ("RS", "LS", "OS")}
 
 
@@ -74,6 +81,12 @@ class Layer:
     tokens: int
     inputs: int
     outputs: int
+
+    @property
+    def shapes(self) -> tuple:
+        """(m, n, k) of Y = X·W, X' = Y'·Wᵀ and W' = Xᵀ·Y'."""
+        x, i, o = self.tokens, self.inputs, self.outputs
+        return (x, o, i), (x, i, o), (i, o, x)
 
 
 @dataclass(frozen=True)
@@ -158,27 +171,14 @@ def choose_dataflows(
     """
     out, transposed_input = [], False
     for layer in layers:
-        tokens, inputs, outputs = layer.tokens, layer.inputs, layer.outputs
+        (tokens, outputs, inputs), *_ = layer.shapes
         sizes = {"Y": tokens * outputs, "X": tokens * inputs, "W": inputs * outputs}
         still = stays or max(sizes, key=sizes.get)
         transposed = (still == "W") != transposed_input
-        forward, data, weight = _TABLE_1[still]
+        flipped = {"W": "backward data", "X": "backward weight"}.get(still)  # makes X'ᵀ or W'ᵀ
         products = [
-            Product("forward", tokens, outputs, inputs, forward, transposed),
-            Product(
-                "backward data",
-                *((inputs, tokens) if still == "W" else (tokens, inputs)),
-                outputs,
-                data,
-                transposed,
-            ),
-            Product(
-                "backward weight",
-                *((outputs, inputs) if still == "X" else (inputs, outputs)),
-                tokens,
-                weight,
-                transposed,
-            ),
+            Product(name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed)
+            for name, (m, n, k), dataflow in zip(PRODUCTS, layer.shapes, _TABLE_1[still])
         ]
         out.append((still, transposed, products))
         transposed_input = transposed
@@ -196,24 +196,20 @@ def meshes(chips: int) -> list[tuple[int, int]]:
     return [(rows, chips // rows) for rows in divisors(chips)]
 
 
-def slice_counts(product: Product, mesh: tuple[int, int]) -> list[int]:
-    """Slice counts S of a product: S·B divides the shards of the sliced axis.
+def slice_counts(products: list[Product], mesh: tuple[int, int]) -> list[int]:
+    """Slice counts S that all of some products take: S·B divides the shards of the sliced axis.
 
     Examples
     --------
-    >>> slice_counts(Product("forward", 64, 64, 256, "OS"), (2, 4))
+    >>> slice_counts([Product("forward", 64, 64, 256, "OS")], (2, 4))
     [1, 2, 4, 8]
     """
-    extent = {"OS": product.k, "LS": product.n, "RS": product.m}[product.dataflow]
-    shard, rest = divmod(extent, lcm(*mesh))
-    if rest:
-        return [1]
-    return [1] + [s for s in range(2, _MOST_SLICES + 1) if shard % (s * BLOCK) == 0]
+    sliced = gcd(*({"OS": p.k, "LS": p.n, "RS": p.m}[p.dataflow] for p in products))
+    block = lcm(*mesh) * BLOCK
+    return [1, *(s for s in range(2, _MOST_SLICES + 1) if sliced % (s * block) == 0)]
 
 
-def estimate(
-    product: Product, mesh: tuple[int, int], slices: int, machine: Machine, itemsize: int = 2
-) -> float:
+def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Machine) -> float:
     """Seconds of MeshSlice by the analytical cost model: prologue + (S - 1) · steady state +
     epilogue.
 
@@ -237,7 +233,7 @@ def estimate(
 
     def along(direction, kind, elements):
         ranks = cols if direction == "row" else rows
-        nbytes = itemsize * elements / chips / slices
+        nbytes = _ITEMSIZE * elements / chips / slices
         if ranks == 1:
             return 0.0
         return group_seconds(kind, machine, ranks, nbytes, bandwidth, direction)
@@ -253,7 +249,7 @@ def estimate(
     return gather + (slices - 1) * max(gather, multiply, scatter) + multiply + scatter
 
 
-def tune_llm(dataflows: list, chips: int, machine: Machine, itemsize: int = 2) -> Plan:
+def tune_llm(dataflows: list, chips: int, machine: Machine) -> Plan:
     """Phase 2: the mesh and the slice count of each layer with the shortest estimated time of a
     block.
 
@@ -264,25 +260,20 @@ def tune_llm(dataflows: list, chips: int, machine: Machine, itemsize: int = 2) -
     """
     found = []
     for mesh in meshes(chips):
-        if not all(_divides(product, mesh) for _, _, products in dataflows for product in products):
+        if any(gcd(p.m, p.n, p.k) % lcm(*mesh) for _, _, products in dataflows for p in products):
             continue
-        slices, total = [], 0.0
-        for _, _, products in dataflows:
-            counts = set.intersection(*(set(slice_counts(product, mesh)) for product in products))
-            best = min(
-                (sum(estimate(product, mesh, s, machine, itemsize) for product in products), s)
-                for s in counts
+        best = [
+            min(
+                (sum(estimate(product, mesh, s, machine) for product in products), s)
+                for s in slice_counts(products, mesh)
             )
-            total += best[0]
-            slices.append(best[1])
-        found.append({"mesh": mesh, "slices": tuple(slices), "seconds": total})
+            for _, _, products in dataflows
+        ]
+        seconds, slices = zip(*best)
+        found.append({"mesh": mesh, "slices": slices, "seconds": sum(seconds)})
     if not found:
         raise UsageError(
             f"no mesh of {chips} chips divides the layers' extents. Use another number of chips."
         )
-    found.sort(key=lambda each: each["seconds"])
-    return Plan(found[0]["mesh"], found[0]["slices"], found[0]["seconds"], found)
-
-
-def _divides(product: Product, mesh) -> bool:
-    return all(extent % part == 0 for extent in (product.m, product.n, product.k) for part in mesh)
+    found.sort(key=itemgetter("seconds"))
+    return Plan(**found[0], estimates=found)

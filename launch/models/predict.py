@@ -16,6 +16,7 @@ from drbench.model.simulate import Simulated, simulate
 from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.schedule import Lookahead
 from drbench.program.problem import Problem
+from drbench.program.trace import Trace
 from launch.cases.case import Case, bound, case_keys, recorded
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "reads_in_place",
     "refuse_more_ranks",
     "simulated_keys",
+    "trace_of",
     "traces_of",
 ]
 
@@ -177,6 +179,12 @@ def _predict(case, machine, ranks, keys, timeline, pool):
         **{f"phase_{name}_s": found.phases[name] for name in PHASES},
     )
     return record, found
+
+
+def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
+    """What one rank does in a case, on a machine whose gets are copies."""
+    algorithm, problem, options = bound(case, ranks)
+    return algorithm.trace(problem, rank, **algorithm.settle(problem, False, **options))
 
 
 def traces_of(

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from launch.models.llm import MODELS, PRODUCTS
+
 from .verdicts import Verdict, named, show, verdicts
 
 __all__ = ["check", "show_claims"]
@@ -24,10 +26,8 @@ PAPER = {
     "meshslice 4x4": (45.5, 47.1),
     "overlapped 4x4": (65.7, 65.6),
 }
-MODELS = ("gpt3", "megatron-nlg")
 #: Those that Figure 11 compares with MeshSlice; the others are in Figure 10 too.
 _OTHERS, _SLOW = ["wang", "collective", "cannon", "summa"], ["fsdp", "tensor_parallel_1d"]
-_PRODUCTS = ["forward", "backward data", "backward weight"]
 
 
 class _Rows:
@@ -188,8 +188,8 @@ def _shapes(found: _Rows):
     """Of the products on 256 chips, each shape once: whether MeshSlice is the fastest in all; its
     mean leads over Collective and Wang; these as text."""
     rows = found.table[(found.table.study == "weak") & (found.table.chips == 256)]
-    rows = rows[rows["product"].isin(_PRODUCTS) & rows.algorithm.isin(["meshslice", *_OTHERS])]
-    rows = rows.sort_values("product", key=lambda names: names.map(_PRODUCTS.index), kind="stable")
+    rows = rows[rows["product"].isin(PRODUCTS) & rows.algorithm.isin(["meshslice", *_OTHERS])]
+    rows = rows.sort_values("product", key=lambda names: names.map(PRODUCTS.index), kind="stable")
     shape, where = ["model", "m", "n", "k"], ["layer", "product"]
     seconds = rows.pivot_table("seconds", [*shape, *where], "algorithm", sort=False)
     seconds = seconds.dropna(subset=["meshslice", "wang"])

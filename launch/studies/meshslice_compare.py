@@ -21,16 +21,18 @@ those after them by rows (*narrow*).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
+from operator import attrgetter, itemgetter
 
 from algorithms import get_algorithm
 from algorithms.wang import costlier_direction
 from drbench.model.bounds import lower_bound
 from drbench.model.machine import Machine
-from launch.cases.case import Case, bound
+from launch.cases.case import Case
 from launch.models.llm import Layer, Plan, Product
-from launch.models.predict import predict
+from launch.models.predict import predict, trace_of
 
 __all__ = [
     "ALGORITHMS",
@@ -58,24 +60,22 @@ class Best:
     ----------
     slices : tuple of int
         By layer: MeshSlice's, or the iterations of Wang's loops; empty for the others.
-    seconds : float
-        Simulated, of all products of one block.
-    products : list of float
-        By layer and product, in order.
-    cases : list of Case
+    products : sequence of float
+        Simulated seconds by layer and product, in order.
+    cases : sequence of Case
         Likewise.
-    simulated : int
-        Meshes that were simulated to the end; the others are slower by their lower bound, or were
-        given up when they were.
     """
 
     algorithm: str
     mesh: tuple
     slices: tuple
-    seconds: float
-    products: list
-    cases: list
-    simulated: int
+    products: Sequence[float]
+    cases: Sequence[Case]
+
+    @property
+    def seconds(self) -> float:
+        """Of all products of one block."""
+        return sum(self.products)
 
 
 def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best | None:
@@ -92,61 +92,46 @@ def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best |
     machine_of : callable
         ``machine_of(mesh)`` -> Machine.
     """
-    bounded = []
+    free, bounded = algorithm == "wang-free", []
     for each in plan.estimates:
         mesh, slices = each["mesh"], plan.slices if algorithm == "wang" else each["slices"]
         if algorithm == "cannon" and mesh[0] != mesh[1]:
             continue
         cases = cases_on(algorithm, dataflows, mesh, slices)
+        # the loops whose bounds bound those of all others: the longest products, and those without
+        # additions of sums
         bounds = [
             min(
-                _bound(one, machine_of(turned), mesh[0] * mesh[1])
-                for one in _extremes(case, algorithm == "wang-free")
+                lower_bound(trace_of(one, prod(mesh)), machine_of(turned))
+                for one in ([case, _unrolled(case, 1)] if free else [case])
             )
             for case, turned in cases
         ]
         bounded.append((sum(bounds), mesh, slices, cases, bounds))
-    best, simulated = None, 0
-    for total, mesh, slices, cases, bounds in sorted(bounded, key=lambda entry: entry[0]):
-        if best is not None and total >= best.seconds:
-            break
-        seconds, chosen, left, known = [], [], total, {}
+    best = None
+    for left, mesh, slices, cases, bounds in sorted(bounded, key=itemgetter(0)):
+        found, known = [], {}
         for (case, turned), least in zip(cases, bounds):
-            found = fastest(case, machine_of(turned), known, free=algorithm == "wang-free")
-            seconds.append(found[0])
-            chosen.append(found[1])
+            if best is not None and sum(seconds for seconds, _ in found) + left >= best.seconds:
+                break  # slower than the best, or given up because it will be
+            found.append(fastest(case, machine_of(turned), known, free))
             left -= least
-            if best is not None and sum(seconds) + left >= best.seconds:
-                break
         else:
-            simulated += 1
-            if best is None or sum(seconds) < best.seconds:
-                best = Best(
-                    algorithm,
-                    mesh,
-                    slices if algorithm in ("meshslice", "wang") else (),
-                    sum(seconds),
-                    seconds,
-                    chosen,
-                    0,
-                )
-    return None if best is None else replace(best, simulated=simulated)
+            kept = slices if algorithm in ("meshslice", "wang") else ()
+            new = Best(algorithm, mesh, kept, *zip(*found))
+            best = min(best or new, new, key=attrgetter("seconds"))
+    return best
 
 
 def best_ring(algorithm: str, layers: list[Layer], chips: int, machine_of) -> Best:
     """Simulate a 1-D algorithm on one ring of all chips, each product with the number of shifts a
     product that is fastest."""
-    ring, seconds, chosen, known = (1, chips), [], [], {}
-    for case in ring_cases(algorithm, layers, chips):
-        found = fastest(
-            replace(case, options=case.options | {"unroll": max(1, chips // 2)}),
-            machine_of(ring),
-            known,
-            free=True,
-        )
-        seconds.append(found[0])
-        chosen.append(found[1])
-    return Best(algorithm, ring, (), sum(seconds), seconds, chosen, 1)
+    ring, known = (1, chips), {}
+    found = [
+        fastest(_unrolled(case, max(1, chips // 2)), machine_of(ring), known, free=True)
+        for case in ring_cases(algorithm, layers, chips)
+    ]
+    return Best(algorithm, ring, (), *zip(*found))
 
 
 def cases_on(
@@ -172,17 +157,13 @@ def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
         problem = get_algorithm("wang").problem(
             product.m, product.n, product.k, rows * cols, dtype="bfloat16", **options
         )
-        ring = (
-            cols
-            if costlier_direction(problem, product.dataflow, options["mesh"]) == "row"
-            else rows
-        )
-        options["unroll"] = max(1, -(-ring // slices)) if algorithm == "wang" else max(1, ring // 2)
+        ring = cols if costlier_direction(problem, **options) == "row" else rows
+        options["unroll"] = max(1, -(-ring // slices) if algorithm == "wang" else ring // 2)
     return Case(
         product.m,
         product.n,
         product.k,
-        algorithm="wang" if algorithm == "wang-free" else algorithm,
+        algorithm=algorithm.removesuffix("-free"),
         options=options,
         dtype="bfloat16",
         prefetch=LOOK_AHEAD,
@@ -204,10 +185,8 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
     """
     out = []
     for layer in layers:
-        tokens, inputs, outputs = layer.tokens, layer.inputs, layer.outputs
         gather, reduce = (
-            ("tensor_parallel_1d", {"dataflow": "AG"}),
-            ("tensor_parallel_1d", {"dataflow": "RdS"}),
+            ("tensor_parallel_1d", {"dataflow": dataflow}) for dataflow in ("AG", "RdS")
         )
         if algorithm == "fsdp":
             kinds = [("fsdp", {}), ("fsdp", {}), reduce]
@@ -215,10 +194,9 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
             kinds = [gather, reduce, ("wang", {"dataflow": "OS", "mesh": f"1x{chips}"})]
         else:
             kinds = [reduce, gather, ("fsdp", {})]
-        shapes = (tokens, outputs, inputs), (tokens, inputs, outputs), (inputs, outputs, tokens)
         out += [
             Case(*shape, algorithm=name, options=options, dtype="bfloat16", prefetch=LOOK_AHEAD)
-            for shape, (name, options) in zip(shapes, kinds)
+            for shape, (name, options) in zip(layer.shapes, kinds)
         ]
     return out
 
@@ -226,35 +204,20 @@ def ring_cases(algorithm: str, layers: list[Layer], chips: int) -> list[Case]:
 def fastest(case: Case, machine: Machine, known: dict, free: bool = False) -> tuple[float, Case]:
     """Simulated seconds, and the case; with ``free`` the fastest number of shifts a product, of the
     case's and all powers of two below."""
-    most = case.options.get("unroll", 1)
-    unrolls = dict.fromkeys((most, *(2**power for power in range(most.bit_length()))))
-    cases = (
-        [replace(case, options=case.options | {"unroll": unroll}) for unroll in unrolls]
-        if free
-        else [case]
-    )
-    return min(
-        ((_predicted(each, machine, known), each) for each in cases), key=lambda found: found[0]
-    )
+    powers = range(case.options["unroll"].bit_length()) if free else ()
+    cases = [case, *(_unrolled(case, 2**power) for power in powers)]
+    return min(((_predicted(each, machine, known), each) for each in cases), key=itemgetter(0))
 
 
-def _extremes(case: Case, free: bool) -> list[Case]:
-    """The loops whose lower bounds bound those of all others: the longest products, and those
-    without additions of sums."""
-    return [case, replace(case, options=case.options | {"unroll": 1})] if free else [case]
+def _unrolled(case: Case, shifts: int) -> Case:
+    return replace(case, options=case.options | {"unroll": shifts})
 
 
 def _predicted(case: Case, machine: Machine, known: dict) -> float:
     """Simulated seconds, inf if the machine cannot run it; products that are the same are simulated
     once."""
-    key = case.algorithm, case.m, case.n, case.k, tuple(sorted(case.options.items())), machine.name
+    key = str(case), machine.name
     if key not in known:
         record = predict(case, machine)
         known[key] = record.best_s if record.status == "ok" else inf
     return known[key]
-
-
-def _bound(case: Case, machine: Machine, chips: int) -> float:
-    algorithm, problem, options = bound(case, chips)
-    settled = algorithm.settle(problem, False, **options)
-    return lower_bound(algorithm.trace(problem, 0, **settled), machine)

@@ -91,7 +91,7 @@ def test_the_plan_is_the_best_of_all_meshes_and_slice_counts():
             min(
                 sum(estimate(p, mesh, s, machine) for p in products)
                 for s in range(1, 129)
-                if all(s in slice_counts(p, mesh) for p in products)
+                if all(s in slice_counts([p], mesh) for p in products)
             )
             for _, _, products in dataflows
         )

@@ -6,7 +6,7 @@ import pytest
 from launch.studies.meshslice_claims import MODELS, NEAR, PAPER, check
 from plots.select.llm_rows import LlmRow
 
-NLG = MODELS[1]
+_, NLG = MODELS
 #: Seconds and utilization on 256 chips, and launches, synchronisation and transfer over products.
 ON_256 = {
     "meshslice": (1.0, (67.4, 82.2), (0.01, 0.10, 0.25)),
