@@ -8,9 +8,12 @@ below the slowest of the best so far. What is left out can therefore not be amon
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import attrgetter, itemgetter
 
 from algorithms import algorithms, get_algorithm
 from drbench.common import parse_transport
@@ -22,7 +25,7 @@ from launch.cases.case import Case, bound
 from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
-from .predict import no_collection, predict_with, reads_in_place, refuse_more_ranks
+from .predict import no_collection, predict, predict_with, reads_in_place, refuse_more_ranks
 
 __all__ = ["Found", "TuneRequest", "candidates", "choose_stationary", "tune"]
 
@@ -33,6 +36,7 @@ _REPLICATION = {
 #: Above this many ranks replication factors vary together unless asked otherwise: 28 · 3 · (number
 #: of divisors)³ cases would take minutes.
 _MANY = 16
+_counters = attrgetter(*COUNTERS)
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,7 @@ def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
     (27, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
     names = request.algorithms or tuple(algorithms())
-    for name in names:
-        get_algorithm(name)
+    found = {name: get_algorithm(name) for name in names}
     base = {
         name: getattr(request, name) for name in ("m", "n", "k", "dtype", "transport", "prefetch")
     }
@@ -130,12 +133,11 @@ def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
                     **dict(zip("abc", texts)),
                     options={"stationary": stationary, "chunk": chunk},
                 )
-    for name in names:
-        if name == "universal":
-            continue
+    found.pop("universal", None)
+    for name, algorithm in found.items():
         axes = {
             option.name: option.tried(request.ranks) if callable(option.tried) else option.tried
-            for option in get_algorithm(name).options.values()
+            for option in algorithm.options.values()
             if option.tried
         }
         for values in product(*axes.values()):
@@ -180,29 +182,23 @@ def tune(
                 found.too_large += 1
                 continue
             open_cases.append((bound, tiles, found.tried, case))
-        open_cases.sort(key=lambda entry: entry[:3])
-        ranked: list = []  # (seconds, bytes, number, case, record), the best first
-        equals: dict = {}  # what the model tells apart -> how many
+        open_cases.sort(key=itemgetter(0, 1, 2))
+        ranked: list = []  # ((seconds, bytes, counters), number, case, record), the best first
+        equals = Counter()  # of what the model tells apart
         for bound, tiles, number, case in open_cases:
-            if len(ranked) >= request.top and bound > ranked[request.top - 1][0]:
+            if len(ranked) >= request.top and bound > ranked[request.top - 1][0][0]:
                 break
             record, _ = predict_with(case, machine, request.ranks, pool=True)
             found.simulated += 1
             on_progress(found.simulated, len(open_cases))
             if record.status == "ok":
-                known = (
-                    record.best_s,
-                    tiles + record.pool_bytes,
-                    *(getattr(record, name) for name in COUNTERS),
-                )
-                equals[known] = equals.get(known, -1) + 1
-                if not equals[known]:
-                    ranked.append((*known[:2], number, case, record, known))
-                    ranked.sort(key=lambda entry: entry[:3])
-            elif record.status == "out_of_memory":
-                found.too_large += 1
+                known = record.best_s, tiles + record.pool_bytes, *_counters(record)
+                equals[known] += 1
+                if equals[known] == 1:
+                    insort(ranked, (known, number, case, record), key=_place)
             else:
-                found.refused += 1
+                found.too_large += record.status == "out_of_memory"
+                found.refused += record.status != "out_of_memory"
     if not ranked:
         if found.too_large:
             raise OutOfMemory(
@@ -213,22 +209,26 @@ def tune(
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
             "universal to --algorithms."
         )
-    best = ranked[: request.top]
-    found.ranking = [(entry[3], entry[4]) for entry in best]
-    found.memory, found.equals = [entry[1] for entry in best], [equals[entry[5]] for entry in best]
+    for known, _, case, record in ranked[: request.top]:
+        found.ranking.append((case, record))
+        found.memory.append(known[1])
+        found.equals.append(equals[known] - 1)
     return found
+
+
+def _place(entry: tuple) -> tuple:
+    """What the ranking goes by: seconds, then bytes, then the order of the candidates."""
+    known, number, *_ = entry
+    return *known[:2], number
 
 
 def _bound(case: Case, machine: Machine, ranks: int, in_place: bool) -> tuple[float, int]:
     """Lower bound of the time, and bytes of the largest rank's tiles."""
     algorithm, problem, options = bound(case, ranks)
     settled = algorithm.settle(problem, in_place, **options)
-    tiles = (
-        max(
-            sum(operand.partition.local_size(rank) for operand in problem.operands)
-            for rank in range(ranks)
-        )
-        * problem.itemsize
+    tiles = problem.itemsize * max(
+        sum(operand.partition.local_size(rank) for operand in problem.operands)
+        for rank in range(ranks)
     )
     if tiles > machine.memory_bytes:
         return 0.0, tiles
@@ -247,18 +247,15 @@ def choose_stationary(case: Case, machine: Machine, ranks: int) -> str:
     >>> choose_stationary(Case(1024, 4096, 1024, "row", "row", "row"), find_machine("pvc12"), 12)
     'C'
     """
-    best = None
+    found = {}
     for stationary in "CBA":
-        record, _ = predict_with(
-            Case(**{**case.__dict__, "options": {**case.options, "stationary": stationary}}),
-            machine,
-            ranks,
-        )
-        if record.status == "ok" and (best is None or record.best_s < best[0]):
-            best = record.best_s, stationary
-    if best is None:
+        options = {**case.options, "stationary": stationary}
+        record = predict(replace(case, options=options), machine, ranks)
+        if record.status == "ok":
+            found[stationary] = record.best_s
+    if not found:
         raise UnsupportedError(
             f"machine {machine.name} can run none of Stationary A, B and C: {record.reason} Use "
             "--stationary auto."
         )
-    return best[1]
+    return min(found, key=found.get)

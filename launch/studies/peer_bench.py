@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from rich.console import Console
@@ -25,14 +26,18 @@ from partitions import preset
 
 __all__ = ["Contender", "Shape", "contenders", "rounds_of", "run_peers", "shapes"]
 
-#: Extents of the full-size problems: a cube, and the two layers of an MLP of this hidden size at
-#: these batch sizes.
-SQUARE, HIDDEN, RATIO, BATCHES = 4096, 2048, 4, (256, 1024, 4096)
-SHAPES = ("square", "mlp1", "mlp2")
+#: The full-size problems by kind, the values of m, then n and k: a cube, and the two layers of an
+#: MLP of hidden size 2048.
+SHAPES = {
+    "square": ((4096,), 4096, 4096),
+    "mlp1": ((256, 1024, 4096), 8192, 2048),
+    "mlp2": ((256, 1024, 4096), 2048, 8192),
+}
 #: drbench's partitionings whose median, best and worst are compared.
 PARTITIONINGS = ("row", "column", "inner", "outer", "block")
 #: Ends the part of a case's name that says what ran.
 _SEPARATOR = " | "
+_who = attrgetter("who")
 
 
 @dataclass(frozen=True)
@@ -73,23 +78,16 @@ def shapes(kinds: str, scale: Fraction) -> list[Shape]:
     for kind in (word.strip() for word in kinds.split(",")):
         if kind not in SHAPES:
             raise UsageError(f"--shapes: {kind!r} is none of {', '.join(SHAPES)}.")
-        if kind == "square":
-            extents = [(SQUARE, SQUARE, SQUARE)]
-        else:
-            n, k = (RATIO * HIDDEN, HIDDEN) if kind == "mlp1" else (HIDDEN, RATIO * HIDDEN)
-            extents = [(m, n, k) for m in BATCHES]
-        for extent in extents:
-            m, n, k = (size * scale for size in extent)
+        batches, *layer = SHAPES[kind]
+        for batch in batches:
+            m, n, k = (size * scale for size in (batch, *layer))
             if min(m, n, k) < 1 or any(size.denominator > 1 for size in (m, n, k)):
                 raise UsageError(
                     f"--scale {scale} makes {kind} {m} x {n} x {k}. Use a power of two from "
                     "1/256 on."
                 )
-            found.append(
-                Shape(
-                    f"square {m}" if kind == "square" else f"{kind} m={m}", int(m), int(n), int(k)
-                )
-            )
+            label = f"square {m}" if kind == "square" else f"{kind} m={m}"
+            found.append(Shape(label, int(m), int(n), int(k)))
     return found
 
 
@@ -113,32 +111,28 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
     from algorithms import algorithms
 
     found = []
-    if only is None or "drbench" in only:
-        for name in PARTITIONINGS:
-            texts = dict(zip("abc", preset(name, ranks)), preset=name)
-            found.append(Contender("drbench", name, texts))
-            if every_setting:
-                found += [
-                    Contender(
-                        "drbench", f"{name} S-{s}", texts | {"options": {"stationary": s}}, False
-                    )
-                    for s in "ABC"
-                ]
+    for name in PARTITIONINGS:
+        texts = dict(zip("abc", preset(name, ranks)), preset=name)
+        found.append(Contender("drbench", name, texts))
         found += [
-            Contender("drbench", name, {"algorithm": name})
-            for name in algorithms()
-            if name != "universal"
+            Contender("drbench", f"{name} S-{s}", texts | {"options": {"stationary": s}}, False)
+            for s in "ABC"
         ]
+    found += [
+        Contender("drbench", name, {"algorithm": name})
+        for name in algorithms()
+        if name != "universal"
+    ]
     for name, peer in peers().items():
-        if only is None or name in only:
-            for place, setting in enumerate(peer.settings(ranks)):
-                if every_setting or place == 0:
-                    found.append(
-                        Contender(
-                            name, setting.label, {"algorithm": name} | setting.fields, place == 0
-                        )
-                    )
-    return found
+        found += [
+            Contender(name, setting.label, {"algorithm": name} | setting.fields, place == 0)
+            for place, setting in enumerate(peer.settings(ranks))
+        ]
+    return [
+        each
+        for each in found
+        if (every_setting or each.default) and (only is None or each.who in only)
+    ]
 
 
 def rounds_of(
@@ -162,7 +156,7 @@ def rounds_of(
     >>> [(name, c.who) for batch in batches for name, c, case in batch][:3]
     [('1 | s | a | x', 'a'), ('1 | s | b | y', 'b'), ('2 | s | b | y', 'b')]
     """
-    groups = [list(group) for _, group in groupby(taking_part, key=lambda contender: contender.who)]
+    groups = [list(group) for _, group in groupby(taking_part, key=_who)]
     for turn in range(rounds):
         for shape in chosen:
             first = turn % max(1, len(groups))
@@ -199,18 +193,9 @@ def on_devices(taking_part: list[Contender]) -> tuple[list[Contender], list[str]
         if contender.who not in PEERS:
             found.append(contender)
         elif "device" in get_peer(contender.who).options:
-            options = {**contender.fields.get("options", {}), "device": "cuda"}
-            found.append(
-                replace(
-                    contender,
-                    fields={
-                        **contender.fields,
-                        "options": options,
-                        "backend": "numpy",
-                        "get": None,
-                    },
-                )
-            )
+            options = contender.fields.get("options", {}) | {"device": "cuda"}
+            ours = {"options": options, "backend": "numpy", "get": None}
+            found.append(replace(contender, fields=contender.fields | ours))
         elif contender.who not in left_out:
             left_out.append(contender.who)
     return found, left_out
@@ -252,9 +237,7 @@ def run_peers(
     A case that was refused is a row with its reason; a peer that is not here is a line, and no row.
     """
     say, taking_part, absent = Console(highlight=False, soft_wrap=True, markup=False), [], []
-    for who, group in groupby(
-        contenders(ranks, every_setting, only), key=lambda contender: contender.who
-    ):
+    for who, group in groupby(contenders(ranks, every_setting, only), key=_who):
         found = get_peer(who).available() if who in PEERS else None
         if found is not None and not found.ok:
             absent.append(f"without {who}: {found.what}. {found.get}")
@@ -283,18 +266,12 @@ def run_peers(
     def on_record(record: Record) -> None:
         nonlocal count
         count += 1
-        ratio = (
-            f", {record.percent_of_roof:.0f} % of its roof"
-            if record.percent_of_roof is not None
-            else ""
-        )
-        rate = (
-            f"{record.gflops:.0f} GFLOP/s{ratio}"
-            if record.gflops
-            else f"{record.status}: {record.reason}"
-        )
+        ended = f"{record.status}: {record.reason}"
         if record.status not in GOOD:
-            bad.append(f"{record.case}: {record.status}: {record.reason}")
+            bad.append(f"{record.case}: {ended}")
+        rate = f"{record.gflops:.0f} GFLOP/s" if record.gflops else ended
+        if record.gflops and record.percent_of_roof is not None:
+            rate += f", {record.percent_of_roof:.0f} % of its roof"
         say.print(f"{count}/{len(wanted)} {record.case}: {rate}")
 
     with opened(folder, "peers", ranks, wanted, say, fresh=fresh, keep=True) as store:
@@ -344,15 +321,11 @@ def _check_same(path: Path, base: Case, ranks: int, wanted: dict[str, Case]) -> 
     for record in read_csv(path) if path.exists() else ():
         if case_name(record) is None:
             continue
-        values = [
-            ("ranks", ranks),
-            ("iters", base.iters),
-            ("dtype", base.dtype),
-            ("threads", base.threads),
-        ]
+        values = {name: getattr(base, name) for name in ("iters", "dtype", "threads")}
+        values["ranks"] = ranks
         if record.case in wanted:
-            values += [(axis, getattr(wanted[record.case], axis)) for axis in "mnk"]
-        for name, value in values:
+            values |= {axis: getattr(wanted[record.case], axis) for axis in "mnk"}
+        for name, value in values.items():
             if getattr(record, name) != value:
                 raise UsageError(
                     f"the records there hold cases with {name} = {getattr(record, name)}, not "
