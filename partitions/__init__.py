@@ -36,10 +36,10 @@ from .enumerate import (
 )
 from .errors import LayoutError
 from .partition import Partition, explicit_text, replica_suffix
-from .presets import PRESETS, Preset, preset
+from .presets import PRESETS, Preset
 
 # the function `partition` takes the name of the module it is the front door of
-from .text import PartitionSpec, extents, parse, partition
+from .text import PartitionSpec, extents, parse, partition, preset
 
 __all__ = [
     "PRESETS",

@@ -1,16 +1,11 @@
-"""Named partitionings of all three operands, from the paper and from the AI literature.
+"""Named partitionings of all three operands, from the paper and from the AI literature;
+:func:`partitions.preset` reads their names.
 
 Sources are sections of Brock & Golin, "Slicing Is All You Need" (2025), unless a
 preset names another. "Replicated" means a full copy on every rank.
 """
 
 from dataclasses import dataclass
-from difflib import get_close_matches
-
-from .arithmetic import divisors, most_replicas
-from .errors import LayoutError
-from .partition import replica_suffix
-from .text import parse_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,58 +110,3 @@ PRESETS: dict[str, Preset] = {
         ),
     )
 }
-
-
-def preset(name: str, nprocs: int) -> tuple[str, str, str]:
-    """Return the text forms of A, B and C of a named partitioning.
-
-    Parameters
-    ----------
-    name : str
-        A key of :data:`PRESETS`; those that do not fix their replication take a
-        suffix ``/cN``, which sets the replication factor of all three operands.
-    nprocs : int
-        Number of ranks, which "replicated" and 2.5D depend on.
-
-    Raises
-    ------
-    LayoutError
-        If the name is unknown, the factor does not divide ``nprocs``, or the
-        preset fixes its own factors.
-
-    Examples
-    --------
-    >>> preset("inner/c2", 4)
-    ('row/c2', 'column/c2', 'column/c2')
-    >>> preset("megatron", 4)
-    ('row/c4', 'column', 'column')
-    >>> preset("2.5d", 8)
-    ('block/c2', 'block/c2', 'block/c2')
-    """
-    base, slash, factor = name.strip().lower().partition("/")
-    if base not in PRESETS:
-        close = get_close_matches(base, PRESETS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise LayoutError(f"unknown preset {base!r}; {hint}Presets: {', '.join(PRESETS)}.")
-    chosen = PRESETS[base]
-    valid = divisors(nprocs)
-    if slash and chosen.fixed:
-        raise LayoutError(
-            f"{base} sets its own replication factors, got {name.strip()!r};"
-            f" use {base} alone, or give A, B and C one by one"
-        )
-    replicas = parse_factor(name, factor) if slash else 1
-    if replicas not in valid:
-        raise LayoutError(
-            f"{base}/c{replicas} needs a replication factor that divides {nprocs} ranks;"
-            f" use one of {', '.join(map(str, valid))}"
-        )
-    if base == "2.5d":
-        replicas = most_replicas(nprocs)
-    a, b, c = (
-        f"row{replica_suffix(nprocs)}"
-        if operand == REPLICATED
-        else f"{operand}{replica_suffix(replicas)}"
-        for operand in chosen.operands
-    )
-    return a, b, c

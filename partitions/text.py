@@ -9,18 +9,21 @@
 
 A grid given to ``block`` or ``tiles`` may end in ``:col`` (column-major ranks). Any
 form may end in ``/cN`` (N replicas). DTensor placements are a second vocabulary,
-see :mod:`partitions.dtensor`. Case and surrounding blanks do not matter.
+see :mod:`partitions.dtensor`; names of all three operands at once a third,
+see :mod:`partitions.presets`. Case and surrounding blanks do not matter.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import lcm
 
-from .arithmetic import ProcessGrid, ceil_div, divisors, near_square
+from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_square
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
 from .partition import Partition, replica_suffix
+from .presets import PRESETS, REPLICATED
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
 
@@ -252,6 +255,61 @@ def looks_like_placements(text: str) -> bool:
     return "," in text or bool(_STARTS.match(text))
 
 
+def preset(name: str, nprocs: int) -> tuple[str, str, str]:
+    """Return the text forms of A, B and C of a named partitioning.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`PRESETS`; those that do not fix their replication take a
+        suffix ``/cN``, which sets the replication factor of all three operands.
+    nprocs : int
+        Number of ranks, which "replicated" and 2.5D depend on.
+
+    Raises
+    ------
+    LayoutError
+        If the name is unknown, the factor does not divide ``nprocs``, or the
+        preset fixes its own factors.
+
+    Examples
+    --------
+    >>> preset("inner/c2", 4)
+    ('row/c2', 'column/c2', 'column/c2')
+    >>> preset("megatron", 4)
+    ('row/c4', 'column', 'column')
+    >>> preset("2.5d", 8)
+    ('block/c2', 'block/c2', 'block/c2')
+    """
+    base, slash, factor = name.strip().lower().partition("/")
+    if base not in PRESETS:
+        raise LayoutError(
+            f"unknown preset {base!r}; {_meant(base, PRESETS)}Presets: {', '.join(PRESETS)}."
+        )
+    chosen = PRESETS[base]
+    valid = divisors(nprocs)
+    if slash and chosen.fixed:
+        raise LayoutError(
+            f"{base} sets its own replication factors, got {name.strip()!r};"
+            f" use {base} alone, or give A, B and C one by one"
+        )
+    replicas = parse_factor(name, factor) if slash else 1
+    if replicas not in valid:
+        raise LayoutError(
+            f"{base}/c{replicas} needs a replication factor that divides {nprocs} ranks;"
+            f" use one of {', '.join(map(str, valid))}"
+        )
+    if base == "2.5d":
+        replicas = most_replicas(nprocs)
+    a, b, c = (
+        f"row{replica_suffix(nprocs)}"
+        if operand == REPLICATED
+        else f"{operand}{replica_suffix(replicas)}"
+        for operand in chosen.operands
+    )
+    return a, b, c
+
+
 def parse_factor(text: str, factor: str) -> int:
     """Read the replication factor, the ``cN`` that follows the slash in ``text``.
 
@@ -304,9 +362,12 @@ def _order(text: str, order: str) -> str:
 
 def unknown_kind(kind: str) -> LayoutError:
     """Make the error that lists every form, and the kind that may have been meant."""
-    close = get_close_matches(kind, KINDS, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return LayoutError(f"unknown partition {kind!r}; {hint}Forms: {FORMS}.")
+    return LayoutError(f"unknown partition {kind!r}; {_meant(kind, KINDS)}Forms: {FORMS}.")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def _aligned_tile(shape: tuple[int, int], grid: ProcessGrid, role: str | None) -> tuple[int, int]:

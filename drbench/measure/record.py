@@ -280,7 +280,7 @@ class _Kind(NamedTuple):
 
 
 # the quote itself too, so that reading is the inverse
-_FORMULA_STARTS = (
+FORMULA_STARTS = (
     "=",
     "+",
     "-",
@@ -355,7 +355,7 @@ _KIND_OF_TYPE = {
     str | None: _Kind(
         "a text",
         _plain_text,
-        lambda text: "'" + text if text and text.startswith(_FORMULA_STARTS) else text or "",
+        lambda text: "'" + text if text and text.startswith(FORMULA_STARTS) else text or "",
         lambda cell: cell.removeprefix("'"),
     ),
     list[float]: _Kind(

@@ -11,42 +11,16 @@ from pathlib import Path
 import click
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
-from drbench.measure.record import OPTION_COLUMNS
+from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
 
-from .options import json_option, reading
+from .options import csv_option, json_option, reading
 
 __all__ = ["compare", "plot", "report"]
 
 
 #: Fields that tell one case from another at a glance, in the order they are printed.
-_TOLD = (
-    "algorithm",
-    *OPTION_COLUMNS,
-    "m",
-    "n",
-    "k",
-    "a",
-    "b",
-    "c",
-    "ranks",
-    "transport",
-    "dtype",
-)
-_COLUMNS = (
-    "outcome",
-    "best_ratio",
-    "median_ratio",
-    "median_ratio_low",
-    "median_ratio_high",
-    "old_best_s",
-    "new_best_s",
-    "old_median_s",
-    "new_median_s",
-    "old_status",
-    "new_status",
-    "old_reason",
-    "new_reason",
-)
+_TOLD = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
+_RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
 @click.command()
@@ -64,12 +38,7 @@ _COLUMNS = (
     default=40,
     help="Rows of the table; what is left out is counted.",
 )
-@click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(dir_okay=False),
-    help="Write every case to this file.",
-)
+@csv_option("Write every case to this file.")
 @json_option("Print every case and the summary as one JSON object.")
 def compare(old, new, tolerance, limit, csv_path, as_json):
     """Compare NEW with OLD, case by case: result files, or folders of sweeps.
@@ -91,7 +60,7 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     found = summary(pairs)
     rows = [_row(pair, KEYS) for pair in pairs]
     if csv_path:
-        _write(csv_path, rows, (*_COLUMNS, *KEYS))
+        _write(csv_path, rows)
     for text in [str(warning.message) for warning in caught] + notes:
         click.echo(text, err=True)
     if as_json:
@@ -107,49 +76,42 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
 
 def _row(pair, keys) -> dict:
     told = pair.new or pair.old
-    values = (pair.outcome, pair.best, pair.median, pair.low, pair.high)
-    both = [
-        getattr(side, name) if side else None
-        for name in ("best_s", "median_s", "status", "reason")
-        for side in (pair.old, pair.new)
-    ]
-    return dict(zip(_COLUMNS, (*values, *both), strict=True)) | {
-        name: getattr(told, name) for name in keys
-    }
+    return (
+        dict(zip(_RATIOS, (pair.outcome, pair.best, pair.median, pair.low, pair.high)))
+        | {
+            f"{age}_{name}": getattr(side, name) if side else None
+            for name in ("best_s", "median_s", "status", "reason")
+            for age, side in (("old", pair.old), ("new", pair.new))
+        }
+        | {name: getattr(told, name) for name in keys}
+    )
 
 
-def _write(path: str, rows: list[dict], columns: tuple[str, ...]) -> None:
+def _write(path: str, rows: list[dict]) -> None:
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows([_cell(row[name]) for name in columns] for row in rows)
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     except OSError as error:
         raise UsageError(
             f"--csv {path}: {error.strerror}. Use a file that can be written."
         ) from None
 
 
-def _cell(value) -> str:
-    if isinstance(value, str) and value.startswith(
-        ("=", "+", "-", "@", "\t", "'")
-    ):  # a spreadsheet would run it
+def _cell(value):
+    """A value as a record's cell holds it: no text that a spreadsheet would run."""
+    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
         return "'" + value
-    return (
-        ""
-        if value is None
-        else str(value).lower()
-        if isinstance(value, bool)
-        else repr(value)
-        if isinstance(value, float)
-        else str(value)
-    )
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from launch.studies.compare import OUTCOMES
 
     listed = [pair for pair in pairs if pair.outcome not in ("same", "noise", "failing")]
     say = Console(
@@ -184,22 +146,7 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
         say.print(table)
         if len(listed) > limit:
             say.print(f"... and {len(listed) - limit} more; --limit or --csv shows them")
-    counts = ", ".join(
-        f"{found[name]} {name}"
-        for name in (
-            "broken",
-            "slower",
-            "faster",
-            "fixed",
-            "status",
-            "missing",
-            "new",
-            "failing",
-            "noise",
-            "same",
-        )
-        if found[name]
-    )
+    counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
     say.print(f"{found['compared']} cases compared at tolerance {100 * tolerance:g} %: {counts}")
     if found["compared"]:
         middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""

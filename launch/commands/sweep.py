@@ -149,8 +149,6 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
     command again goes on where a killed one stopped.
     """
     refuse_ranks("sweep")
-    from launch.sweeps.sweep import Request, plan_cases, run_sweep
-
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder that gets the records.")
     request = Request(sweep, ranks, out or "", fresh=not resume, timeout=timeout or None, **options)
@@ -212,25 +210,11 @@ _HIDDEN = 12288
 @of_case("backend")
 def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
-    figures."""
-    refuse_ranks("mlp")
-    return run_mlp(ranks, scale, layer, iters, threads, out, machine, backend)
-
-
-def run_mlp(
-    ranks: int,
-    scale: int,
-    layer: str,
-    iters: int,
-    threads: int | None,
-    out: str,
-    machine: str,
-    backend: str = "numpy",
-) -> int:
-    """Run, verify, record and draw; the exit code of the sweeps.
+    figures.
 
     A run that was killed goes on; one that is complete is moved aside and measured anew.
     """
+    refuse_ranks("mlp")
     say, folder = progress_console(), made_folder(out)
     layers = ("mlp1", "mlp2") if layer == "both" else (layer,)
     sweeps = {name: f"{name}-small" for name in layers}
