@@ -238,14 +238,15 @@ def estimate(product: Product, mesh: tuple[int, int], slices: int, machine: Mach
             return 0.0
         return group_seconds(kind, machine, ranks, nbytes, bandwidth, direction)
 
+    scatter = 0.0
     if product.dataflow == "OS":
         gather = max(along("row", AllGather, m * k), along("column", AllGather, k * n))
-        return gather + (slices - 1) * max(gather, multiply) + multiply
-    gather, scatter = (
-        (along("column", AllGather, k * n), along("row", ReduceScatter, m * n))
-        if product.dataflow == "LS"
-        else (along("row", AllGather, m * k), along("column", ReduceScatter, m * n))
-    )
+    elif product.dataflow == "LS":
+        gather = along("column", AllGather, k * n)
+        scatter = along("row", ReduceScatter, m * n)
+    else:
+        gather = along("row", AllGather, m * k)
+        scatter = along("column", ReduceScatter, m * n)
     return gather + (slices - 1) * max(gather, multiply, scatter) + multiply + scatter
 
 

@@ -120,9 +120,8 @@ def _loss(found: _Rows):
 
 
 def _order(found: _Rows):
-    seconds, shares, meshes = (
-        found.by("weak", column, chips=256) for column in ("seconds", "utilization_percent", "mesh")
-    )
+    columns = "seconds", "utilization_percent", "mesh"
+    seconds, shares, meshes = (found.by("weak", column, chips=256) for column in columns)
     order = {model: list(seconds.loc[model].sort_values().index) for model in MODELS}
     return all(each[:3] == ["meshslice", "wang", "collective"] for each in order.values()), _told(
         lambda model: ", ".join(
@@ -203,11 +202,6 @@ def _shapes(found: _Rows):
         f"(paper 19.1) on average{'' if faster else '; not in all'}"
     )
     return faster, mean, numbers
-
-
-def _all_shapes(found: _Rows):
-    faster, _, numbers = _shapes(found)
-    return faster, numbers
 
 
 def _mean_leads(found: _Rows):
@@ -304,7 +298,10 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
         "and MeshSlice",
         _synchronisation,
     ),
-    "M9": ("Figure 11: MeshSlice is the fastest in all 16 products", _all_shapes),
+    "M9": (
+        "Figure 11: MeshSlice is the fastest in all 16 products",
+        lambda found: _shapes(found)[::2],
+    ),
     "M10": (
         "Figure 11: on average 27.8 % faster than Collective and 19.1 % than Wang",
         _mean_leads,
@@ -333,7 +330,6 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 }
 
 
-def show_claims(rows: Iterable) -> None:
+def show_claims(rows: list) -> None:
     """Print every claim with the paper's numbers, ours and the verdict."""
-    rows = list(rows)
     show(check(rows) if rows else ())
