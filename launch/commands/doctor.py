@@ -74,6 +74,11 @@ def show_findings(ranks: int, as_json: bool) -> int:
     return EXIT_CODES["unsupported"] if any(each.level == "missing" for each in found) else 0
 
 
+def _ok_if(fine, subject: str, text: str, *otherwise: str) -> Finding:
+    """That a subject is fine, or else its level, text and way out."""
+    return Finding(subject, "ok", text) if fine else Finding(subject, *otherwise)
+
+
 def _mpi(ranks: int) -> list[Finding]:
     """Start a few ranks and let them try what the transports need."""
     if launched() is not None:
@@ -116,36 +121,29 @@ def _mpi(ranks: int) -> list[Finding]:
             "MPI", "ok", f"{probe['library']} (MPI {probe['standard']}), launcher {find_mpiexec()}"
         )
     ]
-    if probe["direct"]:
-        out.append(
-            Finding(
-                "windows",
-                "ok",
-                f"ranks of a node read each other's tiles in place ({probe['allocation']}), "
-                "unified memory model",
-            )
-        )
-    else:
-        out.append(
-            Finding(
-                "windows",
-                "advice",
-                "ranks of a node do not see each other's windows: every transfer is RMA",
-                "use an MPI with shared windows (MPICH, Open MPI 5)",
-            )
-        )
-    works = probe["rma"]
-    out.append(
-        Finding(
-            "RMA",
-            "ok" if works else "missing",
-            "Rget, Rput and Raccumulate work in one passive epoch"
-            if works
-            else "a small get, put or accumulate gave a wrong result",
-            "" if works else "use another MPI",
-        )
+    in_place = (
+        f"ranks of a node read each other's tiles in place ({probe['allocation']}), unified "
+        "memory model"
     )
-    return out
+    return [
+        *out,
+        _ok_if(
+            probe["direct"],
+            "windows",
+            in_place,
+            "advice",
+            "ranks of a node do not see each other's windows: every transfer is RMA",
+            "use an MPI with shared windows (MPICH, Open MPI 5)",
+        ),
+        _ok_if(
+            probe["rma"],
+            "RMA",
+            "Rget, Rput and Raccumulate work in one passive epoch",
+            "missing",
+            "a small get, put or accumulate gave a wrong result",
+            "use another MPI",
+        ),
+    ]
 
 
 def _cores(ranks: int) -> Finding:
@@ -217,29 +215,23 @@ def _blas() -> list[Finding]:
 
 
 def _memory() -> list[Finding]:
-    out = [Finding("memory", "ok", f"{format_bytes(psutil.virtual_memory().available)} available")]
-    free = shared_memory_free()
-    if free is None:
-        return [
-            *out,
-            Finding(
-                "shared memory",
-                "advice",
-                f"no {SHARED_MEMORY}: windows live elsewhere",
-                "mount a tmpfs there",
-            ),
-        ]
-    if free < 1 << 30:
-        return [
-            *out,
-            Finding(
-                "shared memory",
-                "advice",
-                f"{SHARED_MEMORY} has {format_bytes(free)} free: the tiles of a node must fit",
-                f"enlarge it: mount -o remount,size=8G {SHARED_MEMORY} (containers: --shm-size=8g)",
-            ),
-        ]
-    return [*out, Finding("shared memory", "ok", f"{SHARED_MEMORY} has {format_bytes(free)} free")]
+    free, subject = shared_memory_free(), "shared memory"
+    there = f"{SHARED_MEMORY} has {format_bytes(free or 0)} free"
+    return [
+        Finding("memory", "ok", f"{format_bytes(psutil.virtual_memory().available)} available"),
+        Finding(
+            subject, "advice", f"no {SHARED_MEMORY}: windows live elsewhere", "mount a tmpfs there"
+        )
+        if free is None
+        else _ok_if(
+            free >= 1 << 30,
+            subject,
+            there,
+            "advice",
+            f"{there}: the tiles of a node must fit",
+            f"enlarge it: mount -o remount,size=8G {SHARED_MEMORY} (containers: --shm-size=8g)",
+        ),
+    ]
 
 
 def _named(tool: str) -> str:
@@ -295,54 +287,44 @@ def _gpus() -> list[Finding]:
             f"for CUDA {found['driver']}",
         )
     ]
-    pairs = [f"{a}-{b}" for a, b in found["no_peer_access"]]
+    pairs = ", ".join(f"{a}-{b}" for a, b in found["no_peer_access"])
     if len(devices) > 1:
         out.append(
-            Finding(
+            _ok_if(
+                not pairs,
                 "peer access",
+                "every GPU reads every other's memory",
                 "advice",
-                f"no GPU reads another's memory in {', '.join(pairs)}: staged through the host "
-                "there",
+                f"no GPU reads another's memory in {pairs}: staged through the host there",
             )
-            if pairs
-            else Finding("peer access", "ok", "every GPU reads every other's memory")
         )
-    out.append(
-        Finding(
+    return [
+        *out,
+        _ok_if(
+            found["ipc"],
             "GPU memory between ranks",
-            "ok" if found["ipc"] else "advice",
-            "CUDA IPC handles can be made"
-            if found["ipc"]
-            else "the driver makes no IPC handles: ranks reach each other through the host",
-            "" if found["ipc"] else "containers: --ipc=host",
-        )
-    )
-    out.append(
-        Finding(
+            "CUDA IPC handles can be made",
+            "advice",
+            "the driver makes no IPC handles: ranks reach each other through the host",
+            "containers: --ipc=host",
+        ),
+        _ok_if(
+            found["nccl"],
             "NCCL",
-            "ok" if found["nccl"] else "advice",
-            found["nccl"] or found["no_nccl"],
-            ""
-            if found["nccl"]
-            else "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged",
-        )
-    )
-    out.append(
+            found["nccl"],
+            "advice",
+            found["no_nccl"],
+            "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged",
+        ),
         Finding(
             "MPI on GPU memory",
             "ok",
-            found["mpi"]
-            if found["gpu_aware"]
-            else f"{found['mpi']}: staged through pinned host memory",
-        )
-    )
-    out.append(
+            found["mpi"] + ("" if found["gpu_aware"] else ": staged through pinned host memory"),
+        ),
         Finding(
             "ranks a GPU",
             "ok",
             f"ranks of a node take its {len(devices)} GPU(s) in turn; more ranks than GPUs share "
-            "them in time slices, "
-            "which proves results and not speed",
-        )
-    )
-    return out
+            "them in time slices, which proves results and not speed",
+        ),
+    ]
