@@ -23,7 +23,7 @@ from drbench.model.fit import fit_collective, fit_gemm, fit_gets, fit_line
 from drbench.program.problem import Problem
 from launch.cases.machine_models import read_document, write_model
 
-__all__ = ["best_of", "calibrate_here", "check_ranks", "compute_section"]
+__all__ = ["best_of", "calibrate_here", "check_ranks", "compute_section", "fence_seconds"]
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -66,11 +66,8 @@ def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int
         threads = threads or topology.cores_per_rank
         threadpoolctl.threadpool_limits(threads)
         found = {"gemm": fit_gemm(_products(comm, trials)), "memory": _memory(comm, trials)}
-        found["direct"], found["rma"] = (
-            _transfers(topology, "direct", trials),
-            _transfers(topology, "rma", trials),
-        )
-        found["fence_s"] = _fence(comm, trials)
+        found |= {kind: _transfers(topology, kind, trials) for kind in ("direct", "rma")}
+        found["fence_s"] = fence_seconds(comm, trials)
         found["step_s"] = _overhead(topology, found["gemm"][0], trials)
         found["collectives"] = _collectives(comm, trials)
     if comm.rank == 0:
@@ -140,63 +137,43 @@ def _transfers(topology, kind: str, trials: int) -> dict:
     comm = topology.comm
     cols = _SIZES[-1] // 4 // 64
     problem = Problem(64 * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
-    ones = lambda shape: np.ones(shape, "f4")
     matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind))
+    # rows, columns, and how many of the rows lie apart
+    shapes = [(max(1, nbytes // 4 // cols), min(cols, nbytes // 4), 0) for nbytes in _SIZES]
+    if kind == "rma":
+        shapes += [(64, width, 64) for width in _WIDTHS]
+    gets, adds = [], []
+
+    def get():
+        matrix.rget(value, block).Wait()
+
+    def add():
+        if kind == "rma":
+            matrix.raccumulate(value, block).Wait()
+            matrix.window.flush()
+        else:
+            matrix.add(value, block)
+
     try:
         for _, tile in matrix.own_blocks():
             tile.fill(1)
-        right = (comm.rank + 1) % comm.size
-        gets, adds = [], []
-        for nbytes in _SIZES:
-            rows = max(1, nbytes // 4 // cols)
-            block = problem.c.block((64 * right, 64 * right + rows), (0, min(cols, nbytes // 4)))
-            value = ones(block.shape)
-            repeats = max(1, (1 << 20) // nbytes)
+        first = 64 * ((comm.rank + 1) % comm.size)
+        for rows, width, apart in shapes:
+            block = problem.c.block((first, first + rows), (0, width))
+            value = np.ones(block.shape, "f4")
+            repeats = max(1, (1 << 20) // value.nbytes)
             if kind == "rma":
-                gets.append(
-                    (
-                        nbytes,
-                        0,
-                        best_of(comm, lambda: matrix.rget(value, block).Wait(), trials, repeats),
-                    )
-                )
-
-                def add():
-                    matrix.raccumulate(value, block).Wait()
-                    matrix.window.flush()
-            else:
-
-                def add():
-                    matrix.add(value, block)
-
-            adds.append((nbytes, best_of(comm, add, trials, repeats)))
-        for width in _WIDTHS if kind == "rma" else ():  # rows that lie apart
-            block, value = (
-                problem.c.block((64 * right, 64 * right + 64), (0, width)),
-                ones((64, width)),
-            )
-            gets.append(
-                (
-                    value.nbytes,
-                    64,
-                    best_of(
-                        comm,
-                        lambda: matrix.rget(value, block).Wait(),
-                        trials,
-                        max(1, (1 << 20) // value.nbytes),
-                    ),
-                )
-            )
+                gets.append((value.nbytes, apart, best_of(comm, get, trials, repeats)))
+            if not apart:
+                adds.append((value.nbytes, best_of(comm, add, trials, repeats)))
     finally:
         matrix.close()
     return {"get": fit_gets(gets) if gets else None, "add": fit_line(adds)}
 
 
-def _fence(comm, trials: int) -> float:
-    def fence():
-        comm.Ibarrier().Wait()
-
-    return best_of(comm, fence, trials, 100)
+def fence_seconds(comm, trials: int) -> float:
+    """Of an ``Ibarrier`` of all ranks (collective)."""
+    return best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
 
 
 def _overhead(topology, gemm: dict, trials: int) -> float:
@@ -226,23 +203,16 @@ def _collectives(comm, trials: int) -> dict:
             ("reducescatter", _reducescatter),
             ("shift", _shift),
         ):
-            samples = []
-            for group in (pairs, comm) if comm.size > 2 else (comm,):
-                for nbytes in _SHARDS:
-                    if group != MPI.COMM_NULL:
-                        samples.append(
-                            (
-                                group.size,
-                                nbytes,
-                                best_of(
-                                    group,
-                                    run(group, nbytes // 4),
-                                    trials,
-                                    max(1, (1 << 18) // nbytes),
-                                ),
-                            )
-                        )
-                comm.Barrier()
+            samples = [
+                (
+                    group.size,
+                    nbytes,
+                    best_of(group, run(group, nbytes // 4), trials, max(1, (1 << 18) // nbytes)),
+                )
+                for group in ((pairs, comm) if comm.size > 2 else (comm,))
+                if group != MPI.COMM_NULL
+                for nbytes in _SHARDS
+            ]
             found[name] = fit_collective(samples)
     finally:
         if pairs != MPI.COMM_NULL:

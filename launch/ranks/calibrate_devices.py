@@ -21,7 +21,7 @@ from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model
 
 from .backends import open_backend
-from .calibrate import best_of, check_ranks, compute_section
+from .calibrate import best_of, check_ranks, compute_section, fence_seconds
 
 __all__ = ["calibrate_devices"]
 
@@ -70,7 +70,7 @@ def calibrate_devices(
             unit, sizes = _SCALES[backend_name]
             found = {"gemm": fit_gemm(_products(comm, backend, unit, trials))}
             found |= _transfers(comm, backend, sizes, trials)
-            found["fence_s"] = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
+            found["fence_s"] = fence_seconds(comm, trials)
             found["collectives"] = _collectives(comm, backend, sizes, trials)
             about = backend.keys
     if comm.rank == 0:
@@ -78,8 +78,19 @@ def calibrate_devices(
     return 0
 
 
+def _best(comm, stream, trials: int, enqueue) -> float:
+    """Seconds of one of ten calls behind each other on a stream (collective)."""
+
+    def several():
+        for _ in range(_REPEATS):
+            enqueue()
+        stream.synchronise()
+
+    return best_of(comm, several, trials) / _REPEATS
+
+
 def _products(comm, backend, unit: int, trials: int) -> list[tuple[int, int, int, float]]:
-    """All ranks multiply at once, ten products behind each other on a stream."""
+    """All ranks multiply at once."""
     device, dtype = backend.device, np.dtype(np.float32)
     shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
     memory = [
@@ -92,17 +103,11 @@ def _products(comm, backend, unit: int, trials: int) -> list[tuple[int, int, int
     found = []
     for m, n, k in shapes:
         a, b, c = (
-            memory[0][: m * k].reshape(m, k),
-            memory[1][: k * n].reshape(k, n),
-            memory[2][: m * n].reshape(m, n),
+            array[: rows * cols].reshape(rows, cols)
+            for array, rows, cols in zip(memory, (m, k, m), (k, n, n))
         )
-
-        def several():
-            for _ in range(_REPEATS):
-                device.gemm(a, b, c, 1.0, stream)
-            stream.synchronise()
-
-        found.append((m, n, k, best_of(comm, several, trials) / _REPEATS))
+        multiply = lambda: device.gemm(a, b, c, 1.0, stream)
+        found.append((m, n, k, _best(comm, stream, trials, multiply)))
     return found
 
 
@@ -119,8 +124,7 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
     device.zero(own, stream)
     with backend.distributed(problem) as matrices:
         c, right = matrices["C"], (comm.rank + 1) % comm.size
-        out_of_reach = comm.allreduce(c.window.in_reach[right] is None, MPI.LOR)
-        if out_of_reach:
+        if comm.allreduce(c.window.in_reach[right] is None, MPI.LOR):
             memory.free()
             raise UnsupportedError(
                 "the devices of this node do not reach each other's memory, so there is no link "
@@ -133,32 +137,20 @@ def _transfers(comm, backend, sizes: list[int], trials: int) -> dict:
             block = problem.c.block((right, right + 1), (0, nbytes // 4))
             here, there = own[:, : nbytes // 4], c.view(block)
 
-            def get():
-                for _ in range(_REPEATS):
-                    device.copy(here, there, stream)
-                stream.synchronise()
-
-            def add():
-                for _ in range(_REPEATS):
-                    device.accumulate(there, here, stream, c.guard(block))
-                stream.synchronise()
-
-            for kind, function in (("get", get), ("add", add)):
-                samples[kind].append((nbytes, best_of(comm, function, trials) / _REPEATS))
-
-        def inside():
-            for _ in range(_REPEATS):
-                device.add(own, c.storage.reshape(1, -1), stream)
-            stream.synchronise()
-
-        local = 3 * 4 * largest * _REPEATS / best_of(comm, inside, trials)
+            for kind, move in (
+                ("get", lambda: device.copy(here, there, stream)),
+                ("add", lambda: device.accumulate(there, here, stream, c.guard(block))),
+            ):
+                samples[kind].append((nbytes, _best(comm, stream, trials, move)))
+        inside = lambda: device.add(own, c.storage.reshape(1, -1), stream)
+        local = 3 * 4 * largest / _best(comm, stream, trials, inside)
     memory.free()
-    return {"get": fit_line(samples["get"]), "add": fit_line(samples["add"]), "memory": local}
+    return {kind: fit_line(points) for kind, points in samples.items()} | {"memory": local}
 
 
 def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
     """One step on all ranks, through the executor as any program would take it."""
-    found: dict[str, list] = {name: [] for name in ("allgather", "reducescatter", "shift")}
+    found: dict[str, list] = {}
     for nbytes in sizes:
         cols = nbytes // 4
         problem = Problem(comm.size, cols, 1, comm.size, a="row", b="row", c="row")
@@ -177,15 +169,12 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
             yield Shift(own, group, 1, tiles[(comm.rank - 1) % comm.size])
 
         with backend.distributed(problem) as matrices:
-            for name, program in (
-                ("allgather", allgather),
-                ("reducescatter", reducescatter),
-                ("shift", shift),
-            ):
+            for program in (allgather, reducescatter, shift):
                 with backend.executor(
                     trace(program(), None, comm.rank, fresh=False), matrices, 1, None
                 ) as executor:
-                    found[name].append((comm.size, nbytes, best_of(comm, executor.run, trials)))
+                    sample = comm.size, nbytes, best_of(comm, executor.run, trials)
+                found.setdefault(program.__name__, []).append(sample)
     return {name: fit_collective(samples) for name, samples in found.items()}
 
 

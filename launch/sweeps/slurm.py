@@ -25,22 +25,6 @@ __all__ = ["sbatch_script", "write_jobs", "write_sbatch"]
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
 
-def quote(value) -> str:
-    """A word for the shell; refuses what cannot be one line.
-
-    Examples
-    --------
-    >>> quote("a; rm -rf $HOME"), quote(4)
-    ("'a; rm -rf $HOME'", '4')
-    """
-    text = str(value)
-    if not text.isprintable():
-        raise UsageError(
-            f"{text!r} cannot go into a job script: newlines and control characters are refused."
-        )
-    return shlex.quote(text)
-
-
 def comment(value) -> str:
     """A text that cannot leave its comment."""
     text = str(value)
@@ -49,6 +33,17 @@ def comment(value) -> str:
             f"{text!r} cannot go into a job script: newlines and control characters are refused."
         )
     return text
+
+
+def quote(value) -> str:
+    """A word for the shell; refuses what cannot be one line.
+
+    Examples
+    --------
+    >>> quote("a; rm -rf $HOME"), quote(4)
+    ("'a; rm -rf $HOME'", '4')
+    """
+    return shlex.quote(comment(value))
 
 
 def sbatch_script(
@@ -125,13 +120,10 @@ def write_jobs(request: Request, parts: int, console: Console) -> int:
     folder, here = Path(request.out), os.getcwd()
     for number in range(1, parts + 1):
         stem = sweep.name if parts == 1 else f"{sweep.name}-{number}of{parts}"
-        part = (
-            request
-            if parts == 1
-            else dataclasses.replace(
-                request, part=(number, parts), out=os.path.join(request.out, f"part-{number}")
-            )
-        )
+        part = request
+        if parts > 1:
+            out = os.path.join(request.out, f"part-{number}")
+            part = dataclasses.replace(request, part=(number, parts), out=out)
         command = [sys.executable, "-m", *part.arguments()]
         path = write_sbatch(
             folder / f"{stem}.sbatch",

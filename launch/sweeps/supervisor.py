@@ -122,7 +122,7 @@ def run_cases(
                     ranks, environment = here.ranks()
                     store.started(name)
                     watch.started(case)
-                    record, crashed = _run(ranks, index, case, settings, here, crashes, watch)
+                    record, crashed = here.run(ranks, index, case, crashes)
                     crashes += crashed
                 record = replace(record, case=name, environment=environment)
                 store.add(record)
@@ -131,33 +131,6 @@ def run_cases(
             here.stop(grace_s=0.3)
             raise
         here.end()
-
-
-def _run(
-    ranks: Ranks,
-    index: int,
-    case: Case,
-    settings: Settings,
-    here: _Starter,
-    crashes: int,
-    watch: Watch,
-) -> tuple[Record | None, bool]:
-    """The record of a case, None if it is to be tried again; and whether its ranks crashed."""
-    try:
-        return Record.from_row(
-            ranks.run(index, asdict(case), settings.mem_limit, settings.timeout_s)
-        ), False
-    except RanksLate:
-        here.stop()
-        reason = f"no result after {settings.timeout_s:g} s; its ranks were killed"
-        return failure(case, settings.ranks, "timeout", reason), False
-    except RanksEnded as ended:
-        here.stop()
-        if ended.sure or ended.crashed and crashes + 1 >= CRASHES:
-            again = "" if ended.sure else f" (in each of {CRASHES} attempts)"
-            return failure(case, settings.ranks, ended.status, ended.reason + again), ended.crashed
-        watch.note(f"{ended.reason}. The case runs again in a fresh start")
-        return None, ended.crashed
 
 
 def _refused(case: Case, ranks: int) -> Record | None:
@@ -183,6 +156,8 @@ class _Starter:
 
     def __init__(self, store: Store, settings: Settings, watch: Watch, log):
         self._store, self._settings, self._watch, self._log = store, settings, watch, log
+        self._command = settings.launcher.command(settings.ranks)
+        self._see = f"See {store.folder.name}/log.txt, and try: drbench doctor"
         self._ranks: Ranks | None = None
         self._environment: str | None = None
 
@@ -194,28 +169,43 @@ class _Starter:
             self._start()
             try:
                 facts = self._ranks.wait_ready(_START_S)
-                description = describe(
-                    facts,
-                    self._settings.launcher.command(self._settings.ranks),
-                    self._ranks.environ,
-                )
+                description = describe(facts, self._command, self._ranks.environ)
                 self._environment = write_environment(self._store.folder, description)
             except RanksLate:
                 self.stop()
                 raise CaseFailed(
-                    f"the {self._settings.ranks} ranks were not up after {_START_S:g} s. See "
-                    f"{self._log_name()}, and try: drbench doctor"
+                    f"the {self._settings.ranks} ranks were not up after {_START_S:g} s. "
+                    f"{self._see}"
                 ) from None
             except RanksEnded as ended:
                 self.stop()
                 self._judge(ended, last=attempt == _STARTS)
         return self._ranks, self._environment
 
+    def run(self, ranks: Ranks, index: int, case: Case, crashes: int) -> tuple[Record | None, bool]:
+        """The record of a case, None if it is to be tried again; and whether its ranks crashed."""
+        settings = self._settings
+        try:
+            row = ranks.run(index, asdict(case), settings.mem_limit, settings.timeout_s)
+            return Record.from_row(row), False
+        except RanksLate:
+            self.stop()
+            reason = f"no result after {settings.timeout_s:g} s; its ranks were killed"
+            return failure(case, settings.ranks, "timeout", reason), False
+        except RanksEnded as ended:
+            self.stop()
+            crashed = ended.crashed
+            if ended.sure or crashed and crashes + 1 >= CRASHES:
+                again = "" if ended.sure else f" (in each of {CRASHES} attempts)"
+                return failure(case, settings.ranks, ended.status, ended.reason + again), crashed
+            self._watch.note(f"{ended.reason}. The case runs again in a fresh start")
+            return None, crashed
+
     def _start(self) -> None:
         settings = self._settings
         try:
             self._ranks = Ranks(
-                settings.launcher.command(settings.ranks),
+                self._command,
                 settings.ranks,
                 {**settings.environ, **settings.launcher.environment},
                 self._log,
@@ -223,10 +213,9 @@ class _Starter:
                 self._store.announce,
             )
         except OSError as error:
-            command = settings.launcher.command(settings.ranks)
             raise MissingError(
-                f"cannot start {command[0]}: {error.strerror}. Use another --launcher, or load "
-                "your system's MPI."
+                f"cannot start {self._command[0]}: {error.strerror}. Use another --launcher, or "
+                "load your system's MPI."
             ) from None
 
     def _tick(self) -> None:
@@ -240,14 +229,8 @@ class _Starter:
             )
         if last or ended.code in (2, 3):
             error = MissingError if ended.code == 3 else CaseFailed
-            raise error(
-                f"the ranks cannot be started: {ended.reason}. See {self._log_name()}, and try: "
-                "drbench doctor"
-            )
+            raise error(f"the ranks cannot be started: {ended.reason}. {self._see}")
         self._watch.note(f"the ranks did not start: {ended.reason}. Trying again")
-
-    def _log_name(self) -> str:
-        return f"{self._store.folder.name}/log.txt"
 
     def end(self) -> None:
         """Let them end in good order."""
