@@ -90,12 +90,8 @@ class Launcher:
             "ranks_per_node": min(ranks, self.ranks_per_node or ranks),
             "nodes": self.nodes(ranks),
         }
-        found = []
-        for word in self.words:
-            for name in _PLACES:
-                word = word.replace(f"{{{name}}}", str(values[name]))
-            found.append(word)
-        return found
+        value_of = lambda place: str(values[place[1]])
+        return [re.sub(r"\{(\w+)\}", value_of, word) for word in self.words]
 
     def with_launcher(self, name: str | None) -> Launcher:
         """The same with another launcher, by name; None leaves it."""
@@ -210,10 +206,7 @@ def _table(table: dict, key: str, file: str) -> dict:
 
 def _texts(table: dict, where: str) -> dict:
     return {
-        key: check_text(
-            str(value) if isinstance(value, int) and not isinstance(value, bool) else value,
-            f"{where}.{key}",
-        )
+        key: check_text(str(value) if type(value) is int else value, f"{where}.{key}")
         for key, value in table.items()
     }
 

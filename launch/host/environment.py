@@ -25,7 +25,7 @@ import psutil
 
 from drbench import __version__
 
-from .files import ROOT, write_whole
+from .files import ROOT, write_json
 
 __all__ = ["describe", "environment_id", "rank_facts", "without_paths", "write_environment"]
 
@@ -157,25 +157,19 @@ def environment_id(description: dict) -> str:
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def write_environment(folder: Path, description: dict, arguments: list[str] | None = None) -> str:
+def write_environment(folder: Path, description: dict) -> str:
     """Write both files into the folder of a sweep; the id."""
     name = environment_id(description)
     (folder / "environments").mkdir(exist_ok=True)
     path = folder / "environments" / f"{name}.json"
     if not path.exists():
-        write_whole(
-            path, json.dumps({"id": name, **description}, indent=1, ensure_ascii=False) + "\n"
-        )
-    words = ["drbench", *(sys.argv[1:] if arguments is None else arguments)]
+        write_json(path, {"id": name, **description})
     latest = {
         "id": name,
-        "command": [without_paths(word) for word in words],
+        "command": [without_paths(word) for word in ("drbench", *sys.argv[1:])],
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    write_whole(
-        folder / "environment.json",
-        json.dumps({**latest, **description}, indent=1, ensure_ascii=False) + "\n",
-    )
+    write_json(folder / "environment.json", latest | description)
     return name
 
 
@@ -216,11 +210,8 @@ def _version(package: str) -> str | None:
 
 def _cpu() -> str:
     try:
-        with open("/proc/cpuinfo") as file:
-            return next(
-                (line.partition(":")[2].strip() for line in file if line.startswith("model name")),
-                platform.machine(),
-            )
+        named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return named[1].strip() if named else platform.machine()
     except OSError:
         return platform.processor() or platform.machine()
 

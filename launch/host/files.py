@@ -3,8 +3,10 @@ killed when; result files that can be appended to."""
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
+from itertools import count
 from pathlib import Path
 
 from drbench.errors import UsageError
@@ -17,6 +19,7 @@ __all__ = [
     "free_name",
     "made_folder",
     "sync_folder",
+    "write_json",
     "write_whole",
 ]
 
@@ -39,6 +42,11 @@ def write_whole(path: Path, text: str) -> None:
     sync_folder(path.parent)
 
 
+def write_json(path: Path, value) -> None:
+    """Replace a file by a value as JSON, as :func:`write_whole` does."""
+    write_whole(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
@@ -50,11 +58,8 @@ def sync_folder(folder: Path) -> None:
 
 def free_name(folder: Path, stem: str) -> Path:
     """The first of ``stem-1``, ``stem-2``, … that does not exist."""
-    return next(
-        path
-        for path in (folder / f"{stem}-{number}" for number in range(1, 1_000_000))
-        if not path.exists()
-    )
+    names = (folder / f"{stem}-{number}" for number in count(1))
+    return next(path for path in names if not path.exists())
 
 
 def made_folder(path: str | os.PathLike, option: str = "--out") -> Path:
@@ -83,19 +88,19 @@ def check_csv(path: str | None) -> None:
     """
     if not path:
         return
-    folder = os.path.dirname(path) or "."
+    folder, there = os.path.dirname(path) or ".", os.path.exists(path)
     if not os.path.isdir(folder):
         raise UsageError(f"--csv {path}: no folder {folder}. Make it first.")
-    if os.path.exists(path) and not os.path.isfile(path):
+    if there and not os.path.isfile(path):
         raise UsageError(f"--csv: {path} is not a file that can be appended to. Use another name.")
     try:
-        if os.path.exists(path):
+        if there:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a torn last line; said when it is cut off
                 read_csv(path)
     except (OSError, RecordError) as error:
         raise UsageError(f"--csv: {error}") from None
-    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+    if not os.access(path if there else folder, os.W_OK):
         raise UsageError(f"--csv {path}: it cannot be written. Use another name.")
 
 

@@ -46,12 +46,8 @@ def without_pins(environ=os.environ) -> dict[str, str]:
 
 def measure_kernels(environ=os.environ) -> Kernels:
     """Start a Python with this environment and see what its NumPy does on one thread."""
-    environ = {
-        **environ,
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
+    pools = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    environ = {**environ, **dict.fromkeys(pools, "1")}
     done = subprocess.run(
         [sys.executable, "-c", _PROBE], env=environ, capture_output=True, text=True, check=True
     )

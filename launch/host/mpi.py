@@ -80,10 +80,9 @@ def find_mpiexec() -> str:
         beside = Path(sys.executable).parent / "mpiexec"
         if beside.exists():
             return str(beside)
-    for name in ("mpiexec", "mpirun"):
-        found = shutil.which(name)
-        if found:
-            return found
+    found = shutil.which("mpiexec") or shutil.which("mpirun")
+    if found:
+        return found
     raise MissingError(
         "no mpiexec beside this Python nor on PATH. Install one with: pip install "
         "'drbench[mpich]', or load "

@@ -20,7 +20,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -100,14 +100,12 @@ class Started:
             files |= end_family(self.token)
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
             if self.process.poll() is None:
-                try:
+                with suppress(subprocess.TimeoutExpired, ProcessLookupError):
                     os.killpg(self.process.pid, number)
                     self.process.wait(seconds)
-                except (subprocess.TimeoutExpired, ProcessLookupError):
-                    continue
         remove_files(files | end_family(self.token, patience_s=min(grace_s, 0.5)))
         if not orderly:
-            remove_abandoned(self.since, time.time(), *((0.1,) if killed_here else ()))
+            remove_abandoned(self.since, time.time(), 0.1 if killed_here else _PATIENCE_S)
 
 
 @contextmanager
@@ -228,10 +226,8 @@ def _open(pid: int) -> bool:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):  # it ended by itself meanwhile
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # it ended by itself meanwhile
 
 
 def held_files(pids=None) -> set[str]:
@@ -295,7 +291,5 @@ def _born(since: float, until: float) -> set[str]:
 
 
 def _unlink(path: str) -> None:
-    try:
+    with suppress(OSError):  # gone already
         os.unlink(path)
-    except OSError:
-        pass  # gone already

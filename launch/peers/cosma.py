@@ -105,12 +105,8 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
         *(["-s", variant] if variant else []),
     ]
     threads = case.threads or max(1, len(os.sched_getaffinity(0)) // ranks)
-    environ = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-    }
+    pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environ = {**os.environ, **dict.fromkeys(pools, str(threads))}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with running(_PROGRAM, command, environ, **pipes) as process:
         text, _ = process.communicate(timeout=timeout)
@@ -127,17 +123,12 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
         "fill": "its own",
         "dataflow": variant or "its own choice",
         "transport": "mpi",
-        "prefetch": None,
-        "get": None,
-        "progress": None,
-        "seed": None,
         "backend": "cosma",
         "blas": "of cosma's build",
-        "a": None,
-        "b": None,
-        "c": None,
         "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    # of its own making, or no question to it
+    keys |= dict.fromkeys(("prefetch", "get", "progress", "seed", "a", "b", "c"))
     best = min(samples)
     return Record(
         **keys,

@@ -144,9 +144,7 @@ class _Multiplication(Job):
         mesh, placements = self._placed["C"]
         if out.placements != placements or out.device_mesh != mesh:
             out = out.redistribute(mesh, placements)
-        local = out.to_local()
-        if hasattr(local, "wait"):  # a collective that may still be under way
-            local.wait()
+        _elements(out)
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
         self.out = out
@@ -159,13 +157,17 @@ class _Multiplication(Job):
         ):  # which copy: the coordinate along the replicating mesh dimensions
             if placement.is_replicate():
                 replica = replica * out.device_mesh.size(dim) + out.device_mesh.get_local_rank(dim)
-        elements = out.to_local()
-        if hasattr(elements, "wait"):
-            elements = elements.wait()
+        elements = _elements(out)
         return replica, [(row, col, elements.detach().cpu().numpy())] if elements.numel() else []
 
     def close(self) -> None:
         self.out, self._operands = None, []
+
+
+def _elements(out):
+    """This rank's part of a DTensor, once a collective that may still be under way has ended."""
+    local = out.to_local()
+    return local.wait() if hasattr(local, "wait") else local
 
 
 def _start_process_group(topology, device) -> None:

@@ -120,14 +120,9 @@ class _Multiplication(Job):
         self._operands = []
         for name, shape in (("A", (problem.m, problem.k)), ("B", (problem.k, problem.n))):
             split = splits[name]
-            local, corner = (
-                (shape, (0, 0))
-                if split is None
-                else (comm.chunk(shape, split)[1], _corner(comm, shape, split))
-            )
-            elements = np.empty(local, problem.dtype)
+            elements = np.empty(comm.chunk(shape, split)[1], problem.dtype)
             if elements.size:
-                fill.into(elements, name, *corner)
+                fill.into(elements, name, *_corner(comm, shape, split))
             self._operands.append(
                 heat.array(
                     torch.from_numpy(elements),
@@ -140,9 +135,8 @@ class _Multiplication(Job):
         self.blas = TorchBlas(device)
         refuse_alike(topology.comm, "HeAT", self.run)
         split = self.out.split
-        everywhere = f"row/c{topology.comm.size}"
-        texts = {0: "row", 1: "column", None: everywhere}
-        self.layouts = (texts[splits["A"]], texts[splits["B"]], texts[split])
+        texts = {0: "row", 1: "column", None: f"row/c{topology.comm.size}"}
+        self.layouts = tuple(texts[axis] for axis in (*splits.values(), split))
         if (splits["A"], splits["B"]) in ((0, None), (None, 1), (None, None)):
             # its local product is C's part; of the others it does not tell
             self.moved = {"collective_bytes": 0}
@@ -166,17 +160,17 @@ class _Multiplication(Job):
             raise UnsupportedError(
                 "HeAT left C out of balance: which rank holds which rows is not known here."
             )
-        row, col = (0, 0) if out.split is None else _corner(self._comm, self._shape, out.split)
-        return self._replica, [(row, col, out.larray.detach().cpu().numpy())]
+        corner = _corner(self._comm, self._shape, out.split)
+        return self._replica, [(*corner, out.larray.detach().cpu().numpy())]
 
     def close(self) -> None:
         self._operands, self.out = [], None
 
 
-def _corner(comm, shape, split: int) -> tuple[int, int]:
+def _corner(comm, shape, split: int | None) -> tuple[int, int]:
     """Global row and column of this rank's first element."""
     offset, _, _ = comm.chunk(shape, split)
-    return (offset, 0) if split == 0 else (0, offset)
+    return (0, offset) if split == 1 else (offset, 0)
 
 
 PEER = Peer(

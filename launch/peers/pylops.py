@@ -60,16 +60,12 @@ class _Multiplication(Job):
                 "pylops refuses: Number of processes must be a square number, provided "
                 f"{comm.size} instead..."
             )
-        short = [
-            axis
-            for axis in "mnk"
-            if any(low == high for low, high in ranges(problem.extent(axis), side))
-        ]
-        if short:
-            raise UnsupportedError(
-                f"pylops: {short[0]} = {problem.extent(short[0])} leaves ranks of a "
-                f"{side}x{side} grid without elements. Use a larger problem."
-            )
+        for axis in "mnk":
+            if any(low == high for low, high in ranges(problem.extent(axis), side)):
+                raise UnsupportedError(
+                    f"pylops: {axis} = {problem.extent(axis)} leaves ranks of a {side}x{side} grid "
+                    "without elements. Use a larger problem."
+                )
         from pylops_mpi import DistributedArray, Partition
         from pylops_mpi.basicoperators import MPIMatrixMult
 
@@ -106,24 +102,15 @@ class _Multiplication(Job):
         self.blas = load_blas()
         self._c = None
         self.settled |= {"dataflow": variant, "transport": "mpi", "backend": "pylops-mpi"}
-        received = (
-            self._a_bytes(own, side, comm)
-            if variant == "summa"
-            else self._gathered_bytes(m, n, i, j, problem.itemsize)
-        )
+        if variant == "summa":
+            # in its broadcasts: the blocks of A and B, padded to the largest, of all other process
+            # columns and rows
+            padded = sum(max(comm.allgather(block.nbytes)) for block in own.values())
+            received = (side - 1) * padded
+        else:  # in the gather of C: the rows of the other ranks of this process row
+            others = sum(high - low for at, (low, high) in enumerate(m) if at != j)
+            received = others * (n[i][1] - n[i][0]) * problem.itemsize
         self.moved = {"collective_bytes": received}
-
-    @staticmethod
-    def _a_bytes(own, side, comm) -> int:
-        """Received in SUMMA's broadcasts: the blocks of A and B, padded to the largest, of all
-        other process columns and rows."""
-        return (side - 1) * sum(max(comm.allgather(block.nbytes)) for block in own.values())
-
-    @staticmethod
-    def _gathered_bytes(m, n, i, j, itemsize) -> int:
-        """Received in the gather of C: the rows of the other ranks of this process row."""
-        others = sum(high - low for at, (low, high) in enumerate(m) if at != j)
-        return others * (n[i][1] - n[i][0]) * itemsize
 
     def prepare(self) -> None:
         self._c = None

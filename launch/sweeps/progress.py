@@ -181,9 +181,7 @@ class SweepProgress:
     def _count(self, record: Record) -> None:
         self.counts[record.status] += 1
         if record.gflops is not None and (self._best is None or record.gflops > self._best[0]):
-            name = record.preset or " ".join(
-                text for text in (record.a, record.b, record.c) if text
-            )
+            name = record.preset or " ".join(filter(None, (record.a, record.b, record.c)))
             self._best = (
                 record.gflops,
                 f"{name} S-{record.stationary}"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,14 +130,12 @@ class Ranks:
 
     def end(self) -> None:
         """Let the ranks end in good order."""
-        try:
+        with suppress(RanksEnded, OSError):  # they have ended already; stop() clears up
             self._send({"end": True})
             self.process.stdin.close()
             deadline = time.monotonic() + 10
             while self.process.poll() is None and time.monotonic() < deadline:
                 self._read(_TICK_S)
-        except (RanksEnded, OSError):
-            pass  # they have ended already; stop() clears up
         self.stop()
 
     def stop(self, grace_s: float = _GRACE_S) -> None:
@@ -156,10 +155,8 @@ class Ranks:
         self._started.stop(grace_s, at_once=self._local())
         self._selector.close()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            try:
+            with suppress(OSError):  # unsent words to a launcher that is gone
                 pipe.close()
-            except OSError:
-                pass  # unsent words to a launcher that is gone
 
     def _local(self) -> bool:
         """Whether it is certain that all ranks are on this host."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
 from launch.cases.case import Case
-from launch.host.files import ROOT, free_name, sync_folder, write_whole
+from launch.host.files import ROOT, free_name, sync_folder, write_json
 from launch.host.processes import end_family, remove_abandoned, remove_files, this_system
 
 __all__ = ["GOOD", "Store", "case_id", "code_version", "write_csv"]
@@ -63,12 +63,10 @@ def code_version(root: Path = ROOT) -> str:
     """A hash of all source files that a run can depend on."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
-        for path in sorted(
-            path for path in (root / package).rglob("*.*") if path.suffix in (".py", ".cu")
-        ):
-            digest.update(
-                path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
-            )
+        for path in sorted((root / package).rglob("*.*")):
+            if path.suffix in (".py", ".cu"):
+                name = path.relative_to(root).as_posix().encode()
+                digest.update(name + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -122,26 +120,20 @@ class Store:
             ids = [*(record.case for record in records), *ids]
         ids = list(dict.fromkeys(ids))
         wanted = set(ids)
-        stray = [record for record in records if record.case not in wanted]
-        if stray:
-            self._supersede(stray, [record for record in records if record.case in wanted])
-        for record in records:
-            if record.case in wanted:
-                self.done.setdefault(record.case, record)
+        kept = [record for record in records if record.case in wanted]
+        if len(kept) < len(records):
+            self._supersede([record for record in records if record.case not in wanted], kept)
+        for record in kept:
+            self.done.setdefault(record.case, record)
         self.attempts = Counter(word for word in self._journal() if word not in self.done)
-        write_whole(
-            self.folder / "sweep.json",
-            json.dumps({"name": name, "ranks": ranks, "cases": ids}, indent=1) + "\n",
-        )
+        write_json(self.folder / "sweep.json", {"name": name, "ranks": ranks, "cases": ids})
 
     def started(self, case: str) -> None:
         """Note, durably, that a case is about to be given to ranks."""
-        handle = os.open(self.journal_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(handle, f"{case}\n".encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with open(self.journal_path, "a") as file:
+            file.write(f"{case}\n")
+            file.flush()
+            os.fsync(file.fileno())
         self.attempts[case] += 1
 
     def add(self, record: Record) -> None:
@@ -172,8 +164,7 @@ class Store:
 
     def announce(self, token: str, since: float) -> None:
         """Note which ranks are about to be started."""
-        found = {"system": this_system(), "token": token, "since": since}
-        write_whole(self._running, json.dumps(found) + "\n")
+        write_json(self._running, {"system": this_system(), "token": token, "since": since})
 
     def forget(self) -> None:
         """No ranks are running."""

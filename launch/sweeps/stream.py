@@ -35,14 +35,14 @@ class Stream:
     """Writes each record it is called with; a reader that has gone away interrupts the sweep."""
 
     def __init__(self):
-        self._write(lambda writer: writer.writerow(HEADER))
+        self._write(HEADER)
 
     def __call__(self, record: Record) -> None:
-        self._write(lambda writer: writer.writerow(record.to_row()))
+        self._write(record.to_row())
 
-    def _write(self, write) -> None:
+    def _write(self, row) -> None:
         try:
-            write(csv.writer(sys.stdout, lineterminator="\n"))
+            csv.writer(sys.stdout, lineterminator="\n").writerow(row)
             sys.stdout.flush()
         except BrokenPipeError:
             # what is left to flush goes nowhere
