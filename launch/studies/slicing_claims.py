@@ -91,7 +91,7 @@ class _Figure:
         return fastest.set_index("m").reindex(self.batches)
 
 
-class _Figures:
+class _Figures(dict):
     """The figures by machine and layer, and what is beside them."""
 
     def __init__(self, records: Iterable[Record]):
@@ -101,14 +101,10 @@ class _Figures:
         table = frame(self.records)
         direct = table[table.schedule.isna() | (table.schedule == "direct")]
         simulated = direct[(direct["mode"] == "simulated") & (direct.status == "ok")]
-        self.figures = {
-            name: _Figure(name, cases) for name, cases in simulated.groupby(["machine", "layer"])
-        }
+        for name, cases in simulated.groupby(["machine", "layer"]):
+            self[name] = _Figure(name, cases)
         published = table[(table["mode"] == "published") & table.algorithm.str.startswith("DT")]
         self.published = published.groupby(["machine", "layer", "m"]).percent_of_peak.max()
-
-    def __getitem__(self, name: tuple[str, str]) -> _Figure:
-        return self.figures[name]
 
 
 def _falling(values):
@@ -351,7 +347,7 @@ def _p12(f):
     held, told = [], []
     for figure in (_PVC_1, _PVC_2, _H100_1, _H100_2):
         words = "{} {}: ".format(*figure)
-        if figure not in f.figures or figure not in f.published:
+        if figure not in f or figure not in f.published:
             told.append(words + "no DTensor lines to compare with")
             continue
         ours, theirs = f[figure].values.max(axis="columns"), f.published[figure]
