@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -11,7 +12,6 @@ from algorithms import algorithms, get_algorithm
 from drbench.common import Clock
 from drbench.errors import UsageError
 from drbench.plan.explain import listing, memory_bytes, traffic
-from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from launch.cases.machine_models import of_schedule
 from launch.host.show import console, drawing, table
@@ -33,7 +33,7 @@ from .options import (
     take_options,
 )
 
-__all__ = ["Plan", "plan_rank", "show_plan"]
+__all__ = ["list_", "machines", "plan"]
 
 
 @command()
@@ -80,9 +80,54 @@ def plan(ranks, rank, limit, machine, as_json, **values):
     asked, _, model = machine_of(machine, options)
     options = decide_stationary(values, options, ranks, asked)
     described = problem(values, options, ranks)
-    show_plan(
-        values["algorithm"], described, options, rank, values["prefetch"], as_json, limit, model
+    if rank != "all" and rank >= ranks:
+        raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
+    algorithm, prefetch = get_algorithm(values["algorithm"]), values["prefetch"]
+    settled = algorithm.settle(described, **options)
+    known = settled | of_schedule(model, settled.get("schedule"))
+    counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
+    found, memory = {}, []
+    for each in range(ranks) if rank == "all" else [rank]:
+        start = Clock.now()
+        trace = algorithm.trace(described, each, **known)
+        counts["plan_s"] += Clock.now() - start
+        found[each] = traffic(trace)
+        counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
+        memory.append(memory_bytes(trace, prefetch))
+    if as_json:
+        keys = {name: getattr(described, name) for name in ("m", "n", "k", "dtype")} | {
+            "ranks": ranks,
+            "rank": rank,
+            **{name: described.operand(name).partition.text for name in "abc"},
+            "stationary": settled.get("stationary"),
+        }
+        largest = {
+            f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
+        }
+        tiles = {"tile_bytes": max(map(_tile_bytes, memory))}
+        print(json.dumps({"algorithm": algorithm.name} | keys | counts | tiles | largest))
+        return
+    out = console()
+    out.print(drawing(described))
+    still = f", Stationary {settled['stationary']}" if settled.get("stationary") else ""
+    who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
+    out.print(
+        f"\n[bold]{algorithm.name}{still}[/], {who}: {counts['steps']} steps, "
+        f"{counts['flops']:.4g} FLOPs, planned in {seconds(counts['plan_s'])}"
     )
+    moved = ", ".join(
+        f"{name.removesuffix('_bytes')} {counts[name]} ({format_bytes(counts[name])})"
+        for name in COUNTERS
+        if counts[name]
+    )
+    out.print(f"bytes moved: {moved or 'none'}")
+    _show_memory(out, memory, rank)
+    if rank == "all":
+        _show_ranks(out, found, memory)
+    else:
+        _show_peers(out, found[rank])
+        for line in listing(trace, limit):
+            out.print(line, markup=False, soft_wrap=True)
 
 
 @click.command("list")
@@ -99,122 +144,16 @@ def list_(peers_):
     _show_listing()
 
 
-class Plan:
-    """Counts of one rank's program, or their sum over all ranks.
-
-    Attributes
-    ----------
-    plan_s : float
-        Seconds spent tracing.
-    steps, flops : int
-    counters : dict of str to int
-    """
-
-    def __init__(self):
-        self.plan_s, self.steps, self.flops = 0.0, 0, 0
-        self.counters = dict.fromkeys(COUNTERS, 0)
-
-    def add(self, trace, plan_s: float) -> None:
-        """Count one more rank's trace."""
-        self.plan_s += plan_s
-        self.steps += len(trace.steps)
-        self.flops += trace.flops
-        for name, value in traffic(trace).counters.items():
-            self.counters[name] += value
-
-    def to_json_dict(self) -> dict:
-        """What ``plan --json`` prints of the counts."""
-        return {"plan_s": self.plan_s, "steps": self.steps, "flops": self.flops, **self.counters}
-
-
-def plan_rank(algorithm: str, problem: Problem, rank: int, options: dict, model: str | None = None):
-    """Trace one rank's program: (trace, seconds it took). ``model`` as in
-    :class:`launch.cases.case.Case`."""
-    chosen = get_algorithm(algorithm)
-    settled = chosen.settle(problem, **options)
-    settled |= of_schedule(model, settled.get("schedule"))
-    start = Clock.now()
-    trace = chosen.trace(problem, rank, **settled)
-    return trace, Clock.now() - start
-
-
-def show_plan(
-    algorithm: str,
-    problem: Problem,
-    options: dict,
-    rank: int | str,
-    prefetch: int,
-    as_json: bool,
-    limit: int,
-    model: str | None = None,
-) -> None:
-    """Print the plan of one rank, or the sums over all ranks."""
-    if rank != "all" and rank >= problem.nprocs:
-        raise UsageError(f"--rank must be below the number of ranks, {problem.nprocs}, got {rank}.")
-    settled = get_algorithm(algorithm).settle(problem, **options)
-    plan, trace, peers, memory = Plan(), None, {}, []
-    for r in range(problem.nprocs) if rank == "all" else [rank]:
-        trace, plan_s = plan_rank(algorithm, problem, r, options, model)
-        plan.add(trace, plan_s)
-        memory.append(memory_bytes(trace, prefetch))
-        peers[r] = traffic(trace)
-    if as_json:
-        keys = {
-            "algorithm": algorithm,
-            "m": problem.m,
-            "n": problem.n,
-            "k": problem.k,
-            "dtype": problem.dtype,
-            "ranks": problem.nprocs,
-            "rank": rank,
-            **{name: problem.operand(name).partition.text for name in "abc"},
-            "stationary": settled.get("stationary"),
-        }
-        largest = {
-            f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
-        }
-        tiles = {"tile_bytes": max(each["A"] + each["B"] + each["C"] for each in memory)}
-        print(json.dumps(keys | plan.to_json_dict() | tiles | largest))
-        return
-    out = console()
-    out.print(drawing(problem))
-    still = f", Stationary {settled['stationary']}" if settled.get("stationary") else ""
-    who = (
-        f"all {problem.nprocs} ranks together"
-        if rank == "all"
-        else f"rank {rank} of {problem.nprocs}"
-    )
-    out.print(
-        f"\n[bold]{algorithm}{still}[/], {who}: {plan.steps} steps, {plan.flops:.4g} FLOPs, "
-        f"planned in {seconds(plan.plan_s)}"
-    )
-    moved = {name: value for name, value in plan.counters.items() if value}
-    out.print(
-        "bytes moved: "
-        + (
-            ", ".join(
-                f"{name.removesuffix('_bytes')} {value} ({format_bytes(value)})"
-                for name, value in moved.items()
-            )
-            or "none"
-        )
-    )
-    _show_memory(out, memory, rank)
-    if rank == "all":
-        _show_ranks(out, peers, memory)
-    else:
-        _show_peers(out, peers[rank])
-        for line in listing(trace, limit):
-            out.print(line, markup=False, soft_wrap=True)
+def _tile_bytes(memory: dict) -> int:
+    return sum(memory[name] for name in "ABC")
 
 
 def _show_memory(out, memory, rank) -> None:
-    total = lambda each: each["A"] + each["B"] + each["C"]
-    most = max(memory, key=lambda each: total(each) + each["pool"])
+    most = max(memory, key=lambda each: _tile_bytes(each) + each["pool"])
     tiles = " + ".join(f"{name} {format_bytes(most[name])}" for name in "ABC")
     whose = "the largest rank" if rank == "all" else "the rank"
     out.print(
-        f"memory of {whose}: tiles {tiles} = {format_bytes(total(most))}; pool at most "
+        f"memory of {whose}: tiles {tiles} = {format_bytes(_tile_bytes(most))}; pool at most "
         f"{format_bytes(most['pool'])} "
         f"({format_bytes(most['pool_direct'])} if every tile is read in place)"
     )
@@ -237,7 +176,7 @@ def _show_ranks(out, peers, memory) -> None:
         (
             str(rank),
             *(str(found.counters[name]) for name in names),
-            format_bytes(each["A"] + each["B"] + each["C"]),
+            format_bytes(_tile_bytes(each)),
             format_bytes(each["pool"]),
         )
         for (rank, found), each in zip(sorted(peers.items()), memory)
