@@ -27,7 +27,7 @@ from drbench import __version__
 
 from .files import ROOT, write_json
 
-__all__ = ["describe", "environment_id", "rank_facts", "without_paths", "write_environment"]
+__all__ = ["describe", "rank_facts", "without_paths", "write_environment"]
 
 _PACKAGES = (
     "numpy",
@@ -152,14 +152,9 @@ def describe(ranks: list[dict], launcher: list[str], environ=os.environ) -> dict
     }
 
 
-def environment_id(description: dict) -> str:
-    """A hash of a description."""
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
-
-
 def write_environment(folder: Path, description: dict) -> str:
     """Write both files into the folder of a sweep; the id."""
-    name = environment_id(description)
+    name = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
     (folder / "environments").mkdir(exist_ok=True)
     path = folder / "environments" / f"{name}.json"
     if not path.exists():

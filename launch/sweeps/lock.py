@@ -79,6 +79,7 @@ class FolderLock:
     def __init__(self, folder: Path):
         self.folder, self.path = Path(folder), Path(folder) / "lock"
         self.mine = Holder.me()
+        self._text = json.dumps(asdict(self.mine)) + "\n"
         self._beaten = 0.0
 
     def __enter__(self) -> FolderLock:
@@ -126,7 +127,7 @@ class FolderLock:
         """Make ``path`` unless it exists; True if it was made here."""
         own = self.folder / f".lock.{self.mine.token}"
         try:
-            own.write_text(json.dumps(asdict(self.mine)) + "\n")
+            own.write_text(self._text)
         except OSError as error:
             raise UsageError(
                 f"{self.folder}: {error.strerror}. Use a --out that can be written to."
@@ -147,7 +148,7 @@ class FolderLock:
         except FileExistsError:
             return False
         with open(handle, "w") as file:
-            file.write(json.dumps(asdict(self.mine)) + "\n")
+            file.write(self._text)
         return True
 
     def _break(self, stale: Holder | None) -> None:
