@@ -123,7 +123,7 @@ def load_cases(text: str, ranks: int) -> list[Case]:
     --------
     >>> cases = load_cases("lowering", 8)
     >>> len(cases), cases[1].options
-    (352, {'stationary': 'C', 'chunk': 'none', 'schedule': 'greedy'})
+    (352, {'chunk': 'none', 'stationary': 'C', 'schedule': 'greedy'})
     """
     if not text.endswith(".json"):
         return list(load_sweep(text, ranks).cases)
