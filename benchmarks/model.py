@@ -25,16 +25,19 @@ import random
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, groupby, product
+from operator import attrgetter
 from pathlib import Path
 
+from pandas import DataFrame
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from drbench.measure.record import append_csv, read_csv
+from drbench.measure.record import Record, append_csv, read_csv
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.host.kernels import without_pins
@@ -42,43 +45,26 @@ from launch.models.predict import predict
 from launch.sweeps.folder import opened
 from launch.sweeps.store import case_id
 from launch.sweeps.supervisor import Settings, Watch, run_cases
+from plots.select.records import read_records
 
 RANKS = 2
+
+
+#: What makes a measured and a predicted row the same case.
+CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport"]
 
 
 def cases(scale: int, transport: str, stationaries: str, iters: int) -> list[Case]:
     """All cases: shape × partition triple × data movement."""
     n, h = 2048 // scale, 1024 // scale
-    shapes = [(n, n, n), (1024 // scale, 4 * h, h), (1024 // scale, h, 4 * h)]
     return [
         Case(
-            *shape,
-            a,
-            b,
-            c,
-            options={"stationary": s},
-            transport=transport,
-            iters=iters,
-            check=False,
+            *shape, *forms, options={"stationary": s}, transport=transport, iters=iters, check=False
         )
-        for shape in shapes
-        for a, b, c in product(("row", "column", "block"), repeat=3)
+        for shape in ((n, n, n), (h, 4 * h, h), (h, h, 4 * h))
+        for forms in product(("row", "column", "block"), repeat=3)
         for s in stationaries
     ]
-
-
-def key(record) -> tuple:
-    """What makes a measured and a predicted row the same case."""
-    return (
-        record.m,
-        record.n,
-        record.k,
-        record.a,
-        record.b,
-        record.c,
-        record.stationary,
-        record.transport,
-    )
 
 
 def concordance(pairs, apart: float = 0.10) -> tuple[float, int]:
@@ -92,112 +78,77 @@ def concordance(pairs, apart: float = 0.10) -> tuple[float, int]:
     return right / total if total else float("nan"), total
 
 
-def merged(rows) -> list:
+def merged(rows: list[Record]) -> Iterator[Record]:
     """One row a case of its rounds: all samples, the phases of the best."""
-    by_case: dict = {}
-    for record in rows:
-        by_case.setdefault(key(record), []).append(record)
-    out = []
-    for each in by_case.values():
+    case = attrgetter(*CASE)
+    for _, found in groupby(sorted(rows, key=case), case):
+        each = list(found)
         ok = [record for record in each if record.status == "ok"] or each[:1]
         samples = [seconds for record in ok for seconds in record.samples_s]
-        best = min(ok, key=lambda record: record.best_s or 0)
-        out.append(
-            replace(
-                best,
-                samples_s=samples,
-                median_s=statistics.median(samples) if samples else None,
-                iters=len(samples) or None,
-                case=None,
-                seed=None,
-            )
+        yield replace(
+            min(ok, key=lambda record: record.best_s or 0),
+            samples_s=samples,
+            median_s=statistics.median(samples) if samples else None,
+            iters=len(samples) or None,
+            case=None,
+            seed=None,
         )
-    return out
 
 
-def program(record) -> tuple:
-    """What a case runs: block is column on two ranks."""
-    return (
-        record.m,
-        record.n,
-        record.k,
-        *("column" if form == "block" else form for form in (record.a, record.b, record.c)),
-        record.stationary,
-    )
+def write(path: Path, records: Iterable[Record]) -> None:
+    """A file of these records alone."""
+    path.unlink(missing_ok=True)
+    append_csv(path, *records)
 
 
-def report(measured, predicted) -> None:
-    by_key = {key(record): record for record in predicted}
-    pairs = [
-        (record, by_key[key(record)])
-        for record in measured
-        if record.status == "ok" and key(record) in by_key
-    ]
-    bad = [record for record in measured if record.status != "ok"]
-    groups = {"all": pairs}
-    for m, n, k in dict.fromkeys((r.m, r.n, r.k) for r, _ in pairs):
-        groups[f"{m}x{n}x{k}"] = [(r, p) for r, p in pairs if (r.m, r.n, r.k) == (m, n, k)]
-    print(f"{len(pairs)} cases measured and predicted, {len(bad)} not ok")
-    for name, each in groups.items():
-        if not each:
-            continue
-        errors = sorted(p.best_s / r.best_s - 1 for r, p in each)
-        right, total = concordance([(r.best_s, p.best_s) for r, p in each])
+def report(measured: DataFrame, predicted: DataFrame) -> None:
+    """How far the prediction of each case is from its time, and what comes of going by it."""
+    found = measured.merge(predicted[[*CASE, "best_s"]], on=CASE, suffixes=("", "_model"))
+    pairs = found[found.status == "ok"]
+    pairs = pairs.assign(error=pairs.best_s_model / pairs.best_s - 1)
+    print(f"{len(pairs)} cases measured and predicted, {len(found) - len(pairs)} not ok")
+    for shape, each in [((), pairs), *pairs.groupby(["m", "n", "k"], sort=False)]:
+        right, total = concordance(zip(each.best_s, each.best_s_model))
         print(
-            f"{name:18} concordance {right:.3f} over {total} pairs; error median "
-            f"{100 * statistics.median(map(abs, errors)):.1f} %, "
-            f"bias {100 * statistics.median(errors):+.1f} %, range {100 * errors[0]:+.0f} to "
-            f"{100 * errors[-1]:+.0f} %"
+            f"{'x'.join(map(str, shape)) or 'all':18} concordance {right:.3f} over {total} pairs; "
+            f"error median {100 * each.error.abs().median():.1f} %, "
+            f"bias {100 * each.error.median():+.1f} %, range {100 * each.error.min():+.0f} to "
+            f"{100 * each.error.max():+.0f} %"
         )
-        best = min(each, key=lambda pair: pair[1].best_s)[0]
-        times = sorted(r.best_s for r, _ in each)
-        if name != "all":
-            fixed = next(
-                (
-                    r
-                    for r, _ in each
-                    if (r.a, r.b, r.c, r.stationary) == ("column", "column", "column", "C")
-                ),
-                None,
-            )
+        if shape:
+            above = each.best_s / each.best_s.min() - 1
+            fixed = above[each.eval("a == b == c == 'column' and stationary == 'C'")]
             print(
-                f"{'':18} the model's pick is {100 * (best.best_s / times[0] - 1):.1f} % above "
-                "the best measured; the median case "
-                f"{100 * (statistics.median(times) / times[0] - 1):.0f} %"
-                + (
-                    f", column with Stationary C {100 * (fixed.best_s / times[0] - 1):.0f} %"
-                    if fixed
-                    else ""
-                )
+                f"{'':18} the model's pick is {100 * above[each.best_s_model.idxmin()]:.1f} % "
+                f"above the best measured; the median case {100 * above.median():.0f} %"
+                + "".join(f", column with Stationary C {100 * other:.0f} %" for other in fixed)
             )
             picks(each)
-    for r, p in sorted(pairs, key=lambda pair: -abs(pair[1].best_s / pair[0].best_s - 1))[:5]:
+    for row in pairs.sort_values("error", key=abs, ascending=False)[:5].itertuples():
         print(
-            f"  furthest off: {r.m}x{r.n}x{r.k} {r.a} {r.b} {r.c} S-{r.stationary}: measured "
-            f"{1e3 * r.best_s:.1f} ms, predicted {1e3 * p.best_s:.1f}"
+            f"  furthest off: {row.m}x{row.n}x{row.k} {row.a} {row.b} {row.c} S-{row.stationary}: "
+            f"measured {1e3 * row.best_s:.1f} ms, predicted {1e3 * row.best_s_model:.1f}"
         )
 
 
-def picks(pairs) -> None:
+def picks(pairs: DataFrame) -> None:
     """The same for programs instead of cases, and how far apart the same program was measured."""
-    programs: dict = {}
-    for r, p in pairs:
-        programs.setdefault(program(r), []).append((r.best_s, p.best_s))
-    spread = statistics.median(
-        max(t for t, _ in each) / min(t for t, _ in each)
-        for each in programs.values()
-        if len(each) == 8
+    forms = ["a", "b", "c"]
+    same = pairs.assign(**pairs[forms].replace("block", "column"))  # on two ranks
+    programs = same.groupby([*forms, "stationary"], sort=False).agg(
+        least=("best_s", "min"),
+        most=("best_s", "max"),
+        cases=("best_s", "size"),
+        model=("best_s_model", "first"),
     )
-    best = {name: (min(t for t, _ in each), each[0][1]) for name, each in programs.items()}
-    times = sorted(t for t, _ in best.values())
-    least = min(p for _, p in best.values())
-    chosen = [t for t, p in best.values() if p <= least * (1 + 1e-9)]
+    spread = (programs.most / programs.least)[programs.cases == 8].median()
+    above = programs.least / programs.least.min() - 1
+    chosen = above[programs.model <= programs.model.min() * (1 + 1e-9)]
+    ties = f" (ties: up to {100 * chosen.max():.1f} %)" if len(chosen) > 1 else ""
     print(
-        f"{'':18} {len(best)} programs: the pick {100 * (chosen[0] / times[0] - 1):.1f} % above "
-        "the best"
-        + (f" (ties: up to {100 * (max(chosen) / times[0] - 1):.1f} %)" if chosen[1:] else "")
-        + f", the median one {100 * (statistics.median(times) / times[0] - 1):.0f} %; eight "
-        f"cases of one program are {100 * (spread - 1):.1f} % apart"
+        f"{'':18} {len(programs)} programs: the pick {100 * chosen.iloc[0]:.1f} % above the best"
+        f"{ties}, the median one {100 * above.median():.0f} %; eight cases of one program are "
+        f"{100 * (spread - 1):.1f} % apart"
     )
 
 
@@ -214,67 +165,34 @@ def main() -> None:
     parser.add_argument("--report-only", action="store_true", help="measure nothing")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    model, rows = chosen.out / "here.toml", chosen.out / "rounds.csv"
+    model, rows, measured, predicted = (
+        chosen.out / name for name in ("here.toml", "rounds.csv", "measured.csv", "predicted.csv")
+    )
     todo = cases(chosen.scale, chosen.transport, chosen.stationary, chosen.iters)
     if not chosen.report_only:
         if not model.exists():
-            subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "drbench",
-                    "calibrate",
-                    "-p",
-                    str(RANKS),
-                    "--out",
-                    str(model),
-                ],
-                check=True,
-                cwd=ROOT,
-            )
-        done = {(record.seed, key(record)) for record in read_csv(rows)} if rows.exists() else set()
-        left = []
+            calibrate = f"-m drbench calibrate -p {RANKS} --out".split()
+            subprocess.run([sys.executable, *calibrate, str(model)], check=True, cwd=ROOT)
+        done = {record.case for record in read_csv(rows)} if rows.exists() else ()
+        left = {}
         for turn in range(chosen.rounds):  # the seed of the matrices tells a round
             order = [replace(case, seed=turn) for case in todo]
             random.Random(turn).shuffle(order)
-            left += [
-                case
-                for case in order
-                if (
-                    turn,
-                    (
-                        case.m,
-                        case.n,
-                        case.k,
-                        case.a,
-                        case.b,
-                        case.c,
-                        case.options["stationary"],
-                        case.transport,
-                    ),
-                )
-                not in done
-            ]
+            named = {case_id(case, RANKS): case for case in order}
+            left |= {name: case for name, case in named.items() if name not in done}
         print(f"{len(left)} of {len(todo) * chosen.rounds} runs to measure", flush=True)
-        named, say = {case_id(case, RANKS): case for case in left}, Console()
-        with opened(chosen.out / "runs", "model", RANKS, named, say, fresh=True) as store:
+        say = Console()
+        with opened(chosen.out / "runs", "model", RANKS, left, say, fresh=True) as store:
             run_cases(
-                named.items(),
+                left.items(),
                 store,
                 Settings(RANKS, environ=without_pins()),
                 Watch(say, lambda record: append_csv(rows, record)),
             )
-        (chosen.out / "measured.csv").unlink(missing_ok=True)
-        append_csv(chosen.out / "measured.csv", *merged(read_csv(rows)))
+        write(measured, merged(read_csv(rows)))
     machine = find_machine(str(model))
-    predicted = [predict(case, machine, RANKS) for case in todo]
-    (chosen.out / "predicted.csv").unlink(missing_ok=True)
-    append_csv(chosen.out / "predicted.csv", *predicted)
-    keys = {key(record) for record in predicted}
-    report(
-        [record for record in read_csv(chosen.out / "measured.csv") if key(record) in keys],
-        predicted,
-    )
+    write(predicted, [predict(case, machine, RANKS) for case in todo])
+    report(read_records([measured]), read_records([predicted]))
 
 
 if __name__ == "__main__":
