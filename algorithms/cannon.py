@@ -37,16 +37,8 @@ def settle(
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
     chip = Mesh(problem, rank, mesh)
-    i, j, p, row, column, a_tile, b_tile, c_tile = (
-        chip.i,
-        chip.j,
-        chip.nrows,
-        chip.row,
-        chip.column,
-        chip.a.tile,
-        chip.b.tile,
-        chip.c.tile,
-    )
+    i, j, row, column, *_ = chip.place
+    p, a_tile, b_tile, c_tile = chip.nrows, chip.a.tile, chip.b.tile, chip.c.tile
     at = lambda s: (i + j + s) % p
     if dataflow == "OS":  # C[i, j] += A[i, q] · B[q, j]
         a = yield from shifted((yield Get(a_tile(i, j))), row, -i, a_tile(i, at(0)))

@@ -18,19 +18,13 @@ from .mesh import (
     Mesh,
     everywhere,
     mesh_layout,
+    on_mesh,
     scattered_product,
     settle_mesh,
 )
 from .registry import algorithm
 
 __all__ = ["baseline_of", "program"]
-
-
-def settle(
-    problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None
-) -> dict:
-    """Decide dataflow and mesh; refuse another layout."""
-    return settle_mesh(problem, "collective", dataflow, mesh)
 
 
 def baseline_of(problem: Problem) -> dict | None:
@@ -54,21 +48,18 @@ def baseline_of(problem: Problem) -> dict | None:
 
 
 @algorithm(
-    "collective", options=(DATAFLOW, MESH), settle=settle, layout=mesh_layout, congruent=everywhere
+    "collective",
+    options=(DATAFLOW, MESH),
+    settle=on_mesh("collective"),
+    layout=mesh_layout,
+    congruent=everywhere,
 )
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """One AllGather or ReduceScatter a direction of the mesh, then one product (MeshSlice
     §2.3.4)."""
     chip = Mesh(problem, rank, mesh)
     a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
-    i, j, row, column, in_row, in_column = (
-        chip.i,
-        chip.j,
-        chip.row,
-        chip.column,
-        range(chip.ncols),
-        range(chip.nrows),
-    )
+    i, j, row, column, in_row, in_column = chip.place
     if dataflow == "OS":
         a = yield AllGather([a_tile(i, l) for l in in_row], row, axis=1)  # A[i, :]
         b = yield AllGather([b_tile(l, j) for l in in_column], column, axis=0)  # B[:, j]

@@ -17,7 +17,7 @@ RS        B           block:PcxPr:col    block:PrxPc        block:PrxPc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 
 from algorithms.universal.slicing import largest_matrix
@@ -25,7 +25,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
-from partitions import divisors, extents, near_square, part, replica_suffix
+from partitions import divisors, extents, intersect, near_square, part, replica_suffix
 
 from .registry import Option
 
@@ -38,6 +38,7 @@ __all__ = [
     "Tiles",
     "everywhere",
     "mesh_layout",
+    "on_mesh",
     "panels",
     "parse_mesh",
     "reduced_product",
@@ -89,8 +90,6 @@ class Tiles:
         What each row and column of tiles covers; narrower if only a part of the matrix takes part.
     """
 
-    __slots__ = ("operand", "replica", "row_ranges", "col_ranges")
-
     def __init__(self, operand: Operand, replica: int = 0):
         self.operand, self.replica, p = operand, replica, operand.partition
         self.row_ranges, self.col_ranges = (
@@ -121,8 +120,6 @@ class Tiles:
 
 class Transposed:
     """Tiles of the transposed matrix, each where it lies: rows for columns."""
-
-    __slots__ = ("tiles", "rows", "cols")
 
     def __init__(self, tiles: Tiles):
         self.tiles, self.rows, self.cols = tiles, tiles.cols, tiles.rows
@@ -159,6 +156,11 @@ class Mesh:
         self.column = Group("column", tuple(first + l * cols + self.j for l in range(rows)), self.i)
         self.a, self.b, self.c = (Tiles(operand, self.replica) for operand in problem.operands)
 
+    @property
+    def place(self) -> tuple[int, int, Group, Group, range, range]:
+        """i and j, row and column, and the positions in either."""
+        return self.i, self.j, self.row, self.column, range(self.ncols), range(self.nrows)
+
     def transposed(self) -> Mesh:
         """The mesh on which Cᵀ = Bᵀ · Aᵀ is the same product: its rows are the columns."""
         mesh = copy(self)
@@ -188,18 +190,6 @@ def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:
             f"{rows * cols} ranks."
         )
     return rows, cols
-
-
-def largest_stays(m: int, n: int, k: int) -> str:
-    """The dataflow in which the largest matrix does not move (MeshSlice, §3.2.1); on a tie C, then
-    B.
-
-    Examples
-    --------
-    >>> largest_stays(8, 8, 8), largest_stays(1, 8, 4), largest_stays(8, 1, 4)
-    ('OS', 'RS', 'LS')
-    """
-    return _STATIONARY[largest_matrix(m, n, k)]
 
 
 def mesh_layout(
@@ -232,8 +222,16 @@ def mesh_layout(
 
 
 def _dataflow(dataflow: str | None, m: int, n: int, k: int) -> str:
+    """By default that in which the largest matrix does not move (MeshSlice, §3.2.1); on a tie C,
+    then B.
+
+    Examples
+    --------
+    >>> _dataflow("auto", 8, 8, 8), _dataflow(None, 1, 8, 4), _dataflow(None, 8, 1, 4)
+    ('OS', 'RS', 'LS')
+    """
     if dataflow in (None, "auto"):
-        return largest_stays(m, n, k)
+        return _STATIONARY[largest_matrix(m, n, k)]
     if dataflow not in DATAFLOWS:
         raise UsageError(f"dataflow must be {', '.join(DATAFLOWS)} or auto, got {dataflow!r}.")
     return dataflow
@@ -258,6 +256,24 @@ def settle_mesh(
         mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, replicas=replicas, **settled),
     )
     return settled
+
+
+def on_mesh(name: str, **defaults) -> Callable[..., dict]:
+    """``settle`` of an algorithm that decides nothing but dataflow and mesh: its other options are
+    as given, or these."""
+
+    def settle(
+        problem: Problem,
+        in_place: bool = True,
+        *,
+        dataflow: str | None = None,
+        mesh: str | None = None,
+        **options,
+    ) -> dict:
+        given = {option: value for option, value in options.items() if value is not None}
+        return settle_mesh(problem, name, dataflow, mesh) | defaults | given
+
+    return settle
 
 
 def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
@@ -295,15 +311,13 @@ def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:
     >>> panels([(0, 5)], [(0, 5)], 2)
     [(0, 2, 0, 0), (2, 4, 0, 0), (4, 5, 0, 0)]
     """
-    out = []
-    for x, (start, stop) in enumerate(first):
-        for y, (low, high) in enumerate(second):
-            begin, end = max(start, low), min(stop, high)
-            while begin < end:
-                cut = end if width is None else min(end, begin + width)
-                out.append((begin, cut, x, y))
-                begin = cut
-    return out
+    return [
+        (begin, min(end, begin + (width or end)), x, y)
+        for x, one in enumerate(first)
+        for y, other in enumerate(second)
+        for start, end in [intersect(one, other)]
+        for begin in range(start, end, width or max(1, end))
+    ]
 
 
 def scattered_product(a: Step, b: Step, pieces: list, group: Group, axis: int) -> Iterator[Step]:

@@ -136,14 +136,7 @@ def program(
     2025)."""
     chip = Mesh(problem, rank, mesh)
     a_tile, b_tile, c_tile = chip.a.tile, chip.b.tile, chip.c.tile
-    i, j, row, column, in_row, in_column = (
-        chip.i,
-        chip.j,
-        chip.row,
-        chip.column,
-        range(chip.ncols),
-        range(chip.nrows),
-    )
+    i, j, row, column, in_row, in_column = chip.place
     for s in range(slices):
         teeth = comb(problem.extent(_SLICED[dataflow]), slices, s, block)
         if dataflow == "OS":

@@ -22,13 +22,7 @@ def gather_order(size: int, position: int) -> list[tuple[int, int]]:
     >>> gather_order(4, 0)
     [(1, -1), (3, 1), (2, -1)]
     """
-    return [
-        entry
-        for d in range(1, size // 2 + 1)
-        for entry in [((position + d) % size, -1), ((position - d) % size, 1)][
-            : 1 if 2 * d == size else 2
-        ]
-    ]
+    return [(source, -way) for source, way in _around(size, position, range(1, size // 2 + 1))]
 
 
 def reduce_order(size: int, position: int) -> list[tuple[int, int]]:
@@ -40,13 +34,15 @@ def reduce_order(size: int, position: int) -> list[tuple[int, int]]:
     >>> reduce_order(4, 0)
     [(2, 1), (1, 1), (3, -1)]
     """
-    return [
-        entry
-        for d in range(size // 2, 0, -1)
-        for entry in [((position + d) % size, 1), ((position - d) % size, -1)][
-            : 1 if 2 * d == size else 2
-        ]
-    ]
+    return list(_around(size, position, range(size // 2, 0, -1)))
+
+
+def _around(size: int, position: int, distances: range) -> Iterator[tuple[int, int]]:
+    """The positions so far away, and on which side: ahead first; one that is as far both ways,
+    once."""
+    for d in distances:
+        for way in (1,) if 2 * d == size else (1, -1):
+            yield (position + way * d) % size, way
 
 
 def gather_ring(

@@ -9,23 +9,10 @@ from drbench.program.group_steps import Broadcast
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Step
 
-from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, panels, reduced_product, settle_mesh
+from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, on_mesh, panels, reduced_product
 from .registry import Option, algorithm
 
 __all__ = ["PANEL", "program", "summa"]
-
-
-def settle(
-    problem: Problem,
-    in_place: bool = True,
-    *,
-    dataflow: str | None = None,
-    mesh: str | None = None,
-    panel: int | None = None,
-) -> dict:
-    """Decide dataflow and mesh; refuse another layout. Without a panel width, panels are as wide as
-    the tiles allow."""
-    return settle_mesh(problem, "summa", dataflow, mesh) | {"panel": panel}
 
 
 def congruent(problem: Problem, *, dataflow: str, **settled) -> tuple[str, ...]:
@@ -45,7 +32,11 @@ PANEL = Option(
 
 
 @algorithm(
-    "summa", options=(DATAFLOW, MESH, PANEL), settle=settle, layout=mesh_layout, congruent=congruent
+    "summa",
+    options=(DATAFLOW, MESH, PANEL),
+    settle=on_mesh("summa", panel=None),
+    layout=mesh_layout,
+    congruent=congruent,
 )
 def program(
     problem: Problem, rank: int, *, dataflow: str, mesh: str, panel: int | None = None
@@ -57,17 +48,8 @@ def program(
 
 def summa(chip: Mesh, dataflow: str, panel: int | None) -> Iterator[Step]:
     """The program of one chip."""
-    a, b, c, i, j, row, column, in_row, in_column = (
-        chip.a,
-        chip.b,
-        chip.c,
-        chip.i,
-        chip.j,
-        chip.row,
-        chip.column,
-        range(chip.ncols),
-        range(chip.nrows),
-    )
+    a, b, c = chip.a, chip.b, chip.c
+    i, j, row, column, in_row, in_column = chip.place
     if dataflow == "OS":
         for k0, k1, x, y in panels(
             [a.cols(l) for l in in_row], [b.rows(l) for l in in_column], panel

@@ -4,12 +4,13 @@ collective, the other as ring shifts that overlap with partial products."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get, Join, Part, Scratch, Step, joined_shape
 
-from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, mesh_layout, parse_mesh, settle_mesh
+from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, mesh_layout, on_mesh, parse_mesh
 from .registry import algorithm
 from .rings import gather_ring, reduce_ring
 
@@ -18,18 +19,6 @@ __all__ = ["costlier_direction", "program", "wang"]
 #: Which matrix moves along process rows, and which along process columns.
 _ALONG_ROWS = {"OS": "A", "LS": "C", "RS": "A"}
 _ALONG_COLUMNS = {"OS": "B", "LS": "B", "RS": "C"}
-
-
-def settle(
-    problem: Problem,
-    in_place: bool = True,
-    *,
-    dataflow: str | None = None,
-    mesh: str | None = None,
-    unroll: int | None = None,
-) -> dict:
-    """Decide dataflow and mesh; refuse another layout."""
-    return settle_mesh(problem, "wang", dataflow, mesh) | {"unroll": unroll or 1}
 
 
 def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
@@ -48,9 +37,7 @@ def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
     ('row', 'column')
     """
     nrows, ncols = parse_mesh(mesh, problem.nprocs)
-    size = lambda name: (
-        problem.operand(name).partition.shape[0] * problem.operand(name).partition.shape[1]
-    )
+    size = lambda name: prod(problem.operand(name).partition.shape)
     along_rows = (ncols - 1) * size(_ALONG_ROWS[dataflow])
     along_columns = (nrows - 1) * size(_ALONG_COLUMNS[dataflow])
     return "row" if along_rows >= along_columns else "column"
@@ -59,7 +46,7 @@ def costlier_direction(problem: Problem, dataflow: str, mesh: str) -> str:
 @algorithm(
     "wang",
     options=(DATAFLOW, MESH, UNROLL),
-    settle=settle,
+    settle=on_mesh("wang", unroll=1),
     layout=mesh_layout,
     congruent=everywhere,
 )
@@ -82,8 +69,8 @@ def wang(chip: Mesh, dataflow: str, ring: str, unroll: int) -> Iterator[Step]:
     turned = dataflow == "RS" or (dataflow == "OS" and ring == "column")
     rows, cols = (1, 0) if turned else (0, 1)  # the axes
     chip = chip.transposed() if turned else chip
-    a, b, c, i, j = chip.a, chip.b, chip.c, chip.i, chip.j
-    row, column, in_row, in_column = chip.row, chip.column, range(chip.ncols), range(chip.nrows)
+    a, b, c = chip.a, chip.b, chip.c
+    i, j, row, column, in_row, in_column = chip.place
     gemm = lambda x, y, into: Gemm(*((y, x) if turned else (x, y)), into=into)
 
     if dataflow == "OS":

@@ -60,6 +60,8 @@ class Graph:
         In the order of the direct program.
     users : list of list of int
         For each node, those that need it.
+    computes, transfers, fences : list of int
+        The nodes of each kind.
 
     Examples
     --------
@@ -122,6 +124,14 @@ class Graph:
         for number, node in enumerate(self.nodes):
             for other in node.needs:
                 self.users[other].append(number)
+        self.computes, self.transfers, self.fences = lists = [], [], []
+        for number in range(len(self.nodes)):
+            self.kind_of(number, lists).append(number)
+
+    def kind_of(self, number: int, of_each: tuple) -> list:
+        """What is a node's of three things: of computes, of transfers and of Fences."""
+        step = self.nodes[number].step
+        return of_each[0 if step.computes else 2 if type(step) is Fence else 1]
 
     def program(self, operations: list[Operation]) -> Iterator[Step]:
         """The steps of the lowered program: in each operation communication, then computes, then
@@ -185,20 +195,10 @@ class Frontier:
         self.graph, self.pending = graph, len(graph.nodes)
         self.missing = [len(node.needs) for node in graph.nodes]
         self.done = bytearray(len(graph.nodes))
-        self.computes, self.transfers, self.fences = [], [], []
+        self.lists = self.computes, self.transfers, self.fences = [], [], []
         for number, left in enumerate(self.missing):
             if not left:
-                self._list_of(number).append(number)
-
-    def _list_of(self, number: int) -> list[int]:
-        step = self.graph.nodes[number].step
-        return (
-            self.computes
-            if step.computes
-            else self.fences
-            if type(step) is Fence
-            else self.transfers
-        )
+                graph.kind_of(number, self.lists).append(number)
 
     def finish(self, operation: Operation) -> None:
         """The nodes of an operation are done; those that waited for them only become eligible."""
@@ -212,4 +212,4 @@ class Frontier:
                 for user in self.graph.users[number]:
                     self.missing[user] -= 1
                     if not self.missing[user]:
-                        insort(self._list_of(user), user)
+                        insort(self.graph.kind_of(user, self.lists), user)

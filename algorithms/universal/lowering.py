@@ -19,6 +19,7 @@ program consists of the same kinds of steps, so everything that works on program
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from drbench.model.costs import Cost, step_cost
 from drbench.model.machine import Machine
@@ -27,7 +28,7 @@ from drbench.program.steps import Get, Step
 from drbench.program.trace import trace
 
 from .graph import Frontier, Graph, Operation
-from .op_costs import BALANCE, costs_of, operation_s
+from .op_costs import BALANCE, costs_of, operation_s, program_s
 from .search import search
 
 __all__ = [
@@ -113,14 +114,6 @@ def lowered_operations(
     return found if schedule == "cost" else search(graph, costs, max_compute, max_comm, found)
 
 
-def program_s(operations: Iterable[Operation], costs: list[Cost]) -> float:
-    """What the model says of a list of operations: they run one after the other."""
-    return sum(
-        operation_s(costs[number] for numbers in operation for number in numbers)
-        for operation in operations
-    )
-
-
 def greedy(graph: Graph, max_compute: int, max_comm: int) -> list[Operation]:
     """Eligible computes, then eligible transfers, up to the bounds."""
     frontier, operations = Frontier(graph), []
@@ -168,7 +161,14 @@ def _by_cost(
         )
         taken: list[int] = []
         compute_s = operation_s(costs[number] for number in computes)
-        fed = len(frontier.computes) > len(computes) or not _computes_wait(graph, frontier)
+        fed = (
+            len(frontier.computes) > len(computes)
+            or not any(
+                graph.nodes[user].step.computes  # an eligible transfer serves a compute to come
+                for number in frontier.transfers[:_WEIGHED]
+                for user in graph.users[number]
+            )
+        )
         while len(taken) < max_comm:
             best = _best_transfer(graph, costs, frontier, taken)
             if best is None:
@@ -178,27 +178,13 @@ def _by_cost(
                 break
             taken.append(best)
             fed = fed or any(
-                _missing(graph, frontier, user, taken) == 0
+                frontier.missing[user] == sum(other in taken for other in graph.nodes[user].needs)
                 for user in graph.users[best]
                 if graph.nodes[user].step.computes
             )
         operations.append(Operation(sorted(taken), computes, frontier.fences[:]))
         frontier.finish(operations[-1])
     return operations
-
-
-def _computes_wait(graph: Graph, frontier: Frontier) -> bool:
-    """Whether an eligible transfer serves any compute to come."""
-    return any(
-        graph.nodes[user].step.computes
-        for number in frontier.transfers[:_WEIGHED]
-        for user in graph.users[number]
-    )
-
-
-def _missing(graph: Graph, frontier: Frontier, number: int, taken: list[int]) -> int:
-    """How many nodes a node still needs after those taken."""
-    return frontier.missing[number] - sum(other in taken for other in graph.nodes[number].needs)
 
 
 def _best_transfer(
@@ -209,20 +195,18 @@ def _best_transfer(
 
     Sums go first: until they are sent they take memory.
     """
-    best, best_score = None, -1.0
-    for number in frontier.transfers[: _WEIGHED + len(taken)]:
-        if number in taken:
-            continue
-        score = 0.0 if isinstance(graph.nodes[number].step, Get) else float("inf")
+
+    def score(number: int) -> float:
+        best = 0.0 if isinstance(graph.nodes[number].step, Get) else inf
         for user in graph.users[number][:_SERVED]:
-            if frontier.done[user] or not graph.nodes[user].step.computes:
-                continue
-            waits_s = sum(
-                costs[other].link_s
-                for other in graph.nodes[user].needs
-                if not frontier.done[other] and other not in taken
-            )
-            score = max(score, costs[user].core_s / waits_s if waits_s else float("inf"))
-        if score > best_score:
-            best, best_score = number, score
-    return best
+            if not frontier.done[user] and graph.nodes[user].step.computes:
+                waits_s = sum(
+                    costs[other].link_s
+                    for other in graph.nodes[user].needs
+                    if not frontier.done[other] and other not in taken
+                )
+                best = max(best, costs[user].core_s / waits_s if waits_s else inf)
+        return best
+
+    eligible = frontier.transfers[: _WEIGHED + len(taken)]
+    return max((number for number in eligible if number not in taken), key=score, default=None)

@@ -10,9 +10,9 @@ from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from drbench.program.steps import Fence, Step
 
-from .graph import Graph
+from .graph import Graph, Operation
 
-__all__ = ["BALANCE", "costs_of", "operation_s"]
+__all__ = ["BALANCE", "costs_of", "operation_s", "program_s"]
 
 #: The machine where none is given: FLOPs, and bytes over one link in and one out; local memory
 #: costs nothing. 100 FLOPs take as long as one byte (an H100 and its NVLink: 149;
@@ -55,3 +55,11 @@ def operation_s(costs: Iterable[Cost]) -> float:
         for link in cost.links:
             on_link[link] = on_link.get(link, 0.0) + cost.link_s
     return max(core_s, max(on_link.values(), default=0.0) + latency_s)
+
+
+def program_s(operations: Iterable[Operation], costs: list[Cost]) -> float:
+    """What the model says of a list of operations: they run one after the other."""
+    return sum(
+        operation_s(costs[number] for numbers in operation for number in numbers)
+        for operation in operations
+    )

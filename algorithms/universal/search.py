@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import combinations
-from math import comb
+from math import comb, inf
 
 from drbench.errors import UnsupportedError
 from drbench.model.costs import Cost
-from drbench.program.steps import Fence, Get
+from drbench.program.steps import Get
 
 from .graph import Graph, Operation
-from .op_costs import operation_s
+from .op_costs import operation_s, program_s
 
 __all__ = ["MOST_SELECTIONS", "search"]
 
@@ -48,22 +48,9 @@ def search(
 
 class _Search:
     def __init__(self, graph: Graph, costs: list[Cost], max_compute: int, max_comm: int):
-        self.graph, self.costs, self.max_compute, self.max_comm = (
-            graph,
-            costs,
-            max_compute,
-            max_comm,
-        )
+        self.graph, self.costs = graph, costs
+        self.max_compute, self.max_comm = max_compute, max_comm
         self.needs = [sum(1 << other for other in node.needs) for node in graph.nodes]
-        self.computes = [number for number, node in enumerate(graph.nodes) if node.step.computes]
-        self.fences = [
-            number for number, node in enumerate(graph.nodes) if type(node.step) is Fence
-        ]
-        self.transfers = [
-            number
-            for number, node in enumerate(graph.nodes)
-            if not node.step.computes and type(node.step) is not Fence
-        ]
         self.stretches = [
             [_Stretch(graph, costs, numbers) for numbers in ending] for ending in _stretches(graph)
         ]
@@ -79,10 +66,7 @@ class _Search:
 
     def run(self, known: list[Operation]) -> list[Operation]:
         everything = (1 << len(self.graph.nodes)) - 1
-        best, best_s = (
-            known,
-            sum(operation_s(self.costs[n] for numbers in op for n in numbers) for op in known),
-        )
+        best, best_s = known, program_s(known, self.costs)
         best_s *= 1 - 1e-12  # sums in another order are no improvement
         cheapest, came = {self._key(0): 0.0}, {}
         heap, count = [(self._bound(0), 0, 0, 0.0)], 0
@@ -96,12 +80,10 @@ class _Search:
                 best, best_s = self._path(came, done), spent
                 break
             for operation, seconds in self._operations(done):
-                after, total = done, spent + seconds
-                for numbers in operation:
-                    for number in numbers:
-                        after |= 1 << number
+                after = done | sum(1 << number for numbers in operation for number in numbers)
+                total = spent + seconds
                 key = self._key(after)
-                if total >= cheapest.get(key, float("inf")):
+                if total >= cheapest.get(key, inf):
                     continue
                 self._look(1 + len(self.graph.nodes) // 2)
                 bound = total + self._bound(after)
@@ -125,11 +107,8 @@ class _Search:
         eligible = lambda numbers: [
             n for n in numbers if not done >> n & 1 and self.needs[n] & ~done == 0
         ]
-        fences, ready, waiting = (
-            eligible(self.fences),
-            eligible(self.computes),
-            eligible(self.transfers),
-        )
+        graph = self.graph
+        fences, ready, waiting = map(eligible, (graph.fences, graph.computes, graph.transfers))
         before = self._exchangeable(ready + waiting, done)
         computing = self._selections(ready, self.max_compute, before)
         moving = self._selections(waiting, self.max_comm, before, fences)
@@ -153,8 +132,8 @@ class _Search:
         self.looked_at += more
         if self.looked_at > MOST_SELECTIONS:
             raise UnsupportedError(
-                f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.computes)} "
-                f"computes and {len(self.transfers)} transfers would look at more "
+                f"exhaustive lowering of rank {self.graph.trace.rank}'s {len(self.graph.computes)} "
+                f"computes and {len(self.graph.transfers)} transfers would look at more "
                 f"than {MOST_SELECTIONS} choices (our limit). Use --schedule cost, smaller "
                 "--ir-max-compute and --ir-max-comm, or fewer tiles."
             )
@@ -166,28 +145,21 @@ class _Search:
         of_part: dict = {}
         for number in eligible:
             of_part.setdefault(self.place[number], []).append(number)
-        alike, before = {}, {}
+        alike, before = {}, {number: [] for number in eligible}
         for (which, part), numbers in of_part.items():
-            for number in numbers:
-                before[number] = []
             if len(numbers) == 1:
-                before[numbers[0]] = alike.setdefault(
-                    (which, tuple(done >> n & 1 for n in part)), []
-                )[:]
-                alike[which, tuple(done >> n & 1 for n in part)].append(numbers[0])
+                others = alike.setdefault((which, tuple(done >> n & 1 for n in part)), [])
+                before[numbers[0]] = others[:]
+                others += numbers
         return before
 
     def _selections(self, eligible: list[int], most: int, before: dict, beside=()) -> list[tuple]:
         """Choices of at most so many nodes: (nodes, core seconds, link seconds, what each with one
         node more would take)."""
-        out = []
-        self._look(
-            sum(
-                comb(len(eligible), size) * (len(eligible) if size < most else 1)
-                for size in range(min(most, len(eligible)) + 1)
-            )
-        )
-        for size in range(min(most, len(eligible)) + 1):
+        out, count = [], len(eligible)
+        sizes = range(min(most, count) + 1)
+        self._look(sum(comb(count, size) * (count if size < most else 1) for size in sizes))
+        for size in sizes:
             for chosen in combinations(eligible, size):
                 if any(number not in chosen for each in chosen for number in before[each]):
                     continue
@@ -242,11 +214,7 @@ class _Stretch:
 
     def __init__(self, graph: Graph, costs: list[Cost], numbers: list[int]):
         inside = set(numbers)
-        transfers = {
-            n
-            for n in numbers
-            if not graph.nodes[n].step.computes and type(graph.nodes[n].step) is not Fence
-        }
+        transfers = inside.intersection(graph.transfers)
         self.computes = [(n, costs[n].core_s) for n in numbers if graph.nodes[n].step.computes]
         self.transfers = [
             (
@@ -265,7 +233,7 @@ class _Stretch:
 
     def least_s(self, done: int) -> float:
         left = [core for n, core in self.computes if not done >> n & 1]
-        core, on_link, fetching, shortest, last = sum(left), {}, {}, float("inf"), float("inf")
+        core, on_link, fetching, shortest, last = sum(left), {}, {}, inf, inf
         for n, cost, fetches in self.transfers:
             if done >> n & 1:
                 continue
@@ -279,9 +247,9 @@ class _Stretch:
                 on_link[link] = on_link.get(link, 0.0) + cost.link_s
                 if fetches:  # what it fetches is computed with afterwards
                     fetching[link] = fetching.get(link, 0.0) + cost.link_s
-        tail = last if left and self.sends and last < float("inf") else 0.0
+        tail = last if left and self.sends and last < inf else 0.0
         after = min(left, default=0.0) + tail
-        if left and self.waits and self.fetches & ~done == self.fetches and shortest < float("inf"):
+        if left and self.waits and self.fetches & ~done == self.fetches and shortest < inf:
             core += shortest  # nothing can be computed before the first of its transfers
         return max(
             core + tail,
@@ -293,37 +261,17 @@ class _Stretch:
 def _stretches(graph: Graph) -> list[list[list[int]]]:
     """``[j][i]``: the nodes that must run after Fence i - 1 and before Fence j (i = 0: from the
     start; the last j: to the end)."""
-    fences = [n for n, node in enumerate(graph.nodes) if type(node.step) is Fence]
-    after = [
-        sum(1 for f in fences if f < n and f in reached)
-        for n, reached in enumerate(_reached(graph))
-    ]
-    until = [len(fences)] * len(graph.nodes)
-    for place in reversed(range(len(fences))):
-        left = [fences[place]]
-        while left:
-            for n in graph.nodes[left.pop()].needs:
-                if until[n] > place:
-                    until[n] = place
-                    left.append(n)
-    inside = [n for n in range(len(graph.nodes)) if n not in fences]
+    fences, count = graph.fences, len(graph.fences)
+    after, until = [], [count] * len(graph.nodes)  # Fences wait for one another
+    for node in graph.nodes:
+        after.append(max((after[n] + (n in fences) for n in node.needs), default=0))
+    for n in reversed(range(len(until))):
+        until[n] = min((until[user] - (user in fences) for user in graph.users[n]), default=count)
+    inside = sorted(graph.computes + graph.transfers)
     return [
         [[n for n in inside if after[n] >= i and until[n] <= j] for i in range(j + 1)]
-        for j in range(len(fences) + 1)
+        for j in range(count + 1)
     ]
-
-
-def _reached(graph: Graph) -> list[set]:
-    """For each node, the Fences that must be finished before it."""
-    found: list[set] = []
-    for node in graph.nodes:
-        before = set()
-        for other in node.needs:
-            before |= found[other]
-            if type(graph.nodes[other].step) is Fence:
-                before.add(other)
-        found.append(before)
-    return found
 
 
 def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
@@ -337,8 +285,7 @@ def _interchangeable(graph: Graph, costs: list[Cost]) -> list[list[tuple]]:
     for cost in costs:
         for link in cost.links:
             taken[link] = taken.get(link, 0) + 1
-    fences = {number for number, node in enumerate(graph.nodes) if type(node.step) is Fence}
-    part_of = list(range(len(graph.nodes)))
+    fences, part_of = set(graph.fences), list(range(len(graph.nodes)))
 
     def find(number):
         while part_of[number] != number:

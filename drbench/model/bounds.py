@@ -7,7 +7,7 @@ from math import inf
 
 from drbench.program.trace import Trace
 
-from .costs import compute_s, group_parts, group_seconds, parts_of, step_cost
+from .costs import compute_s, group_parts, group_seconds, on_links, parts_of, step_cost
 from .machine import Machine
 
 __all__ = ["link_parts", "lower_bound"]
@@ -84,12 +84,8 @@ def link_parts(trace: Trace, machine: Machine) -> tuple[float, float, float, flo
         elif step.grouped and len(step.group) > 1:
             group = step.group
             rate = machine.link(*group.members[:2]).bandwidth_bytes_per_s
-            parts, kept, hops = (
-                group_parts(step, machine, len(group), itemsize * step.shard(), rate, group.name),
-                machine.collectives.get(step.operation),
-                1,
-            )
-            ways = "+-" if kept is not None and kept.both_ways else "+"
+            parts, hops = group_parts(step, machine, *on_links(step, itemsize, rate)), 1
+            ways = "+-" if machine.collective(step.operation).both_ways else "+"
             if step.kind == "shift":
                 way, hops, _ = step.ring()
                 ways = way[-1]
@@ -107,26 +103,13 @@ def _of_group(machine: Machine, step, itemsize: int):
     if link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
         way, _, elements = step.ring()
         return [(way, elements * itemsize / link.bandwidth_bytes_per_s)]
-    nbytes = itemsize * step.shard()
-    if step.kind != "shift":
-        links = [machine.link(a, b) for a, b in zip(members, members[1:] + members[:1])]
-        seconds = group_seconds(
-            step,
-            machine,
-            len(group),
-            nbytes,
-            min(each.bandwidth_bytes_per_s for each in links),
-            group.name,
-        )
-        target = members[(me + 1) % len(members)]
-    elif step.by % len(group):
-        target = members[(me + step.by) % len(members)]
-        link = machine.link(members[me], target)
-        seconds = group_seconds(
-            step, machine, len(group), nbytes, link.bandwidth_bytes_per_s, group.name
-        )
-        if machine.adds_on_core:
+    by, pairs = 1, zip(members, members[1:] + members[:1])
+    if step.kind == "shift":
+        by = step.by
+        if not by % len(group) or machine.adds_on_core:
             return []  # the core's share of it is not all of it
-    else:
-        return []
+        pairs = [(members[me], members[(me + by) % len(group)])]
+    rate = min(machine.link(*pair).bandwidth_bytes_per_s for pair in pairs)
+    seconds = group_seconds(step, machine, *on_links(step, itemsize, rate))
+    target = members[(me + by) % len(group)]
     return [(resource, seconds) for resource in machine.route(members[me], target)[1]]

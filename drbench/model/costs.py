@@ -37,6 +37,7 @@ __all__ = [
     "compute_s",
     "group_parts",
     "group_seconds",
+    "on_links",
     "parts_of",
     "step_cost",
 ]
@@ -160,15 +161,11 @@ def group_parts(
     >>> group_parts(AllGather, toy, 4, 100, 100.0)
     (1.0, 1.5, 3.0)
     """
-    found = machine.collectives.get(step.operation)
-    launch, sync, own, ways = (
-        (found.launch_s, found.sync_s, found.bandwidth_bytes_per_s, 1 + found.both_ways)
-        if found
-        else (0.0, 0.0, None, 1)
-    )
-    if found and group == "column":
+    found = machine.collective(step.operation)
+    launch, sync, own = found.launch_s, found.sync_s, found.bandwidth_bytes_per_s
+    if group == "column":
         own = found.column_bandwidth_bytes_per_s or own
-    bandwidth = ways * (own or bandwidth_bytes_per_s)
+    bandwidth = (1 + found.both_ways) * (own or bandwidth_bytes_per_s)
     if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
     if step.kind == "ring":
@@ -179,15 +176,8 @@ def group_parts(
     raise UsageError(f"a group step must be a ring, pipeline or shift, got {step.kind!r}.")
 
 
-def group_seconds(
-    step: GroupStep | type[GroupStep],
-    machine: Machine,
-    ranks: int,
-    nbytes: float,
-    bandwidth_bytes_per_s: float,
-    group: str = "row",
-) -> float:
-    """Seconds a group step takes on free links.
+def group_seconds(step: GroupStep | type[GroupStep], machine: Machine, *on) -> float:
+    """Seconds a group step takes on free links: the sum of :func:`group_parts`.
 
     Examples
     --------
@@ -200,5 +190,11 @@ def group_seconds(
     >>> group_seconds(AllGather, toy, 4, 100, 100.0)
     5.5
     """
-    launch, sync, transfer = group_parts(step, machine, ranks, nbytes, bandwidth_bytes_per_s, group)
+    launch, sync, transfer = group_parts(step, machine, *on)
     return launch + (sync + transfer)
+
+
+def on_links(step: GroupStep, itemsize: int, bandwidth_bytes_per_s: float) -> tuple:
+    """What :func:`group_parts` asks of a step: ranks, bytes of a shard, bandwidth and group."""
+    group = step.group
+    return len(group), itemsize * step.shard(), bandwidth_bytes_per_s, group.name

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
 from drbench.errors import CaseFailed
 
-__all__ = ["K_BLOCKS", "fit_collective", "fit_gemm", "fit_gets", "fit_line", "nonnegative"]
+__all__ = ["K_BLOCKS", "fit_collective", "fit_gemm", "fit_line", "nonnegative"]
 
 #: Elements of k that a library may multiply between two passes over C; inf: all.
-K_BLOCKS = (256, 320, 384, 448, 512, 768, 1024, float("inf"))
+K_BLOCKS = (256, 320, 384, 448, 512, 768, 1024, inf)
 
 
 def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
@@ -41,10 +42,8 @@ def nonnegative(columns: Sequence[Sequence[float]], seconds: Sequence[float]) ->
         if (found >= -1e-12 / scale).all():
             break
         kept.pop(int(np.argmin(found * scale)))
-    out = [0.0] * matrix.shape[1]
-    for place, value in zip(kept, found if kept else ()):
-        out[place] = max(0.0, float(value))
-    return out
+    fitted = dict(zip(kept, found)) if kept else {}
+    return [max(0.0, float(fitted.get(place, 0.0))) for place in range(matrix.shape[1])]
 
 
 def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, float]:
@@ -92,35 +91,29 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
     }, float(error)
 
 
-def fit_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Latency in seconds and bytes per second of transfers ``(bytes, seconds)``.
+def fit_line(samples: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    """Latency in seconds and bytes per second of transfers ``(bytes, seconds)``; of ``(bytes, rows,
+    seconds)`` the seconds, too, of each row that lies apart from the others.
 
     Examples
     --------
     >>> latency_s, bandwidth = fit_line([(1000, 2e-6), (2000, 3e-6), (4000, 5e-6)])
     >>> f"{latency_s:.2g} {bandwidth:.2g}"
     '1e-06 1e+09'
-    """
-    nbytes, seconds = zip(*samples)
-    latency, per_byte = nonnegative([[1.0] * len(nbytes), nbytes], seconds)
-    return latency, 1 / per_byte if per_byte else float("inf")
-
-
-def fit_gets(samples: Sequence[tuple[float, int, float]]) -> tuple[float, float, float]:
-    """Latency, bytes per second, and seconds a row that lies apart from the others, of ``(bytes,
-    such rows, seconds)``.
-
-    Examples
-    --------
-    >>> latency_s, bandwidth, row_s = fit_gets(
+    >>> latency_s, bandwidth, row_s = fit_line(
     ...     [(x, rows, 1e-6 + x / 1e9 + rows * 1e-7) for x in (1e3, 1e4, 1e6) for rows in (0, 64)]
     ... )
     >>> f"{latency_s:.2g} {bandwidth:.2g} {row_s:.2g}"
     '1e-06 1e+09 1e-07'
     """
-    nbytes, rows, seconds = zip(*samples)
-    latency, per_byte, per_row = nonnegative([[1.0] * len(nbytes), nbytes, rows], seconds)
-    return latency, 1 / per_byte if per_byte else float("inf"), per_row
+    nbytes, *rows, seconds = zip(*samples)
+    latency, per_byte, *per_row = nonnegative([[1.0] * len(nbytes), nbytes, *rows], seconds)
+    return latency, _rate(per_byte), *per_row
+
+
+def _rate(per_byte: float) -> float:
+    """Bytes per second."""
+    return 1 / per_byte if per_byte else inf
 
 
 def fit_collective(samples: Sequence[tuple[int, float, float]]) -> dict:
@@ -138,12 +131,10 @@ def fit_collective(samples: Sequence[tuple[int, float, float]]) -> dict:
     '5e-06 1e-06 1e+09'
     """
     ranks, nbytes, seconds = (np.array(column, float) for column in zip(*samples))
-    columns = [np.ones_like(ranks), (ranks - 1) * nbytes]
-    if len(set(ranks)) > 1:
-        columns.append(ranks - 1)
-    launch, per_byte, *sync = nonnegative(columns, seconds)
+    columns = [np.ones_like(ranks), (ranks - 1) * nbytes, ranks - 1]
+    launch, per_byte, *sync = nonnegative(columns[: 2 + (len(set(ranks)) > 1)], seconds)
     return {
         "launch_s": launch,
-        "sync_s": sync[0] if sync else 0.0,
-        "bandwidth_bytes_per_s": 1 / per_byte if per_byte else float("inf"),
+        "sync_s": sum(sync),
+        "bandwidth_bytes_per_s": _rate(per_byte),
     }

@@ -88,9 +88,8 @@ def moved_by_all(step) -> int:
     size = len(step.group)
     if step.kind == "pipeline":
         return (size - 1) * step.shard()
-    return size * sum(
-        elements for _, elements in step.moved(step.group.members[step.group.position])
-    )
+    me = step.group.members[step.group.position]
+    return size * sum(elements for _, elements in step.moved(me))
 
 
 def packed_by_any(step) -> int:

@@ -12,7 +12,8 @@ import copy
 import re
 import tomllib
 from dataclasses import MISSING, dataclass, field, fields
-from math import inf
+from itertools import pairwise
+from math import inf, prod
 
 from drbench.common import TransportChoice
 from drbench.errors import UsageError
@@ -221,27 +222,27 @@ class Machine:
             If a key is missing or unknown, or a value makes no sense.
         """
         raw = copy.deepcopy(section)
-        values = dict(raw)
+        values = {"links": {}, "collectives": {}, "compute": {}, "assumed": (), "torus": None} | raw
         values["name"] = name or values.get("name", "unnamed")
         values.pop("transports", None)
-        values["compute"] = _made(Compute, values.get("compute", {}), "model.compute")
+        values["compute"] = _made(Compute, values["compute"], "model.compute")
         values["links"] = tuple(
             _made(Link, link, f"model.links.{key}", name=key)
-            for key, link in values.get("links", {}).items()
+            for key, link in values["links"].items()
         )
         values["collectives"] = {
             key: _made(Collective, each, f"model.collectives.{key}")
-            for key, each in values.get("collectives", {}).items()
+            for key, each in values["collectives"].items()
         }
-        values["assumed"] = tuple(values.get("assumed", ()))
-        if isinstance(values.get("torus"), str):
+        values["assumed"] = tuple(values["assumed"])
+        if isinstance(values["torus"], str):
             raise UsageError(
                 f"machine {values['name']} needs the shape of its torus. Name it "
                 f"{values['name']}-RxC, as {values['name']}-4x8."
             )
-        if values.get("torus") is not None:
+        if values["torus"] is not None:
             values["torus"] = tuple(values["torus"])
-            values["devices"] = values["torus"][0] * values["torus"][1]
+            values["devices"] = prod(values["torus"])
         return _made(cls, values | {"sources": raw}, "model")
 
     @classmethod
@@ -314,15 +315,8 @@ class Machine:
                     "core_add_bytes_per_s", inf
                 ),
             }
-            return Machine.from_dict(
-                {
-                    **self.sources,
-                    "links": {"throttled": link},
-                    "accumulate_efficiency": 1.0,
-                    "collectives": {},
-                },
-                self.name,
-            )
+            seen = {"links": {"throttled": link}, "accumulate_efficiency": 1.0, "collectives": {}}
+            return Machine.from_dict(self.sources | seen, self.name)
         if choice.kind == "auto" and not (transports and not self.links):
             return self
         kind = "direct" if choice.kind == "auto" else choice.kind
@@ -332,6 +326,10 @@ class Machine:
                 f"{', '.join(('auto', 'throttled', *transports))}."
             )
         return Machine.from_dict({**self.sources, "links": {kind: transports[kind]}}, self.name)
+
+    def collective(self, operation: str) -> Collective:
+        """That of an operation; without a model of its own it takes its links' time alone."""
+        return self.collectives.get(operation) or Collective()
 
     def link(self, a: int, b: int) -> Link:
         """The class of link that joins two ranks."""
@@ -354,20 +352,17 @@ class Machine:
         if self.torus is None:
             return link, link.resources(source, target)
         rows, cols = self.torus
-        (row, col), (to_row, to_col), path = divmod(source, cols), divmod(target, cols), [source]
-        for step in _steps(col, to_col, cols):
-            col = (col + step) % cols
-            path.append(row * cols + col)
-        for step in _steps(row, to_row, rows):
-            row = (row + step) % rows
-            path.append(row * cols + col)
-        return link, tuple((link.name, a, b) for a, b in zip(path, path[1:]))
+        (row, col), (to_row, to_col) = divmod(source, cols), divmod(target, cols)
+        path = [source, *(row * cols + x for x in _passed(col, to_col, cols))]
+        path += [x * cols + to_col for x in _passed(row, to_row, rows)]
+        return link, tuple((link.name, a, b) for a, b in pairwise(path))
 
 
-def _steps(at: int, to: int, size: int) -> list[int]:
-    """The shorter way round a ring, as steps of +1 or -1; on a tie +1."""
+def _passed(at: int, to: int, size: int) -> list[int]:
+    """The positions on the shorter way round a ring, without the first; on a tie ahead."""
     ahead = (to - at) % size
-    return [1] * ahead if 2 * ahead <= size else [-1] * (size - ahead)
+    by, hops = (1, ahead) if 2 * ahead <= size else (-1, size - ahead)
+    return [(at + by * hop) % size for hop in range(1, hops + 1)]
 
 
 def _made(kind, values: dict, where: str, **more):

@@ -58,31 +58,6 @@ class Rank:
         Fences started.
     """
 
-    __slots__ = (
-        "number",
-        "steps",
-        "schedule",
-        "parts",
-        "computing",
-        "compute_s",
-        "started",
-        "idle_since",
-        "last",
-        "core_free",
-        "own_free",
-        "began",
-        "fences",
-        "version",
-        "_machine",
-        "_itemsize",
-        "_at",
-        "_computed",
-        "_left",
-        "_since",
-        "_adding",
-        "_moving",
-    )
-
     def __init__(
         self, trace: Trace, prefetch: int, machine: Machine, itemsize: int, at: Callable, computed
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import inf
 
-from .costs import group_seconds
+from .costs import group_seconds, on_links
 from .folding import packed_by_any
 from .links import Transfer
 from .rank import Rank
@@ -76,18 +76,14 @@ class GroupSteps:
             del self.met[group, number]
 
     def _seconds(self, step, bandwidth_bytes_per_s: float) -> float:
-        group = step.group
-        nbytes = self.simulation.itemsize * step.shard()
-        return group_seconds(
-            step, self.machine, len(group), nbytes, bandwidth_bytes_per_s, group.name
-        )
+        on = on_links(step, self.simulation.itemsize, bandwidth_bytes_per_s)
+        return group_seconds(step, self.machine, *on)
 
     def _ways(self, step) -> tuple[int, ...]:
         """In which directions of its ring a step sends, and how far."""
-        kept = self.machine.collectives.get(step.operation)
         if step.kind == "shift":
             return (step.by,)
-        return (1, -1) if kept is not None and kept.both_ways else (1,)
+        return (1, -1) if self.machine.collective(step.operation).both_ways else (1,)
 
     def _folded(self, rank: Rank, t: int, step, now: float) -> None:
         """All members come now: the links that this one sends on stand for all of its ring."""

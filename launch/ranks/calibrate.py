@@ -19,7 +19,7 @@ from drbench.host.executor import Executor
 from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
-from drbench.model.fit import fit_collective, fit_gemm, fit_gets, fit_line
+from drbench.model.fit import fit_collective, fit_gemm, fit_line
 from drbench.program.problem import Problem
 from launch.cases.machine_models import read_document, write_model
 
@@ -168,7 +168,7 @@ def _transfers(topology, kind: str, trials: int) -> dict:
                 adds.append((value.nbytes, best_of(comm, add, trials, repeats)))
     finally:
         matrix.close()
-    return {"get": fit_gets(gets) if gets else None, "add": fit_line(adds)}
+    return {"get": fit_line(gets) if gets else None, "add": fit_line(adds)}
 
 
 def fence_seconds(comm, trials: int) -> float:
