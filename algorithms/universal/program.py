@@ -222,9 +222,11 @@ def _to_owner(group: list[Product]) -> Iterator[Step]:
     held: dict = {}
     partial: Step | None = None
     for product in group:
-        a = held.get(product.a) or (yield Get(product.a))
-        b = held.get(product.b) or (yield Get(product.b))
-        held[product.a], held[product.b] = a, b
-        partial = yield Gemm(a, b, into=None if product.first else partial)
-        if product.last:
-            yield Accumulate(partial, product.c)
+        left, right, c, first, last = product
+        if (a := held.get(left)) is None:
+            a = held[left] = yield Get(left)
+        if (b := held.get(right)) is None:
+            b = held[right] = yield Get(right)
+        partial = yield Gemm(a, b, into=None if first else partial)
+        if last:
+            yield Accumulate(partial, c)
