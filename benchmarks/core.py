@@ -102,18 +102,9 @@ def fast(size: int, pairs: int) -> None:
                     case(sizes, layout, stationary, pairs=pairs),
                 )
     for layout in ("row", "column", "inner", "outer", "misaligned"):
-        ratio_row(
-            t,
-            f"{size}^3 {layout}, S-C, --transport rma",
-            0.85,
-            case(cube, layout, "C", "--transport", "rma", pairs=pairs),
-        )
-        ratio_row(
-            t,
-            f"{size}^3 {layout}, S-B, --transport rma",
-            0.85,
-            case(cube, layout, "B", "--transport", "rma", pairs=pairs),
-        )
+        for stationary in "CB":
+            found = case(cube, layout, stationary, "--transport", "rma", pairs=pairs)
+            ratio_row(t, f"{size}^3 {layout}, S-{stationary}, --transport rma", 0.85, found)
 
 
 def remote(size: int, pairs: int) -> None:
@@ -240,13 +231,7 @@ def executor(size: int, pairs: int) -> None:
 
 
 def main() -> None:
-    sections = {
-        "fast": fast,
-        "remote": remote,
-        "overlap": overlap,
-        "planning": planning,
-        "executor": executor,
-    }
+    sections = {each.__name__: each for each in (fast, remote, overlap, planning, executor)}
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -131,17 +132,13 @@ def run_stage(stage: Stage, log: Path, limit_s: float | None = None) -> dict:
         file.write(f"=== {stage.name}: exit {code}, {time.monotonic() - start:.1f} s\n{text}\n")
     lines = []
     for line in text.splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            lines.append(value)
+        with suppress(ValueError):
+            lines.append(json.loads(line))
     return {
         "name": stage.name,
         "exit": code,
         "seconds": round(time.monotonic() - start, 1),
-        "lines": lines,
+        "lines": [line for line in lines if isinstance(line, dict)],
         "end": text.strip().splitlines()[-1:] if code else [],
     }
 
@@ -301,9 +298,7 @@ def main() -> int:
         # whoever is ended from outside leaves what there is
         _write(out, begin, ended, checks_of(ended, records))
     checks = checks_of(ended, records)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("what", "measured", "bar", ""):
-        table.add_column(heading)
+    table = Table("what", "measured", "bar", "", box=SIMPLE_HEAD, pad_edge=False)
     for check in checks:
         table.add_row(
             Text(check.what),

@@ -174,26 +174,13 @@ def main() -> int:
         "DRBENCH_KILL_TEST": str(os.getpid()),
         "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
     }
-    before, start, faults, rounds = (
-        {str(path) for path in SHARED_MEMORY.glob("*")},
-        time.monotonic(),
-        [],
-        0,
-    )
+    before = {str(path) for path in SHARED_MEMORY.glob("*")}
+    start, faults, rounds = time.monotonic(), [], 0
     with tempfile.TemporaryDirectory(prefix="drbench-kill-") as place:
         folder, file = Path(place), Path(place) / "kill.toml"
         file.write_text(SWEEP.format(seeds=max(1, options.cases // 6)))
-        command = [
-            sys.executable,
-            "-m",
-            "drbench",
-            "sweep",
-            str(file),
-            "-p",
-            str(options.ranks),
-            "--timeout",
-            "60",
-        ]
+        more = f"-p {options.ranks} --timeout 60".split()
+        command = [sys.executable, "-m", "drbench", "sweep", str(file), *more]
         peace = Killer(command, random.Random(0), 0, 0).run(folder / "peace")
         wanted = keys(folder / "peace" / "records.csv")
         print(
@@ -207,11 +194,7 @@ def main() -> int:
             out = folder / f"round-{rounds}"
             code, found = killer.run(out), keys(out / "records.csv")
             if found != wanted or code != peace:
-                differ = [
-                    name
-                    for name in wanted.keys() | found.keys()
-                    if wanted.get(name) != found.get(name)
-                ]
+                differ = sorted({name for name, _ in wanted.items() ^ found.items()})
                 faults.append(
                     f"round {rounds}: exit {code}, {len(differ)} cases differ, such as "
                     f"{[(wanted.get(name), found.get(name)) for name in differ[:2]]}"
@@ -224,11 +207,8 @@ def main() -> int:
         time.sleep(1)
         faults += [f"processes are left: {left}" for left in [our_processes()] if left]
         new = {str(path) for path in SHARED_MEMORY.glob("*")} - before - held_files()
-        faults += (
-            [f"files that ranks of the sweep held are left: {sorted(new & killer.held)}"]
-            if new & killer.held
-            else []
-        )
+        if held := new & killer.held:
+            faults.append(f"files that ranks of the sweep held are left: {sorted(held)}")
         if new - killer.held:
             print(
                 f"{len(new - killer.held)} further files have appeared under {SHARED_MEMORY}: of "
