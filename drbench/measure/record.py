@@ -158,7 +158,7 @@ class Record:
         for name, kind in _KINDS.items():
             value = getattr(self, name)
             try:
-                object.__setattr__(self, name, kind.plain(value))
+                object.__setattr__(self, name, kind.made_plain(value))
             except (TypeError, ValueError, OverflowError):
                 raise RecordError(
                     f"{name} must be {kind.about}; got {value!r}. Leave it None if it is not known."
@@ -269,13 +269,19 @@ class _Kind(NamedTuple):
     write: Callable[[Any], str]
     read: Callable[[str], Any]
 
+    #: What stands for None.
+    empty: Callable[[], Any] = type(None)
+
+    def made_plain(self, value: Any) -> Any:
+        return self.empty() if value is None else self.plain(value)
+
     def column(self, cells: Iterable[str]) -> list:
         """The values of many cells; those of equal texts are read once."""
         found = set(cells) - {""}
         values = map(self.read, found)
         if self.plain in (_plain_text, _plain_list):  # a number's cell holds a plain one already
             values = map(self.plain, values)
-        known = {"": self.plain(None)} | dict(zip(found, values))
+        known = {"": self.empty()} | dict(zip(found, values))
         return [known[cell] for cell in cells]
 
 
@@ -296,39 +302,34 @@ _MOST_CHARACTERS, _MOST_SAMPLES = (
 
 
 def _plain_text(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
+    if not isinstance(value, str):
         raise TypeError
-    if not value:
-        return None
     # one row is one line; what UTF-8 cannot hold (surrogates from file names) must not lose the row
     text = " ".join(value.splitlines()).encode("utf-8", "backslashreplace").decode("utf-8")
     return text[:_MOST_CHARACTERS] or None
 
 
-def _plain_bool(value: Any) -> bool | None:
-    if value is None or type(value).__name__ in ("bool", "bool_", "numpy.bool"):
-        return None if value is None else bool(value)
+def _plain_bool(value: Any) -> bool:
+    if type(value).__name__ in ("bool", "bool_", "numpy.bool"):
+        return bool(value)
     raise TypeError
 
 
-def _plain_int(value: Any) -> int | None:
+def _plain_int(value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError
-    return None if value is None else int(operator.index(value))
+    return int(operator.index(value))
 
 
-def _plain_float(value: Any) -> float | None:
+def _plain_float(value: Any) -> float:
     if isinstance(value, (bool, str)):
         raise TypeError
-    return None if value is None else float(value)
+    return float(value)
 
 
 def _plain_list(values: Any) -> list[float]:
-    values = [
-        value if type(value) is float else _plain_float(value)
-        for value in (() if values is None else values)
-    ]
-    if None in values or len(values) > _MOST_SAMPLES:
+    values = [value if type(value) is float else _plain_float(value) for value in values]
+    if len(values) > _MOST_SAMPLES:
         raise ValueError
     return values
 
@@ -363,14 +364,16 @@ _KIND_OF_TYPE = {
         _plain_list,
         lambda values: ";".join(map(repr, values)),
         lambda cell: [float(part) for part in cell.split(";")],
+        list,
     ),
 }
 _KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
 HEADER: tuple[str, ...] = tuple(_KINDS)
 #: Columns of algorithms' options; the last holds those that have none of their own.
 OPTION_COLUMNS = HEADER[HEADER.index("stationary") : HEADER.index("options") + 1]
-_ADDED_IN_2 = frozenset(
-    [
+#: Columns that each later schema added.
+_ADDED = {
+    2: [
         "dataflow",
         "mesh",
         "slices",
@@ -390,10 +393,8 @@ _ADDED_IN_2 = frozenset(
         "peak_device_bytes",
         "phase_collective_wait_s",
         "phase_pack_s",
-    ]
-)
-_ADDED_IN_3 = frozenset(
-    [
+    ],
+    3: [
         "compute",
         "max_gemms",
         "max_accumulates",
@@ -401,24 +402,28 @@ _ADDED_IN_3 = frozenset(
         "collectives",
         "device",
         "ranks_per_device",
-    ]
-)
-_ADDED_IN_4 = frozenset(["options"])
-#: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
-_EARLIER = {
-    3: tuple(name for name in HEADER if name not in _ADDED_IN_4),
-    2: tuple(name for name in HEADER if name not in _ADDED_IN_3 | _ADDED_IN_4),
-    1: tuple(name for name in HEADER if name not in _ADDED_IN_2 | _ADDED_IN_3 | _ADDED_IN_4),
+    ],
+    4: ["options"],
 }
+#: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
+_EARLIER: dict[int, tuple[str, ...]] = {}
+_names = HEADER
+for _version, _added in reversed(_ADDED.items()):
+    _names = tuple(name for name in _names if name not in _added)
+    _EARLIER[_version - 1] = _names
+
+
+def _unknown_version(version) -> str:
+    return (
+        f"schema_version {version} is unknown; this drbench reads {SCHEMA_VERSION}. "
+        "Use the drbench that wrote the file, or measure again."
+    )
 
 
 def _trouble(schema_version, mode, status, reason, best_s) -> str | None:
     """Say how these fields break the schema."""
     if schema_version != SCHEMA_VERSION:
-        return (
-            f"schema_version {schema_version} is unknown; this drbench reads {SCHEMA_VERSION}. "
-            "Use the drbench that wrote the file, or measure again."
-        )
+        return _unknown_version(schema_version)
     if mode not in MODES:
         return f"mode must be one of {', '.join(MODES)}; got {mode!r}. Correct the mode."
     if status not in STATUSES:
@@ -427,7 +432,7 @@ def _trouble(schema_version, mode, status, reason, best_s) -> str | None:
         return (
             f"status {status!r} needs a reason; got none. Say in one line why the case is not ok."
         )
-    if status == "ok" and not (best_s is not None and 0 < best_s < math.inf):
+    if status == "ok" and not 0 < (best_s or 0) < math.inf:
         return f"status 'ok' needs best_s > 0; got {best_s}. Use status 'failed' with a reason."
     return None
 
@@ -601,18 +606,9 @@ def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ..
         rows = [_widened(row, header, version) for row in rows]
     elif header != HEADER:
         # a later schema has other columns; its version says more than the column that differs
-        column = header.index("schema_version") if "schema_version" in header else 0
-        version = (
-            rows[0][column]
-            if rows and len(rows[0]) > column and header[column] == "schema_version"
-            else None
-        )
-        if version not in (None, str(SCHEMA_VERSION)):
-            raise RecordError(
-                f"{path}: schema_version {version} is unknown; this drbench reads "
-                f"{SCHEMA_VERSION}. "
-                "Use the drbench that wrote the file, or measure again."
-            )
+        found = dict(zip(header, rows[0])).get("schema_version") if rows else None
+        if found not in (None, str(SCHEMA_VERSION)):
+            raise RecordError(f"{path}: {_unknown_version(found)}")
         raise _other_header(path, header)
     return [(number, row) for number, row in enumerate(rows, start=2) if row]  # not blank lines
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from importlib import resources
+from itertools import pairwise, permutations
 
 import numpy as np
 
@@ -78,12 +79,12 @@ class CudaDevice(Device, Peers):
         Peers.__init__(self, self._runtime, index, self.bus_id)
         properties = self._runtime.getDeviceProperties(index)
         self._gemm = CublasGemm(modules.cublas, tf32)
-        self._module = modules.raw_module(
+        module = modules.raw_module(
             code=resources.files(__package__).joinpath("kernels.cu").read_text(),
             options=("-std=c++17",),
         )
         # compiled now, not while the clock runs
-        self._functions = {name: self._module.get_function(name) for name in NAMES}
+        self._functions = {name: module.get_function(name) for name in NAMES}
         self._kernels = Kernels(self._launch, properties["major"] >= 9, accumulate_blocks)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
@@ -303,13 +304,11 @@ class CudaDevice(Device, Peers):
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), tile.shape[1]), tile.dtype)
         with self._alone() as stream:
-            for run in (
-                np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1)
-                if len(rows)
-                else ()
-            ):
-                low, row = int(run[0]), int(rows[run[0]])
-                self.copy(out[low : low + len(run)], tile[row : row + len(run)], stream)
+            starts = np.flatnonzero(
+                np.diff(rows, prepend=-2) != 1
+            )  # of rows that follow each other
+            for low, high in pairwise([*starts, len(rows)]):
+                self.copy(out[low:high], tile[rows[low] :][: high - low], stream)
         return out
 
 
@@ -367,17 +366,14 @@ def require_gpu() -> tuple[Modules, int]:
     MissingError
         If there is no CuPy, or no GPU.
     """
-    modules = _import_cupy()
+    modules, why = _import_cupy(), ""
     try:
         count = modules.runtime.getDeviceCount()
     except modules.runtime.CUDARuntimeError as error:
-        raise MissingError(
-            f"--backend cupy needs a GPU, and CUDA finds none: {error}. Check nvidia-smi and "
-            "CUDA_VISIBLE_DEVICES."
-        ) from error
+        count, why = 0, f": {error}"
     if not count:
         raise MissingError(
-            "--backend cupy needs a GPU, and CUDA finds none. Check nvidia-smi and "
+            f"--backend cupy needs a GPU, and CUDA finds none{why}. Check nvidia-smi and "
             "CUDA_VISIBLE_DEVICES."
         )
     return modules, count
@@ -401,12 +397,7 @@ def describe(device: CudaDevice) -> dict:
                 "multiprocessors": properties["multiProcessorCount"],
             }
         )
-    apart = [
-        (a, b)
-        for a in range(count)
-        for b in range(count)
-        if a != b and not runtime.deviceCanAccessPeer(a, b)
-    ]
+    pairs = permutations(range(count), 2)
     memory = device.allocate(1)
     try:
         device.ipc_handle(memory)
@@ -420,7 +411,7 @@ def describe(device: CudaDevice) -> dict:
         "cublas": device.info.library,
         "runtime": runtime.runtimeGetVersion(),
         "driver": runtime.driverGetVersion(),
-        "no_peer_access": apart,
+        "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
         "ipc": shared,
     }
 

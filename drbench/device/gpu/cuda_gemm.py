@@ -131,11 +131,7 @@ class CublasGemm:
         kind = _DATA_TYPES[inputs]
         self._cublas.gemmEx(
             handle,
-            x.transa,
-            x.transb,
-            x.m,
-            x.n,
-            x.k,
+            *x[:5],  # operations and extents
             one,
             x.a,
             kind,

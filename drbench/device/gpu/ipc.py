@@ -70,7 +70,7 @@ class Peers:
         if handle in self._own:
             raise UsageError("a rank does not open its own memory; it has the address.")
         owner = handle[_HANDLE_BYTES:].decode()
-        if owner != self._bus and not self._reaches(owner):
+        if not self._can(self._cuda.deviceCanAccessPeer, owner):
             raise UnsupportedError(
                 f"device {self._bus} has no peer access to {owner}; use ranks on devices that "
                 "NVLink or one PCIe switch connects."
@@ -86,24 +86,19 @@ class Peers:
     def adds_into(self, handle: bytes) -> bool:
         """Whether additions into an opened allocation are atomic: always on one device and over
         NVLink, rarely over PCIe."""
-        owner = handle[_HANDLE_BYTES:].decode()
-        if owner == self._bus:
-            return True
-        try:
-            other = self._cuda.deviceGetByPCIBusId(owner)
-        except self._cuda.CUDARuntimeError:
-            return True  # hidden from this process: nobody can say
-        return self._atomics(self._index, other)
+        return self._can(self._atomics, handle[_HANDLE_BYTES:].decode())
 
     def close_handle(self, address: int) -> None:
         """Give up an opened allocation; nothing may be using it."""
         self._cuda.ipcCloseMemHandle(address)
 
-    def _reaches(self, owner: str) -> bool:
-        """False if peer access is known to be impossible; a device hidden from this process
-        (CUDA_VISIBLE_DEVICES) may be reachable."""
+    def _can(self, question, owner: str) -> bool:
+        """``question(this device, owner)``; True if both are one device, or if the owner is hidden
+        from this process (CUDA_VISIBLE_DEVICES): then nobody can say."""
+        if owner == self._bus:
+            return True
         try:
             other = self._cuda.deviceGetByPCIBusId(owner)
         except self._cuda.CUDARuntimeError:
             return True
-        return bool(self._cuda.deviceCanAccessPeer(self._index, other))
+        return bool(question(self._index, other))

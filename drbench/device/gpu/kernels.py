@@ -77,7 +77,7 @@ class Kernels:
         """target += value, atomically; float32 or float64."""
         name, places = self._sum("accumulate", target, value)
         rows, columns = target.shape
-        arguments = [*_words64(*places), *_extents(target)]
+        arguments = _words64(*places, *target.shape)
         if (
             self._vectors
             and name == "accumulate_f32"
@@ -91,14 +91,14 @@ class Kernels:
     def add(self, target, value, stream) -> None:
         """target += value; float32 or float64."""
         name, places = self._sum("add", target, value)
-        self._over(name, *target.shape, [*_words64(*places), *_extents(target)], stream)
+        self._over(name, *target.shape, _words64(*places, *target.shape), stream)
 
     def zero(self, target, stream) -> None:
         """target = 0; elements of 2, 4 or 8 bytes."""
         self._over(
             f"zero_b{_words(target.itemsize)}",
             *target.shape,
-            [*_matrix(target), *_extents(target)],
+            _whole(target),
             stream,
         )
 
@@ -123,21 +123,20 @@ class Kernels:
         """:meth:`drbench.host.fill.Fill.into`, in float32, float64 or (rounded once, from float32)
         bfloat16."""
         arguments = [
-            *_matrix(target),
-            *_extents(target),
+            *_whole(target),
             *_words64(row0, col0),
             *_hash(fill, matrix),
         ]
-        self._over(f"fill_{_suffix(target)}", *target.shape, arguments, stream)
+        self._over(f"fill_{_suffix(target.dtype)}", *target.shape, arguments, stream)
 
     def times(self, tile, x: int, vectors: int, out: int, stream) -> None:
         """out = tile · x in double; ``x`` and ``out`` are addresses of columns×vectors and
         rows×vectors doubles without gaps."""
         rows, columns = tile.shape
         self._product(
-            f"times_{_suffix(tile)}",
+            f"times_{_suffix(tile.dtype)}",
             rows,
-            [*_matrix(tile), *_words64(columns)],
+            _words64(tile.ctypes.data, _leading(tile), columns),
             x,
             vectors,
             out,
@@ -171,9 +170,9 @@ class Kernels:
         """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite; it is
         left alone otherwise."""
         self._over(
-            f"not_finite_{_suffix(tile)}",
+            f"not_finite_{_suffix(tile.dtype)}",
             *tile.shape,
-            [*_matrix(tile), *_extents(tile), *_words64(found)],
+            [*_whole(tile), *_words64(found)],
             stream,
         )
 
@@ -186,7 +185,7 @@ class Kernels:
             )
         if target.shape != value.shape:
             raise UsageError(f"{what} needs one shape, got {target.shape} += {value.shape}.")
-        return f"{what}_{_suffix(target)}", (
+        return f"{what}_{_suffix(target.dtype)}", (
             target.ctypes.data,
             _leading(target),
             value.ctypes.data,
@@ -232,17 +231,14 @@ def _leading(x) -> int:
     return down // step if rows > 1 else columns
 
 
-def _matrix(x) -> list:
-    return _words64(x.ctypes.data, _leading(x))
+def _whole(x) -> list:
+    """Address, leading dimension and extents."""
+    return _words64(x.ctypes.data, _leading(x), *x.shape)
 
 
 def _words64(*numbers) -> list:
     """Addresses and extents as the 64-bit arguments of a kernel."""
     return list(map(np.int64, numbers))
-
-
-def _extents(x) -> list:
-    return _words64(*x.shape)
 
 
 def _hash(fill, matrix: str) -> list:
@@ -252,12 +248,8 @@ def _hash(fill, matrix: str) -> list:
     ]
 
 
-def _suffix(x) -> str:
-    return _suffix_of(x.dtype)
-
-
 @functools.cache
-def _suffix_of(dtype: np.dtype) -> str:
+def _suffix(dtype: np.dtype) -> str:
     try:
         return _SUFFIX[dtype.name]
     except KeyError:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import contextmanager
+from itertools import accumulate
 
 from drbench.errors import MissingError, UnsupportedError, UsageError
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
@@ -47,19 +48,15 @@ class NcclGroup:
     def all_gather(self, flat, sizes: list[int], stream) -> None:
         """Everybody's piece into every ``flat``, where the own piece (``sizes[rank]`` elements
         after those of lower ranks) already lies."""
-        places = _places(flat, sizes)
-        if len(set(sizes)) == 1:
-            if sizes[0]:
-                self._communicator.allGather(
-                    places[self.rank], places[0], sizes[0], _type(flat), stream.cupy.ptr
-                )
-            return
-        with self._grouped():
-            for root, (place, size) in enumerate(zip(places, sizes)):
-                if size:
-                    self._communicator.broadcast(
-                        place, place, size, _type(flat), root, stream.cupy.ptr
-                    )
+        pieces = _pieces(flat, sizes)
+        if len(set(sizes)) > 1:
+            with self._grouped():
+                for root, piece in enumerate(pieces):
+                    self.broadcast(piece, root, stream)
+        elif sizes[0]:
+            self._communicator.allGather(
+                _address(pieces[self.rank]), _address(flat), sizes[0], _type(flat), stream.cupy.ptr
+            )
 
     def reduce(self, sent, into, root: int, stream) -> None:
         """The sum of everybody's ``sent`` to the root's ``into``, which is None elsewhere and may
@@ -73,24 +70,19 @@ class NcclGroup:
     def reduce_scatter(self, sent, into, sizes: list[int], stream) -> None:
         """The sum of everybody's ``sent``, cut into pieces of ``sizes`` elements, the own piece to
         ``into``."""
-        places = _places(sent, sizes)
+        pieces = _pieces(sent, sizes)
         if into.size != sizes[self.rank]:
             raise UsageError(
                 f"the own piece has {sizes[self.rank]} elements, its place {into.size}."
             )
-        if len(set(sizes)) == 1:
-            if sizes[0]:
-                self._communicator.reduceScatter(
-                    places[0], _address(into), sizes[0], _type(sent), _SUM, stream.cupy.ptr
-                )
-            return
-        with self._grouped():
-            for root, (place, size) in enumerate(zip(places, sizes)):
-                if size:
-                    target = _address(into) if root == self.rank else 0
-                    self._communicator.reduce(
-                        place, target, size, _type(sent), _SUM, root, stream.cupy.ptr
-                    )
+        if len(set(sizes)) > 1:
+            with self._grouped():
+                for root, piece in enumerate(pieces):
+                    self.reduce(piece, into, root, stream)
+        elif sizes[0]:
+            self._communicator.reduceScatter(
+                _address(sent), _address(into), sizes[0], _type(sent), _SUM, stream.cupy.ptr
+            )
 
     def shift(self, into, sent, source: int, target: int, stream) -> None:
         """``sent`` to rank ``target``, and what rank ``source`` sends into ``into``, both at
@@ -227,10 +219,10 @@ def _address(array, size: int | None = None) -> int:
     return array.ctypes.data
 
 
-def _places(flat, sizes: list[int]) -> list[int]:
-    """Address of each piece of a flat array."""
+def _pieces(flat, sizes: list[int]) -> list:
+    """The pieces of a flat array."""
     if flat.size != sum(sizes):
         raise UsageError(
             f"the pieces have {sum(sizes)} elements together, their memory {flat.size}."
         )
-    return [_address(flat) + sum(sizes[:x]) * flat.itemsize for x in range(len(sizes))]
+    return [flat[stop - size : stop] for stop, size in zip(accumulate(sizes), sizes)]
