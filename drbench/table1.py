@@ -122,7 +122,7 @@ class Table1:
         if view is not None:
             return TileFuture(view.copy(), MPI.REQUEST_NULL)
         out = np.empty(block.shape, self.dtype)
-        return TileFuture(out, self.matrix.rget(out, block))
+        return TileFuture(out, self.matrix.window.rget(out, block))
 
     def get_tile(self, idx, replica: int | None = None) -> np.ndarray:
         """A copy of a tile in host memory."""
@@ -136,14 +136,14 @@ class Table1:
         if target is not None:
             target[...] = value
         else:
-            self.matrix.rput(value, block).Wait()
+            self.matrix.window.rput(value, block).Wait()
 
     def accumulate_tile(self, idx, value, replica: int | None = None) -> None:
         """Add to a tile, atomically per element; complete everywhere after :meth:`fence`."""
         block, matrix = self._block(idx, replica), self.matrix
         value = self._value(value, block)
         if matrix.protocols[block.replica] == "mpi":
-            matrix.raccumulate(value, block).Wait()
+            matrix.window.raccumulate(value, block).Wait()
             return
         target = self._reached(
             block,
@@ -268,7 +268,7 @@ class DeviceTable1(Table1):
         view = matrix.view(block)
         if view is None:
             view = out if matrix.direct else np.empty(block.shape, self.dtype)
-            matrix.outgoing.rget(view, block.owner, block.offset, block.ld).Wait()
+            matrix.outgoing.rget(view, block).Wait()
         if view is not out:
             self.device.copy(out, view, self._stream)
         event = self.device.event()
@@ -292,7 +292,7 @@ class DeviceTable1(Table1):
         block, incoming = self._block(idx, replica), self.matrix.incoming
         value = self._value(value, block)
         if self.matrix.view(block) is None and incoming is not None:
-            incoming.raccumulate(value, block.owner, block.offset, block.ld).Wait()
+            incoming.raccumulate(value, block).Wait()
             return
         target = self._reached(block, "Between nodes only C is accumulated into.")
         copied, memory = self._allocate(value.shape)

@@ -306,7 +306,7 @@ class DeviceExecutor(Frame):
         yield from self._reached(lane)
         while not self._published:
             yield
-        yield from completed(matrix.outgoing.rget(landed, block.owner, block.offset, block.ld))
+        yield from completed(matrix.outgoing.rget(landed, block))
         if landed is not value:
             self.device.copy(value, landed, lane.stream)
         self._launched(t, lane)
@@ -340,7 +340,7 @@ class DeviceExecutor(Frame):
         block, twin = self.trace.steps[t].block, self._twins.of(value)
         self.device.copy(twin, value, lane.stream)
         yield from self._reached(lane)
-        yield from completed(matrix.incoming.raccumulate(twin, block.owner, block.offset, block.ld))
+        yield from completed(matrix.incoming.raccumulate(twin, block))
         self._launched(t, lane)
 
     def _start_fence(self, t: int) -> None:

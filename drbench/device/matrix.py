@@ -256,15 +256,12 @@ def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
         at += -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
     arena = DeviceArena(topology, device, at)
     of_ranks = comm.allgather({name: (offsets[name], size) for name, (size, _) in sizes.items()})
-    left = set(sizes)
+    left = list(sizes)
 
-    def closer(name):
-        def close():
-            left.discard(name)
-            if not left:
-                arena.close()
-
-        return close
+    def close():  # of the last matrix: the memory of all
+        left.pop()
+        if not left:
+            arena.close()
 
     def in_reach(name, dtype):  # C of a rank where additions are not atomic is out of reach
         reached = [
@@ -275,10 +272,7 @@ def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
             for base, (offset, size) in zip(reached, (each[name] for each in of_ranks))
         ]
 
-    return {
-        name: _DeviceWindow(in_reach(name, dtype), closer(name))
-        for name, (_, dtype) in sizes.items()
-    }
+    return {name: _DeviceWindow(in_reach(name, dtype), close) for name, (_, dtype) in sizes.items()}
 
 
 class Mirror(Window):

@@ -14,7 +14,8 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.common import Clock
-from drbench.program.steps import Add, Copy, Fence, Gemm, Get, Zero
+from drbench.program.group_steps import GroupStep
+from drbench.program.steps import Add, Copy, Fence, Gemm, Get
 from drbench.program.trace import Trace
 
 from .blas import Blas, load_blas
@@ -28,11 +29,13 @@ __all__ = ["PROGRESS", "Executor"]
 #: nobody.
 PROGRESS = ("poll", "thread", "none")
 
-_PIECE_S = 0.010  # a Gemm is cut into pieces of about this long ...
-_PIECE_K = 256  # ... but never thinner than this along k
+_CHUNK_S = 0.010  # a Gemm is cut along k into chunks of about this long ...
+_CHUNK_K = 256  # ... but never thinner than this
 _FIRST_FLOPS_PER_S = 5e10  # until a Gemm has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
 _NAP_S = 5e-4  # between two polls of the progress thread
+#: The phase that idle time counts as: of the first kind that is waited for.
+_WAITS = ((Fence, "fence"), (Get, "get_wait"), (GroupStep, "collective_wait"))
 
 
 class Executor(Frame):
@@ -161,18 +164,9 @@ class Executor(Frame):
     def _idle(self) -> None:
         """Nothing to compute: wait, and say for what."""
         steps = self.trace.steps
-        if any(type(steps[t]) is Fence for t in self._request_steps):
-            name = "fence"
-        elif any(isinstance(steps[t], Get) for t in self._request_steps) or any(
-            isinstance(steps[t], Get) for _, t in self._timers
-        ):
-            name = "get_wait"
-        elif any(t in self.calls for t in self._request_steps) or any(
-            t in self.calls for _, t in self._timers
-        ):
-            name = "collective_wait"
-        else:
-            name = "accumulate"
+        waited = [steps[t] for t in (*self._request_steps, *(t for _, t in self._timers))]
+        found = (name for kind, name in _WAITS if any(isinstance(step, kind) for step in waited))
+        name = next(found, "accumulate")
         clock, start = self.clock, self.clock.now()
         while not self._pump():
             if not self._requests:
@@ -284,7 +278,7 @@ class Executor(Frame):
         source = matrix.view(block)
         if source is None:
             self.bytes[step.counter] += nbytes
-            self._request(t, matrix.rget(value, block))
+            self._request(t, matrix.window.rget(value, block))
             return
         if value.flags.writeable:  # a buffer: --get copy
             with self.clock.phase("get_wait"):
@@ -301,7 +295,7 @@ class Executor(Frame):
         target, nbytes = matrix.view(block), self._nbytes(block)
         self.bytes["put_bytes"] += nbytes
         if target is None:
-            self._request(t, matrix.rput(value, block))
+            self._request(t, matrix.window.rput(value, block))
             return
         np.copyto(target, value)
         self._done_in_place(t, "out", nbytes)
@@ -313,7 +307,9 @@ class Executor(Frame):
         self.bytes["accumulate_bytes"] += self._nbytes(block)
         if matrix.protocols[block.replica] == "mpi":
             with self.clock.phase("accumulate"):
-                self._request(t, matrix.raccumulate(self.values[step.inputs[0].index], block))
+                self._request(
+                    t, matrix.window.raccumulate(self.values[step.inputs[0].index], block)
+                )
         else:
             self._try_add(t)  # again in _pump, if its lock is taken
 
@@ -339,14 +335,25 @@ class Executor(Frame):
 
     def _compute(self, t: int) -> None:
         step = self.trace.steps[t]
-        self._COMPUTERS[type(step)](self, t, step)
+        kind = type(step)
+        if kind is Gemm:
+            self._gemm(t, step)
+            return
+        with self.clock.phase("accumulate"):
+            target = self.values[t]
+            if kind is Add:
+                np.add(target, self.values[step.inputs[0].index], out=target)
+            elif kind is Copy:
+                np.copyto(target, self.values[step.inputs[0].index])
+            else:
+                target.fill(0)
 
     def _gemm(self, t: int, step: Gemm) -> None:
         values = self.values
         whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
         for a, b, c, beta in self.products.get(t, (whole,)):
             if self.polls:
-                self._gemm_in_pieces(a, b, c, beta)
+                self._gemm_in_chunks(a, b, c, beta)
                 continue
             with self.clock.phase("gemm"):
                 if self.threaded:
@@ -358,16 +365,16 @@ class Executor(Frame):
                 else:
                     self.blas.gemm(a, b, c, beta)
 
-    def _gemm_in_pieces(self, a, b, c, beta: float) -> None:
-        """Split along k (which costs BLAS least) and poll MPI between the pieces, as long as anyone
+    def _gemm_in_chunks(self, a, b, c, beta: float) -> None:
+        """Split along k (which costs BLAS least) and poll MPI between the chunks, as long as anyone
         needs it."""
         k, flops = a.shape[1], 2 * a.shape[0] * a.shape[1] * b.shape[1]
-        pieces = max(1, min(k // _PIECE_K, round(flops / (self._flops_per_s * _PIECE_S))))
+        chunks = max(1, min(k // _CHUNK_K, round(flops / (self._flops_per_s * _CHUNK_S))))
         spent, k0, x = 0.0, 0, 0
         while x == 0 or k0 < k:
             x += 1
             # nothing is under way: the rest in one go
-            k1 = k * x // pieces if self._serves or self._requests else k
+            k1 = k * x // chunks if self._serves or self._requests else k
             start = self.clock.now()
             with self.clock.phase("gemm"):
                 self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta)
@@ -378,18 +385,3 @@ class Executor(Frame):
             self._pump()
         if spent > _TIMED_S:
             self._flops_per_s = flops / spent
-
-    def _add(self, t: int, step: Add) -> None:
-        with self.clock.phase("accumulate"):
-            target = self.values[t]
-            np.add(target, self.values[step.inputs[0].index], out=target)
-
-    def _copy(self, t: int, step: Copy) -> None:
-        with self.clock.phase("accumulate"):
-            np.copyto(self.values[t], self.values[step.inputs[0].index])
-
-    def _zero(self, t: int, step: Zero) -> None:
-        with self.clock.phase("accumulate"):
-            self.values[t].fill(0)
-
-    _COMPUTERS = {Gemm: _gemm, Add: _add, Copy: _copy, Zero: _zero}

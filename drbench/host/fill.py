@@ -8,11 +8,13 @@ of 2⁻²³ in [-1, 1).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from drbench.errors import UsageError
 
-__all__ = ["Fill", "HostElements", "integer_bound"]
+__all__ = ["Fill", "HostElements", "integer_bound", "parts"]
 
 _EXACT = 1 << 24
 _SALT = {"A": 0x9E3779B9, "B": 0x85EBCA6B, "C": 0xC2B2AE35}
@@ -41,6 +43,18 @@ def integer_bound(k: int) -> int:
             f"--fill integer is exact up to k < 2**24, got k = {k}. Use --fill uniform."
         )
     return bound
+
+
+def parts(start: int, stop: int, width: int, most: int = _PART) -> Iterator[tuple[int, int]]:
+    """Rows [start, stop) in ranges of about ``most`` elements, each row having ``width``.
+
+    Examples
+    --------
+    >>> list(parts(2, 9, 10, most=30))
+    [(2, 5), (5, 8), (8, 9)]
+    """
+    step = max(1, most // max(1, width))
+    return ((low, min(low + step, stop)) for low in range(start, stop, step))
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
@@ -93,14 +107,13 @@ class Fill:
         # not the rows' hash, or they would cancel where the two agree
         cols *= np.uint32(0x9E3779B1)
         cols += np.uint32(0x7F4A7C15)
-        step = max(1, _CHUNK // max(1, out.shape[1]))
-        for top in range(0, out.shape[0], step):
-            x = rows[top : top + step, None] ^ cols[None, :]
+        for top, stop in parts(0, *out.shape, _CHUNK):
+            x = rows[top:stop, None] ^ cols[None, :]
             x *= np.uint32(0x9E3779B1)
             x ^= x >> np.uint32(15)
             x *= np.uint32(0x85EBCA77)
             x >>= np.uint32(8)  # 24 good bits
-            part = out[top : top + step]
+            part = out[top:stop]
             if self.kind == "integer":
                 x *= np.uint32(2 * self.bound + 1)  # 24 bits · at most 17 fits in 32
                 x >>= np.uint32(24)
@@ -129,9 +142,9 @@ class HostElements:
     @staticmethod
     def times(tile: np.ndarray, x: np.ndarray) -> np.ndarray:
         """tile · x in float64."""
-        out, step = np.empty((tile.shape[0], x.shape[1])), max(1, _PART // tile.shape[1])
-        for top in range(0, tile.shape[0], step):
-            out[top : top + step] = tile[top : top + step].astype(float) @ x
+        out = np.empty((tile.shape[0], x.shape[1]))
+        for top, stop in parts(0, *tile.shape):
+            out[top:stop] = tile[top:stop].astype(float) @ x
         return out
 
     @staticmethod
@@ -139,19 +152,15 @@ class HostElements:
         fill: Fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
     ) -> np.ndarray:
         """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
-        out, step = np.empty((row1 - row0, x.shape[1])), max(1, _PART // columns)
-        for top in range(row0, row1, step):
-            stop = min(row1, top + step)
+        out = np.empty((row1 - row0, x.shape[1]))
+        for top, stop in parts(row0, row1, columns):
             out[top - row0 : stop - row0] = fill.rows(matrix, top, stop, columns) @ x
         return out
 
     @staticmethod
     def all_finite(tile: np.ndarray) -> bool:
         """Whether no element is NaN or infinite."""
-        step = max(1, _PART // tile.shape[1])
-        return all(
-            np.isfinite(tile[top : top + step]).all() for top in range(0, tile.shape[0], step)
-        )
+        return all(np.isfinite(tile[top:stop]).all() for top, stop in parts(0, *tile.shape))
 
     @staticmethod
     def rows_of(tile: np.ndarray, rows: np.ndarray) -> np.ndarray:

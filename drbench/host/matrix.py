@@ -101,18 +101,6 @@ class DistributedMatrix:
             block.shape, self.dtype, memory, block.offset * item, (block.ld * item, item)
         )
 
-    def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
-        """Start an RMA read of the block into ``out``."""
-        return self.window.rget(out, block.owner, block.offset, block.ld)
-
-    def rput(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start an RMA write of ``value`` to the block."""
-        return self.window.rput(value, block.owner, block.offset, block.ld)
-
-    def raccumulate(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start an RMA add of ``value`` to the block."""
-        return self.window.raccumulate(value, block.owner, block.offset, block.ld)
-
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
         locks = self.topology.locks
@@ -241,9 +229,9 @@ class Window:
         self._derived: dict[tuple[int, int, int], MPI.Datatype] = {}
         win.Lock_all(MPI.MODE_NOCHECK)
 
-    def _target(self, offset: int, rows: int, cols: int, ld: int):
-        """(displacement, count, datatype) of a rows×cols block at ``offset`` with leading dimension
-        ``ld``."""
+    def _target(self, block: Block):
+        """(displacement, count, datatype) of a block in its owner's storage."""
+        (rows, cols), offset, ld = block.shape, block.offset, block.ld
         if cols == ld or rows == 1:
             return offset, rows * cols, self._mpi_type
         key = (rows, cols, ld)
@@ -252,27 +240,20 @@ class Window:
             kind = self._derived[key] = self._mpi_type.Create_vector(rows, cols, ld).Commit()
         return offset, 1, kind
 
-    def rget(self, out: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
+    def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
         """Start reading a block into ``out`` (rows×cols, contiguous)."""
-        return self.win.Rget(
-            [out, out.size, self._mpi_type], owner, self._target(offset, *out.shape, ld)
-        )
+        return self.win.Rget([out, out.size, self._mpi_type], block.owner, self._target(block))
 
-    def rput(self, value: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
+    def rput(self, value: np.ndarray, block: Block) -> MPI.Request:
         """Start writing ``value`` (rows×cols, contiguous); complete at the owner after
         :meth:`flush`."""
-        return self.win.Rput(
-            [value, value.size, self._mpi_type], owner, self._target(offset, *value.shape, ld)
-        )
+        return self.win.Rput([value, value.size, self._mpi_type], block.owner, self._target(block))
 
-    def raccumulate(self, value: np.ndarray, owner: int, offset: int, ld: int) -> MPI.Request:
+    def raccumulate(self, value: np.ndarray, block: Block) -> MPI.Request:
         """Start adding ``value`` (rows×cols, contiguous), element by element atomic against other
         accumulates."""
         return self.win.Raccumulate(
-            [value, value.size, self._mpi_type],
-            owner,
-            self._target(offset, *value.shape, ld),
-            MPI.SUM,
+            [value, value.size, self._mpi_type], block.owner, self._target(block), MPI.SUM
         )
 
     def flush(self) -> None:

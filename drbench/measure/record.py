@@ -26,6 +26,10 @@ MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
 
+# what a field holds; None is an empty cell
+Integer, Number, Truth, Text = int | None, float | None, bool | None, str | None
+
+
 class RecordError(ValueError):
     """A record or a record file that breaks the schema: what, got, and the way out, in one line."""
 
@@ -61,98 +65,98 @@ class Record:
     """
 
     # -- keys: what was asked
-    schema_version: int | None = SCHEMA_VERSION
-    mode: str | None  # measured | simulated | published
-    machine: str | None = None
-    algorithm: str | None = None  # registry name; for published rows the name of the series
-    stationary: str | None = None  # A | B | C; universal only
-    dataflow: str | None = None  # OS | LS | RS, or a 1-D algorithm's own
-    mesh: str | None = None  # process mesh Pr x Pc, as 2x3
-    slices: int | None = None  # MeshSlice's S
-    block: int | None = None  # elements: of MeshSlice's slicing, or of a block-cyclic peer
-    panel: int | None = None  # elements: SUMMA's panel width
-    unroll: int | None = None  # ring steps merged into one product
-    chunk: int | None = None  # elements: longest range of the free axis in one product
-    schedule: str | None = None  # direct | greedy | cost | exhaustive
-    ir_max_compute: int | None = None  # products in one operation of a lowered program
-    ir_max_comm: int | None = None  # transfers in one operation of a lowered program
-    options: str | None = None  # the algorithm's other options: name=value;name=value
-    m: int | None = None  # C is m x n, A is m x k, B is k x n
-    n: int | None = None
-    k: int | None = None
-    dtype: str | None = None
-    fill: str | None = None
-    ranks: int | None = None
-    threads: int | None = None  # a rank
-    nodes: int | None = None
-    a: str | None = None  # text form of the partition of A
-    b: str | None = None
-    c: str | None = None
-    preset: str | None = None
-    backend: str | None = None  # numpy | numpy-async | cupy
-    compute: str | None = None  # arithmetic of products on a device: fp32 | tf32 | fp64 | bf16
-    max_gemms: int | None = (
+    schema_version: Integer = SCHEMA_VERSION
+    mode: Text  # measured | simulated | published
+    machine: Text = None
+    algorithm: Text = None  # registry name; for published rows the name of the series
+    stationary: Text = None  # A | B | C; universal only
+    dataflow: Text = None  # OS | LS | RS, or a 1-D algorithm's own
+    mesh: Text = None  # process mesh Pr x Pc, as 2x3
+    slices: Integer = None  # MeshSlice's S
+    block: Integer = None  # elements: of MeshSlice's slicing, or of a block-cyclic peer
+    panel: Integer = None  # elements: SUMMA's panel width
+    unroll: Integer = None  # ring steps merged into one product
+    chunk: Integer = None  # elements: longest range of the free axis in one product
+    schedule: Text = None  # direct | greedy | cost | exhaustive
+    ir_max_compute: Integer = None  # products in one operation of a lowered program
+    ir_max_comm: Integer = None  # transfers in one operation of a lowered program
+    options: Text = None  # the algorithm's other options: name=value;name=value
+    m: Integer = None  # C is m x n, A is m x k, B is k x n
+    n: Integer = None
+    k: Integer = None
+    dtype: Text = None
+    fill: Text = None
+    ranks: Integer = None
+    threads: Integer = None  # a rank
+    nodes: Integer = None
+    a: Text = None  # text form of the partition of A
+    b: Text = None
+    c: Text = None
+    preset: Text = None
+    backend: Text = None  # numpy | numpy-async | cupy
+    compute: Text = None  # arithmetic of products on a device: fp32 | tf32 | fp64 | bf16
+    max_gemms: Integer = (
         None  # products that may run at the same time on a device; likewise accumulates
     )
-    max_accumulates: int | None = None
-    accumulate_blocks: int | None = None  # thread blocks an accumulate kernel is limited to
-    collectives: str | None = (
+    max_accumulates: Integer = None
+    accumulate_blocks: Integer = None  # thread blocks an accumulate kernel is limited to
+    collectives: Text = (
         None  # who moves what collectives move on devices: nccl | gpu-aware | staged
     )
-    transport: str | None = None
-    get: str | None = None
-    progress: str | None = None
-    prefetch: int | None = None  # look-ahead in Gemms
-    iters: int | None = None
-    warmup: int | None = None
-    seed: int | None = None
-    replicate_result: bool | None = None
-    case: str | None = None  # hash of the case's definition, in a sweep
-    environment: str | None = None  # id of the environment file the row was measured in
+    transport: Text = None
+    get: Text = None
+    progress: Text = None
+    prefetch: Integer = None  # look-ahead in Gemms
+    iters: Integer = None
+    warmup: Integer = None
+    seed: Integer = None
+    replicate_result: Truth = None
+    case: Text = None  # hash of the case's definition, in a sweep
+    environment: Text = None  # id of the environment file the row was measured in
     # -- how it ended
-    status: str | None  # one of STATUSES
-    reason: str | None = None  # one line; required unless ok
+    status: Text  # one of STATUSES
+    reason: Text = None  # one line; required unless ok
     # -- measurements
-    best_s: float | None = None
-    median_s: float | None = None
+    best_s: Number = None
+    median_s: Number = None
     samples_s: list[float] = field(default_factory=list)  # every timed repeat, slowest rank
-    gflops: float | None = None  # 2mnk / best_s / 1e9, all ranks together
-    roof_gflops: float | None = None  # local GEMMs alone, all ranks together
-    percent_of_roof: float | None = None  # median of the paired ratios; min and max are their range
-    percent_of_roof_min: float | None = None
-    percent_of_roof_max: float | None = None
-    percent_of_peak: float | None = None  # empty without a peak that has a source
-    local_gemm_s: float | None = (
+    gflops: Number = None  # 2mnk / best_s / 1e9, all ranks together
+    roof_gflops: Number = None  # local GEMMs alone, all ranks together
+    percent_of_roof: Number = None  # median of the paired ratios; min and max are their range
+    percent_of_roof_min: Number = None
+    percent_of_roof_max: Number = None
+    percent_of_peak: Number = None  # empty without a peak that has a source
+    local_gemm_s: Number = (
         None  # the same work in one local product a rank, best shape, no communication
     )
-    effective_communication_s: float | None = None  # best_s - local_gemm_s (FLUX, Eq. 1)
-    overlap_efficiency: float | None = (
+    effective_communication_s: Number = None  # best_s - local_gemm_s (FLUX, Eq. 1)
+    overlap_efficiency: Number = (
         None  # 1 - effective communication / that of collective on the same layout (FLUX, Eq. 2)
     )
-    get_bytes: int | None = None  # copied; bytes are summed over all ranks
-    direct_bytes: int | None = None  # read in place
-    put_bytes: int | None = None
-    accumulate_bytes: int | None = None
-    collective_bytes: int | None = None
-    replica_bytes: int | None = None
-    pool_bytes: int | None = None  # the most one rank holds
-    peak_rss_bytes: int | None = None
-    peak_device_bytes: int | None = None  # the most one rank's device memory holds
-    plan_s: float | None = None
-    steps: int | None = None
-    phase_get_wait_s: float | None = None
-    phase_collective_wait_s: float | None = None
-    phase_gemm_s: float | None = None
-    phase_accumulate_s: float | None = None
-    phase_fence_s: float | None = None
-    phase_pack_s: float | None = None
-    device: str | None = None
-    ranks_per_device: int | None = None
-    blas: str | None = None
-    blas_kernel: str | None = None
-    mpi: str | None = None
-    error: float | None = None  # what the verification found; 0 is exact
-    timestamp: str | None = None  # ISO 8601
+    get_bytes: Integer = None  # copied; bytes are summed over all ranks
+    direct_bytes: Integer = None  # read in place
+    put_bytes: Integer = None
+    accumulate_bytes: Integer = None
+    collective_bytes: Integer = None
+    replica_bytes: Integer = None
+    pool_bytes: Integer = None  # the most one rank holds
+    peak_rss_bytes: Integer = None
+    peak_device_bytes: Integer = None  # the most one rank's device memory holds
+    plan_s: Number = None
+    steps: Integer = None
+    phase_get_wait_s: Number = None
+    phase_collective_wait_s: Number = None
+    phase_gemm_s: Number = None
+    phase_accumulate_s: Number = None
+    phase_fence_s: Number = None
+    phase_pack_s: Number = None
+    device: Text = None
+    ranks_per_device: Integer = None
+    blas: Text = None
+    blas_kernel: Text = None
+    mpi: Text = None
+    error: Number = None  # what the verification found; 0 is exact
+    timestamp: Text = None  # ISO 8601
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -241,24 +245,6 @@ class Record:
         """
         return {name: _json_value(getattr(self, name)) for name in HEADER}
 
-    @classmethod
-    def from_json_dict(cls, values: dict[str, Any]) -> "Record":
-        """Build a record from :meth:`to_json_dict`; names not in the schema are an error.
-
-        Examples
-        --------
-        >>> record = Record(mode="measured", status="timeout", reason="no answer in 60 s")
-        >>> Record.from_json_dict(record.to_json_dict()) == record
-        True
-        """
-        unknown = sorted(set(values) - set(HEADER))
-        if unknown:
-            raise RecordError(
-                f"schema {SCHEMA_VERSION} has no field {unknown[0]!r}. Remove it, or use the "
-                "drbench that wrote it."
-            )
-        return cls(**{"mode": None, "status": None, **values})
-
 
 class _Kind(NamedTuple):
     """One type of field: how its values are made plain, written to a cell and read from a full
@@ -345,15 +331,15 @@ def _number(value: Any) -> str:
 
 
 _KIND_OF_TYPE = {
-    int | None: _Kind("an integer", _plain_int, _number, int),
-    float | None: _Kind("a number", _plain_float, _number, float),
-    bool | None: _Kind(
+    Integer: _Kind("an integer", _plain_int, _number, int),
+    Number: _Kind("a number", _plain_float, _number, float),
+    Truth: _Kind(
         "true or false",
         _plain_bool,
         lambda value: _number(value).lower(),
         lambda cell: {"true": True, "false": False}[cell.lower()],
     ),
-    str | None: _Kind(
+    Text: _Kind(
         "a text",
         _plain_text,
         lambda text: "'" + text if text and text.startswith(FORMULA_STARTS) else text or "",

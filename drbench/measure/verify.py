@@ -14,14 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from drbench.host.fill import Fill, HostElements
+from drbench.host.fill import Fill, HostElements, parts
 from drbench.host.matrix import DistributedMatrix
 from drbench.program.problem import Problem
 
 __all__ = ["Verification", "verify"]
 
-#: Elements of an operand regenerated at a time.
-_CHUNK = 1 << 20
 _SAMPLED_ROWS = 16
 
 
@@ -69,15 +67,8 @@ def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
     bound = max(1, min(4096, (1 << 28) // problem.n))
     rng = np.random.default_rng([fill.seed, problem.m, problem.n, problem.k])
     x = rng.integers(-bound, bound + 1, (problem.n, 2)).astype(float)
-    expected = _times(
-        comm,
-        fill,
-        "A",
-        problem.m,
-        problem.k,
-        _times(comm, fill, "B", problem.k, problem.n, x, elements),
-        elements,
-    )
+    of_b = _times(comm, fill, "B", problem.k, problem.n, x, elements)
+    expected = _times(comm, fill, "A", problem.m, problem.k, of_b, elements)
     found = np.zeros((replicas, problem.m, 2))
     if c.replica < replicas:
         for block, tile in c.own_blocks():
@@ -126,12 +117,11 @@ def _by_rows(c, problem, fill, replicas, elements) -> Verification:
             if not inside.size:
                 continue
             value, size = np.zeros((2, inside.size, tile.shape[1]))
-            step = max(1, _CHUNK // tile.shape[1])
-            for k0 in range(0, problem.k, step):
-                b = np.empty((min(problem.k, k0 + step) - k0, tile.shape[1]))
+            for k0, k1 in parts(0, problem.k, tile.shape[1]):
+                b = np.empty((k1 - k0, tile.shape[1]))
                 fill.into(b, "B", k0, block.col0)
-                value += a[inside, k0 : k0 + step] @ b
-                size += np.abs(a[inside, k0 : k0 + step]) @ np.abs(b)
+                value += a[inside, k0:k1] @ b
+                size += np.abs(a[inside, k0:k1]) @ np.abs(b)
             ratio = np.abs(
                 elements.rows_of(tile, sample[inside] - block.row0) - value
             ) / np.maximum(unit * size, np.finfo(float).tiny)

@@ -145,11 +145,11 @@ def _transfers(topology, kind: str, trials: int) -> dict:
     gets, adds = [], []
 
     def get():
-        matrix.rget(value, block).Wait()
+        matrix.window.rget(value, block).Wait()
 
     def add():
         if kind == "rma":
-            matrix.raccumulate(value, block).Wait()
+            matrix.window.raccumulate(value, block).Wait()
             matrix.window.flush()
         else:
             matrix.add(value, block)

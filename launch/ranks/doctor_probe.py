@@ -4,12 +4,14 @@ Prints one line of JSON."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.host.matrix import Window
 from drbench.host.topology import Topology
+from drbench.program.steps import Block
 
 
 def main() -> None:
@@ -20,14 +22,15 @@ def main() -> None:
         window.local[:] = comm.rank
         comm.Barrier()
         value, one = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
-        window.rget(value, right, 0, 8).Wait()
+        corner = Block("C", right, 0, (0, 0), 0, 2, 0, 3, offset=0, ld=8)
+        window.rget(value, corner).Wait()
         works = bool((value == right).all())
         comm.Barrier()
-        window.rput(one, right, 0, 8).Wait()
+        window.rput(one, corner).Wait()
         window.flush()
         comm.Barrier()
         for target in range(comm.size):
-            window.raccumulate(one, target, 0, 8).Wait()
+            window.raccumulate(one, replace(corner, owner=target)).Wait()
         window.flush()
         window.sync()
         comm.Barrier()

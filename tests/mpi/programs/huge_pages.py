@@ -8,6 +8,7 @@ from mpi4py import MPI
 from drbench.host.huge_pages import LEAST_BYTES
 from drbench.host.matrix import Window
 from drbench.host.topology import Topology
+from drbench.program.steps import Block
 
 
 def areas() -> int:
@@ -27,7 +28,9 @@ with ranks() as comm, Topology(comm) as topology:
         other = (comm.rank + 1) % comm.size
         sizes = comm.allgather(size)
         out = np.empty((1, sizes[other]), "f4")
-        window.rget(out, other, 0, sizes[other]).Wait()
+        window.rget(
+            out, Block("C", other, 0, (0, 0), 0, 1, 0, sizes[other], 0, sizes[other])
+        ).Wait()
         right = np.arange(sizes[other], dtype="f4") + other
         seen = window.in_reach[other] is None or (window.in_reach[other] == right).all()
         found.append(bool(zero and (out[0] == right).all() and seen))

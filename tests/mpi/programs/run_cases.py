@@ -139,7 +139,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.small_pieces:
-        drbench.host.executor._PIECE_K, drbench.host.executor._PIECE_S = 3, 1e-7
+        drbench.host.executor._CHUNK_K, drbench.host.executor._CHUNK_S = 3, 1e-7
     with open(options.cases) as file:
         cases = json.load(file)
     with ranks() as comm:
