@@ -27,7 +27,7 @@ from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
-from plots.select.records import Records, frame, read_records
+from plots.select.records import Records, given, read_records
 from plots.select.selection import Line, missing, select
 
 __all__ = ["Drawn", "draw", "figure", "missing", "select"]
@@ -79,9 +79,7 @@ def draw(
     SelectionError
         If there is nothing to draw.
     """
-    source = list(source)
-    made = all(isinstance(item, Record) for item in source)
-    panels = select_panels(frame(source) if made else read_records(source), layers)
+    panels = select_panels(given(source, read_records), layers)
     # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
     paths = save(figure(_with_points(panels)), out, (".pdf", ".png"))
     return Drawn(paths, panels, said(panels))
