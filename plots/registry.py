@@ -16,7 +16,7 @@ from drbench.measure.record import Record
 from plots.draw.chart import Charts
 from plots.draw.page import save
 from plots.select.cases import Options, SelectionError
-from plots.select.records import read_records
+from plots.select.records import given, read_records
 
 
 class Made(NamedTuple):
@@ -103,10 +103,7 @@ def draw(
                 f"figure {name} has no use for --{option.replace('_', '-')}. It takes {takes}."
             )
     formats = suffixes(out)
-    source = list(source)
-    read = not source or not all(isinstance(item, Record) for item in source)
-    records = figure.read(source) if read else source
-    made = figure.make(records, Options(**options))
+    made = figure.make(given(source, figure.read), Options(**options))
     return Drawn(save(made.picture, out, formats), made.notes)
 
 

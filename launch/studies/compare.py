@@ -204,7 +204,7 @@ def _merged(table, fields: list[str]) -> dict[tuple, Any]:
 def _judge(key: tuple, old, new, tolerance: float) -> Pair:
     if old is None or new is None:
         return Pair(key, old, new, "new" if old is None else "missing")
-    if "ok" not in (old.status, new.status) or old.status != new.status:
+    if not old.status == new.status == "ok":
         outcome = (
             "broken"
             if old.status == "ok"
@@ -219,19 +219,15 @@ def _judge(key: tuple, old, new, tolerance: float) -> Pair:
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
     low, high, explains = _noise(key, old.samples_s, new.samples_s)
     ratios = [best] if middle is None else [best, middle]
-    slower, faster = (
-        all(ratio > 1 + tolerance for ratio in ratios),
-        all(ratio < 1 / (1 + tolerance) for ratio in ratios),
-    )
     outcome = (
-        "noise"
-        if (slower or faster) and explains
-        else "slower"
-        if slower
+        "slower"
+        if min(ratios) > 1 + tolerance
         else "faster"
-        if faster
+        if max(ratios) < 1 / (1 + tolerance)
         else "same"
     )
+    if explains and outcome != "same":
+        outcome = "noise"
     return Pair(key, old, new, outcome, best, middle, low, high)
 
 

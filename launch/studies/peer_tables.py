@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from .peer_bench import PARTITIONINGS, case_name
 
 __all__ = ["best_settings", "libraries", "lines", "summary", "table_rows"]
@@ -164,14 +166,9 @@ def summary(found: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     )
     rows = []
     for shape in shapes:
+        of = lambda who: [line for line in found if (line.shape, line.who) == (shape, who)]
         five = sorted(
-            (
-                line
-                for line in found
-                if (line.shape, line.who) == (shape, "drbench")
-                and line.label in PARTITIONINGS
-                and line.median_s
-            ),
+            (line for line in of("drbench") if line.label in PARTITIONINGS and line.median_s),
             key=lambda line: line.median_s,
         )
         middle = five[len(five) // 2] if five else None
@@ -180,14 +177,9 @@ def summary(found: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             [],
         )
         for who in whos:
-            first = next((line for line in found if (line.shape, line.who) == (shape, who)), None)
+            first = next(iter(of(who)), None)
             cells.append(_cell(first, True) if first else "")
-            if (
-                first
-                and middle
-                and first.median_s is not None
-                and first.median_s <= middle.median_s
-            ):
+            if first and middle and (first.median_s or inf) <= middle.median_s:
                 ahead.append(who)
         rows.append((shape, *cells, ", ".join(ahead) or "nobody"))
     return header, rows

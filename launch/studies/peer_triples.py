@@ -120,16 +120,8 @@ def action(record: Record) -> str:
         return "refuses"
     steps = (record.dataflow or "").split(", ")
     at = next((place for place, step in enumerate(steps) if step.endswith("mm")), 0)
-    before, after = at > 0, any(step not in _REDUCTIONS for step in steps[at + 1 :])
-    return (
-        "reshards an operand and C"
-        if before and after
-        else "reshards an operand"
-        if before
-        else "reshards C"
-        if after
-        else "multiplies"
-    )
+    resharded = ["an operand"] * (at > 0) + ["C"] * (not {*steps[at + 1 :]} <= {*_REDUCTIONS})
+    return f"reshards {' and '.join(resharded)}" if resharded else "multiplies"
 
 
 def triple_rows(records) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from .page import GREY, MARGIN_IN, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
+from .page import GREY, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
 from .style import Fill, LineStyle
 
 _BELOW_IN = 0.46
@@ -78,19 +78,24 @@ def polyline(name: str, look: LineStyle, at: Sequence[float], points: dict[float
 
 
 def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -> None:
-    """Draw lines, points and rules with their axes; the first mark lies on top."""
+    """Draw lines, points, rules and bars with their axes; the first mark lies on top."""
     for marks in reversed(chart.marks):
+        if marks.kind == "bars":
+            draw_bars(axes, marks)
+            continue
         look = line_look(marks.look) if marks.look else {}
         if marks.kind == "points":
             look |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.8}
         if marks.kind == "rule":
             look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
-        if marks.kind == "bars":
-            draw_bars(axes, marks)
-            continue
         axes.plot(marks.x, marks.y, **{"zorder": 3, "clip_on": marks.kind == "rule", **look})
     if chart.apart is not None:
         axes.axvline(chart.apart, color="#BBBBBB", linewidth=0.6)
+    draw_axes(axes, chart)
+
+
+def draw_axes(axes: Axes, chart: Chart) -> None:
+    """Draw both axes of a panel."""
     draw_axis(axes, "x", chart.x)
     draw_axis(axes, "y", chart.y)
 
@@ -129,6 +134,5 @@ def panels(
     page, found = Page(-(-len(charts) // columns) * row_in, handles, notes), []
     for index, chart in enumerate(charts):
         left, top = index % columns * wide_in, index // columns * row_in
-        page.title(left + MARGIN_IN, top, wide_in - 2 * MARGIN_IN, chart.title, chart.told)
-        found.append(page.axes(left + left_in, top + TITLE_IN, wide_in - left_in - 0.12, high_in))
+        found.append(page.panel(chart[:2], left, top, wide_in, high_in, (left_in, 0.12)))
     return page, found

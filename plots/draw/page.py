@@ -29,6 +29,7 @@ MARGIN_IN = 0.06
 TITLE_IN = 0.44  # above a panel: its name and where its numbers come from
 MARKER_PT = 4.6
 GREY = "#444444"
+GRID = {"color": "#E5E5E5", "linewidth": 0.6}
 _NOTE_IN, _NOTE_CHARACTERS, _LEGEND_ROW_IN = 0.105, 124, 0.145
 _LEAST_PT = 4.5
 
@@ -61,11 +62,7 @@ class Page:
     """
 
     def __init__(self, body_in: float, handles: Sequence[Artist] = (), notes: Sequence[str] = ()):
-        rows = [
-            row
-            for text in notes
-            for row in wrap(_sentence(text), _NOTE_CHARACTERS, subsequent_indent="   ")
-        ]
+        rows = small_print(notes, _NOTE_CHARACTERS)
         widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
         columns = max(1, int((PAGE_IN - 2 * MARGIN_IN) / (widest + 0.48)))
         columns = min(columns, 5, max(1, len(handles)))
@@ -74,19 +71,7 @@ class Page:
         self.picture = Figure(figsize=(PAGE_IN, self.height_in))
         FigureCanvasAgg(self.picture)  # a renderer, to measure text with
         if handles:
-            self.picture.legend(
-                handles=list(handles),
-                loc="upper left",
-                bbox_to_anchor=self._at(MARGIN_IN, body_in),
-                ncols=columns,
-                frameon=False,
-                borderaxespad=0,
-                borderpad=0,
-                handlelength=2.6,
-                columnspacing=1.0,
-                labelspacing=0.4,
-                fontsize=FONT_PT - 0.5,
-            )
+            legend(self.picture, handles, self._at(MARGIN_IN, body_in), columns, 0.4)
         for number, row in enumerate(rows):
             self.text(MARGIN_IN, body_in + legend_in + number * _NOTE_IN, row, SMALL_PT)
 
@@ -97,10 +82,24 @@ class Page:
         """Axes by the inches of their upper left corner from that of the page."""
         x, y = self._at(left_in, top_in + high_in)
         axes = self.picture.add_axes((x, y, wide_in / PAGE_IN, high_in / self.height_in))
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.set_axisbelow(True)
+        plain(axes)
         return axes
+
+    def panel(
+        self,
+        chart: tuple[str, str],
+        left_in: float,
+        top_in: float,
+        wide_in: float,
+        high_in: float,
+        room_in: tuple[float, float],
+    ) -> Axes:
+        """Axes under a title and what is told of it, in a column of some width that keeps room at
+        the left and right of the axes."""
+        self.title(left_in + MARGIN_IN, top_in, wide_in - 2 * MARGIN_IN, *chart)
+        before_in, after_in = room_in
+        wide_in = wide_in - before_in - after_in
+        return self.axes(left_in + before_in, top_in + TITLE_IN, wide_in, high_in)
 
     def text(self, left_in: float, top_in: float, text: str, size: float, **look) -> None:
         """Text by the inches of its upper left corner."""
@@ -118,11 +117,46 @@ class Page:
             self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **look)
 
 
-def _sentence(text: str) -> str:
-    # what begins with a symbol, as in "m = 64 a rank", keeps it
-    return (text if "=" in text[:5] else text[:1].upper() + text[1:]) + (
-        "" if text.endswith(".") else "."
+def legend(
+    picture: Figure, handles: Sequence[Artist], at: tuple[float, float], columns: int, rows: float
+) -> None:
+    """A legend whose upper left corner is at a part of the page, ``rows`` lines between its
+    rows."""
+    picture.legend(
+        handles=list(handles),
+        loc="upper left",
+        bbox_to_anchor=at,
+        ncols=columns,
+        frameon=False,
+        borderaxespad=0,
+        borderpad=0,
+        handlelength=2.6,
+        columnspacing=1.0,
+        labelspacing=rows,
+        fontsize=FONT_PT - 0.5,
     )
+
+
+def note(axes: Axes, text: str, at: tuple, offset: tuple, **look) -> None:
+    """Small grey text some points away from a place."""
+    look = {"textcoords": "offset points", "size": SMALL_PT, "color": GREY, **look}
+    axes.annotate(text, at, offset, **look)
+
+
+def plain(axes: Axes) -> None:
+    """Axes without a frame at the top and right, under what is drawn on them."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+
+
+def small_print(notes: Sequence[str], characters: int) -> list[str]:
+    """The rows of some notes, each a sentence."""
+    rows = []
+    for text in notes:
+        # what begins with a symbol, as in "m = 64 a rank", keeps it
+        text = text if "=" in text[:5] else text[:1].upper() + text[1:]
+        rows += wrap(text.removesuffix(".") + ".", characters, subsequent_indent="   ")
+    return rows
 
 
 @cache

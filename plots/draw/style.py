@@ -99,7 +99,7 @@ def style_of(name: str) -> LineStyle:
     >>> style_of("UA - Row") == STYLES["UA - Row"], style_of("mine") == style_of("mine")
     (True, True)
     """
-    known = STYLES.get(name) or ALGORITHMS.get(name) or STATIONARY.get(name)
+    known = {**STATIONARY, **ALGORITHMS, **STYLES}.get(name)
     if known:
         return known
     number = crc32(name.encode("utf-8", "backslashreplace"))

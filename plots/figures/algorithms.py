@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import matplotlib
 from pandas import DataFrame
 
-from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axis, draw_bars
+from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axes, draw_bars
 from plots.draw.page import (
-    GREY,
-    MARGIN_IN,
+    GRID,
     PAGE_IN,
     TITLE_IN,
     Page,
+    note,
     number,
     patch_handle,
     time_unit,
@@ -169,10 +169,8 @@ def make(records: Records, options: Options) -> Made:
             told.append("dashed: the same work without communication (the roof)")
         page, at = Page(sum(heights), handles, [*told, *notes]), 0.0
         for panel, chart, high in zip(found, described, heights, strict=True):
-            page.title(MARGIN_IN, at, PAGE_IN - 2 * MARGIN_IN, chart.title, chart.told)
-            axes = page.axes(
-                left_in, at + TITLE_IN, PAGE_IN - left_in - _RIGHT_IN, len(panel.bars) * _BAR_IN
-            )
+            high_in, room_in = len(panel.bars) * _BAR_IN, (left_in, _RIGHT_IN)
+            axes = page.panel(chart[:2], 0, at, PAGE_IN, high_in, room_in)
             _bars(axes, panel, chart)
             at += high
     return Made(page.picture, notes)
@@ -188,21 +186,17 @@ def _bars(axes, panel: Panel, chart: Chart) -> None:
     for row, bar in enumerate(panel.bars):
         roof = bar.record.percent_of_roof
         percent = "" if roof is None else f" ({roof:.0f} % roof)"
-        axes.annotate(
+        note(
+            axes,
             f"{number(bar.record.best_s / length)} {unit}{percent}",
             (sum(bar.parts.values()) / length, row),
             (3, 0),
-            "data",
-            "offset points",
             va="center",
-            size=SMALL_PT,
-            color=GREY,
             annotation_clip=False,
         )
-    draw_axis(axes, "x", chart.x)
-    draw_axis(axes, "y", chart.y)
+    draw_axes(axes, chart)
     axes.tick_params(axis="y", length=0, labelsize=SMALL_PT + 0.5)
-    axes.grid(axis="x", color="#E5E5E5", linewidth=0.6)
+    axes.grid(axis="x", **GRID)
 
 
 FIGURES = (

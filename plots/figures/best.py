@@ -324,18 +324,8 @@ def _cells(
                 ink = "black" if scale(value) > 0.55 else "white"
                 axes.text(x, y, f"{value:.0f}", size=SMALL_PT - 0.5, color=ink, **text)
             if case == each.best:
-                axes.add_patch(
-                    Rectangle(
-                        (x - 0.5, y - 0.5),
-                        1,
-                        1,
-                        fill=False,
-                        edgecolor="#D55E00",
-                        linewidth=1.3,
-                        zorder=5,
-                        clip_on=False,
-                    )
-                )
+                frame = {"fill": False, "edgecolor": "#D55E00", "linewidth": 1.3, "zorder": 5}
+                axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, clip_on=False, **frame))
     axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.tick_params(length=0, pad=2)
     axes.set_facecolor("white")

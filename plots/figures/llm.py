@@ -12,8 +12,8 @@ import matplotlib
 from matplotlib.lines import Line2D
 from pandas import DataFrame
 
-from plots.draw.chart import Axis, Chart, draw_axis, draw_chart, panels, polyline
-from plots.draw.page import GREY, MARKER_PT, line_handle, line_look, patch_handle
+from plots.draw.chart import Axis, Chart, Marks, draw_axis, draw_bars, draw_chart, panels, polyline
+from plots.draw.page import GRID, MARKER_PT, line_handle, line_look, note, patch_handle
 from plots.draw.style import RC, SMALL_PT, Fill, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
@@ -75,7 +75,7 @@ def _chart(model: str, rows: DataFrame, x: Axis, y: Axis, marks: Sequence = ()) 
 def _page(charts: Sequence[Chart], handles: Sequence, notes: Sequence[str], columns: int = 2):
     page, every = panels(charts, handles, notes, columns, 0.52, 2.1)
     for axes in every:
-        axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
+        axes.grid(axis="y", **GRID)
     return page, every
 
 
@@ -181,14 +181,11 @@ def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
                         linewidth=0.4,
                         zorder=2,
                     )
-                axes.annotate(
+                note(
+                    axes,
                     f"{totals[row]:.2f}",
                     (x, min(totals[row], top)),
                     (0, 1.5),
-                    "data",
-                    "offset points",
-                    size=SMALL_PT,
-                    color=GREY,
                     ha="center",
                     bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none"},
                     zorder=4,
@@ -231,16 +228,10 @@ def shapes(rows: Sequence[LlmRow], options: Options) -> Made:
             by = ["layer", "product"]
             shown = groups[chart.title][by].assign(group=range(len(chart.x.ticks)))
             bars = found.drop_duplicates([*by, "algorithm"]).merge(shown, on=by)
-            for row in bars.itertuples():
-                axes.bar(
-                    row.group * step + names.index(row.algorithm),
-                    row.utilization_percent,
-                    0.86,
-                    color=_style(row.algorithm).color,
-                    edgecolor="white",
-                    linewidth=0.4,
-                    zorder=2,
-                )
+            for place, (name, look) in enumerate(zip(names, looks)):
+                here = bars[bars.algorithm == name]
+                at, percent = here.group * step + place, here.utilization_percent
+                draw_bars(axes, Marks("bars", name, at, percent, look=look))
             _names(axes, chart, SMALL_PT - 0.5)
             axes.tick_params(axis="x", length=0)
     return Made(page.picture, [])

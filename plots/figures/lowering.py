@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from numpy import nan
 from pandas import concat, isna
 
-from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, line_look, width_in
+from plots.draw.page import PAGE_IN, TITLE_IN, Page, line_look, width_in
 from plots.draw.style import RC, SMALL_PT, LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import (
@@ -33,6 +33,7 @@ LOWERINGS = {
     "cost": LineStyle("#009E73", "D", "None"),
     "exhaustive": LineStyle("#0072B2", "o", "None"),
 }
+_NOT_OK = {"marker": "x", "color": "#777777", "linestyle": "None"}
 DIRECT = "direct"
 #: Slower than a lowering by more than this is "not as good" (the paper's "within 5%").
 WITHIN = 0.95
@@ -174,10 +175,8 @@ def make(records: Records, options: Options) -> Made:
                     [],
                     [],
                     label="not ok: exhaustive is beyond its limit, or refused",
-                    marker="x",
-                    color="#777777",
-                    linestyle="None",
                     markersize=4,
+                    **_NOT_OK,
                 )
             )
         columns = min(2, len(found))
@@ -196,18 +195,13 @@ def make(records: Records, options: Options) -> Made:
         )
         for line, high_in in zip(lines, heights, strict=True):
             for at, panel in enumerate(line):
-                page.title(
-                    at * wide_in + MARGIN_IN,
+                axes = page.panel(
+                    (shape_text(panel.shape) + "  (m × n × k)", panel.source.text),
+                    at * wide_in,
                     top,
-                    wide_in - 2 * MARGIN_IN,
-                    shape_text(panel.shape) + "  (m × n × k)",
-                    panel.source.text,
-                )
-                axes = page.axes(
-                    at * wide_in + left_in,
-                    top + TITLE_IN,
-                    wide_in - left_in - _RIGHT_IN,
+                    wide_in,
                     len(panel.rows) * _ROW_IN,
+                    (left_in, _RIGHT_IN),
                 )
                 _panel(axes, panel, low, high)
             top += high_in
@@ -222,23 +216,10 @@ def _panel(axes, panel: Panel, low: float, high: float) -> None:
     for at, row in enumerate(panel.rows):
         for name, ratio in row.ratios.items():
             if ratio is None:
-                axes.plot(
-                    [edge - room],
-                    [at],
-                    marker="x",
-                    color="#777777",
-                    markersize=3,
-                    markeredgewidth=0.7,
-                    linestyle="None",
-                )
+                axes.plot(edge - room, at, markersize=3, markeredgewidth=0.7, **_NOT_OK)
             else:
-                axes.plot(
-                    [ratio],
-                    [at],
-                    clip_on=False,
-                    zorder=3,
-                    **{**line_look(LOWERINGS[name]), "markersize": 3.2, "markeredgewidth": 0.8},
-                )
+                look = line_look(LOWERINGS[name]) | {"markersize": 3.2, "markeredgewidth": 0.8}
+                axes.plot(ratio, at, clip_on=False, zorder=3, **look)
     axes.set_yticks(range(len(panel.rows)), [row.name for row in panel.rows], size=SMALL_PT)
     axes.set_ylim(len(panel.rows) - 0.5, -0.5)
     axes.set_xlim(low - room, edge)

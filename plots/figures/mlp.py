@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from textwrap import wrap
 from typing import NamedTuple
 
 import matplotlib
@@ -22,13 +21,13 @@ from matplotlib.patheffects import Normal, Stroke
 from drbench.measure.record import Record
 from plots.draw.chart import Axis, Chart, Charts, draw_chart, polyline
 from plots.draw.labels import Anchor, Box, place
-from plots.draw.page import GREY, MARKER_PT, line_handle, save
+from plots.draw.page import GREY, MARKER_PT, legend, line_handle, plain, save, small_print
 from plots.draw.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
-from plots.select.records import Records, frame, read_records
+from plots.select.records import Records, given, read_records
 from plots.select.selection import Line, missing, select
 
 __all__ = ["Drawn", "draw", "figure", "missing", "select"]
@@ -80,13 +79,9 @@ def draw(
     SelectionError
         If there is nothing to draw.
     """
-    source = list(source)
-    made = all(isinstance(item, Record) for item in source)
-    panels = select_panels(frame(source) if made else read_records(source), layers)
-    base = Path(out)
-    base = base.with_suffix("") if base.suffix in (".pdf", ".png") else base
+    panels = select_panels(given(source, read_records), layers)
     # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
-    paths = save(figure(_with_points(panels)), base, (".pdf", ".png"))
+    paths = save(figure(_with_points(panels)), out, (".pdf", ".png"))
     return Drawn(paths, panels, said(panels))
 
 
@@ -150,7 +145,12 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
                 )
                 _panel(picture.add_axes(box), panels[name])
                 left, top = (left + _MARGIN_IN) / width, bottom + below_in - _XLABEL_IN
-                _legend(picture, panels[name], left, top / height)
+                handles = [
+                    line_handle(line.legend, STYLES[line.name])
+                    for line in panels[name]
+                    if line.points
+                ]
+                legend(picture, handles, (left, top / height), _LEGEND_COLUMNS, 0.35)
                 for number, text in enumerate(small[name]):
                     y = (top - legend_in - number * _NOTE_IN) / height
                     picture.text(left, y, text, size=SMALL_PT, color=GREY, va="top")
@@ -209,11 +209,9 @@ def _panel(axes: Axes, lines: Sequence[Line]) -> None:
     chart, drawn = _chart(lines), [each for each in lines if each.points]
     draw_chart(axes, chart)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
+    plain(axes)
     if chart.y.limits[1] > 100:
         axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
     at = {"xycoords": "axes fraction", "textcoords": "offset points"}
     axes.annotate(chart.title, (0, 1), (0, 15), **at, size=FONT_PT + 1, weight="bold")
     # a long machine name stays on its panel
@@ -266,23 +264,6 @@ def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
         )
 
 
-def _legend(picture: Figure, lines: Sequence[Line], left: float, top: float) -> None:
-    handles = [line_handle(line.legend, STYLES[line.name]) for line in lines if line.points]
-    picture.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(left, top),
-        ncols=_LEGEND_COLUMNS,
-        frameon=False,
-        borderaxespad=0,
-        borderpad=0,
-        handlelength=2.6,
-        columnspacing=1.0,
-        labelspacing=0.35,
-        fontsize=FONT_PT - 0.5,
-    )
-
-
 def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
     """Say what the numbers mean, where lines of elsewhere come from, and what is not drawn; in
     rows."""
@@ -301,8 +282,7 @@ def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
         if (record.mode, record.machine) != (own.mode, own.machine):
             elsewhere.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
     texts += [f"{', '.join(names)}: {origin}." for origin, names in elsewhere.items()]
-    texts += [f"{note[0].upper()}{note[1:]}." for note in notes]
-    return [row for text in texts for row in wrap(text, _NOTE_CHARACTERS, subsequent_indent="   ")]
+    return small_print([*texts, *notes], _NOTE_CHARACTERS)
 
 
 def make(records: Records, options: Options, layers: Sequence[str] | None = None) -> Made:

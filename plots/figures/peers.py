@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import matplotlib
 
-from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axis, draw_bars
-from plots.draw.page import GREY, MARGIN_IN, PAGE_IN, TITLE_IN, Page, patch_handle
+from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart
+from plots.draw.page import GRID, MARGIN_IN, PAGE_IN, TITLE_IN, Page, note, patch_handle
 from plots.draw.style import RC, SMALL_PT, Fill, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import AXIS, Options, Shape, Source, elided, names, rising, shape_text
@@ -160,20 +160,15 @@ def make(records: Records, options: Options) -> Made:
         high_in = TITLE_IN + _PANEL_IN + _BELOW_IN
         page = Page(len(made) * high_in, handles, [told, *notes])
         for number, (chart, panel, shapes) in enumerate(made):
-            page.title(
-                MARGIN_IN, number * high_in, PAGE_IN - 2 * MARGIN_IN, chart.title, chart.told
-            )
-            axes = page.axes(
-                _LEFT_IN, number * high_in + TITLE_IN, PAGE_IN - _LEFT_IN - MARGIN_IN, _PANEL_IN
-            )
+            room_in = _LEFT_IN, MARGIN_IN
+            axes = page.panel(chart[:2], 0, number * high_in, PAGE_IN, _PANEL_IN, room_in)
             _bars(axes, chart, panel, shapes, field)
     return Made(page.picture, notes)
 
 
 def _bars(axes, chart: Chart, panel: Panel, shapes: Sequence[Shape], field: str) -> None:
     step = len(chart.marks) + 1
-    for marks in chart.marks:
-        draw_bars(axes, marks)
+    draw_chart(axes, chart)
     for group, shape in enumerate(shapes):
         for place, marks in enumerate(chart.marks):
             x = group * step + place
@@ -196,23 +191,19 @@ def _bars(axes, chart: Chart, panel: Panel, shapes: Sequence[Shape], field: str)
             else:
                 ends = [bar.best]
             if bar.count > 1:
-                axes.annotate(
+                note(
+                    axes,
                     str(bar.count),
                     (x, max(bar.best, *ends)),
                     (0, 1.5),
-                    "data",
-                    "offset points",
                     size=4.5,
-                    color=GREY,
                     ha="center",
                     annotation_clip=False,
                 )
-    draw_axis(axes, "x", chart.x)
-    draw_axis(axes, "y", chart.y)
     axes.tick_params(
         axis="x", length=0, labelsize=SMALL_PT + 0.5 if len(shapes) <= 5 else SMALL_PT - 0.5
     )
-    axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
+    axes.grid(axis="y", **GRID)
     axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
 
 

@@ -12,8 +12,8 @@ import matplotlib
 from pandas import DataFrame
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels, polyline
-from plots.draw.page import GREY, line_handle, log_ticks, number, time_unit
-from plots.draw.style import RC, SMALL_PT, style_of
+from plots.draw.page import GRID, line_handle, log_ticks, note, number, time_unit
+from plots.draw.style import RC, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
     Options,
@@ -231,18 +231,16 @@ def make(select: Callable, weak: bool, records: Records, options: Options) -> Ma
         )
         for each, chart in zip(axes, found):
             draw_chart(each, chart)
-            each.grid(color="#E5E5E5", linewidth=0.6)
+            each.grid(**GRID)
             rule = chart.marks[-1]
-            each.annotate(
+            note(
+                each,
                 "ideal",
                 (1, 100) if weak else (rule.x[-1], rule.y[-1]),
                 (-3, 2 if weak else -1),
-                each.get_yaxis_transform() if weak else "data",
-                "offset points",
+                xycoords=each.get_yaxis_transform() if weak else "data",
                 ha="right",
                 va="bottom" if weak else "top",
-                size=SMALL_PT,
-                color=GREY,
             )
     return Made(page.picture, notes)
 

@@ -105,10 +105,8 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
         page = Page(sum(heights) + MARGIN_IN, handles, notes)
         top = MARGIN_IN
         for p, height in zip(panels, heights):
-            page.title(MARGIN_IN, top, PAGE_IN - 2 * MARGIN_IN, elided(p.name, 80), p.told)
-            axes = page.axes(
-                _LEFT_IN, top + TITLE_IN, PAGE_IN - _LEFT_IN - _RIGHT_IN, _LANE_IN * len(p.tracks)
-            )
+            title, high_in = (elided(p.name, 80), p.told), _LANE_IN * len(p.tracks)
+            axes = page.panel(title, 0, top, PAGE_IN, high_in, (_LEFT_IN, _RIGHT_IN))
             for y, (track, events) in enumerate(p.tracks.items()):
                 look = TRACKS[track]
                 axes.broken_barh(

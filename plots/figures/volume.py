@@ -13,16 +13,17 @@ from pandas import DataFrame, Series
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels
 from plots.draw.page import (
-    GREY,
+    GRID,
     MARKER_PT,
     bytes_text,
     label,
     line_handle,
     log_ticks,
+    note,
     number,
     time_unit,
 )
-from plots.draw.style import RC, SMALL_PT, STATIONARY, LineStyle, style_of
+from plots.draw.style import RC, STATIONARY, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -178,18 +179,16 @@ def _panel(axes, chart: Chart) -> None:
     )
     for marks in chart.marks:
         if marks.kind == "rule":
-            axes.annotate(
+            note(
+                axes,
                 marks.name,
                 (1, marks.y[0]),
                 (-2, -2),
-                axes.get_yaxis_transform(),
-                "offset points",
+                xycoords=axes.get_yaxis_transform(),
                 ha="right",
                 va="top",
-                size=SMALL_PT,
-                color=GREY,
             )
-    axes.grid(color="#E5E5E5", linewidth=0.6)
+    axes.grid(**GRID)
 
 
 def _byte_ticks(low: float, high: float) -> list[float]:

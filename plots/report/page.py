@@ -49,37 +49,16 @@ def environments(folder: Path) -> list[dict[str, Any]]:
     """
     found = []
     for file in [folder / "environment.json", *sorted((folder / "environments").glob("*.json"))]:
-        if not file.is_file():
-            found.append(
-                {
-                    "name": file.name,
-                    "rows": [],
-                    "trouble": f"there is no {file.name} beside the records",
-                }
-            )
-            continue
-        try:
-            rows = _flat("", json.loads(file.read_text(encoding="utf-8")))
-            trouble = (
-                ""
-                if len(rows) <= _MOST_PROVENANCE
-                else f"{len(rows) - _MOST_PROVENANCE} more rows are in the file"
-            )
-            found.append(
-                {
-                    "name": file.relative_to(folder).as_posix(),
-                    "rows": rows[:_MOST_PROVENANCE],
-                    "trouble": trouble,
-                }
-            )
-        except (ValueError, OSError, RecursionError) as error:
-            found.append(
-                {
-                    "name": file.relative_to(folder).as_posix(),
-                    "rows": [],
-                    "trouble": f"does not read: {error}",
-                }
-            )
+        rows, trouble = [], f"there is no {file.name} beside the records"
+        if file.is_file():
+            try:
+                rows = _flat("", json.loads(file.read_text(encoding="utf-8")))
+                left = len(rows) - _MOST_PROVENANCE
+                trouble = f"{left} more rows are in the file" * (left > 0)
+            except (ValueError, OSError, RecursionError) as error:
+                trouble = f"does not read: {error}"
+        name = file.relative_to(folder).as_posix()
+        found.append({"name": name, "rows": rows[:_MOST_PROVENANCE], "trouble": trouble})
     return found
 
 

@@ -7,7 +7,7 @@ from pandas import DataFrame, concat
 
 from drbench.measure.record import MODES
 
-from .cases import LAYERS, UNIVERSAL, SelectionError, rising
+from .cases import LAYERS, UNIVERSAL, SelectionError, check_layer, rising
 from .records import Records, frame
 from .selection import Line, groups, select
 
@@ -38,10 +38,7 @@ def select_panels(records: Records, layers: Sequence[str] | None = None) -> dict
     """
     found = frame(records)
     for layer in layers or ():
-        if layer not in LAYERS:
-            raise SelectionError(
-                f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one."
-            )
+        check_layer(layer)
     wanted = [layer for layer in layers or LAYERS if (found.layer == layer).any()]
     if not wanted:
         asked = "MLP layer" if layers is None or len(layers) > 1 else f"case of {layers[0]}"

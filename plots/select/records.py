@@ -10,9 +10,10 @@ import io
 import os
 import sys
 from collections import namedtuple
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from pandas import CategoricalDtype, DataFrame, Series
 
@@ -95,6 +96,13 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
             for column, values in _parse(data, name).items():
                 columns[column] += values
     return _frame(columns)
+
+
+def given(source: Iterable, read: Callable) -> Any:
+    """Records as they are; paths as ``read`` reads them."""
+    source = list(source)
+    made = source and all(isinstance(item, Record) for item in source)
+    return source if made else read(source)
 
 
 def frame(records: Records) -> DataFrame:

@@ -10,7 +10,7 @@ Whatever is left out is returned as a text, for the figure's small print and for
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from pandas import DataFrame, Series
 from drbench.measure.record import OPTION_COLUMNS
 
 from .cases import (
-    LAYERS,
     LEGEND,
     QUANTITIES,
     Entry,
@@ -28,6 +27,7 @@ from .cases import (
     SelectionError,
     Shape,
     cases,
+    check_layer,
     factor_text,
     names,
     rising,
@@ -243,10 +243,7 @@ def select(records: Records, layer: str) -> list[Line]:
     >>> lines[0].legend, lines[0].why
     ('UA - Row', 'no record')
     """
-    if layer not in LAYERS:
-        raise SelectionError(
-            f"layer must be one of {', '.join(LAYERS)}; got {layer!r}. Choose one."
-        )
+    check_layer(layer)
     found = frame(records)
     found = found[found.layer == layer]
     chosen = []
@@ -383,4 +380,4 @@ def _line(entry: Entry, found: DataFrame, why: str, quantity: str) -> Line:
 def _with_absent(line: Line, batches: Sequence[int]) -> Line:
     drawn = {point.batch for point in line.points}
     absent = tuple(batch for batch in batches if batch not in drawn)
-    return Line(line.name, line.quantity, line.stationary, line.points, absent, line.why)
+    return replace(line, absent=absent)
