@@ -5,8 +5,6 @@ At step s chip (i, j) works with index q = i + j + s (mod p) of the axis along w
 matrices are divided.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from drbench.errors import UnsupportedError
@@ -16,8 +14,6 @@ from drbench.program.steps import Copy, Gemm, Get, Step
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, settle_mesh
 from .registry import algorithm
-
-__all__ = ["program"]
 
 
 def settle(

@@ -1,8 +1,6 @@
 """Collective 2-D GEMM (MeshSlice, §2.3.4, Figure 2b): one AllGather or ReduceScatter a direction,
 no overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from drbench.errors import UnsupportedError
@@ -23,8 +21,6 @@ from .mesh import (
     settle_mesh,
 )
 from .registry import algorithm
-
-__all__ = ["baseline_of", "program"]
 
 
 def baseline_of(problem: Problem) -> dict | None:

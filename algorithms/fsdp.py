@@ -1,8 +1,6 @@
 """Fully sharded data parallelism as a product (Zhao et al., 2023; MeshSlice, §4.3): every chip has
 its rows of A, and gathers the weights B."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from drbench.program.problem import Problem
@@ -11,8 +9,6 @@ from drbench.program.steps import Step
 from .mesh import UNROLL, Mesh, check_layout, everywhere
 from .registry import algorithm
 from .wang import wang
-
-__all__ = ["program"]
 
 
 def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:

@@ -29,23 +29,6 @@ from partitions import divisors, extents, intersect, near_square, part, replica_
 
 from .registry import Option
 
-__all__ = [
-    "DATAFLOW",
-    "DATAFLOWS",
-    "MESH",
-    "UNROLL",
-    "Mesh",
-    "Tiles",
-    "everywhere",
-    "mesh_layout",
-    "on_mesh",
-    "panels",
-    "parse_mesh",
-    "reduced_product",
-    "scattered_product",
-    "settle_mesh",
-]
-
 DATAFLOWS = ("OS", "LS", "RS")
 #: Options of every algorithm on a mesh.
 DATAFLOW = Option(

@@ -1,8 +1,6 @@
 """MeshSlice (Nam et al., ISCA 2025, §3.1, Figure 5): partial collectives of S slices in both
 directions, overlapped with the products."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import lcm
 
@@ -13,8 +11,6 @@ from drbench.program.steps import Block, Gemm, Get, Step
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, parse_mesh, scattered_product, settle_mesh
 from .registry import Option, algorithm
-
-__all__ = ["comb", "program"]
 
 #: The axis that is sliced: the one along which both moving operands are gathered or scattered.
 _SLICED = {"OS": "k", "LS": "n", "RS": "m"}

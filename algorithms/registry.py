@@ -20,19 +20,6 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 
-__all__ = [
-    "Algorithm",
-    "Option",
-    "algorithm",
-    "algorithms",
-    "check_options",
-    "get_algorithm",
-    "named",
-    "pick_options",
-    "read_as_any",
-    "whole_number",
-]
-
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: How a number of each unit may be written.
 _EXAMPLES = {"elements": ", such as 4096 or 48Ki", "bytes": ", such as 64MiB"}

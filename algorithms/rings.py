@@ -3,15 +3,11 @@ overlap with products (Wang et al.; MeshSlice, §2.3.4 and §4.3). Both directio
 used: one chain of shifts goes each way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import islice
 
 from drbench.program.group_steps import Shift
 from drbench.program.steps import Add, Block, Group, Join, Part, Scratch, Step
-
-__all__ = ["gather_order", "gather_ring", "reduce_order", "reduce_ring"]
 
 
 def gather_order(size: int, position: int) -> list[tuple[int, int]]:

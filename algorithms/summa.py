@@ -1,8 +1,6 @@
 """SUMMA (van de Geijn & Watts, 1997; MeshSlice, §2.3.3, Figure 2a): broadcasts of panels, and
 reduces where C moves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from drbench.program.group_steps import Broadcast
@@ -11,8 +9,6 @@ from drbench.program.steps import Gemm, Get, Step
 
 from .mesh import DATAFLOW, MESH, Mesh, mesh_layout, on_mesh, panels, reduced_product
 from .registry import Option, algorithm
-
-__all__ = ["PANEL", "program", "summa"]
 
 
 def congruent(problem: Problem, *, dataflow: str, **settled) -> tuple[str, ...]:

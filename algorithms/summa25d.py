@@ -5,8 +5,6 @@ A replica moves 1/c of what SUMMA on its p/c chips would, for c times the memory
 and on p = c³ chips it is the 3-D algorithm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from drbench.program.problem import Problem
@@ -18,8 +16,6 @@ from .mesh import DATAFLOW, Mesh, mesh_layout, settle_mesh
 from .registry import Option, algorithm
 from .summa import PANEL, summa
 from .universal.program import REPLICATE_RESULT
-
-__all__ = ["program"]
 
 REPLICAS = Option(
     "replicas",

@@ -1,8 +1,6 @@
 """1-D tensor parallelism in the sequence-parallel style (Korthikanti et al., 2022; MeshSlice,
 §4.3): the ring of Wang's algorithm on p chips."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from drbench.errors import UsageError
@@ -12,8 +10,6 @@ from drbench.program.steps import Step
 from .mesh import UNROLL, Mesh, check_layout, everywhere
 from .registry import Option, algorithm
 from .wang import wang
-
-__all__ = ["program"]
 
 #: AG: gather the input, then multiply by the own columns of the weights; RdS: multiply by the own
 #: rows of the weights, then reduce-scatter.

@@ -1,8 +1,6 @@
 """Wang's algorithm (Wang et al., ASPLOS 2023; MeshSlice, §2.3.4): one direction of the mesh as a
 collective, the other as ring shifts that overlap with partial products."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 
@@ -13,8 +11,6 @@ from drbench.program.steps import Gemm, Get, Join, Part, Scratch, Step, joined_s
 from .mesh import DATAFLOW, MESH, UNROLL, Mesh, everywhere, mesh_layout, on_mesh, parse_mesh
 from .registry import algorithm
 from .rings import gather_ring, reduce_ring
-
-__all__ = ["costlier_direction", "program", "wang"]
 
 #: Which matrix moves along process rows, and which along process columns.
 _ALONG_ROWS = {"OS": "A", "LS": "C", "RS": "A"}

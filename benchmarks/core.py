@@ -7,8 +7,6 @@ quiet machine.
 Every ratio is the median of interleaved pairs of the same run (``drbench run --roof``).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,8 +1,6 @@
 """``launch/gpu_check.sh``: what drbench claims about GPUs, stage by stage, each a process with a
 time limit; a table and a JSON file at the end."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -23,8 +21,6 @@ from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.measure.record import Record, RecordError, read_csv
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
-
-__all__ = ["Check", "checks_of", "main"]
 
 _RANKS = (1, 2, 4)
 #: All stages together, so that the whole ends in eight minutes; a stage is not started for less

@@ -5,8 +5,6 @@ process; ``python -m benchmarks.gpu_speed``.
 memory.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

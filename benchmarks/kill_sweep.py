@@ -7,8 +7,6 @@ every case must have one row, with the keys and the status of the undisturbed ru
 no process and no file under /dev/shm may be left. Exit code 0 if so, 1 if not.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

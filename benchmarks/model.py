@@ -18,8 +18,6 @@ that counts all repeats of a program, under whichever name they ran.
 
 # ruff: noqa: E402
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

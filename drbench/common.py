@@ -11,15 +11,6 @@ from .errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "PHASES",
-    "SHARED_MEMORY",
-    "Clock",
-    "StepTime",
-    "TransportChoice",
-    "numpy_type",
-    "parse_transport",
-]
 
 #: Where windows of one node live.
 SHARED_MEMORY = "/dev/shm"

@@ -4,24 +4,8 @@ One table for the whole suite: the command line exits with ``exit_code``, a reco
 ``status``, and every rank agrees on the largest code before any of them exits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
-
-__all__ = [
-    "EXIT_CODES",
-    "CaseFailed",
-    "CaseTimeout",
-    "DrbenchError",
-    "MissingError",
-    "OutOfMemory",
-    "UnsupportedError",
-    "UsageError",
-    "WrongResult",
-    "did_you_mean",
-    "exit_code_of",
-]
 
 #: Exit code of each record status; ``usage`` never becomes a record.
 EXIT_CODES = {

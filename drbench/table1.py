@@ -22,8 +22,6 @@ from drbench.program.steps import Block
 from drbench.program.trace import trace
 from partitions import Interval
 
-__all__ = ["DeviceTable1", "DeviceTileFuture", "Table1", "TileFuture", "table1"]
-
 
 def table1(matrix: DistributedMatrix) -> Table1:
     """The primitives of a matrix, on cores or on a device.

@@ -7,16 +7,12 @@ paper's figure leaves out and a whole program needs: sums that go to another ran
 reduction of the replicas, and Fences.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from drbench.program.steps import Accumulate, Boundary, Fence, Gemm, Get, Step, Zero
 from drbench.program.trace import Trace
-
-__all__ = ["Frontier", "Graph", "Node", "Operation"]
 
 
 class Node(NamedTuple):

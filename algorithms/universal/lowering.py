@@ -16,8 +16,6 @@ program consists of the same kinds of steps, so everything that works on program
 ==============  ====================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
 

@@ -1,8 +1,6 @@
 """What an operation of a lowered program costs (*Slicing Is All You Need*, §4.3): the larger of its
 compute and its communication."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from drbench.model.costs import Cost
@@ -11,8 +9,6 @@ from drbench.model.machine import Link, Machine
 from drbench.program.steps import Fence, Step
 
 from .graph import Graph, Operation
-
-__all__ = ["BALANCE", "costs_of", "operation_s", "program_s"]
 
 #: The machine where none is given: FLOPs, and bytes over one link in and one out; local memory
 #: costs nothing. 100 FLOPs take as long as one byte (an H100 and its NVLink: 149;

@@ -1,8 +1,6 @@
 """The universal one-sided algorithm of *Slicing Is All You Need* (§4): any partitions, any
 replication, get and accumulate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from algorithms.registry import Option, algorithm
@@ -14,9 +12,6 @@ from drbench.program.steps import Accumulate, Fence, Gemm, Get, Step, Zero
 
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .slicing import Product, free_axis, own_first_balances, result_stays, slices, stationary_matrix
-
-__all__ = ["REPLICATE_RESULT", "program"]
-
 
 #: Where tiles are not read in place the free axis is cut, so that transfers overlap with products:
 #: into this many pieces, none shorter than the second number of elements. Products lose next to

@@ -13,8 +13,6 @@ first. It looks at less than all choices without missing a cheaper one:
   compute and the link time left, is no less than the best known.
 """
 
-from __future__ import annotations
-
 from heapq import heappop, heappush
 from itertools import combinations
 from math import comb, inf
@@ -25,8 +23,6 @@ from drbench.program.steps import Get
 
 from .graph import Graph, Operation
 from .op_costs import operation_s, program_s
-
-__all__ = ["MOST_SELECTIONS", "search"]
 
 #: The limit on size: choices that may be looked at, of operations, of their parts, and of nodes
 #: when a state is weighed.

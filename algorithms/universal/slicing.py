@@ -18,24 +18,12 @@ X and Y, the tile's p range at those of X, its q range at those of Y; every comb
 product whose three blocks lie in one tile each.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from drbench.program.problem import AXES, Problem
 from drbench.program.steps import Block
 from partitions import part
-
-__all__ = [
-    "Product",
-    "free_axis",
-    "largest_matrix",
-    "own_first_balances",
-    "result_stays",
-    "slices",
-    "stationary_matrix",
-]
 
 
 class Product(NamedTuple):
@@ -159,15 +147,14 @@ def slices(
     """
     still, x, y, (p, q, free) = _roles(problem, stationary)
     ranges = _free_ranges(rank, still, x, y, free, chunk)
-    every = dict.fromkeys(f for whole, chunks in ranges for f in (whole, *chunks))
     panels: dict = {}  # tiles of one tile row (column) share their panel of X (Y)
     for i, j in still.partition.tiles_of(rank):
         p_range, q_range = still.partition.tile_bounds((i, j))
         p_pieces, q_pieces = _between(x.cuts(p, *p_range)), _between(y.cuts(q, *q_range))
         if (p, i) not in panels:
-            panels[p, i] = _panel(x, p_pieces, every, rank, free)
+            panels[p, i] = _panel(x, p_pieces, ranges, rank, free)
         if (q, j) not in panels:
-            panels[q, j] = _panel(y, q_pieces, every, rank, free)
+            panels[q, j] = _panel(y, q_pieces, ranges, rank, free)
         xs, ys, offset = panels[p, i], panels[q, j], i + j
         rows = [  # of the stationary tile: where X's pieces meet Y's
             [
@@ -218,21 +205,23 @@ def _free_ranges(rank, still, x, y, free, chunk) -> list[tuple]:
     replica, replicas = still.partition.replica_of(rank), still.partition.replicas
     start, stop = part(extent, replica, replicas)
     found = []
-    for low, high in _between(sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})):
-        chunks = -(-(high - low) // chunk) if chunk else 1
-        edges = [low + (high - low) * s // chunks for s in range(chunks + 1)]
-        found.append(((low, high), _between(edges)))
+    for whole in _between(sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})):
+        low, size = whole[0], whole[1] - whole[0]
+        count = -(-size // chunk) if chunk else 1
+        edges = [low + size * s // count for s in range(count + 1)]
+        found.append((whole, _between(edges) if count > 1 else (whole,)))
     return found
 
 
-def _panel(operand, pieces: list, ranges: Iterable, rank: int, free: str) -> dict:
+def _panel(operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
     """For each free range the blocks of X or Y beside the stationary tile, and whether one of them
     is another rank's."""
     replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
     panel = {}
-    for f in ranges:
-        blocks = [operand.block(*((f, s) if rows_free else (s, f)), replica) for s in pieces]
-        panel[f] = blocks, any(block.owner != rank for block in blocks)
+    for whole, chunks in ranges:
+        for f in (whole, *chunks) if len(chunks) > 1 else chunks:
+            blocks = [operand.block(*((f, s) if rows_free else (s, f)), replica) for s in pieces]
+            panel[f] = blocks, any(block.owner != rank for block in blocks)
     return panel
 
 

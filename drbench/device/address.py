@@ -7,13 +7,9 @@ and collectives is one code for host and device. Whatever would read or write th
 instead of crashing.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np
-
-__all__ = ["DeviceArray", "at_address"]
 
 
 class DeviceArray(np.ndarray):

@@ -10,8 +10,6 @@ import numpy as np
 
 from .address import DeviceArray
 
-__all__ = ["Device", "DeviceInfo", "Event", "Lane", "Memory", "Stream", "completed", "until"]
-
 
 @dataclass(frozen=True)
 class DeviceInfo:

@@ -7,8 +7,6 @@ the edges' (:mod:`drbench.plan.edges`). The host itself waits only where it must
 Fence, and where MPI moves data that a device cannot reach.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 
@@ -26,8 +24,6 @@ from drbench.program.trace import Trace
 from .address import at_address
 from .base import Device, Event, Lane, completed, until
 from .staging import HostTwins
-
-__all__ = ["DeviceExecutor"]
 
 
 class DeviceExecutor(Frame):

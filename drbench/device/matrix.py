@@ -1,8 +1,6 @@
 """A distributed matrix on devices: tiles in device memory, which the ranks of a node see as device
 addresses and those of other nodes reach through a mirror in host memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,8 +14,6 @@ from drbench.program.problem import Operand, Problem
 
 from .address import DeviceArray, at_address
 from .base import Device, Stream, completed, until
-
-__all__ = ["DeviceArena", "DeviceMatrix", "Exposed", "Mirror", "device_matrices", "device_windows"]
 
 _ALIGNMENT = 512
 

@@ -1,13 +1,9 @@
 """Pinned host memory that stands beside device memory, for data that MPI moves on a device's
 behalf."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .base import Device
-
-__all__ = ["HostTwins"]
 
 
 class HostTwins:

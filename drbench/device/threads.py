@@ -25,8 +25,6 @@ from drbench.host.fill import Fill, HostElements
 from .address import at_address
 from .base import Device, DeviceInfo, Event, Memory, Stream
 
-__all__ = ["HostDevice"]
-
 _ALIGNMENT = 512
 #: Longest random delay before an operation, and how many operations in ten are delayed.
 _DELAY_S, _DELAYED = 4e-4, 5

@@ -5,8 +5,6 @@ BLAS.
 strided C, so the ``cblas_?gemm`` of the library NumPy has already loaded is called through ctypes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ import numpy as np
 import threadpoolctl
 
 from drbench.errors import UsageError
-
-__all__ = ["Blas", "BlasInfo", "layout", "load_blas"]
 
 _ROW_MAJOR, _COLUMN_MAJOR, _NO_TRANS, _TRANS = 101, 102, 111, 112
 #: (prefix, suffix) of the cblas symbols, and whether their integers have 64 bits.

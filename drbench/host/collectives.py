@@ -4,8 +4,6 @@ Each process row and column has a communicator of its own, on which its members 
 the same order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,8 +15,6 @@ from drbench.plan.refinement import Strips
 from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, ReduceScatter, Shift
 
 from .topology import mpi_type
-
-__all__ = ["Call", "prepare"]
 
 
 @dataclass(slots=True)

@@ -5,8 +5,6 @@ Everything a repeat touches (views, receive buffers, scratch) is laid out when t
 while the clock runs nothing is planned or allocated.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 
@@ -22,8 +20,6 @@ from .blas import Blas, load_blas
 from .collectives import Call
 from .frame import Frame
 from .throttle import Throttle
-
-__all__ = ["PROGRESS", "Executor"]
 
 #: Who drives MPI while this rank computes: the Gemm split along k with polls between, a thread, or
 #: nobody.

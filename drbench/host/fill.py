@@ -6,15 +6,11 @@ accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64); ``
 of 2⁻²³ in [-1, 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 
 from drbench.errors import UsageError
-
-__all__ = ["Fill", "HostElements", "integer_bound", "parts"]
 
 _EXACT = 1 << 24
 _SALT = {"A": 0x9E3779B9, "B": 0x85EBCA6B, "C": 0xC2B2AE35}

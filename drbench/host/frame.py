@@ -6,8 +6,6 @@ The same for host and device, whose loops differ: arrays may be
 before any clock runs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from drbench.plan.memory import buffer_elements, plan_arena
@@ -29,8 +27,6 @@ from drbench.program.steps import (
 from drbench.program.trace import Trace
 
 from .collectives import Call, prepare
-
-__all__ = ["Frame"]
 
 #: What starts each communication step, by the name of the executor's method.
 _STARTS = {

@@ -8,16 +8,12 @@ default for shared memory is). Loads and stores go through the second mapping, R
 the pages are the same.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import sys
 from typing import NamedTuple
 
 import numpy as np
-
-__all__ = ["HUGE_BYTES", "LEAST_BYTES", "HugeMapping", "in_huge_pages", "map_again"]
 
 HUGE_BYTES = 2 << 20
 #: Smaller windows stay as they are: mapping them again costs more than it brings.

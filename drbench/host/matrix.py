@@ -1,8 +1,6 @@
 """A distributed matrix: every rank's tiles in one MPI window, reached in place on the node and by
 RMA elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,8 +14,6 @@ from drbench.program.steps import Block
 
 from .huge_pages import LEAST_BYTES, HugeMapping, in_huge_pages
 from .topology import Topology, mpi_type
-
-__all__ = ["DistributedMatrix", "Window", "distributed"]
 
 #: Every rank exposes at least this much, so that "reachable" and "empty" can be told apart.
 _MINIMUM_BYTES = 64

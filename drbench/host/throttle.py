@@ -6,10 +6,6 @@ cores: the link costs no core. Such rows are marked by their transport text and 
 published comparisons.
 """
 
-from __future__ import annotations
-
-__all__ = ["Throttle"]
-
 
 class Throttle:
     """One rank's link: each direction carries one transfer at a time, in the order they were

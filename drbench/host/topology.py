@@ -22,8 +22,6 @@ from drbench.common import SHARED_MEMORY
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
 
-__all__ = ["RangeLocks", "Topology", "mpi_type"]
-
 _MPI_TYPES = {"float32": MPI.FLOAT, "float64": MPI.DOUBLE, "bfloat16": MPI.UINT16_T}
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42

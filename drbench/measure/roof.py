@@ -1,7 +1,5 @@
 """The roof: what the same cores reach on the same work with no communication at all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +10,6 @@ from drbench.device.address import at_address
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
 from drbench.program.problem import Problem
-
-__all__ = ["DeviceWork", "HostWork", "Roof", "timed"]
 
 _TRIALS = 3
 

@@ -4,14 +4,10 @@
 Standard library only: figures are drawn from such files.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 
 from drbench.common import StepTime
-
-__all__ = ["chrome_trace", "read_chrome_trace"]
 
 
 def chrome_trace(events: Iterable[StepTime], about: dict) -> str:

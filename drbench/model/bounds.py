@@ -1,16 +1,12 @@
 """A cheap lower bound on a simulated time, from the trace of a single rank: its products, and each
 of its links, one after another."""
 
-from __future__ import annotations
-
 from math import inf
 
 from drbench.program.trace import Trace
 
 from .costs import compute_s, group_parts, group_seconds, on_links, parts_of, step_cost
 from .machine import Machine
-
-__all__ = ["link_parts", "lower_bound"]
 
 
 def lower_bound(trace: Trace, machine: Machine) -> float:

@@ -18,8 +18,6 @@ shift     ``launch + sync + sent / bandwidth`` for each pair of             Shif
 The shard is the largest of the ring's, whose shards move in step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
@@ -31,16 +29,6 @@ from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Put, Step, Z
 from drbench.program.trace import Trace
 
 from .machine import Machine
-
-__all__ = [
-    "Cost",
-    "compute_s",
-    "group_parts",
-    "group_seconds",
-    "on_links",
-    "parts_of",
-    "step_cost",
-]
 
 #: Bytes of memory traffic for each byte of the block, by step: an add reads two and writes one.
 _MEMORY_PASSES = {Add: 3, Accumulate: 3, Copy: 2, Put: 2, Zero: 1}

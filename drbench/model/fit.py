@@ -1,8 +1,6 @@
 """Fits of machine constants to measured times: linear, without negative coefficients, by relative
 error."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from math import inf
@@ -10,8 +8,6 @@ from math import inf
 import numpy as np
 
 from drbench.errors import CaseFailed
-
-__all__ = ["K_BLOCKS", "fit_collective", "fit_gemm", "fit_line", "nonnegative"]
 
 #: Elements of k that a library may multiply between two passes over C; inf: all.
 K_BLOCKS = (256, 320, 384, 448, 512, 768, 1024, inf)

@@ -13,16 +13,12 @@ broadcast together, so the group stays in step; it is as if every member packed.
 after a reduction whose root unpacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace
 
 from .machine import Machine
-
-__all__ = ["even", "fits_torus", "moved_by_all", "packed_by_any"]
 
 
 def even(problem: Problem) -> bool:

@@ -15,15 +15,11 @@ they read and write once for each ``k_block`` elements of k, so that cutting k c
 it is 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
 from drbench.errors import UsageError
-
-__all__ = ["Compute"]
 
 
 @dataclass(frozen=True)

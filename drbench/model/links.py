@@ -4,12 +4,8 @@ first.
 Reserving links when a transfer is asked for would leave gaps: one case came out 3.4 times too slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-
-__all__ = ["Links", "Transfer"]
 
 
 class Transfer:

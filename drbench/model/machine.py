@@ -21,8 +21,6 @@ from drbench.program.steps import Block
 
 from .gemm import Compute
 
-__all__ = ["Collective", "Link", "Machine"]
-
 #: What one link may be shared by: the two ranks of an ordered pair; all flows out of (into) a
 #: device; all flows out of (into) a node; or nobody but the rank that started the transfer (the
 #: throttled transport).

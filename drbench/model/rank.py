@@ -1,7 +1,5 @@
 """One rank in virtual time: what its core is busy with, and how long it still is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import inf
 
@@ -11,8 +9,6 @@ from drbench.program.trace import Trace
 
 from .costs import parts_of
 from .machine import Machine
-
-__all__ = ["Rank"]
 
 
 class Rank:

@@ -6,8 +6,6 @@ A transfer starts when every link on its way is free, the oldest first (:mod:`dr
 what a step costs is the machine model's business.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -35,8 +33,6 @@ from .links import Links, Transfer
 from .machine import Machine
 from .rank import Rank
 from .simulate_groups import GroupSteps
-
-__all__ = ["Simulated", "simulate"]
 
 #: The phase that a wait for a step counts as, and that a compute counts as; of the others
 #: ``collective_wait`` and ``pack``.

@@ -1,16 +1,12 @@
 """Group steps in virtual time: who has come, which links the data takes, and when it is where it
 belongs."""
 
-from __future__ import annotations
-
 from math import inf
 
 from .costs import group_seconds, on_links
 from .folding import packed_by_any
 from .links import Transfer
 from .rank import Rank
-
-__all__ = ["GroupSteps"]
 
 
 class GroupSteps:

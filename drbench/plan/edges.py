@@ -18,16 +18,12 @@ earlier (by rule 2 of the scheduler for values, and by the memory plan for buffe
 another is born is launched before it).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 
 from drbench.program.steps import Scratch, Step
 
 from .memory import ArenaPlan, memory_of
 from .schedule import Lookahead
-
-__all__ = ["EDGES", "edges"]
 
 #: The kinds; ``fence`` and ``begin`` are the host's: a Fence waits for all streams, MPI for what it
 #: reads and writes in memory.

@@ -1,7 +1,5 @@
 """The explainer: what a traced program moves, computes and holds, without running it."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,8 +11,6 @@ from partitions import Partition
 
 from .memory import plan_arena
 from .schedule import Lookahead
-
-__all__ = ["Traffic", "events_of", "listing", "memory_bytes", "picture", "traffic"]
 
 
 @dataclass

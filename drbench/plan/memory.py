@@ -5,8 +5,6 @@ share memory. Both points are known from the rule of :mod:`drbench.plan.schedule
 is safe for every order in which steps may complete, and nothing is allocated while the clock runs.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +12,6 @@ from dataclasses import dataclass
 from drbench.program.steps import Block, Gemm, Get, Step
 
 from .schedule import Lookahead
-
-__all__ = ["ArenaPlan", "buffer_elements", "memory_of", "plan_arena"]
 
 #: Buffers start at multiples of this many bytes (a cache line, and enough for aligned AVX-512
 #: loads).

@@ -20,8 +20,6 @@ from typing import Any
 from drbench.program.group_steps import GroupStep
 from drbench.program.steps import Gemm, Join, Part, Step
 
-__all__ = ["Extent", "Strips", "product_shapes", "products", "strip_widths", "value_of"]
-
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any
 

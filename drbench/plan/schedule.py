@@ -26,15 +26,11 @@ the computes of an operation also wait for its communication; any other depth ma
 Every wait points to an earlier step, so a program that completes in blocking order cannot deadlock.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection
 
 from drbench.program.steps import Fence, Gemm
 from drbench.program.trace import Trace
-
-__all__ = ["Lookahead", "Scheduler"]
 
 
 class Lookahead:

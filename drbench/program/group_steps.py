@@ -1,23 +1,10 @@
 """The steps that all members of a process row or column issue together: shifts along its ring, and
 collectives on pieces of tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .steps import Block, Group, Step, joined_shape
-
-__all__ = [
-    "AllGather",
-    "Broadcast",
-    "GroupStep",
-    "Piece",
-    "Reduce",
-    "ReduceScatter",
-    "Ring",
-    "Shift",
-]
 
 #: Ranges of a piece at least this long on average are multiplied where they lie; shorter ones are
 #: packed first.

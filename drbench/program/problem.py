@@ -1,15 +1,11 @@
 """The problem: C = A·B with a partition for each matrix, bound to a number of ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from drbench.errors import UsageError
 from partitions import LayoutError, Partition, near_square, partition
 
 from .steps import Block
-
-__all__ = ["AXES", "Operand", "Problem"]
 
 #: The two axes of each matrix, rows first: C (m×n) = A (m×k) · B (k×n).
 AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}

@@ -5,14 +5,10 @@ it into its own tile. Nobody else writes that tile, so no lock is needed, and th
 prefetched like any others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 
 from .problem import Operand
 from .steps import Add, Block, Copy, Fence, ReplicaGet, Step
-
-__all__ = ["broadcast_replica", "reduce_replicas"]
 
 #: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to
 #: overlap ...

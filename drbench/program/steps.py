@@ -40,27 +40,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "COUNTERS",
-    "Accumulate",
-    "Add",
-    "Block",
-    "Boundary",
-    "Copy",
-    "Fence",
-    "Gemm",
-    "Get",
-    "Group",
-    "Join",
-    "Part",
-    "Put",
-    "ReplicaGet",
-    "Scratch",
-    "Step",
-    "Zero",
-    "joined_shape",
-]
-
 #: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in
 #: place.
 COUNTERS = (

@@ -6,8 +6,6 @@ explainer need to know about the list as a whole: how often each value is used, 
 come first (``beta``), which tiles must be zeroed, and how far a communication step may run ahead.
 """
 
-from __future__ import annotations
-
 import gc
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
@@ -17,8 +15,6 @@ from typing import Any
 
 from .problem import Problem
 from .steps import Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
-
-__all__ = ["Trace", "trace"]
 
 
 @dataclass(slots=True)

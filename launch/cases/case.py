@@ -6,8 +6,6 @@ line, the keys of sweep files and what is refused come from there. Columns of th
 fields that it names alike.
 """
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 
@@ -17,20 +15,6 @@ from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.program.problem import Problem
-
-__all__ = [
-    "BACKENDS",
-    "FIELDS",
-    "PAIRS",
-    "TOLD",
-    "Case",
-    "bound",
-    "case_keys",
-    "check_case",
-    "failure",
-    "recorded",
-    "refuse_our_options",
-]
 
 #: Repeats that the ratio to the roof is the median of, at least.
 PAIRS = 5

@@ -19,8 +19,6 @@ from launch.host.mpi import mpiexec_command
 
 from .sweep_values import check_text, integer
 
-__all__ = ["Launcher", "load_launcher", "machine_files"]
-
 MACHINES = Path(__file__).parents[1] / "data" / "machines"
 #: Launchers by name. ``mpiexec`` is the one that belongs to this Python's MPI.
 LAUNCHERS = {

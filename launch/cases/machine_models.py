@@ -1,7 +1,5 @@
 """Machine models by name: the files of ``launch/data/machines``, or a file of your own."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib
@@ -11,16 +9,6 @@ from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
 from launch.host.files import write_whole
-
-__all__ = [
-    "FOLDER",
-    "find_machine",
-    "find_torus",
-    "machine_names",
-    "of_schedule",
-    "read_document",
-    "write_model",
-]
 
 FOLDER = Path(__file__).parents[1] / "data" / "machines"
 _TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")

@@ -5,8 +5,6 @@ list of cases.
 overrides give the same cases in the same order.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,8 +21,6 @@ from partitions.partition import replica_suffix
 
 from .case import FIELDS, Case
 from .sweep_values import check_text, integer, name_of, scaled_size, values_of
-
-__all__ = ["Sweep", "expand", "find_sweep", "load_sweep", "shipped"]
 
 SWEEPS = Path(__file__).parents[1] / "data" / "sweeps"
 _TOP = ("name", "about", "scale", "defaults", "cases")

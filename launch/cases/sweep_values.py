@@ -1,8 +1,6 @@
 """Values in sweep and machine files: numbers, texts, ranges. Each error names the file and the key
 it was found at."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from fractions import Fraction
@@ -10,8 +8,6 @@ from typing import Any
 
 from algorithms.registry import Option, read_as_any
 from drbench.errors import DrbenchError, UsageError
-
-__all__ = ["check_text", "integer", "name_of", "read_at", "scaled_size", "values_of"]
 
 #: More cases than this from one range is a slip of the pen.
 _MOST = 100_000

@@ -1,8 +1,6 @@
 """``drbench check-claims``: the paper's claims against simulated records, and how they move with
 assumed constants."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -14,8 +12,6 @@ from launch.host.files import made_folder
 from launch.studies.verdicts import WORDS, show
 
 from .options import json_option, reading
-
-__all__ = ["check_claims"]
 
 
 @click.command("check-claims")

@@ -1,7 +1,5 @@
 """The command line. Options are read here; the work is done by the modules this one calls."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import traceback
@@ -13,8 +11,6 @@ from drbench import __version__
 from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
 from launch.host.mpi import launched
 from partitions import LayoutError
-
-__all__ = ["cli", "main"]
 
 #: Commands, and the module of each.
 _MODULE_OF = {

@@ -1,15 +1,11 @@
 """``drbench compare-algorithms``: every algorithm on the layouts it takes, beside the universal one
 on the very same tiles."""
 
-from __future__ import annotations
-
 import click
 
 from partitions import divisors
 
 from .options import TEXT, command, of_case, option, ranks_option, refuse_ranks
-
-__all__ = ["compare_algorithms"]
 
 
 @command("compare-algorithms")

@@ -1,7 +1,5 @@
 """``drbench doctor``: what this machine offers, and what to change."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -24,8 +22,6 @@ from launch.host.show import console, table
 from launch.host.units import format_bytes
 
 from .options import json_option, ranks_option
-
-__all__ = ["Finding", "findings", "show_findings"]
 
 _PROBE_TIMEOUT_S = 60
 

@@ -1,7 +1,5 @@
 """``drbench tune-llm`` and ``llm-study``: transformers on a torus of chips."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -13,8 +11,6 @@ from launch.host.show import console, table
 from launch.host.units import seconds
 
 from .options import json_option, reading
-
-__all__ = ["llm_study_command", "tune_llm_command"]
 
 
 @click.command("tune-llm")

@@ -1,7 +1,5 @@
 """``drbench simulate`` and ``calibrate``: machine models, used and made."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -26,9 +24,6 @@ from .options import (
     ranks_option,
     take_options,
 )
-
-__all__ = ["calibrate", "simulate"]
-
 
 _NAMES = ("mlp1", "mlp2")
 

@@ -1,8 +1,6 @@
 """Options that several commands take, made of their descriptions: fields of a case, and options of
 algorithms and peers. Help groups them under headings."""
 
-from __future__ import annotations
-
 import importlib.util
 import warnings
 from contextlib import contextmanager
@@ -17,30 +15,6 @@ from launch.cases.case import FIELDS
 from launch.host.mpi import launched
 from launch.peers import known_options
 from partitions import preset as preset_texts
-
-__all__ = [
-    "BYTES",
-    "CHUNK",
-    "FILE",
-    "RANK",
-    "SIZE",
-    "TEXT",
-    "TRANSPORT",
-    "command",
-    "csv_option",
-    "decide_stationary",
-    "json_option",
-    "machine_of",
-    "of_case",
-    "option",
-    "partitions",
-    "problem",
-    "problem_options",
-    "ranks_option",
-    "reading",
-    "refuse_ranks",
-    "take_options",
-]
 
 #: Headings of the help, in their order.
 _HEADINGS = (

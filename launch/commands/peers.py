@@ -1,7 +1,5 @@
 """``drbench peers``: the comparison, its tables, and DTensor triple by triple."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,8 +11,6 @@ from launch.studies.peer_tables import best_settings, libraries, lines, summary,
 from launch.studies.peer_triples import ACTIONS, triple_rows
 
 from .options import command, of_case, option, ranks_option, refuse_ranks
-
-__all__ = ["peers"]
 
 
 class _Scale(click.ParamType):

@@ -1,7 +1,5 @@
 """``drbench plan``: a rank's program, without MPI; ``list``: what there is to choose from."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -32,8 +30,6 @@ from .options import (
     ranks_option,
     take_options,
 )
-
-__all__ = ["list_", "machines", "plan"]
 
 
 @command()

@@ -1,7 +1,5 @@
 """``drbench compare``, ``plot`` and ``report``: what records tell."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -14,9 +12,6 @@ from drbench.errors import EXIT_CODES, MissingError, UsageError
 from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
 
 from .options import csv_option, json_option, reading
-
-__all__ = ["compare", "plot", "report"]
-
 
 #: Fields that tell one case from another at a glance, in the order they are printed.
 _TOLD = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())

@@ -1,7 +1,5 @@
 """``drbench run``: one multiplication, ours or a peer's; ``serve``: the ranks of a sweep."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -29,8 +27,6 @@ from .options import (
     ranks_option,
     take_options,
 )
-
-__all__ = ["run", "serve"]
 
 
 @command()

@@ -1,7 +1,5 @@
 """``drbench sweep``, ``unlock`` and ``mlp``: experiments of many cases."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -20,8 +18,6 @@ from launch.sweeps.progress import progress_console
 from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
 
 from .options import BYTES, TEXT, command, of_case, option, ranks_option, refuse_ranks
-
-__all__ = ["mlp", "sweep", "unlock"]
 
 
 class _Part(click.ParamType):

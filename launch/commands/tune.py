@@ -1,8 +1,6 @@
 """``drbench tune``: which partitioning, data movement or algorithm to use, by the model; and
 ``--measure-top`` to see whether it is so."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -24,8 +22,6 @@ from .options import (
     option,
     ranks_option,
 )
-
-__all__ = ["tune_command"]
 
 
 @command("tune")

@@ -7,8 +7,6 @@ latest run. Neither holds an absolute path, nor any environment variable that is
 below.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.metadata
@@ -26,8 +24,6 @@ import psutil
 from drbench import __version__
 
 from .files import ROOT, write_json
-
-__all__ = ["describe", "rank_facts", "without_paths", "write_environment"]
 
 _PACKAGES = (
     "numpy",

@@ -1,8 +1,6 @@
 """Files and folders that someone named: small files that are the old or the new one, whatever is
 killed when; result files that can be appended to."""
 
-from __future__ import annotations
-
 import json
 import os
 import warnings
@@ -11,17 +9,6 @@ from pathlib import Path
 
 from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
-
-__all__ = [
-    "ROOT",
-    "add_records",
-    "check_csv",
-    "free_name",
-    "made_folder",
-    "sync_folder",
-    "write_json",
-    "write_whole",
-]
 
 #: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
 ROOT = Path(__file__).parents[2]

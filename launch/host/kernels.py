@@ -1,15 +1,11 @@
 """Which BLAS kernels this environment gets, and which it could have. Measured in throwaway
 processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
-
-__all__ = ["PINS", "Kernels", "measure_kernels", "pinned", "weaker_pins", "without_pins"]
 
 #: Environment variables with which OpenBLAS is held to the kernels and cache sizes of an older
 #: processor.

@@ -17,8 +17,6 @@ from drbench.program.problem import Problem
 
 from .units import format_bytes
 
-__all__ = ["Need", "available_memory", "check_memory", "shared_memory_free"]
-
 
 @dataclass(frozen=True)
 class Need:

@@ -1,7 +1,5 @@
 """Starting ranks, and knowing how this process was started. Never imports mpi4py.MPI."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -12,17 +10,6 @@ from pathlib import Path
 from drbench.errors import EXIT_CODES, CaseFailed, MissingError
 
 from .processes import running
-
-__all__ = [
-    "STRANGERS",
-    "Launched",
-    "find_mpiexec",
-    "launched",
-    "mismatch_message",
-    "mpiexec_command",
-    "run_ranks",
-    "started_by_us",
-]
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
 _VARIABLES = [

@@ -8,8 +8,6 @@ that moment; for these a file is taken for ours if it has the name, the owner an
 while our ranks ran, and *no* process at all has it open or mapped.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os
@@ -27,20 +25,6 @@ import psutil
 
 from drbench.common import SHARED_MEMORY
 from drbench.errors import CaseTimeout
-
-__all__ = [
-    "TOKEN",
-    "Started",
-    "end_family",
-    "family",
-    "held_files",
-    "interruptible",
-    "remove_abandoned",
-    "remove_files",
-    "run_alone",
-    "running",
-    "this_system",
-]
 
 #: Environment variable that marks the processes of one start of ranks.
 TOKEN = "DRBENCH_RANKS_OF"

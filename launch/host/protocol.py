@@ -8,11 +8,7 @@ from any rank's standard error  ``{"status", "reason"}`` when it raised and take
 ==============================  ====================================================================
 """
 
-from __future__ import annotations
-
 import json
-
-__all__ = ["ANSWER", "FAILED", "parse"]
 
 #: Before each answer: launchers and libraries print to the same place, and not always whole lines.
 ANSWER = "@drbench-answer "

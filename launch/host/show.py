@@ -1,8 +1,6 @@
 """What the command line prints: tables, the drawing of partitions, bytes and seconds in readable
 units."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.box import SIMPLE_HEAD
@@ -17,8 +15,6 @@ from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 
 from .units import format_bytes, seconds
-
-__all__ = ["console", "drawing", "show_record", "table"]
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line about the algorithm has in words of their own.

@@ -1,9 +1,5 @@
 """Bytes and seconds for people to read."""
 
-from __future__ import annotations
-
-__all__ = ["format_bytes", "seconds"]
-
 
 def format_bytes(count: int) -> str:
     """Bytes in binary units.

@@ -16,8 +16,6 @@ Phase 2 tries every mesh, and on each every slice count for each layer, with the
 model (§3.2.2).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import gcd, lcm
 from operator import itemgetter
@@ -27,21 +25,6 @@ from drbench.model.costs import group_seconds
 from drbench.model.machine import Machine
 from drbench.program.group_steps import AllGather, ReduceScatter
 from partitions import divisors
-
-__all__ = [
-    "MODELS",
-    "PRODUCTS",
-    "Layer",
-    "Plan",
-    "Product",
-    "Transformer",
-    "choose_dataflows",
-    "estimate",
-    "layers_of",
-    "meshes",
-    "slice_counts",
-    "tune_llm",
-]
 
 #: MeshSlice's block B (Autotuner.py of the authors).
 BLOCK = 8

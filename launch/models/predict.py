@@ -1,8 +1,6 @@
 """Predict one case: trace all its ranks, run them in virtual time, make the record a run would
 make."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,18 +16,6 @@ from drbench.plan.schedule import Lookahead
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace
 from launch.cases.case import Case, bound, case_keys, recorded
-
-__all__ = [
-    "no_collection",
-    "predict",
-    "predict_with",
-    "ranks_on",
-    "reads_in_place",
-    "refuse_more_ranks",
-    "simulated_keys",
-    "trace_of",
-    "traces_of",
-]
 
 #: Columns that make no sense without real matrices.
 UNREAL = ("fill", "seed", "get", "progress", "iters", "warmup", "backend")

@@ -1,8 +1,6 @@
 """The sweeps of the paper's figures on a machine model: their cases, resumed where they stopped,
 and the rows worth keeping."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -21,17 +19,6 @@ from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
 from .predict import predict, simulated_keys
-
-__all__ = [
-    "LAYERS",
-    "LEGEND",
-    "case_key",
-    "excerpt",
-    "legend_cases",
-    "load_cases",
-    "run_simulations",
-    "sweep_cases",
-]
 
 #: Hidden size, its multiple, and batch sizes of the paper (§5.2.1).
 HIDDEN, RATIO, BATCHES = 12288, 4, (1024, 2048, 4096, 8192)

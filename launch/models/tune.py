@@ -6,8 +6,6 @@ Branch and bound: every candidate gets a lower bound from the trace of one rank
 below the slowest of the best so far. What is left out can therefore not be among them.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,8 +24,6 @@ from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
 from .predict import no_collection, predict, predict_with, reads_in_place, refuse_more_ranks
-
-__all__ = ["Found", "TuneRequest", "candidates", "choose_stationary", "tune"]
 
 _REPLICATION = {
     "none": lambda ranks: [(1, 1, 1)],

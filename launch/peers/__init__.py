@@ -1,8 +1,6 @@
 """Peers: other people's distributed GEMMs, one adapter a file, by the name that ``--algorithm``
 takes."""
 
-from __future__ import annotations
-
 import importlib
 
 from algorithms import algorithms

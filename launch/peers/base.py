@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
     from drbench.host.blas import Blas
 
-__all__ = [
-    "Availability",
-    "Job",
-    "Parts",
-    "Peer",
-    "Setting",
-    "layout_of_its_own",
-    "own_words",
-    "refuse_alike",
-]
 
 _LONGEST = 300
 

@@ -5,8 +5,6 @@ It fills its own matrices and prints whole milliseconds, sorted; C is not handed
 verified here, and the record says so in ``fill`` and leaves ``error`` empty.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -19,8 +17,6 @@ from drbench.measure.record import Record
 
 from .base import Availability, Peer, Setting, layout_of_its_own
 from .options import PEERS
-
-__all__ = ["PEER", "read_times"]
 
 _PROGRAM = "cosma_miniapp"
 _GET = (

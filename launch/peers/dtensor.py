@@ -1,8 +1,6 @@
 """PyTorch DTensor: ``torch.matmul`` of two DTensors, then ``redistribute()`` of what it left
 partial (§5.2 of the paper)."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import logging
@@ -13,8 +11,6 @@ from .base import Availability, Job, Peer, Setting, refuse_alike
 from .meshes import on_one_mesh, placed
 from .options import PEERS
 from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
-
-__all__ = ["PEER"]
 
 _SHAPES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 #: Operations that wait for, or wrap, a collective, and move nothing themselves.

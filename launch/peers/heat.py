@@ -1,8 +1,6 @@
 """HeAT: ``ht.matmul`` of two DNDarrays split by rows, by columns or not at all; torch multiplies
 locally."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import sys
@@ -16,8 +14,6 @@ from partitions import partition as named
 from .base import Availability, Job, Peer, Setting, own_words, refuse_alike
 from .options import PEERS
 from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
-
-__all__ = ["PEER"]
 
 _GET = (
     "It pins an older torch and pulls gigabytes of CUDA; beside any torch: pip install --no-deps "

@@ -1,13 +1,9 @@
 """What a loaded shared library is really bound to: its call slots, read from the file and from
 memory (x86-64 and AArch64 ELF)."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct
-
-__all__ = ["call_slots", "library_at", "loaded_file", "needed", "slot_target"]
 
 _RELA, _DYNSYM, _DYNAMIC = 4, 11, 6
 #: Relocation types of a function slot: JUMP_SLOT and GLOB_DAT of x86-64, then of AArch64.

@@ -1,15 +1,11 @@
 """DTensor's side of a partition: placements of several matrices on one device mesh. Integers
 only."""
 
-from __future__ import annotations
-
 from math import prod
 
 from drbench.errors import UnsupportedError
 from partitions import LayoutError, Partition, to_placements
 from partitions.text import parse
-
-__all__ = ["Placed", "on_one_mesh", "placed"]
 
 #: (placements, mesh extents): a matrix dimension, or None for Replicate, for each mesh dimension.
 Placed = tuple[tuple, tuple]

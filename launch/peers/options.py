@@ -1,12 +1,8 @@
 """What each peer takes, apart from its adapter: a command line is described without importing what
 the adapters need."""
 
-from __future__ import annotations
-
 from algorithms.mesh import MESH
 from algorithms.registry import Option, named
-
-__all__ = ["BLOCK", "PEERS"]
 
 #: Rows and columns of ScaLAPACK's block-cyclic tiles where nobody names any.
 BLOCK = 64

@@ -1,8 +1,6 @@
 """pylops-mpi's ``MPIMatrixMult``: SUMMA on 2-D blocks, or its 1-D block algorithm; NumPy multiplies
 locally."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import math
@@ -14,8 +12,6 @@ from drbench.host.blas import load_blas
 
 from .base import Availability, Job, Peer, Setting, layout_of_its_own
 from .options import PEERS
-
-__all__ = ["PEER"]
 
 _VARIANTS = PEERS["pylops"]["variant"].type
 _GET = "Install it with: pip install pylops-mpi."

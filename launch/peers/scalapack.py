@@ -6,8 +6,6 @@ global before the library is loaded, so that its calls are bound to it; where th
 read back before any of them is made.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re
@@ -28,8 +26,6 @@ from partitions import local_extent
 from .base import Availability, Job, Peer, Setting, layout_of_its_own
 from .loaded import call_slots, library_at, loaded_file, needed, slot_target
 from .options import BLOCK, PEERS
-
-__all__ = ["PEER"]
 
 _GET = (
     "On Debian: apt-get install libscalapack-mpich2.2 libopenblas0-pthread (or set "

@@ -1,16 +1,12 @@
 """What DTensor and HeAT share: torch itself, its threads, and its local GEMM. torch is imported
 when it is used."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import re
 
 from drbench.errors import MissingError, UsageError
 from drbench.host.blas import BlasInfo
-
-__all__ = ["GET_TORCH", "TorchBlas", "device_of", "torch_version"]
 
 GET_TORCH = (
     "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url "

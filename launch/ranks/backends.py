@@ -22,8 +22,6 @@ from launch.cases.case import Case
 
 from .gpu_awareness import mpi_reads_devices
 
-__all__ = ["open_backend"]
-
 
 @contextmanager
 def open_backend(

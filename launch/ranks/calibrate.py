@@ -1,8 +1,6 @@
 """``drbench calibrate`` on the ranks: what this machine's products, transfers and collectives take,
 all ranks at once."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime
 from math import inf
@@ -22,8 +20,6 @@ from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_line
 from drbench.program.problem import Problem
 from launch.cases.machine_models import read_document, write_model
-
-__all__ = ["best_of", "calibrate_here", "check_ranks", "compute_section", "fence_seconds"]
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [

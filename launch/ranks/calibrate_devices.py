@@ -1,8 +1,6 @@
 """``drbench calibrate --backend``: what products, copies, accumulates and collectives of this
 node's devices take, all ranks at once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import numpy as np
@@ -22,8 +20,6 @@ from launch.cases.machine_models import read_document, write_model
 
 from .backends import open_backend
 from .calibrate import best_of, check_ranks, compute_section, fence_seconds
-
-__all__ = ["calibrate_devices"]
 
 #: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
 _SHAPES = [

@@ -1,8 +1,6 @@
 """One benchmark case under MPI: lay out, fill, warm up, repeat, measure the roof between repeats,
 verify, record; and how ranks agree."""
 
-from __future__ import annotations
-
 import gc
 import json
 import resource
@@ -52,8 +50,6 @@ from launch.peers import PEERS
 
 from .backends import open_backend
 from .peer_case import run_peer
-
-__all__ = ["everyone_is_here", "run_case", "run_here", "world"]
 
 _PATIENCE_S = 5.0
 

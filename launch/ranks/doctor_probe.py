@@ -1,8 +1,6 @@
 """What the ranks of ``drbench doctor`` try: windows in reach, and one get, put and accumulate.
 Prints one line of JSON."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

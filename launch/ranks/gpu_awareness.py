@@ -1,8 +1,6 @@
 """Whether MPI reads and writes GPU memory: asked of MPI itself, then tried in a process that may
 crash."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import sys
@@ -10,8 +8,6 @@ import sys
 from mpi4py import MPI
 
 from launch.host.processes import run_alone
-
-__all__ = ["mpi_reads_devices", "mpi_says", "try_it"]
 
 _TIMEOUT_S = 60
 

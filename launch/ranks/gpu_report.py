@@ -1,8 +1,6 @@
 """What ``drbench doctor`` wants to know of GPUs, as one line of JSON. A process of its own, which
 may crash."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,8 +1,6 @@
 """Does MPI move device memory? One process sends to itself and reads through a window. Started by
 :mod:`launch.ranks.gpu_awareness`; it may crash."""
 
-from __future__ import annotations
-
 import sys
 
 

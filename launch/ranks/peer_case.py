@@ -1,8 +1,6 @@
 """One case of a peer under MPI: the same fill, clock, repeats, roof, verification and record as a
 case of ours."""
 
-from __future__ import annotations
-
 import resource
 from contextlib import nullcontext
 
@@ -19,8 +17,6 @@ from drbench.measure.verify import verify
 from launch.cases.case import Case, refuse_our_options
 from launch.host.memory import Need, check_memory
 from launch.peers import Parts, Peer, get_peer, present
-
-__all__ = ["run_peer"]
 
 #: What a peer does not tell us.
 _UNKNOWN = (

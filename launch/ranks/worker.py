@@ -6,8 +6,6 @@ libraries print goes to standard error. If the input ends before the supervisor 
 supervisor is dead, and all ranks end at once: nobody would take their answers.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os
@@ -26,8 +24,6 @@ from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
 from .case import everyone_is_here, run_case, world
-
-__all__ = ["serve"]
 
 
 def serve() -> int:

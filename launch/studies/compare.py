@@ -14,8 +14,6 @@ samples. A side with fewer than three samples has no noise to take into account:
 decide alone, and the summary counts such cases.
 """
 
-from __future__ import annotations
-
 from math import isfinite
 from statistics import median
 from typing import Any, NamedTuple
@@ -25,8 +23,6 @@ import numpy
 
 from drbench.errors import UsageError
 from drbench.measure.record import HEADER
-
-__all__ = ["KEYS", "REGRESSIONS", "Pair", "compare", "summary"]
 
 #: What tells a case from another: what was asked, but for who ran it, how often and where it was
 #: written down.

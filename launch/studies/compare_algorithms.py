@@ -1,7 +1,5 @@
 """Every algorithm on the layouts it takes, beside the universal one on the very same tiles."""
 
-from __future__ import annotations
-
 import os
 
 from rich.table import Table
@@ -16,8 +14,6 @@ from launch.host.units import seconds
 from launch.sweeps.progress import progress_console
 from launch.sweeps.supervisor import Settings
 from launch.sweeps.sweep import run_listed, verdict
-
-__all__ = ["layout_cases", "run_layouts"]
 
 #: The matrix that stays in each dataflow, for the universal algorithm.
 _STATIONARY = {"OS": "C", "LS": "A", "RS": "B", "AG": "B", "RdS": "B"}

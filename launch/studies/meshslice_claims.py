@@ -2,15 +2,11 @@
 study say (:mod:`plots.select.llm_rows`). No claim has constants of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from launch.models.llm import MODELS, PRODUCTS
 
 from .verdicts import Verdict, named, show, verdicts
-
-__all__ = ["check", "show_claims"]
 
 #: Points by which a percentage may differ from the paper's and still agree.
 NEAR = 6.0

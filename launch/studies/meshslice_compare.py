@@ -19,8 +19,6 @@ Layers that read what the whole hidden state is made of (qkv, fc1) are divided b
 those after them by rows (*narrow*).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
@@ -33,17 +31,6 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.models.llm import Layer, Plan, Product
 from launch.models.predict import predict, trace_of
-
-__all__ = [
-    "ALGORITHMS",
-    "ONE_DIMENSIONAL",
-    "Best",
-    "best_mesh",
-    "best_ring",
-    "cases_on",
-    "fastest",
-    "ring_cases",
-]
 
 ALGORITHMS = ("meshslice", "wang", "wang-free", "collective", "cannon", "summa")
 ONE_DIMENSIONAL = ("fsdp", "tensor_parallel_1d")

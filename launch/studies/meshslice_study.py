@@ -18,8 +18,6 @@ sensitivity  MeshSlice, Wang and Collective on 256 chips, one constant changed  
 ===========  =================================================================  ====================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -53,8 +51,6 @@ from .meshslice_compare import (
     cases_on,
     fastest,
 )
-
-__all__ = ["CHIPS", "STUDIES", "changes", "run_study"]
 
 #: Chips of the scaling studies, sequences of the strong one, and chips of the others (§5).
 CHIPS = (16, 32, 64, 128, 256)

@@ -1,8 +1,6 @@
 """``drbench peers``: drbench and every available peer on the same work, in rounds, so that a
 drifting machine hurts all alike."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,8 +21,6 @@ from launch.sweeps.folder import opened
 from launch.sweeps.store import GOOD, Store
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import preset
-
-__all__ = ["Contender", "Shape", "contenders", "rounds_of", "run_peers", "shapes"]
 
 #: The full-size problems by kind, the values of m, then n and k: a cube, and the two layers of an
 #: MLP of hidden size 2048.

@@ -1,12 +1,8 @@
 """The tables of ``drbench peers``, from records alone."""
 
-from __future__ import annotations
-
 from math import inf
 
 from .peer_bench import PARTITIONINGS, case_name
-
-__all__ = ["best_settings", "libraries", "lines", "summary", "table_rows"]
 
 _HEADER = (
     "shape",

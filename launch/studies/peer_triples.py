@@ -1,8 +1,6 @@
 """Every partitioning and replication of A, B and C: what DTensor does with it, and what drbench
 does."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -16,8 +14,6 @@ from launch.peers import get_peer, present
 from launch.sweeps.folder import opened
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import exhaustive
-
-__all__ = ["ACTIONS", "action", "run_triples", "triple_rows"]
 
 #: m, n, k: the grids of 2, 3, 4, 6, 8 and 12 ranks divide them, and no two operands have the same
 #: size.

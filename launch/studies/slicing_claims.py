@@ -13,8 +13,6 @@ Shared terms, the same for every claim and machine:
   and beside its own, but for rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from statistics import mean
@@ -23,8 +21,6 @@ from drbench.measure.record import Record
 from drbench.program.problem import Problem
 
 from .verdicts import Verdict, named, verdicts
-
-__all__ = ["CLAIMS", "aligned", "check_claims"]
 
 #: (machine, layer) of the figures.
 _PVC_1, _PVC_2 = ("pvc12", "mlp1"), ("pvc12", "mlp2")

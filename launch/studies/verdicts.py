@@ -1,12 +1,8 @@
 """Claims of a paper, and what records say of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
-
-__all__ = ["WORDS", "Verdict", "named", "show", "verdicts"]
 
 #: What a claim does.
 WORDS = {True: "holds", False: "does not hold", None: "undecided"}

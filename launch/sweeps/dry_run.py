@@ -1,8 +1,6 @@
 """``drbench sweep --dry-run``: what a sweep will take, before it runs: cases, memory, time, and
 which partitionings move nothing."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 
@@ -26,8 +24,6 @@ from partitions import LayoutError
 
 from .progress import title
 from .sweep import Request, part_of
-
-__all__ = ["Needs", "dry_run", "needs"]
 
 #: Measured at 4 ranks: between the repeats of one case and the next.
 OVERHEAD_S = 0.03

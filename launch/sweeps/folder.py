@@ -1,8 +1,6 @@
 """The folder of many cases while someone works in it: held against others, cleared up after a
 crash, taken up where it was left."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,8 +12,6 @@ from launch.host.processes import interruptible
 
 from .lock import FolderLock
 from .store import Store
-
-__all__ = ["opened"]
 
 
 @contextmanager

@@ -20,8 +20,6 @@ import psutil
 from drbench.errors import UsageError
 from launch.host.processes import this_system
 
-__all__ = ["FolderLock", "Holder", "unlock"]
-
 #: A holder on another host that has not stamped its lock for so long is dead.
 STALE_S = 600.0
 #: A living holder stamps it this often.

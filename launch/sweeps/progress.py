@@ -21,8 +21,6 @@ from launch.cases.case import Case
 
 from .store import GOOD
 
-__all__ = ["SweepProgress", "progress_console", "title"]
-
 #: Without a terminal: a line after so many seconds, and one for each case that is not fine.
 _LINE_S = 10.0
 _REFRESH_S = 0.25

@@ -3,8 +3,6 @@
 Every value is quoted for the shell or refused; none is ever joined to a line unquoted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
@@ -19,8 +17,6 @@ from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
 
 from .sweep import Request, part_of, plan_cases
-
-__all__ = ["sbatch_script", "write_jobs", "write_sbatch"]
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 

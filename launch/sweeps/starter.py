@@ -1,7 +1,5 @@
 """One start of ranks: a launcher, its ranks, and what they say. Seen from outside; no MPI here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -19,8 +17,6 @@ from pathlib import Path
 from launch.host.mpi import OURS
 from launch.host.processes import Started
 from launch.host.protocol import ANSWER, FAILED, parse
-
-__all__ = ["Ranks", "RanksEnded", "RanksLate"]
 
 _TICK_S = 0.1
 #: What is kept of standard error, in characters.

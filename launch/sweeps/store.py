@@ -12,8 +12,6 @@ and is there once.
 ====================  ==========================================================================
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -29,8 +27,6 @@ from drbench.measure.record import Record, RecordError, append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_json
 from launch.host.processes import end_family, remove_abandoned, remove_files, this_system
-
-__all__ = ["GOOD", "Store", "case_id", "code_version", "write_csv"]
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")

@@ -1,14 +1,10 @@
 """Records of a sweep as CSV on standard output, one line as soon as it is known (``--stream``)."""
 
-from __future__ import annotations
-
 import csv
 import os
 import sys
 
 from drbench.measure.record import HEADER, Record
-
-__all__ = ["Stream", "arguments_of"]
 
 
 def arguments_of(name: str, arguments: list[str]) -> list[str]:

@@ -1,8 +1,6 @@
 """Many cases in one mpiexec, watched from outside: a case that takes the ranks down costs one row,
 not the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 
@@ -18,8 +16,6 @@ from launch.peers import PEERS, get_peer
 
 from .starter import Ranks, RanksEnded, RanksLate
 from .store import Store
-
-__all__ = ["Settings", "Watch", "run_cases"]
 
 #: Crashes of a case's ranks before it counts as failed: the first may be the late damage of an
 #: earlier case.

@@ -1,7 +1,5 @@
 """``drbench sweep``: expand, lock, resume, run, sum up."""
 
-from __future__ import annotations
-
 import os
 import random
 import shlex
@@ -22,8 +20,6 @@ from .folder import opened
 from .progress import SweepProgress
 from .store import GOOD, case_id, code_version
 from .supervisor import Settings, run_cases
-
-__all__ = ["Request", "part_of", "plan_cases", "run_listed", "run_sweep", "verdict"]
 
 INTERRUPTED = 130
 

@@ -20,8 +20,6 @@ from plots.select.records import Records, frame, read_records, rows
 
 from .interactive import specs
 
-__all__ = ["build", "environments", "page"]
-
 _HERE = Path(__file__).parent
 _MOST_PROVENANCE = 400  # rows of one environment file
 

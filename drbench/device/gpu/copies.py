@@ -1,12 +1,8 @@
 """Which way a strided copy takes: as one run of bytes, as rows at a pitch, or element by element in
 a kernel."""
 
-from __future__ import annotations
-
 from math import gcd
 from typing import NamedTuple
-
-__all__ = ["Axis", "in_words", "merged_axes", "pitched"]
 
 #: A pitch of cudaMemcpy2D has 31 bits.
 _LARGEST_PITCH = (1 << 31) - 1

@@ -4,8 +4,6 @@
 CuPy is imported by :func:`cuda_device` only, so that everything else works without it.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from importlib import resources
 from itertools import pairwise, permutations
@@ -21,8 +19,6 @@ from .cuda_gemm import CublasGemm
 from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
 from .kernels import NAMES, Kernels
-
-__all__ = ["CudaDevice", "cuda_device", "describe", "require_gpu"]
 
 _MEMCPY_DEFAULT = 4  # the addresses say which side is host and which is device
 _ERROR_OUT_OF_MEMORY = 2

@@ -1,8 +1,6 @@
 """cuBLAS on row- or column-major views in place: the call of :class:`drbench.host.blas.Blas`, in
 the terms of ``cublasGemmEx``."""
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 
@@ -10,8 +8,6 @@ import numpy as np
 
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.blas import layout
-
-__all__ = ["CublasGemm", "GemmCall", "gemm_call"]
 
 _NO_TRANS, _TRANS = 0, 1
 _LARGEST = (1 << 31) - 1  # m, n, k and leading dimensions are 32-bit integers

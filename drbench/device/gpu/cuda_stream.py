@@ -7,8 +7,6 @@ from typing import NamedTuple
 from drbench.device.base import Event, Memory, Stream
 from drbench.errors import CaseFailed, UsageError
 
-__all__ = ["CudaEvent", "CudaMemory", "CudaStream", "Modules"]
-
 _ERROR_NOT_READY = 600
 _ALIGNMENT = 512
 _PAGE = 2 << 20

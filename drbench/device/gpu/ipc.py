@@ -1,12 +1,8 @@
 """Memory of one process on the devices of others of the same node, by CUDA's handles."""
 
-from __future__ import annotations
-
 import ctypes
 
 from drbench.errors import UnsupportedError, UsageError
-
-__all__ = ["Peers", "native_atomics"]
 
 _HANDLE_BYTES = 64
 _NATIVE_ATOMIC_SUPPORTED = 3  # CU_DEVICE_P2P_ATTRIBUTE_...

@@ -1,8 +1,6 @@
 """How the kernels of ``kernels.cu`` are launched: which one, on which grid, with which
 arguments."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 
@@ -11,8 +9,6 @@ import numpy as np
 from drbench.errors import UnsupportedError, UsageError
 
 from .copies import Axis, in_words
-
-__all__ = ["NAMES", "PRODUCT_THREADS", "Kernels"]
 
 _SUFFIX = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
 #: Every kernel.

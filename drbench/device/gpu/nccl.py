@@ -1,8 +1,6 @@
 """Collectives between GPUs by NCCL, on device memory and in a stream. Unequal pieces go as one
 group of broadcasts or reductions."""
 
-from __future__ import annotations
-
 import os
 import socket
 from contextlib import contextmanager
@@ -10,8 +8,6 @@ from itertools import accumulate
 
 from drbench.errors import MissingError, UnsupportedError, UsageError
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
-
-__all__ = ["NcclGroup", "issue", "nccl_group", "nccl_version", "why_no_nccl"]
 
 _DATA_TYPES = {"float32": 7, "float64": 8, "bfloat16": 9}
 _SUM = 0
