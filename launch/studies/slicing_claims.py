@@ -108,7 +108,7 @@ def _falling(values):
 
 
 def _row(values) -> str:
-    return " ".join(f"{value:.1f}" for value in values)
+    return " ".join(f"{value:.1f}" for value in values if value == value)  # nan: no such case
 
 
 def _best_two(figure, *names):
