@@ -185,13 +185,15 @@ class Frame:
                 continue
             if flat is not None and flat.size and step.onto is None:
                 self.buffers[t] = flat
-            values[t] = value_of(
-                step,
-                values,
-                widths,
-                lambda start, rows, cols: flat[start : start + rows * cols].reshape(rows, cols),
-                self._own_view,
-            )
+            values[t] = step.lands(values, self._own_view)
+            if values[t] is None:
+                values[t] = value_of(
+                    step,
+                    values,
+                    widths,
+                    lambda start, rows, cols: flat[start : start + rows * cols].reshape(rows, cols),
+                    self._own_view,
+                )
             memory[t] = flat if step.onto is None else memory.get(step.onto.index)
             if type(step) is Scratch:
                 self.resolved.append(t)

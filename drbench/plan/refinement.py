@@ -80,7 +80,7 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, list[int]]:
 def value_of(
     step: Step, values: list, widths: dict[int, list[int]], array: Callable, view: Callable
 ) -> Value:
-    """The array, or Strips, that a step's token stands for or a compute writes; None for none.
+    """What the token of a step that lands nowhere else stands for: an array, Strips or None.
 
     Parameters
     ----------
@@ -94,10 +94,6 @@ def value_of(
     view : callable
         ``view(block)``: a block of an own tile.
     """
-    if step.onto is not None:
-        return values[step.onto.index]
-    if step.computes and step.block is not None:
-        return view(step.block)
     if isinstance(step, Join):
         return _joined([values[value.index] for value in step.inputs], step.axis)
     if isinstance(step, Part):
@@ -186,16 +182,12 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     """
     widths, found = strip_widths(steps), {}
     values: list = []
+    view = lambda block: Extent(block.shape)
     for step in steps:
-        values.append(
-            value_of(
-                step,
-                values,
-                widths,
-                lambda start, rows, cols: Extent((rows, cols)),
-                lambda block: Extent(block.shape),
-            )
-        )
+        value = step.lands(values, view)
+        if value is None:
+            value = value_of(step, values, widths, lambda start, *shape: Extent(shape), view)
+        values.append(value)
         if type(step) is Gemm:
             a, b = (values[value.index] for value in step.inputs[:2])
             cells = _cells(a, b, values[-1])

@@ -36,7 +36,7 @@ group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,6 +214,14 @@ class Step:
         if self.counter is None or self.block.owner == rank:
             return []
         return [(self.block.owner, self.block.size)]
+
+    def lands(self, values: list, view: Callable) -> Any:
+        """Where a compute writes if not into memory of its own: the value it adds onto or fills, or
+        ``view(block)`` of an own tile; None for all else. ``values`` are those of the steps
+        before."""
+        if self.onto is not None:
+            return values[self.onto.index]
+        return view(self.block) if self.computes and self.block is not None else None
 
     def elements(self) -> int:
         """Elements of memory of its own that the step needs, for its value or on the way into a
