@@ -3,7 +3,8 @@
 
 import json
 import os
-from dataclasses import replace
+from itertools import zip_longest
+from statistics import median_high
 
 import click
 
@@ -41,12 +42,13 @@ from .options import (
 )
 @option(
     "--fixed-a",
+    "a",
     type=TEXT,
     metavar="PARTITION",
     help="A is partitioned so, and not otherwise.",
 )
-@option("--fixed-b", type=TEXT, metavar="PARTITION", help="B, likewise.")
-@option("--fixed-c", type=TEXT, metavar="PARTITION", help="C, likewise.")
+@option("--fixed-b", "b", type=TEXT, metavar="PARTITION", help="B, likewise.")
+@option("--fixed-c", "c", type=TEXT, metavar="PARTITION", help="C, likewise.")
 @option(
     "--algorithms",
     "names",
@@ -83,14 +85,11 @@ from .options import (
 def tune_command(
     ranks,
     machine,
-    fixed_a,
-    fixed_b,
-    fixed_c,
+    memory,
     names,
+    replication,
+    top,
     measure_top,
-    iters,
-    threads,
-    backend,
     csv_path,
     as_json,
     **values,
@@ -105,6 +104,7 @@ def tune_command(
     Within the memory, more replicas of A and B mean less to move; how they get there is not part of
     the product and not counted.
     """
+    from launch.cases.case import Case
     from launch.cases.machine_models import find_machine
     from launch.models.predict import ranks_on
     from launch.models.tune import TuneRequest, tune
@@ -112,32 +112,26 @@ def tune_command(
     check_csv(csv_path)
     model = find_machine(machine)
     ranks = ranks_on(model, ranks)
-    for name, value in (("threads", threads), ("backend", backend)):
-        if measure_top is None and value is not None:
+    for name in ("threads", "backend"):
+        if measure_top is None and values[name] is not None:
             raise UsageError(f"--{name} belongs to --measure-top. Give both, or leave it out.")
+    values["backend"] = values["backend"] or "numpy"
     values["dtype"] = values["dtype"] or model.dtype
     if measure_top is not None and values["dtype"] == "bfloat16":
         raise UsageError(
             "bfloat16 products run on machine models only. Leave out --measure-top, or use "
             "--dtype float32."
         )
-    values["top"] = max(values["top"], measure_top or 0)
-    fixed = {name: text for name, text in zip("abc", (fixed_a, fixed_b, fixed_c)) if text}
     chosen = tuple(name.strip() for name in names.split(",")) if names else None
-    found = tune(TuneRequest(ranks=ranks, fixed=fixed, algorithms=chosen, **values), model)
-    measured = (
-        _measure(found, ranks, measure_top, iters, threads, backend, as_json) if measure_top else []
-    )
-    add_records(
-        csv_path,
-        *(record for _, record in found.ranking),
-        *(record for record in measured if record is not None),
-    )
+    top = max(top, measure_top or 0)
+    found = tune(TuneRequest(Case(**values), ranks, chosen, memory, replication, top), model)
+    measured = _measure(found.ranking[:measure_top], ranks, as_json) if measure_top else []
+    add_records(csv_path, *(place.record for place in found.ranking), *measured)
     if as_json:
         print(json.dumps(_as_json(found, measured)))
     else:
         _show(found, measured, model, ranks)
-    return max((EXIT_CODES[record.status] for record in measured if record is not None), default=0)
+    return max((EXIT_CODES[record.status] for record in measured), default=0)
 
 
 def describe(record) -> str:
@@ -234,18 +228,18 @@ def reasons(record, other) -> str:
 
 def _as_json(found, measured) -> dict:
     places = []
-    for at, (_, record) in enumerate(found.ranking):
+    for at, (each, ran) in enumerate(zip_longest(found.ranking, measured), 1):
         place = {
-            "place": at + 1,
-            "memory_bytes": found.memory[at],
-            "equal": found.equals[at],
-            "moved_bytes": record.moved_bytes or 0,
-            "gemm_efficiency_percent": efficiency(record),
-            "exposed_s": exposed(record),
-            "record": record.to_json_dict(),
+            "place": at,
+            "memory_bytes": each.memory,
+            "equal": each.equals,
+            "moved_bytes": each.record.moved_bytes or 0,
+            "gemm_efficiency_percent": efficiency(each.record),
+            "exposed_s": exposed(each.record),
+            "record": each.record.to_json_dict(),
         }
-        if at < len(measured):
-            place["measured"] = measured[at].to_json_dict() if measured[at] is not None else None
+        if ran is not None:
+            place["measured"] = ran.to_json_dict()
         places.append(place)
     return {
         "tried": found.tried,
@@ -262,7 +256,7 @@ def _outcome(ran) -> str:
 
 
 def _show(found, measured, machine, ranks) -> None:
-    out, best = console(), found.ranking[0][1]
+    out, best = console(), found.ranking[0].record
     out.print(
         f"C {best.m}x{best.n} = A {best.m}x{best.k} · B {best.k}x{best.n}, {best.dtype}, {ranks} "
         f"ranks of {machine.name}: {found.tried} candidates, "
@@ -272,55 +266,52 @@ def _show(found, measured, machine, ranks) -> None:
     )
     rows = [
         (
-            str(at + 1),
+            str(at),
             describe(record),
             record.a,
             record.b,
             record.c,
             seconds(record.best_s),
-            *([_outcome(measured[at]) if at < len(measured) else "-"] if measured else []),
+            *([_outcome(ran)] if measured else []),
             f"{record.percent_of_roof:.1f}",
             format_bytes(record.moved_bytes or 0),
             f"{efficiency(record):.1f} %",
             seconds(exposed(record)),
-            format_bytes(found.memory[at]),
-            f"+{found.equals[at]}" if found.equals[at] else "",
+            format_bytes(memory),
+            f"+{equals}" if equals else "",
         )
-        for at, (_, record) in enumerate(found.ranking)
+        for at, ((_, record, memory, equals), ran) in enumerate(
+            zip_longest(found.ranking, measured), 1
+        )
     ]
     columns = (
         f"|algorithm|A|B|C|>time|{'>measured|' if measured else ''}>% of roof|>moved|>GEMM eff.|"
         ">exposed|>memory|>equal"
     )
     out.print(table(columns, rows))
-    for at, (_, record) in enumerate(found.ranking[1:3], 2):
-        out.print(f"1 against {at}: {reasons(best, record)}", markup=False, soft_wrap=True)
-    ok = [
-        (record, ran)
-        for (_, record), ran in zip(found.ranking, measured)
-        if ran is not None and ran.status == "ok"
-    ]
-    if ok and measured[0] is not None and measured[0].status == "ok":
-        fastest = min(ran.best_s for _, ran in ok)
-        errors = sorted(abs(record.best_s / ran.best_s - 1) for record, ran in ok)
+    for at, place in enumerate(found.ranking[1:3], 2):
+        out.print(f"1 against {at}: {reasons(best, place.record)}", markup=False, soft_wrap=True)
+    if measured and measured[0].status == "ok":
+        ok = [
+            (p.record.best_s, ran.best_s)
+            for p, ran in zip(found.ranking, measured)
+            if ran.status == "ok"
+        ]
+        fastest = min(time for _, time in ok)
+        error = median_high(abs(predicted / time - 1) for predicted, time in ok)
         out.print(
             f"measured: the pick is {100 * (measured[0].best_s / fastest - 1):.1f} % above the "
-            f"fastest of {len(ok)}; "
-            f"median error of the predictions {100 * errors[len(errors) // 2]:.1f} %",
+            f"fastest of {len(ok)}; median error of the predictions {100 * error:.1f} %",
             markup=False,
         )
 
 
-def _measure(
-    found, ranks: int, count: int, iters: int, threads: int | None, backend: str | None, quiet: bool
-) -> list:
-    """Run the first places in a folder that is not kept; their records."""
+def _measure(places, ranks: int, quiet: bool) -> list:
+    """Run the cases of these places in a folder that is not kept; their records."""
     from launch.sweeps.progress import progress_console
     from launch.sweeps.supervisor import Settings
     from launch.sweeps.sweep import run_listed
 
-    given = {"iters": iters, "threads": threads} | ({"backend": backend} if backend else {})
-    cases = [replace(case, get=None, **given) for case, _ in found.ranking[:count]]
-    return run_listed(
-        cases, "tune", Settings(ranks, environ=dict(os.environ)), progress_console(stderr=quiet)
-    )
+    settings = Settings(ranks, environ=dict(os.environ))
+    cases = [place.case for place in places]
+    return run_listed(cases, "tune", settings, progress_console(stderr=quiet))

@@ -8,14 +8,16 @@ below the slowest of the best so far. What is left out can therefore not be amon
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
-from operator import attrgetter, itemgetter
+from operator import attrgetter
+from typing import NamedTuple
 
 from algorithms import algorithms, get_algorithm
 from drbench.common import parse_transport
 from drbench.errors import OutOfMemory, UnsupportedError
+from drbench.measure.record import Record
 from drbench.model.bounds import lower_bound
 from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS
@@ -41,8 +43,8 @@ class TuneRequest:
 
     Attributes
     ----------
-    fixed : dict
-        Text forms of the partitions of a, b, c that are given; the others are open.
+    case : Case
+        What all candidates have in common; those of its partitions that are None are open.
     algorithms : tuple of str or None
         Those to try; None for all.
     memory : int or None
@@ -52,18 +54,30 @@ class TuneRequest:
         above.
     """
 
-    m: int
-    n: int
-    k: int
+    case: Case
     ranks: int
-    fixed: dict = field(default_factory=dict)
     algorithms: tuple | None = None
     memory: int | None = None
     replication: str | None = None
-    dtype: str = "float32"
-    transport: str = "auto"
-    prefetch: int = 1
     top: int = 10
+
+
+class Place(NamedTuple):
+    """A place of the ranking: the case, and its record.
+
+    Attributes
+    ----------
+    memory : int
+        Bytes of the largest rank's tiles and buffers.
+    equals : int
+        How many other candidates take the same time, bytes and memory: the model does not tell them
+        apart.
+    """
+
+    case: Case
+    record: Record
+    memory: int
+    equals: int
 
 
 @dataclass
@@ -72,19 +86,12 @@ class Found:
 
     Attributes
     ----------
-    ranking : list of (Case, Record)
-    memory : list of int
-        Bytes of the largest rank's tiles and buffers, by place.
-    equals : list of int
-        How many other candidates take the same time, bytes and memory: the model does not tell them
-        apart.
+    ranking : list of Place
     tried, simulated, refused, too_large : int
         Candidates; those simulated, not supported, and beyond the memory.
     """
 
-    ranking: list = field(default_factory=list)
-    memory: list = field(default_factory=list)
-    equals: list = field(default_factory=list)
+    ranking: list[Place] = field(default_factory=list)
     tried: int = 0
     simulated: int = 0
     refused: int = 0
@@ -96,48 +103,34 @@ def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
 
     Examples
     --------
-    >>> cases = list(
-    ...     candidates(
-    ...         TuneRequest(
-    ...             64, 64, 64, 4, fixed={"a": "column", "b": "row"}, algorithms=("universal",)
-    ...         )
-    ...     )
-    ... )
+    >>> base = Case(64, 64, 64, a="column", b="row")
+    >>> cases = list(candidates(TuneRequest(base, 4, algorithms=("universal",))))
     >>> len(cases), cases[0].a, cases[0].c, cases[0].options
     (27, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
-    names = request.algorithms or tuple(algorithms())
-    found = {name: get_algorithm(name) for name in names}
-    base = {
-        name: getattr(request, name) for name in ("m", "n", "k", "dtype", "transport", "prefetch")
-    }
-    seen = set()
-    if "universal" in names:
-        replication = request.replication or ("all" if request.ranks <= _MANY else "equal")
+    base, ranks = request.case, request.ranks
+    found = {name: get_algorithm(name) for name in request.algorithms or algorithms()}
+    if found.pop("universal", None):
+        replication = request.replication or ("all" if ranks <= _MANY else "equal")
         triples = [*product(KINDS, repeat=3), ("traditional",) * 3]
-        for factors, triple in product(_REPLICATION[replication](request.ranks), triples):
-            texts = tuple(
-                request.fixed.get(name) or _text(kind, factor, request.ranks)
-                for name, kind, factor in zip("abc", triple, factors)
+        texts = (
+            tuple(
+                fixed or _text(kind, factor, ranks)
+                for fixed, kind, factor in zip((base.a, base.b, base.c), triple, factors)
             )
-            if texts in seen:
-                continue
-            seen.add(texts)
-            for stationary, chunk in product("CBA", cuts):
-                yield Case(
-                    **base,
-                    **dict(zip("abc", texts)),
-                    options={"stationary": stationary, "chunk": chunk},
-                )
-    found.pop("universal", None)
+            for factors, triple in product(_REPLICATION[replication](ranks), triples)
+        )
+        for (a, b, c), stationary, chunk in product(dict.fromkeys(texts), "CBA", cuts):
+            options = {"stationary": stationary, "chunk": chunk}
+            yield replace(base, a=a, b=b, c=c, options=options)
     for name, algorithm in found.items():
         axes = {
-            option.name: option.tried(request.ranks) if callable(option.tried) else option.tried
+            option.name: option.tried(ranks) if callable(option.tried) else option.tried
             for option in algorithm.options.values()
             if option.tried
         }
         for values in product(*axes.values()):
-            yield Case(**base, **request.fixed, algorithm=name, options=dict(zip(axes, values)))
+            yield replace(base, algorithm=name, options=dict(zip(axes, values)))
 
 
 def _text(kind: str, factor: int, ranks: int) -> str:
@@ -145,11 +138,7 @@ def _text(kind: str, factor: int, ranks: int) -> str:
     return f"row/c{ranks}" if factor == ranks > 1 else kind + replica_suffix(factor)
 
 
-def tune(
-    request: TuneRequest,
-    machine: Machine,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Found:
+def tune(request: TuneRequest, machine: Machine) -> Found:
     """Rank the candidates by the model.
 
     Raises
@@ -164,34 +153,33 @@ def tune(
     refuse_more_ranks(machine, request.ranks)
     if request.memory is not None:
         machine = machine.with_value("memory_bytes", min(request.memory, machine.memory_bytes))
-    seen = machine.for_transport(parse_transport(request.transport))
+    seen = machine.for_transport(parse_transport(request.case.transport))
     in_place, found, open_cases = reads_in_place(seen), Found(), []
     with no_collection():
         for case in candidates(request, ("auto",) if in_place else ("auto", "none")):
             found.tried += 1
             try:
-                bound, tiles = _bound(case, seen, request.ranks, in_place)
+                least, tiles = _bound(case, seen, request.ranks, in_place)
             except UnsupportedError:
                 found.refused += 1
                 continue
             if tiles > seen.memory_bytes:
                 found.too_large += 1
                 continue
-            open_cases.append((bound, tiles, found.tried, case))
-        open_cases.sort(key=itemgetter(0, 1, 2))
-        ranked: list = []  # ((seconds, bytes, counters), number, case, record), the best first
+            open_cases.append((least, tiles, found.tried, case))
+        ranked: list = []  # (seconds, bytes, number of the candidate, ...), the best first
         equals = Counter()  # of what the model tells apart
-        for bound, tiles, number, case in open_cases:
-            if len(ranked) >= request.top and bound > ranked[request.top - 1][0][0]:
+        for least, tiles, number, case in sorted(open_cases):
+            if len(ranked) >= request.top and least > ranked[request.top - 1][0]:
                 break
             record, _ = predict_with(case, machine, request.ranks, pool=True)
             found.simulated += 1
-            on_progress(found.simulated, len(open_cases))
             if record.status == "ok":
-                known = record.best_s, tiles + record.pool_bytes, *_counters(record)
+                needs = record.best_s, tiles + record.pool_bytes
+                known = *needs, *_counters(record)
                 equals[known] += 1
                 if equals[known] == 1:
-                    insort(ranked, (known, number, case, record), key=_place)
+                    insort(ranked, (*needs, number, known, case, record))
             else:
                 found.too_large += record.status == "out_of_memory"
                 found.refused += record.status != "out_of_memory"
@@ -205,17 +193,11 @@ def tune(
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
             "universal to --algorithms."
         )
-    for known, _, case, record in ranked[: request.top]:
-        found.ranking.append((case, record))
-        found.memory.append(known[1])
-        found.equals.append(equals[known] - 1)
+    found.ranking = [
+        Place(case, record, memory, equals[known] - 1)
+        for _, memory, _, known, case, record in ranked[: request.top]
+    ]
     return found
-
-
-def _place(entry: tuple) -> tuple:
-    """What the ranking goes by: seconds, then bytes, then the order of the candidates."""
-    known, number, *_ = entry
-    return *known[:2], number
 
 
 def _bound(case: Case, machine: Machine, ranks: int, in_place: bool) -> tuple[float, int]:

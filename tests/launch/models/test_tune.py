@@ -30,7 +30,8 @@ DEVICE = Machine.from_dict(
         "collectives": {"allgather": {"launch_s": 1e-5}, "shift": {"launch_s": 2e-5}},
     }
 )
-SMALL = TuneRequest(96, 128, 64, 4, replication="paired", top=5)
+BASE = Case(96, 128, 64)
+SMALL = TuneRequest(BASE, 4, replication="paired", top=5)
 
 
 def everything(request, machine):
@@ -45,31 +46,36 @@ def everything(request, machine):
     "request_",
     [
         SMALL,
-        replace(SMALL, fixed={"a": "column", "c": "block"}),
-        replace(SMALL, m=7, n=300, k=33, algorithms=("wang", "meshslice")),
+        replace(SMALL, case=replace(BASE, a="column", c="block")),
+        replace(SMALL, case=Case(7, 300, 33), algorithms=("wang", "meshslice")),
     ],
 )
 def test_the_ranking_is_that_of_simulating_every_candidate(request_):
     found = tune(request_, DEVICE)
-    times = [record.best_s for _, record in found.ranking]
+    times = [place.record.best_s for place in found.ranking]
     assert times == sorted(times) and times[0] == min(everything(request_, DEVICE))
     assert set(times) == set(sorted(set(everything(request_, DEVICE)))[: len(set(times))])
+
+
+def _most(found):
+    return max(place.memory for place in found.ranking)
 
 
 def test_nothing_in_the_ranking_needs_more_than_the_memory():
     """All tiles once are 38 KiB a rank... with buffers more: a budget cuts off replication."""
     free, tight = tune(SMALL, DEVICE), tune(replace(SMALL, memory=60_000), DEVICE)
-    assert max(free.memory) > 60_000 >= max(tight.memory) and tight.too_large
-    assert tight.ranking[0][1].best_s >= free.ranking[0][1].best_s
+    assert _most(free) > 60_000 >= _most(tight) and tight.too_large
+    assert tight.ranking[0].record.best_s >= free.ranking[0].record.best_s
     with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 bytes"):
         tune(replace(SMALL, memory=1000), DEVICE)
 
 
 def test_what_is_fixed_stays_and_what_nothing_fits_is_refused():
-    found = tune(replace(SMALL, fixed={"b": "row/c2"}), DEVICE)
-    assert {case.b for case, _ in found.ranking} == {"row/c2"}
+    fixed = replace(SMALL, case=replace(BASE, b="row/c2"))
+    found = tune(fixed, DEVICE)
+    assert {place.case.b for place in found.ranking} == {"row/c2"}
     with pytest.raises(UnsupportedError, match="none of .* takes these partitions"):
-        tune(replace(SMALL, fixed={"b": "row/c2"}, algorithms=("cannon",)), DEVICE)
+        tune(replace(fixed, algorithms=("cannon",)), DEVICE)
     with pytest.raises(UsageError, match="no algorithm 'canon'"):
         tune(replace(SMALL, algorithms=("canon",)), DEVICE)
 
@@ -179,9 +185,16 @@ def test_collectives_count_in_the_choice():
             for name in ("allgather", "reducescatter", "shift", "broadcast", "reduce")
         },
     )
-    best = tune(
-        TuneRequest(64, 64, 64, 4, algorithms=("cannon", "meshslice", "collective"), top=1), slow
-    ).ranking[0][1]
+    best = (
+        tune(
+            TuneRequest(
+                Case(64, 64, 64), 4, algorithms=("cannon", "meshslice", "collective"), top=1
+            ),
+            slow,
+        )
+        .ranking[0]
+        .record
+    )
     assert (
         best.algorithm in ("collective", "meshslice")
         and best.slices in (None, 1)
