@@ -56,40 +56,23 @@ def tune_llm_command(text, chips, machine, batch, seq, stays, compare, as_json):
       drbench tune-llm --model gpt3 --chips 256 --machine tpuv4
       drbench tune-llm --model megatron-nlg --chips 64 --compare
     """
-    from launch.cases.machine_models import find_machine, find_torus
-    from launch.models.llm import choose_dataflows, layers_of, tune_llm
-    from launch.studies.meshslice_compare import ALGORITHMS, best_mesh
+    from launch.cases.machine_models import find_torus
+    from launch.studies.meshslice_study import ALGORITHMS, Study
 
-    model, batch = transformer(text), batch or max(1, chips // 2)
-    find_torus(machine)
-    machines: dict = {}
-
-    def machine_of(mesh):
-        if mesh not in machines:
-            machines[mesh] = find_machine(f"{machine}-{mesh[0]}x{mesh[1]}")
-        return machines[mesh]
-
-    dataflows = choose_dataflows(layers_of(model, batch, seq), None if stays == "auto" else stays)
-    plan = tune_llm(dataflows, chips, machine_of((1, chips)))
-    flops = sum(product.flops for _, _, products in dataflows for product in products)
-    peak = chips * machine_of((1, chips)).compute.peak_flops
-    compared = (
-        [
-            found
-            for name in ALGORITHMS
-            if (found := best_mesh(name, dataflows, plan, machine_of)) is not None
-        ]
-        if compare
-        else []
+    study = Study(
+        "tune-llm",
+        transformer(text),
+        find_torus(machine),
+        chips,
+        batch or max(1, chips // 2),
+        stays=None if stays == "auto" else stays,
+        seq=seq,
     )
+    compared = list(filter(None, map(study.best, ALGORITHMS))) if compare else []
     if as_json:
-        print(
-            json.dumps(
-                _as_json(model, chips, batch, seq, machine, dataflows, plan, compared, flops / peak)
-            )
-        )
+        print(json.dumps(_as_json(study, compared)))
     else:
-        _show(model, chips, batch, seq, machine, dataflows, plan, compared, flops / peak)
+        _show(study, compared)
 
 
 def transformer(text: str):
@@ -113,32 +96,32 @@ def transformer(text: str):
     return Transformer(text, *map(int, sizes.groups()))
 
 
-def _as_json(model, chips, batch, seq, machine, dataflows, plan, compared, least) -> dict:
-    layers = layers_text(model, batch, seq)
+def _as_json(study, compared) -> dict:
+    plan = study.plan
     return {
-        "model": model.name,
-        "chips": chips,
-        "machine": machine,
-        "batch": batch,
-        "seq": seq,
+        "model": study.model.name,
+        "chips": study.chips,
+        "machine": study.base.sources["name"],
+        "batch": study.batch,
+        "seq": study.seq,
         "mesh": list(plan.mesh),
         "estimated_s": plan.seconds,
-        "estimated_utilization_percent": 100 * least / plan.seconds,
+        "estimated_utilization_percent": study.utilization(plan.seconds),
         "layers": [
             {
-                "layer": name,
+                "layer": layer.name,
                 "stays": stays,
-                "transposed": transposed,
+                "transposed": products[0].flipped,
                 "slices": slices,
                 "products": [
                     {"product": p.name, "m": p.m, "n": p.n, "k": p.k, "dataflow": p.dataflow}
                     for p in products
                 ],
             }
-            for name, slices, (stays, transposed, products) in zip(layers, plan.slices, dataflows)
+            for layer, slices, (stays, products) in zip(study.layers, plan.slices, study.dataflows)
         ],
         "meshes": [
-            {**each, "utilization_percent": 100 * least / each["seconds"]}
+            {**each, "utilization_percent": study.utilization(each["seconds"])}
             for each in plan.estimates
         ],
         "compared": [
@@ -147,7 +130,7 @@ def _as_json(model, chips, batch, seq, machine, dataflows, plan, compared, least
                 "mesh": list(found.mesh),
                 "slices": list(found.slices),
                 "simulated_s": found.seconds,
-                "utilization_percent": 100 * least / found.seconds,
+                "utilization_percent": study.utilization(found.seconds),
                 "products_s": found.products,
             }
             for found in compared
@@ -155,41 +138,33 @@ def _as_json(model, chips, batch, seq, machine, dataflows, plan, compared, least
     }
 
 
-def layers_text(model, batch: int, seq: int) -> list[str]:
-    """Names of the layers."""
-    from launch.models.llm import layers_of
-
-    return [layer.name for layer in layers_of(model, batch, seq)]
-
-
-def _show(model, chips, batch, seq, machine, dataflows, plan, compared, least) -> None:
-    out = console()
+def _show(study, compared) -> None:
+    out, plan, model = console(), study.plan, study.model
+    share = lambda seconds: f"{study.utilization(seconds):.1f} %"
     out.print(
-        f"{model.name}: hidden {model.hidden}, {model.layers} blocks; batch {batch} x {seq} "
-        f"tokens on {chips} chips of {machine}; times of one block's FC "
-        "layers, forward and backward",
+        f"{model.name}: hidden {model.hidden}, {model.layers} blocks; batch {study.batch} x "
+        f"{study.seq} tokens on {study.chips} chips of {study.base.sources['name']}; times of one "
+        "block's FC layers, forward and backward",
         markup=False,
     )
     rows = [
         (
-            name,
-            stays + (", transposed" if transposed else ""),
+            layer.name,
+            stays + (", transposed" if products[0].flipped else ""),
             *(f"{p.dataflow} {p.m}x{p.n}x{p.k}" for p in products),
             str(slices),
         )
-        for name, slices, (stays, transposed, products) in zip(
-            layers_text(model, batch, seq), plan.slices, dataflows
-        )
+        for layer, slices, (stays, products) in zip(study.layers, plan.slices, study.dataflows)
     ]
     out.print(table("layer|stays|forward|backward data|backward weight|>S", rows))
     out.print(
-        f"mesh {plan.mesh[0]}x{plan.mesh[1]}: {seconds(plan.seconds)} estimated, FLOP "
-        f"utilization {100 * least / plan.seconds:.1f} %",
+        "mesh {}x{}: {} estimated, FLOP utilization {}".format(
+            *plan.mesh, seconds(plan.seconds), share(plan.seconds)
+        ),
         markup=False,
     )
     others = ", ".join(
-        f"{each['mesh'][0]}x{each['mesh'][1]} {100 * least / each['seconds']:.1f} %"
-        for each in plan.estimates[1:6]
+        "{}x{} {}".format(*each["mesh"], share(each["seconds"])) for each in plan.estimates[1:6]
     )
     if others:
         out.print(f"next: {others}", markup=False)
@@ -198,9 +173,9 @@ def _show(model, chips, batch, seq, machine, dataflows, plan, compared, least) -
         rows = [
             (
                 found.algorithm,
-                f"{found.mesh[0]}x{found.mesh[1]}",
+                "{}x{}".format(*found.mesh),
                 seconds(found.seconds),
-                f"{100 * least / found.seconds:.1f} %",
+                share(found.seconds),
                 "" if found is compared[0] else f"{100 * (found.seconds / first - 1):.1f} %",
             )
             for found in compared
@@ -247,19 +222,12 @@ def llm_study_command(studies, models, machine, out, claims):
     """
     from launch.cases.machine_models import find_torus
     from launch.studies.meshslice_claims import show_claims
-    from launch.studies.meshslice_study import STUDIES, run_study
+    from launch.studies.meshslice_study import STUDIES, check_studies, run_study
     from plots.select.llm_rows import read_rows, write_rows
 
-    for name in studies:
-        if name not in STUDIES:
-            raise UsageError(
-                f"no study {name!r}; there are {', '.join(STUDIES)}. Choose one, or name none "
-                "for all."
-            )
-    base, chosen = (
-        find_torus(machine),
-        [transformer(text) for text in models or ("gpt3", "megatron-nlg")],
-    )
+    check_studies(studies)
+    base = find_torus(machine)
+    chosen = [transformer(text) for text in models or ("gpt3", "megatron-nlg")]
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

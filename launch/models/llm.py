@@ -136,35 +136,34 @@ def layers_of(model: Transformer, batch: int, seq: int) -> list[Layer]:
 
 def choose_dataflows(
     layers: list[Layer], stays: str | None = None
-) -> list[tuple[str, bool, list[Product]]]:
-    """Phase 1: (what stays, whether transposed, the three products) of each layer.
+) -> list[tuple[str, list[Product]]]:
+    """Phase 1: (what stays, the three products) of each layer.
 
     The largest of Y, X and W stays (on a tie the first of these), or ``stays`` everywhere. A layer
-    is transposed if its input would have to be otherwise: only W-stationary layers take Xᵀ, and
-    only transposed ones make Yᵀ.
+    is transposed, its products flipped, if its input would have to be otherwise: only W-stationary
+    layers take Xᵀ, and only transposed ones make Yᵀ.
 
     Examples
     --------
-    >>> for stays, _, products in choose_dataflows(layers_of(MODELS["gpt3"], 128, 2048)):
+    >>> for stays, products in choose_dataflows(layers_of(MODELS["gpt3"], 128, 2048)):
     ...     print(stays, *(product.dataflow for product in products))
     Y OS LS RS
     Y OS LS RS
     Y OS LS RS
     X LS OS RS
     """
-    out, transposed_input = [], False
+    out, transposed = [], False
     for layer in layers:
         (tokens, outputs, inputs), *_ = layer.shapes
         sizes = {"Y": tokens * outputs, "X": tokens * inputs, "W": inputs * outputs}
         still = stays or max(sizes, key=sizes.get)
-        transposed = (still == "W") != transposed_input
+        transposed = (still == "W") != transposed  # the input of this layer
         flipped = {"W": "backward data", "X": "backward weight"}.get(still)  # makes X'ᵀ or W'ᵀ
         products = [
             Product(name, *((n, m) if name == flipped else (m, n)), k, dataflow, transposed)
             for name, (m, n, k), dataflow in zip(PRODUCTS, layer.shapes, _TABLE_1[still])
         ]
-        out.append((still, transposed, products))
-        transposed_input = transposed
+        out.append((still, products))
     return out
 
 
@@ -244,14 +243,14 @@ def tune_llm(dataflows: list, chips: int, machine: Machine) -> Plan:
     """
     found = []
     for mesh in meshes(chips):
-        if any(gcd(p.m, p.n, p.k) % lcm(*mesh) for _, _, products in dataflows for p in products):
+        if any(gcd(p.m, p.n, p.k) % lcm(*mesh) for _, products in dataflows for p in products):
             continue
         best = [
             min(
                 (sum(estimate(product, mesh, s, machine) for product in products), s)
                 for s in slice_counts(products, mesh)
             )
-            for _, _, products in dataflows
+            for _, products in dataflows
         ]
         seconds, slices = zip(*best)
         found.append({"mesh": mesh, "slices": slices, "seconds": sum(seconds)})

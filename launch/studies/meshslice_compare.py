@@ -127,16 +127,17 @@ def cases_on(
     """The products of a 2-D algorithm on a mesh: (case, shape of the torus it runs on), by layer
     and product."""
     return [
-        (_case(algorithm, product, mesh, s), mesh[::-1] if product.flipped else mesh)
-        for (_, _, products), s in zip(dataflows, slices)
+        (_case(algorithm, product, shape, s), shape)
+        for (_, products), s in zip(dataflows, slices)
         for product in products
+        for shape in [mesh[::-1] if product.flipped else mesh]
     ]
 
 
 def _case(algorithm: str, product: Product, mesh: tuple, slices: int) -> Case:
     """The product as a case. A slice is one range of each shard, not several blocks of 8: as many
     bytes, packed as often."""
-    rows, cols = mesh[::-1] if product.flipped else mesh
+    rows, cols = mesh
     options = {"dataflow": product.dataflow, "mesh": f"{rows}x{cols}"}
     if algorithm == "meshslice":
         options["slices"] = slices

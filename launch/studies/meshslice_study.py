@@ -18,10 +18,9 @@ sensitivity  MeshSlice, Wang and Collective on 256 chips, one constant changed  
 ===========  =================================================================  ====================
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import product
 from operator import mul
 
 from drbench.errors import UsageError
@@ -30,7 +29,6 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.llm import (
-    PRODUCTS,
     Layer,
     Plan,
     Transformer,
@@ -82,11 +80,12 @@ class Study:
     batch: int = MOST_CHIPS // 2
     variant: str = ""
     stays: str | None = None
+    seq: int = SEQ
     machines: dict = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> list[Layer]:
-        return layers_of(self.model, self.batch, SEQ)
+        return layers_of(self.model, self.batch, self.seq)
 
     @cached_property
     def dataflows(self) -> list:
@@ -107,67 +106,67 @@ class Study:
             )
         return self.machines[mesh]
 
-    def rows(self, found: Best, estimates: bool, each: bool = False) -> Iterator:
-        """The row of all products, and with ``each`` one for every product; with ``estimates`` by
-        the cost model too."""
-        from plots.select.llm_rows import ALL
+    def utilization(self, seconds: float, flops: int | None = None) -> float:
+        """Percent of the chips' peak, in so many FLOPs, by default those of all products."""
+        flops = flops or sum(one.flops for _, ones in self.dataflows for one in ones)
+        return 100 * flops / (self.chips * self.base.compute.peak_flops) / seconds
 
-        known = (
-            [
-                estimate(one, found.mesh, s, self.machine(found.mesh))
-                for (_, _, ones), s in zip(self.dataflows, found.slices)
-                for one in ones
-            ]
-            if estimates
-            else [None] * len(found.cases)
+    def rows(self, found: Best, each: bool = False) -> Iterator:
+        """The row of all products, and with ``each`` one for every product; MeshSlice's by the cost
+        model too."""
+        from plots.select.llm_rows import ALL, LlmRow
+
+        sliced = found.algorithm == "meshslice"
+        estimated = lambda one, case: estimate(
+            one, found.mesh, case.options["slices"], self.machine(found.mesh)
         )
         products = [
-            {
-                "layer": layer.name,
-                "product": name,
-                **{axis: getattr(case, axis) for axis in "mnk"},
-                "dataflow": case.options.get("dataflow", ""),
-                "slices": str(case.options.get("slices", "")),
-                "seconds": seconds,
-                "estimated_s": estimated,
+            LlmRow(
+                study=self.name,
+                mode="simulated",
+                machine=self.base.sources["name"],
+                model=self.model.name,
+                chips=self.chips,
+                batch=self.batch,
+                seq=self.seq,
+                algorithm=found.algorithm,
+                mesh="{}x{}".format(*found.mesh),
+                variant=self.variant,
+                layer=layer.name,
+                product=one.name,
+                m=case.m,
+                n=case.n,
+                k=case.k,
+                dataflow=case.options.get("dataflow", ""),
+                slices=str(case.options.get("slices", "")),
+                seconds=seconds,
+                estimated_s=estimated(one, case) if sliced else None,
+                utilization_percent=self.utilization(seconds, one.flops),
                 **self._parts(case, found.mesh),
-            }
-            for (layer, name), case, seconds, estimated in zip(
-                product(self.layers, PRODUCTS), found.cases, found.products, known
+            )
+            for (layer, one), case, seconds in zip(
+                [
+                    (layer, one)
+                    for layer, (_, ones) in zip(self.layers, self.dataflows)
+                    for one in ones
+                ],
+                found.cases,
+                found.products,
             )
         ]
-        total = {
-            "layer": ALL,
-            "product": ALL,
+        summed = ("seconds", *_PARTS, *["estimated_s"] * sliced)
+        yield replace(
+            products[0],
+            layer=ALL,
+            product=ALL,
             **dict.fromkeys("mnk"),
-            "dataflow": "",
-            "slices": "-".join(map(str, found.slices)),
-            "estimated_s": sum(known) if estimates else None,
-            **{name: sum(part[name] for part in products) for name in ("seconds", *_PARTS)},
-        }
-        flops = [2 * case.m * case.n * case.k for case in found.cases]
-        yield self._row(found, sum(flops), total)
-        if each:
-            yield from map(partial(self._row, found), flops, products)
-
-    def _row(self, found: Best, flops: int, columns: dict):
-        from plots.select.llm_rows import LlmRow
-
-        peak = self.chips * self.base.compute.peak_flops
-        return LlmRow(
-            study=self.name,
-            mode="simulated",
-            machine=self.base.sources["name"],
-            model=self.model.name,
-            chips=self.chips,
-            batch=self.batch,
-            seq=SEQ,
-            algorithm=found.algorithm,
-            mesh="{}x{}".format(*found.mesh),
-            variant=self.variant,
-            utilization_percent=100 * flops / peak / columns["seconds"],
-            **columns,
+            dataflow="",
+            slices="-".join(map(str, found.slices)),
+            utilization_percent=self.utilization(found.seconds),
+            **{name: sum(getattr(row, name) for row in products) for name in summed},
         )
+        if each:
+            yield from products
 
     def _parts(self, case: Case, mesh: tuple) -> dict:
         """Seconds of the products of one chip, and of launching, synchronising and transferring on
@@ -177,15 +176,16 @@ class Study:
         trace = trace_of(case, self.chips, rank)
         return dict(zip(_PARTS, link_parts(trace, self.machine(mesh))))
 
-    def best(self, name: str, each: bool = False) -> Iterator:
-        """An algorithm at its best mesh."""
-        found = (
-            best_ring(name, self.layers, self.chips, self.machine)
-            if name in ONE_DIMENSIONAL
-            else best_mesh(name, self.dataflows, self.plan, self.machine)
-        )
-        if found is not None:
-            yield from self.rows(found, name == "meshslice", each)
+    def best(self, name: str) -> Best | None:
+        """An algorithm at its best mesh; None if it takes none."""
+        if name in ONE_DIMENSIONAL:
+            return best_ring(name, self.layers, self.chips, self.machine)
+        return best_mesh(name, self.dataflows, self.plan, self.machine)
+
+    def rows_of(self, *names: str, each: Iterable[str] = ()) -> Iterator:
+        """The rows of algorithms at their best meshes, of some for every product."""
+        for found in filter(None, map(self.best, names)):
+            yield from self.rows(found, found.algorithm in each)
 
     def on(self, name: str, mesh: tuple, slices: tuple, **options) -> Iterator:
         """An algorithm on a given mesh."""
@@ -194,23 +194,22 @@ class Study:
             fastest(replace(case, **options), self.machine(turned), known)
             for case, turned in cases_on(name, self.dataflows, mesh, slices)
         ]
-        yield from self.rows(Best(name, mesh, slices, *zip(*found)), name == "meshslice")
+        yield from self.rows(Best(name, mesh, slices, *zip(*found)))
 
 
 def weak(model: Transformer, base: Machine) -> Iterator:
     """Figures 9 and 10; with each product on 256 chips for Figure 11."""
     for chips in CHIPS:
         study = Study("weak", model, base, chips, chips // 2)
-        for name in (*ALGORITHMS, *ONE_DIMENSIONAL):
-            yield from study.best(name, each=chips == MOST_CHIPS and name in ALGORITHMS)
+        each = ALGORITHMS if chips == MOST_CHIPS else ()
+        yield from study.rows_of(*ALGORITHMS, *ONE_DIMENSIONAL, each=each)
 
 
 def strong(model: Transformer, base: Machine) -> Iterator:
     """Figure 12, without FSDP, whose batch grows with the chips."""
     for chips in CHIPS:
         study = Study("strong", model, base, chips, STRONG_BATCH)
-        for name in (*ALGORITHMS, "tensor_parallel_1d"):
-            yield from study.best(name)
+        yield from study.rows_of(*ALGORITHMS, "tensor_parallel_1d")
 
 
 def meshes(model: Transformer, base: Machine) -> Iterator:
@@ -224,14 +223,16 @@ def slices(model: Transformer, base: Machine) -> Iterator:
     """Figure 14: the same slice count in all layers."""
     study = Study("slices", model, base)
     flows = study.dataflows
-    for s in slice_counts([each for *_, products in flows for each in products], SLICES_MESH):
+    for s in slice_counts([each for _, products in flows for each in products], SLICES_MESH):
         yield from study.on("meshslice", SLICES_MESH, (s,) * len(flows))
 
 
 def dataflows(model: Transformer, base: Machine) -> Iterator:
     """Table 2."""
     for variant, stays in (("Y stays", "Y"), ("the largest stays", None)):
-        yield from Study("dataflows", model, base, variant=variant, stays=stays).best("meshslice")
+        yield from Study("dataflows", model, base, variant=variant, stays=stays).rows_of(
+            "meshslice"
+        )
 
 
 def slice4x4(model: Transformer, base: Machine) -> Iterator:
@@ -282,8 +283,7 @@ def sensitivity(model: Transformer, base: Machine) -> Iterator:
     """MeshSlice, Wang and Collective at their best meshes with one constant changed."""
     for variant, machine in changes(base):
         study = Study("sensitivity", model, machine, variant=variant)
-        for name in ("meshslice", "wang", "collective"):
-            yield from study.best(name)
+        yield from study.rows_of("meshslice", "wang", "collective")
 
 
 STUDIES: dict[str, Callable[[Transformer, Machine], Iterator]] = {
@@ -297,14 +297,16 @@ STUDIES: dict[str, Callable[[Transformer, Machine], Iterator]] = {
 }
 
 
-def run_study(name: str, models: list[Transformer], base: Machine) -> list:
-    """All rows of a study.
+def check_studies(names: Iterable[str]) -> None:
+    """A UsageError if there is no study of some name."""
+    for name in names:
+        if name not in STUDIES:
+            raise UsageError(
+                f"no study {name!r}; there are {', '.join(STUDIES)}. Choose one, or name none for "
+                "all."
+            )
 
-    Raises
-    ------
-    UsageError
-        If there is no such study.
-    """
-    if name not in STUDIES:
-        raise UsageError(f"no study {name!r}; there are {', '.join(STUDIES)}. Choose one.")
+
+def run_study(name: str, models: list[Transformer], base: Machine) -> list:
+    """All rows of a study."""
     return [row for model in models for row in STUDIES[name](model, base)]
