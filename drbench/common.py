@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import UnsupportedError, UsageError
@@ -22,6 +25,11 @@ SHARED_MEMORY = "/dev/shm"
 PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
+def shared_memory_free() -> int | None:
+    """Bytes free where windows of one node live; None where there is no such place."""
+    return shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else None
+
+
 class Clock:
     """Seconds since an arbitrary point, and seconds spent per phase.
 
@@ -35,6 +43,11 @@ class Clock:
     """
 
     now = staticmethod(time.perf_counter)
+
+    @staticmethod
+    def date() -> str:
+        """Date and time of now in UTC, as ISO 8601 has them."""
+        return datetime.now(UTC).isoformat(timespec="seconds")
 
     def __init__(self):
         self.seconds = dict.fromkeys(PHASES, 0.0)

@@ -157,6 +157,12 @@ class RangeLocks:
         os.close(self._file)
 
 
+def mpi_version() -> str:
+    """Name and version of the MPI library, short."""
+    line = MPI.Get_library_version().partition("\n")[0]
+    return " ".join(line.replace("Version:", "").replace(",", " ").split()[:3])[:40]
+
+
 def mpi_type(dtype: np.dtype) -> MPI.Datatype:
     """float32, float64, or the bits of a bfloat16, which MPI moves but cannot add."""
     return _MPI_TYPES[dtype.name]

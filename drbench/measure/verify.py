@@ -28,14 +28,14 @@ class Verification:
     ok : bool
     error : float
         integer fill: largest ``|C·x - A·B·x|``, 0 when right; uniform fill: largest error in units
-        of its bound, at most 1 when right. NaN never passes.
+        of its bound, at most 1 when right. NaN never passes; None is not checked.
     reason : str
         What is wrong, empty when right.
     """
 
-    ok: bool
-    error: float
-    reason: str
+    ok: bool = True
+    error: float | None = None
+    reason: str = ""
 
 
 def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1) -> Verification:
@@ -75,7 +75,7 @@ def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
     wrong = ~(found == expected).all(axis=2)  # NaN compares unequal
     error = float(np.abs(found - expected).max())
     if not wrong.any():
-        return Verification(True, 0.0, "")
+        return Verification(error=0.0)
     replica, row = np.argwhere(wrong)[0]
     where = f" of replica {replica}" if replicas > 1 else ""
     return Verification(
@@ -124,7 +124,7 @@ def _by_rows(c, problem, fill, replicas, elements) -> Verification:
             worst = max(worst, float("inf") if np.isnan(ratio).any() else float(ratio.max()))
     worst = comm.allreduce(worst, MPI.MAX)
     if worst <= 1.0:
-        return Verification(True, worst, "")
+        return Verification(error=worst)
     return Verification(
         False,
         worst,

@@ -9,8 +9,7 @@ from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace
 from partitions import Partition
 
-from .memory import plan_arena
-from .schedule import Lookahead
+from .memory import pool_bytes
 
 
 @dataclass
@@ -56,15 +55,10 @@ def traffic(trace: Trace) -> Traffic:
 def memory_bytes(trace: Trace, prefetch: int = 1) -> dict[str, int]:
     """Bytes the rank holds: its tiles of A, B and C; the pool if every remote Get is copied; the
     pool if none is."""
-    problem, lookahead = trace.problem, Lookahead(trace, prefetch)
-    widths = trace.element_types(problem.itemsizes)
-    out = {
-        op.name: op.partition.local_size(trace.rank) * problem.itemsizes[op.name]
-        for op in problem.operands
+    return trace.problem.tile_bytes(trace.rank) | {
+        "pool": pool_bytes(trace, prefetch),
+        "pool_direct": pool_bytes(trace, prefetch, views=lambda block: True),
     }
-    out["pool"] = plan_arena(lookahead, 1, widths=widths).size
-    out["pool_direct"] = plan_arena(lookahead, 1, views=lambda block: True, widths=widths).size
-    return out
 
 
 def picture(partition: Partition, height: int = 12, width: int = 24) -> list[list[int]]:

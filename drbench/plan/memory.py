@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drbench.program.steps import Block, Gemm, Get, Step
+from drbench.program.trace import Trace
 
 from .schedule import Lookahead
 
@@ -107,6 +108,15 @@ def plan_arena(
     return ArenaPlan(
         {t: offset for t, offset in whole.offsets.items() if t in plan.offsets}, whole.size
     )
+
+
+def pool_bytes(
+    trace: Trace, prefetch: int, views: Callable[[Block], bool] = lambda block: False
+) -> int:
+    """Receive and scratch memory that a trace needs, ``views`` being as in
+    :func:`buffer_elements`."""
+    widths = trace.element_types(trace.problem.itemsizes)
+    return plan_arena(Lookahead(trace, prefetch), 1, views, widths).size
 
 
 def _first_fit(

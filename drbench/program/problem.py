@@ -164,6 +164,11 @@ class Problem:
         """Bytes of one element of each matrix."""
         return {name: ITEMSIZES[self.type_of(name)] for name in AXES}
 
+    def tile_bytes(self, rank: int) -> dict[str, int]:
+        """Bytes of a rank's tiles of each matrix."""
+        sizes = self.itemsizes
+        return {op.name: op.partition.local_size(rank) * sizes[op.name] for op in self.operands}
+
     def extent(self, axis: str) -> int:
         """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""
         return getattr(self, axis)

@@ -7,14 +7,15 @@ fields that it names alike.
 """
 
 from dataclasses import MISSING, dataclass, field, fields
-from datetime import UTC, datetime
+from typing import Any
 
 from algorithms import get_algorithm
-from algorithms.registry import Algorithm, Option, check_options
-from drbench.common import parse_transport
+from algorithms.registry import Option, check_options
+from drbench.common import Clock, parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.program.problem import Problem
+from launch.peers import PEERS, get_peer
 
 #: Repeats that the ratio to the roof is the median of, at least.
 PAIRS = 5
@@ -334,8 +335,8 @@ def case_keys(case: Case) -> dict:
     return {name: getattr(case, name) for name in FIELDS if name in HEADER} | recorded(case.options)
 
 
-def bound(case: Case, ranks: int) -> tuple[Algorithm, Problem, dict]:
-    """The algorithm of a case, its problem on so many ranks, and the options that are set.
+def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
+    """The algorithm or peer of a case, its problem on so many ranks, and the options that are set.
 
     Examples
     --------
@@ -343,17 +344,22 @@ def bound(case: Case, ranks: int) -> tuple[Algorithm, Problem, dict]:
     >>> algorithm.name, problem.nprocs, options
     ('universal', 2, {'stationary': 'B'})
     """
-    algorithm = get_algorithm(case.algorithm)
-    options = algorithm.pick(case.options)
-    problem = algorithm.problem(
+    name = case.algorithm
+    taker = get_peer(name) if name in PEERS else get_algorithm(name)
+    options = taker.pick(case.options)
+    problem = taker.problem(
         case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
     )
-    return algorithm, problem, options
+    return taker, problem, options
 
 
 def failure(case: Case, ranks: int, status: str, reason: str) -> Record:
     """The row of a case that has no record of its own."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     return Record(
-        mode="measured", status=status, reason=reason, ranks=ranks, timestamp=now, **case_keys(case)
+        mode="measured",
+        status=status,
+        reason=reason,
+        ranks=ranks,
+        timestamp=Clock.date(),
+        **case_keys(case),
     )

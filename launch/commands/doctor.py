@@ -11,11 +11,10 @@ import click
 import psutil
 from rich.text import Text
 
-from drbench.common import SHARED_MEMORY
+from drbench.common import SHARED_MEMORY, shared_memory_free
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
 from drbench.host.blas import load_blas
 from launch.host.kernels import measure_kernels, pinned, without_pins
-from launch.host.memory import shared_memory_free
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table

@@ -1,6 +1,5 @@
 """``drbench simulate`` and ``calibrate``: machine models, used and made."""
 
-import json
 import os
 import time
 from dataclasses import replace
@@ -8,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from drbench.errors import EXIT_CODES, UsageError
-from launch.host.files import add_records, check_csv, made_folder
+from drbench.errors import UsageError
+from launch.host.files import check_csv, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
 from .options import (
@@ -193,7 +192,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
         timeline=timeline is not None,
         pool=True,
     )
-    add_records(csv_path, record)
+    code = hand_over(record, csv_path, as_json)
     if timeline and found:
         try:
             about = {name: getattr(record, name) for name in TOLD}
@@ -202,13 +201,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
             raise UsageError(
                 f"--timeline {timeline}: {error.strerror}. Use a file that can be made."
             ) from None
-    if as_json:
-        print(json.dumps(record.to_json_dict()))
-    else:
-        from launch.host.show import show_record
-
-        show_record(record)
-    return EXIT_CODES[record.status]
+    return code
 
 
 def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport, values) -> int:

@@ -1,13 +1,12 @@
 """``drbench run``: one multiplication, ours or a peer's; ``serve``: the ranks of a sweep."""
 
-import json
 from dataclasses import replace
 
 import click
 
-from drbench.errors import EXIT_CODES, DrbenchError, UsageError
-from launch.cases.case import Case, case_keys, failure, refuse_our_options
-from launch.host.files import add_records, check_csv
+from drbench.errors import DrbenchError, UsageError
+from launch.cases.case import Case, bound, case_keys, failure, refuse_our_options
+from launch.host.files import check_csv, hand_over
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
@@ -105,8 +104,7 @@ def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int
     present(peer)
     case = Case(**values | partitions(values, ranks))
     refuse_our_options(case)
-    options = peer.pick(case.options)
-    peer.problem(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options)
+    bound(case, ranks)  # refused before any rank is started
     if peer.launch is None:
         return run_ranks(ranks, list(arguments), timeout)
     check_csv(csv_path)
@@ -126,14 +124,7 @@ def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int
         raise
     except DrbenchError as error:
         record = failure(case, ranks, error.status, str(error))
-    add_records(csv_path, record)
-    if as_json:
-        print(json.dumps(record.to_json_dict()))
-    else:
-        from launch.host.show import show_record
-
-        show_record(record)
-    return EXIT_CODES[record.status]
+    return hand_over(record, csv_path, as_json)
 
 
 @click.command("serve", hidden=True)

@@ -3,11 +3,12 @@ killed when; result files that can be appended to."""
 
 import json
 import os
+import sys
 import warnings
 from itertools import count
 from pathlib import Path
 
-from drbench.errors import UsageError
+from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
 
 #: Where drbench and its sister packages lie: the checkout, or the site-packages of an installation.
@@ -99,9 +100,26 @@ def add_records(path: str | None, *records: Record) -> None:
     UsageError
     """
     try:
-        if path:
-            append_csv(path, *records)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            if path:
+                append_csv(path, *records)
+        for warning in warned:  # of a torn last line
+            sys.stderr.write(f"drbench: {warning.message}\n")
     except RecordError as error:
         raise UsageError(f"--csv: {error}") from None
     except OSError as error:
         raise UsageError(f"--csv: {type(error).__name__}: {error}") from None
+
+
+def hand_over(record: Record, csv_path: str | None, as_json: bool) -> int:
+    """Append the record of the one case that a command was asked for, and print it; its exit
+    code."""
+    add_records(csv_path, record)
+    if as_json:
+        print(json.dumps(record.to_json_dict()), flush=True)
+    else:
+        from .show import show_record
+
+        show_record(record)
+    return EXIT_CODES[record.status]

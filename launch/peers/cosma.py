@@ -10,8 +10,8 @@ import re
 import shutil
 import statistics
 import subprocess
-from datetime import UTC, datetime
 
+from drbench.common import Clock
 from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
 from drbench.measure.record import Record
 
@@ -121,7 +121,7 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
         "transport": "mpi",
         "backend": "cosma",
         "blas": "of cosma's build",
-        "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+        "timestamp": Clock.date(),
     }
     # of its own making, or no question to it
     keys |= dict.fromkeys(("prefetch", "get", "progress", "seed", "a", "b", "c"))

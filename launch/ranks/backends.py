@@ -1,24 +1,36 @@
 """Where a case's arrays live and its products run: on the cores (``numpy``), on GPUs (``cupy``), or
-on worker threads that stand for one (``numpy-async``)."""
+on worker threads that stand for one (``numpy-async``).
+
+Whether there is room for them is asked before anything is allocated, and answered in one line that
+says how much is missing.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import operator
+import platform
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import psutil
 import threadpoolctl
 from mpi4py import MPI
 
-from drbench.common import TransportChoice
-from drbench.errors import DrbenchError, UnsupportedError
+from drbench.common import SHARED_MEMORY, TransportChoice, shared_memory_free
+from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
 from drbench.measure.roof import DeviceWork, HostWork
+from drbench.program.problem import Problem
 from launch.cases.case import Case
+from launch.host.units import format_bytes
 
 from .gpu_awareness import mpi_reads_devices
 
@@ -110,12 +122,13 @@ class DeviceBackend:
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
-        self.keys, self._groups = {}, {}
-        self.device = _everywhere(topology.comm, lambda: self._find_device())
+        self.keys, self._groups, self.device = {}, {}, None
         try:
+            everywhere(topology.comm, self._find_device)
             self._agree()
         except BaseException:  # no one has this backend yet who would close it
-            self.device.close()
+            if self.device is not None:
+                self.device.close()
             raise
 
     def _agree(self) -> None:
@@ -123,20 +136,17 @@ class DeviceBackend:
         case, topology, info = self._case, self._topology, self.device.info
         # an index tells nothing where every rank sees its own device only
         place = getattr(self.device, "bus_id", info.index)
-        self._sharing = topology.node.allgather(place).count(place)
+        sharing = topology.node.allgather(place).count(place)
         if case.backend == "cupy":
-            self.device.sharers = self._sharing
-        direct = topology.comm.allreduce(self._mpi_reads(), MPI.LAND)
-        self._nccl = (
-            case.backend == "cupy" and (case.collectives or "nccl") == "nccl" and self._has_nccl()
-        )
-        if case.collectives == "nccl" and not self._nccl:
+            self.device.sharers = sharing
+        why_not = self._why_not(sharing)
+        if why_not.get(case.collectives):
             raise UnsupportedError(
-                f"--collectives nccl: {self._why_no_nccl}. Use --collectives staged."
+                f"--collectives {case.collectives}: {why_not[case.collectives]}. Use "
+                "--collectives staged."
             )
-        self._direct = direct
+        self._nccl, self._direct = (not why_not[kind] for kind in ("nccl", "gpu-aware"))
         self.work = DeviceWork(self.device)
-        kind = "nccl" if self._nccl else "gpu-aware" if direct else "staged"
         arithmetic = (
             case.compute
             or {"float32": "fp32", "float64": "fp64", "bfloat16:float32": "bf16"}[case.dtype]
@@ -145,15 +155,15 @@ class DeviceBackend:
             "blas": info.library,
             "blas_kernel": info.kernel,
             "device": info.name,
-            "ranks_per_device": topology.comm.allreduce(self._sharing, MPI.MAX),
+            "ranks_per_device": topology.comm.allreduce(sharing, MPI.MAX),
             "compute": arithmetic,
-            "collectives": kind,
+            "collectives": next((kind for kind in why_not if not why_not[kind]), "staged"),
             "max_gemms": case.max_gemms or 1,
             "max_accumulates": case.max_accumulates or 1,
             "accumulate_blocks": case.accumulate_blocks,
         }
 
-    def _find_device(self):
+    def _find_device(self) -> None:
         case, node = self._case, self._topology.node
         if case.backend == "numpy-async":
             from drbench.device.threads import HostDevice
@@ -161,35 +171,32 @@ class DeviceBackend:
             threads = case.threads or self._topology.cores_per_rank
             _pools().limit(limits=threads)
             self.keys["threads"] = threads
-            return HostDevice(case.seed * self._topology.comm.size + self._topology.comm.rank)
+            seed = case.seed * self._topology.comm.size + self._topology.comm.rank
+            self.device = HostDevice(seed)
+            return
         from drbench.device.gpu.cuda import cuda_device
 
-        return cuda_device(node.rank, node.size, case.compute or "auto", case.accumulate_blocks)
+        self.device = cuda_device(
+            node.rank, node.size, case.compute or "auto", case.accumulate_blocks
+        )
 
-    def _mpi_reads(self) -> bool:
-        """Whether MPI is given device memory."""
-        asked = self._case.collectives
+    def _why_not(self, sharing: int) -> dict[str, str | None]:
+        """Why some rank cannot use what moves data beside staging, the better first; None if all
+        can (collective)."""
+        asked, comm = self._case.collectives, self._topology.comm
+        why: dict[str, str | None] = dict.fromkeys(("nccl", "gpu-aware"), "it is not asked for")
         if self._case.backend == "numpy-async":
-            return asked == "gpu-aware"  # its memory is the host's
-        if asked == "staged":
-            return False
-        able, why = mpi_reads_devices(self._topology.node)
-        reasons = [
-            reason for able, reason in self._topology.comm.allgather((able, why)) if not able
-        ]
-        if asked == "gpu-aware" and reasons:
-            raise UnsupportedError(
-                f"--collectives gpu-aware: {reasons[0]}. Use --collectives staged."
-            )
-        return not reasons
+            if asked == "gpu-aware":
+                why[asked] = None  # its memory is the host's
+            return why
+        if asked != "staged":
+            able, told = mpi_reads_devices(self._topology.node)
+            why["gpu-aware"] = _first(comm, None if able else told)
+        if asked in (None, "nccl"):
+            from drbench.device.gpu.nccl import why_no_nccl
 
-    def _has_nccl(self) -> bool:
-        """Whether all ranks can use NCCL; why not is kept."""
-        from drbench.device.gpu.nccl import why_no_nccl
-
-        reasons = self._topology.comm.allgather(why_no_nccl(self._sharing))
-        self._why_no_nccl = next((reason for reason in reasons if reason), None)
-        return self._why_no_nccl is None
+            why["nccl"] = _first(comm, why_no_nccl(sharing))
+        return why
 
     def free_bytes(self) -> int:
         return self.device.free_bytes()
@@ -245,19 +252,23 @@ class DeviceBackend:
         self.device.close()
 
 
-def _everywhere(comm: MPI.Comm, find):
-    """The device that ``find()`` gives; if it is refused on one rank, all are (collective)."""
-    found = reason = None
+def everywhere(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
+    """What ``action()`` gives; if it is refused on one rank, all raise the error of the first
+    (collective)."""
+    found = refusal = None
     try:
-        found = find()
+        found = action()
     except DrbenchError as error:
-        reason = error.status, str(error)
-    refused = [each for each in comm.allgather(reason) if each]
-    if refused:
-        if found is not None:
-            found.close()
-        raise UnsupportedError(refused[0][1])
+        refusal = error
+    refusal = _first(comm, refusal)
+    if refusal:
+        raise refusal
     return found
+
+
+def _first(comm: MPI.Comm, said):
+    """What the first rank says that says anything (collective)."""
+    return next(filter(None, comm.allgather(said)), None)
 
 
 @functools.cache
@@ -266,3 +277,112 @@ def _pools() -> threadpoolctl.ThreadpoolController:
     more."""
     load_blas()
     return threadpoolctl.ThreadpoolController()
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes one rank is going to hold: its tiles (in windows), its arena, and what the roof and the
+    baseline need of their own."""
+
+    tiles: int
+    arena: int
+    beside: int
+
+    @classmethod
+    def of(cls, problem: Problem, rank: int, roof: bool, arena: int = 0, baseline: int = 0) -> Need:
+        """What a case needs on one rank; ``baseline`` is the arena of the baseline."""
+        local = map(operator.mul, problem.roof_sizes(), problem.itemsizes.values())
+        tiles = sum(problem.tile_bytes(rank).values())
+        return cls(tiles, arena, baseline + (sum(local) if roof else 0))
+
+    @property
+    def total(self) -> int:
+        return self.tiles + self.arena + self.beside
+
+
+def check_memory(
+    topology: Topology,
+    need: Need,
+    pool_limit: int | None = None,
+    limit: int | None = None,
+    device_free: int | None = None,
+) -> None:
+    """Raise on every rank if some rank's pool, some node's memory, or a limit set for each node, is
+    too small (collective).
+
+    ``device_free`` is what this rank may still allocate on its device, which then holds everything
+    instead of the node.
+
+    Raises
+    ------
+    OutOfMemory
+        With what is needed, what there is, and how much is missing.
+    """
+    comm, first = topology.comm, topology.node.rank == 0
+    room = (shared_memory_free(), available_memory()) if first else None
+    # one message; every rank then finds the same
+    needs, free, hosts, rooms = zip(*comm.allgather((need, device_free, platform.node(), room)))
+    rank = max(range(comm.size), key=lambda r: needs[r].arena)
+    arena = needs[rank].arena
+    if pool_limit is not None and arena > pool_limit:
+        raise OutOfMemory(
+            f"the plan needs a pool of {format_bytes(arena)} on rank {rank}, --pool allows "
+            f"{format_bytes(pool_limit)}: {format_bytes(arena - pool_limit)} are missing. "
+            "Use a larger --pool, a lower --prefetch or smaller tiles."
+        )
+    if device_free is not None:
+        _check_devices(needs, free, limit)
+        return
+    for lowest in sorted(set(topology.node_of)):
+        here = [need for need, node in zip(needs, topology.node_of) if node == lowest]
+        _check_node(here, hosts[lowest], *rooms[lowest], limit)
+
+
+def _check_devices(needs, free, limit: int | None) -> None:
+    """Raise if some rank needs more device memory than it may have."""
+    for rank, (need, room) in enumerate(zip(needs, free)):
+        room = room if limit is None else min(room, limit)
+        if need.total > room:
+            raise OutOfMemory(
+                f"rank {rank} needs {format_bytes(need.total)} of device memory, "
+                f"{format_bytes(room)} are free for it: {format_bytes(need.total - room)} are "
+                "missing. Use more devices, smaller matrices or lower replication factors."
+            )
+
+
+def _check_node(
+    needs: list[Need], host: str, shared: int | None, available: int, limit: int | None
+) -> None:
+    """Raise if the ranks of one node need more than it has, or may give."""
+    ranks, tiles = len(needs), sum(need.tiles for need in needs)
+    total = sum(need.total for need in needs)
+    if ranks > 1 and shared is not None and tiles > shared:
+        raise OutOfMemory(
+            f"the tiles of the {ranks} ranks on {host} need {format_bytes(tiles)} of shared "
+            f"memory, {SHARED_MEMORY} has "
+            f"{format_bytes(shared)} free: {format_bytes(tiles - shared)} are missing. Enlarge "
+            f"{SHARED_MEMORY}, or use "
+            "more nodes or smaller matrices."
+        )
+    for room, about in ((limit, "--mem-limit allows {}"), (available, "{} are available")):
+        if room is not None and total > room:
+            raise OutOfMemory(
+                f"the {ranks} ranks on {host} need {format_bytes(total)} of memory, "
+                f"{about.format(format_bytes(room))}: "
+                f"{format_bytes(total - room)} are missing. Use more nodes, smaller matrices or "
+                "lower replication factors."
+            )
+
+
+def available_memory() -> int:
+    """Bytes this node can still give: what the kernel says, or what is left of the control group's
+    limit."""
+    available = psutil.virtual_memory().available
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    try:
+        text = limit.read_text().strip()
+        if text != "max":
+            available = min(available, int(text) - int(used.read_text()))
+    except (OSError, ValueError):
+        pass  # no control group with a limit
+    return available

@@ -2,14 +2,11 @@
 verify, record; and how ranks agree."""
 
 import gc
-import json
 import resource
 import statistics
 import sys
 import time
-import warnings
 from contextlib import nullcontext
-from datetime import UTC, datetime
 
 import mpi4py
 import numpy as np
@@ -18,7 +15,7 @@ import numpy as np
 # A library under another MPI's launcher aborts in MPI_Init: look first.
 mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
 
-from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UnsupportedError, UsageError
+from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UsageError
 
 try:
     from mpi4py import MPI
@@ -32,23 +29,21 @@ from algorithms import get_algorithm
 from algorithms.collective import baseline_of
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
-from drbench.host.topology import Topology
+from drbench.host.topology import Topology, mpi_version
 from drbench.measure.record import Record
 from drbench.measure.roof import Roof, timed
 from drbench.measure.timeline import chrome_trace
-from drbench.measure.verify import verify
+from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
-from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Lookahead
+from drbench.plan.memory import pool_bytes
 from drbench.program.steps import COUNTERS
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded
 from launch.cases.machine_models import of_schedule
-from launch.host.files import add_records, check_csv
-from launch.host.memory import Need, check_memory
+from launch.host.files import check_csv, hand_over
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS
 
-from .backends import open_backend
+from .backends import Need, check_memory, everywhere, open_backend
 from .peer_case import run_peer
 
 _PATIENCE_S = 5.0
@@ -58,20 +53,13 @@ def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -
     """Run one case on the ranks this process belongs to; the exit code, the same on every rank."""
     comm = world()
     case = Case(**values | partitions_of(values, comm.size))
-    _agree(comm, lambda: csv_path and check_csv(csv_path))
+    everywhere(comm, lambda: csv_path and comm.rank == 0 and check_csv(csv_path))
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
         require_gpu()
     record = run_case(case, comm)
-    _agree(comm, lambda: csv_path and add_records(csv_path, record))
-    if comm.rank == 0:
-        if as_json:
-            print(json.dumps(record.to_json_dict()), flush=True)
-        else:
-            from launch.host.show import show_record
-
-            show_record(record)
+    everywhere(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
     return EXIT_CODES[record.status]
 
 
@@ -81,10 +69,7 @@ def world() -> MPI.Comm:
     MPI is started with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the core, and a
     barrier of four ranks on two cores takes 10 ms instead of 20 us.
     """
-    library, here = (
-        " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split()),
-        launched(),
-    )
+    library, here = mpi_version(), launched()
     strangers = (
         here is not None and here.variable.startswith("OMPI_") and library.startswith("MPICH")
     )
@@ -95,23 +80,6 @@ def world() -> MPI.Comm:
     if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
         sys.exit(STRANGERS)  # nobody knows which of them is the first: who started them says it
     return MPI.COMM_WORLD
-
-
-def _agree(comm: MPI.Comm, action) -> None:
-    """Do something on rank 0; if it fails there every rank raises the same error."""
-    message = None
-    if comm.rank == 0:
-        try:
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always")
-                action()
-            for warning in warned:
-                sys.stderr.write(f"drbench: {warning.message}\n")
-        except UsageError as error:
-            message = str(error)
-    message = comm.bcast(message)
-    if message is not None:
-        raise UsageError(message)
 
 
 def everyone_is_here(comm: MPI.Comm | None = None) -> bool:
@@ -148,42 +116,44 @@ def run_case(
         with its status and reason, except what strikes one rank alone (a crash), which ends all
         ranks.
     """
-    keys = _keys(case, comm)
+    keys = case_keys(case) | {
+        "mode": "measured",
+        "ranks": comm.size,
+        "timestamp": comm.bcast(Clock.date()),
+        "mpi": mpi_version(),
+    }
     try:
-        if case.algorithm in PEERS:
-            return run_peer(case, comm, keys, _measure, topology, mem_limit)
-        return _run(case, comm, keys, topology, mem_limit)
+        with Topology(comm) if topology is None else nullcontext(topology) as topology:
+            if case.algorithm in PEERS:
+                verdict = run_peer(case, topology, keys, mem_limit, _measure)
+            else:
+                verdict = _run(case, topology, keys, mem_limit)
     except UsageError:
         raise
     except DrbenchError as error:
         if not everyone_is_here(comm):
             raise RuntimeError("one rank alone was refused; all have to be, or none") from error
         return Record(**keys, status=error.status, reason=str(error))
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Record(
+        **keys,
+        peak_rss_bytes=comm.allreduce(held, MPI.MAX),
+        status="ok" if verdict.ok else "wrong",
+        reason=verdict.reason,
+        error=verdict.error,
+    )
 
 
-def _keys(case: Case, comm: MPI.Comm) -> dict:
-    """The key fields of the record, as far as they are known before the run."""
-    return case_keys(case) | {
-        "mode": "measured",
-        "ranks": comm.size,
-        "timestamp": _now(comm),
-        "mpi": _mpi_version(),
-    }
-
-
-def _run(
-    case: Case, comm: MPI.Comm, keys: dict, topology: Topology | None, mem_limit: int | None
-) -> Record:
+def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
+    """Run a case of ours; fills in the columns of its record."""
     check_case(case)
+    comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound(case, comm.size)
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     fill = Fill(case.fill, case.seed, case.k)
     clock, plan_clock = Clock(), Clock()
-    with (
-        Topology(comm) if topology is None else nullcontext(topology) as topology,
-        open_backend(case, choice, topology) as backend,
-    ):
+    with open_backend(case, choice, topology) as backend:
         keys.update(backend.keys, nodes=topology.nodes)
         settled = algorithm.settle(
             problem,
@@ -194,22 +164,20 @@ def _run(
         if case.model:
             settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
         start = plan_clock.now()
-        trace = _trace(algorithm, problem, comm, settled)
+        # a part that is too large to search may be one rank's alone
+        trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, **settled))
         plan_s = plan_clock.now() - start
-        pool = _pool_bytes(
+        # read in place, as far as the plan can tell before windows exist
+        near = case.get == "view" and choice.kind != "rma"
+        node_of = topology.node_of
+        pool = pool_bytes(
             trace,
             case.prefetch,
-            problem,
-            lambda block: _on_node(topology, block.owner, case, choice),
+            lambda block: near and node_of[block.owner] == node_of[comm.rank],
         )
         baseline = _baseline(case, problem, comm.rank)
-        need = Need.of(
-            problem,
-            comm.rank,
-            pool,
-            case.roof,
-            pool + (_pool_bytes(baseline, 1, problem) if baseline else 0),
-        )
+        other_pool = pool_bytes(baseline, 1) if baseline else 0
+        need = Need.of(problem, comm.rank, case.roof, pool, other_pool)
         check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
         with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
@@ -228,46 +196,14 @@ def _run(
                     )
                 if case.trace:
                     _write_trace(case.trace, executor, comm, keys)
-            verdict = None
+            verdict = Verification()
             if case.check:
-                everywhere = problem.c.partition.replicas if settled.get("replicate_result") else 1
-                verdict = verify(matrices["C"], problem, fill, everywhere)
-        keys.update(backend.peak())
-    of_ranks = comm.allgather(
-        (
-            plan_s,
-            len(trace.steps),
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            executor.arena_bytes,
-        )
-    )
-    plans, steps, rss, pools = zip(*of_ranks)
-    keys.update(
-        measured,
-        plan_s=max(plans),
-        steps=sum(steps),
-        peak_rss_bytes=max(rss),
-        pool_bytes=max(pools),
-    )
-    if verdict is None:
-        return Record(**keys, status="ok")
-    if verdict.ok:
-        return Record(**keys, status="ok", error=verdict.error)
-    return Record(**keys, status="wrong", reason=verdict.reason, error=verdict.error)
-
-
-def _trace(algorithm, problem, comm: MPI.Comm, settled: dict):
-    """The program of this rank. If one rank is refused (its part being too large to search), all
-    are."""
-    trace = reason = None
-    try:
-        trace = algorithm.trace(problem, comm.rank, **settled)
-    except UnsupportedError as error:
-        reason = str(error)
-    refused = [each for each in comm.allgather(reason) if each]
-    if refused:
-        raise UnsupportedError(refused[0])
-    return trace
+                replicas = problem.c.partition.replicas if settled.get("replicate_result") else 1
+                verdict = verify(matrices["C"], problem, fill, replicas)
+        keys.update(measured, **backend.peak())
+    plans, steps, pools = zip(*comm.allgather((plan_s, len(trace.steps), executor.arena_bytes)))
+    keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
+    return verdict
 
 
 def _baseline(case: Case, problem, rank: int):
@@ -379,39 +315,8 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
     return found
 
 
-def _pool_bytes(trace, prefetch: int, problem, views=lambda block: False) -> int:
-    """Receive and scratch memory that a program needs."""
-    return plan_arena(
-        Lookahead(trace, prefetch), 1, views, trace.element_types(problem.itemsizes)
-    ).size
-
-
-def _on_node(topology, owner, case, choice) -> bool:
-    """Whether that rank's tiles will be read in place, as far as the plan can tell before windows
-    exist."""
-    mine = topology.node_of[topology.comm.rank] == topology.node_of[owner]
-    return case.get == "view" and choice.kind != "rma" and mine
-
-
 def _found_transport(comm, matrix) -> str:
     """What ``auto`` came to: direct (all in reach), rma, or mixed."""
     reached = sum(memory is not None for memory in matrix.window.in_reach) - 1
     total = comm.allreduce(reached)
     return "direct" if total == comm.size * (comm.size - 1) else "mixed" if total else "rma"
-
-
-def _now(comm: MPI.Comm) -> str:
-    return comm.bcast(datetime.now(UTC).isoformat(timespec="seconds"))
-
-
-def _mpi_version() -> str:
-    """Name and version of the MPI library, short."""
-    words = (
-        MPI.Get_library_version()
-        .replace("\t", " ")
-        .split("\n")[0]
-        .replace("Version:", "")
-        .replace(",", " ")
-        .split()
-    )
-    return " ".join(words[:3])[:40]

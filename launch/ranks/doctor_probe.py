@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.host.matrix import Window
-from drbench.host.topology import Topology
+from drbench.host.topology import Topology, mpi_version
 from drbench.program.steps import Block
 
 
@@ -48,9 +48,7 @@ def main() -> None:
             json.dumps(
                 {
                     "size": comm.size,
-                    "library": " ".join(
-                        MPI.Get_library_version().split("\n")[0].replace("Version:", "").split()[:4]
-                    ).strip(","),
+                    "library": mpi_version(),
                     "standard": ".".join(map(str, MPI.Get_version())),
                     "rma": all(w for w, _ in found),
                     "direct": all(d for _, d in found),

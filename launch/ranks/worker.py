@@ -18,8 +18,7 @@ import traceback
 
 from drbench.errors import UsageError, exit_code_of
 from drbench.host.topology import Topology
-from drbench.measure.record import Record
-from launch.cases.case import Case, case_keys
+from launch.cases.case import Case, failure
 from launch.host.environment import rank_facts
 from launch.host.protocol import ANSWER, FAILED
 
@@ -56,13 +55,7 @@ def serve() -> int:
             except UsageError as error:
                 if not everyone_is_here(comm):
                     _fail(comm, error)
-                record = Record(
-                    mode="measured",
-                    status="failed",
-                    reason=str(error),
-                    ranks=comm.size,
-                    **case_keys(case),
-                )
+                record = failure(case, comm.size, "failed", str(error))
             except (
                 Exception
             ) as error:  # it may have struck this rank alone: only a fresh start is safe

@@ -1,18 +1,17 @@
 """``drbench sweep --dry-run``: what a sweep will take, before it runs: cases, memory, time, and
 which partitionings move nothing."""
 
+import math
 import os
+from collections import Counter
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
 
-from algorithms import algorithms
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
-from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Lookahead
-from drbench.program.problem import Problem
+from drbench.plan.memory import pool_bytes
 from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
@@ -66,43 +65,24 @@ def needs(case: Case, ranks: int) -> Needs:
     >>> made.moves, made.rank_bytes, made.total_bytes
     (True, 24576, 49152)
     """
-    name = case.algorithm
-    if name not in PEERS and name not in algorithms():
-        return Needs(refused=f"no algorithm {name!r} in this drbench")
+    pools, moves = [0] * ranks, True  # beside its tiles, what a peer needs and moves only it knows
     try:
-        if name in PEERS:  # what it needs beside its tiles, and what it moves, only it knows
-            peer = get_peer(name)
-            present(peer)
-            problem = peer.problem(
-                *(case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype),
-                **peer.pick(case.options),
-            )
-            pools, moves = [0] * ranks, True
-        else:
-            problem, pools, moves = _program(case, ranks)
+        if case.algorithm in PEERS:
+            present(get_peer(case.algorithm))
+        taker, problem, options = bound(case, ranks)
+        if case.algorithm not in PEERS:
+            in_place = case.get == "view" and case.transport in ("auto", "direct")
+            settled = taker.settle(problem, in_place, **options)
+            settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
+            moves = False
+            for rank in range(ranks):
+                trace = taker.trace(problem, rank, **settled)
+                moves = moves or any(traffic(trace).counters.values())
+                pools[rank] = pool_bytes(trace, case.prefetch, lambda block: in_place)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
-    sizes = [
-        (sum(operand.partition.local_size(rank) for operand in problem.operands) + pool)
-        * problem.itemsize
-        for rank, pool in enumerate(pools)
-    ]
+    sizes = [sum(problem.tile_bytes(rank).values()) + pool for rank, pool in enumerate(pools)]
     return Needs(problem.flops, max(sizes), sum(sizes), moves)
-
-
-def _program(case: Case, ranks: int) -> tuple[Problem, list[int], bool]:
-    """The problem, each rank's pool in elements, and whether anything moves."""
-    algorithm, problem, options = bound(case, ranks)
-    in_place = case.get == "view" and case.transport in ("auto", "direct")
-    settled = algorithm.settle(problem, in_place, **options)
-    settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
-    pools, moves = [], False
-    for rank in range(ranks):
-        program = algorithm.trace(problem, rank, **settled)
-        moves = moves or any(traffic(program).counters.values())
-        lookahead = Lookahead(program, case.prefetch)
-        pools.append(plan_arena(lookahead, problem.itemsize, views=lambda owner: in_place).size)
-    return problem, pools, moves
 
 
 def dry_run(
@@ -123,38 +103,32 @@ def dry_run(
     cores = len(os.sched_getaffinity(0))
     threads = min(cores, ranks * (request.threads or max(1, cores // ranks)))
     cases = [case for _, case in part_of(pairs, request.part)][: request.max_cases]
-    repeats_flops = 0
-    most, still, refused, too_large = Needs(), 0, 0, 0
+    room = math.inf if request.mem_limit is None else request.mem_limit * nodes
+    flops, most, counts = 0, Needs(), Counter()
     for number, case in enumerate(cases, 1):
         each = needs(case, ranks)
-        marks = []
-        if each.refused:
-            refused += 1
-            marks.append(f"refused: {each.refused}")
-        else:
-            repeats_flops += each.flops * (
-                case.warmup + case.repeats * (2 if case.roof else 1) + (2 if case.roof else 0)
-            )
-            most = max(most, each, key=lambda f: f.total_bytes)
-            if not each.moves:
-                still += 1
-                marks.append("no communication")
-            if request.mem_limit is not None and each.total_bytes > request.mem_limit * nodes:
-                too_large += 1
-                marks.append("beyond --mem-limit")
+        flags = {
+            "refused": each.refused,
+            "no communication": not each.moves,
+            "beyond --mem-limit": each.total_bytes > room,
+        }
+        marks = [mark for mark, holds in flags.items() if holds]
+        counts.update(marks)
+        flops += each.flops * (case.warmup + case.repeats + case.roof * (case.repeats + 2))
+        most = max(most, each, key=lambda f: f.total_bytes)
         if not limit or number <= limit:
             memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
-            console.print(
-                Text(f"{number:6}  {title(case):<48} {memory}  {'; '.join(marks)}".rstrip())
-            )
+            told = f"refused: {each.refused}" if each.refused else "; ".join(marks)
+            console.print(Text(f"{number:6}  {title(case):<48} {memory}  {told}".rstrip()))
         elif number == limit + 1:
             console.print(f"        … {len(cases) - limit} more (--limit 0 lists all)")
     kernels = measure_kernels()
-    estimate = repeats_flops / (kernels.flops_per_s * threads) + OVERHEAD_S * len(cases) + _START_S
+    rate = kernels.flops_per_s * threads
+    estimate = flops / rate + OVERHEAD_S * len(cases) + _START_S
     console.print(
-        f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: {still} "
-        "(marked, figures leave them out); "
-        f"refused: {refused}; beyond --mem-limit: {too_large}"
+        f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: "
+        f"{counts['no communication']} (marked, figures leave them out); "
+        f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"
     )
     console.print(
         f"memory of the largest case: {format_bytes(most.rank_bytes)} on its largest rank, "
@@ -162,8 +136,8 @@ def dry_run(
         "(tiles and buffers; the roof's operands and MPI come on top)"
     )
     console.print(
-        f"estimated time: {seconds(estimate)} for {repeats_flops:.3g} FLOPs at the "
-        f"{kernels.flops_per_s * threads / 1e9:.4g} GFLOP/s of {threads} "
+        f"estimated time: {seconds(estimate)} for {flops:.3g} FLOPs at the "
+        f"{rate / 1e9:.4g} GFLOP/s of {threads} "
         "core(s), measured just now on this machine with a 1024^3 product, and "
         f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
     )

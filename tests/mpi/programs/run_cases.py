@@ -3,7 +3,7 @@ often ranks slept.
 
 ``run_cases.py CASES.json [--delays SEED] [--small-pieces]``. A case is a dict of
 :class:`launch.ranks.case.Case` fields; the key ``pretend`` replaces functions of
-:mod:`launch.host.memory` by a constant.
+:mod:`launch.ranks.backends` by a constant.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from harness import answer, ranks, wrap_starters
 from mpi4py import MPI
 
 import drbench.host.executor
-import launch.host.memory
+import launch.ranks.backends
 from drbench.errors import UsageError
 from drbench.host.executor import Executor
 from drbench.host.matrix import Window
@@ -74,7 +74,7 @@ def run(fields: dict, comm) -> dict:
     with ExitStack() as stack:
         for name, value in pretend.items():
             stack.enter_context(
-                mock.patch.object(launch.host.memory, name, lambda value=value: value)
+                mock.patch.object(launch.ranks.backends, name, lambda value=value: value)
             )
         for kind in (Topology, RangeLocks, Window):
             stack.enter_context(
