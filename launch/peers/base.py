@@ -8,6 +8,8 @@ the same verification. No module of this package imports mpi4py or the peer when
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +34,15 @@ class Availability(NamedTuple):
 
     ok: bool
     what: str
-    get: str
+    get: str = ""
+
+
+def installed(package: str, get: str) -> Availability:
+    """Whether a Python package is here, which is not imported; its name and version."""
+    name = package.replace("_", "-")
+    if importlib.util.find_spec(package) is None:
+        return Availability(False, f"{name} is not installed", get)
+    return Availability(True, f"{name} {importlib.metadata.version(name)}")
 
 
 class Setting(NamedTuple):
@@ -95,6 +105,8 @@ class Job:
         Bytes by counter, this rank's; empty if the peer does not tell.
     replicas : int
         Complete copies of C to verify.
+    operands, out
+        What it multiplies, and the result of the last run; both are let go in the end.
     clock : None
         A peer's phases are its own business.
     """
@@ -103,7 +115,7 @@ class Job:
     layouts: tuple[str, str, str]
     replicas = 1
     arena_bytes = 0
-    clock = None
+    clock = operands = out = None
 
     def __init__(self):
         self.settled: dict = {}
@@ -117,6 +129,7 @@ class Job:
 
     def prepare(self) -> None:
         """Before each repeat, untimed."""
+        self.out = None
 
     def run(self) -> None:
         """The multiplication: from operands in place to C complete."""
@@ -128,6 +141,7 @@ class Job:
 
     def close(self) -> None:
         """Release what the peer holds."""
+        self.operands = self.out = None
 
 
 @dataclass(frozen=True)

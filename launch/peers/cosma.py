@@ -12,7 +12,7 @@ import statistics
 import subprocess
 
 from drbench.common import Clock
-from drbench.errors import CaseFailed, MissingError, UnsupportedError, UsageError
+from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.measure.record import Record
 
 from .base import Availability, Peer, Setting, layout_of_its_own
@@ -30,7 +30,7 @@ def _available() -> Availability:
     path = shutil.which(_PROGRAM)
     if path is None:
         return Availability(False, f"no {_PROGRAM} on PATH", _GET)
-    return Availability(True, path, _GET)
+    return Availability(True, path)
 
 
 _layout = layout_of_its_own(
@@ -77,9 +77,6 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
     from launch.host.processes import running
 
     variant = PEER.pick(case.options).get("variant")
-    if not _available().ok:
-        raise MissingError(f"cosma is not available: {_available().what}. {_GET}")
-    _layout(case.a, case.b, case.c, ranks)
     if variant and not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", variant):
         raise UsageError(
             f"--variant {variant!r} is no list of splits. Use s (sequential) or p (parallel), m, "

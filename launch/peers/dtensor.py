@@ -5,29 +5,27 @@ import atexit
 import functools
 import logging
 import os
+import re
 import socket
 
-from .base import Availability, Job, Peer, Setting, refuse_alike
+from .base import Availability, Job, Peer, Setting, installed, refuse_alike
 from .meshes import on_one_mesh, placed
 from .options import PEERS
-from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
+from .torch_side import GET_TORCH, TorchBlas, device_of
 
-_SHAPES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 #: Operations that wait for, or wrap, a collective, and move nothing themselves.
 _SILENT = ("wait_tensor", "_wrap_tensor_autograd")
 
 
 def _available() -> Availability:
-    version = torch_version()
-    if version is None:
-        return Availability(False, "torch is not installed", GET_TORCH)
-    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 5):
+    torch = installed("torch", GET_TORCH)
+    if torch.ok and tuple(map(int, re.findall(r"\d+", torch.what)[:2])) < (2, 5):
         return Availability(
             False,
-            f"torch {version} has no torch.distributed.tensor",
+            f"{torch.what} has no torch.distributed.tensor",
             "It needs 2.5 or newer: pip install -U 'drbench[torch]'.",
         )
-    return Availability(True, f"torch {version}", GET_TORCH)
+    return torch
 
 
 def _layout(a, b, c, nprocs):
@@ -65,29 +63,23 @@ class _Multiplication(Job):
         torch.set_num_threads(threads)
         device = device_of(options, topology)
         _start_process_group(topology, device)
-        self._dtype = getattr(torch, problem.dtype)
-        every = [placed(operand.partition) for operand in problem.operands]
-        if len({extents for _, extents in on_one_mesh(every)}) == 1:
-            every = on_one_mesh(every)
-        else:  # C alone may be the one that fits no mesh of A and B
-            every = on_one_mesh(every[:2]) + every[2:]
-        self._meshes = {extents: _mesh(device.type, extents) for _, extents in every}
+        every = on_one_mesh([placed(operand.partition) for operand in problem.operands])
         self._placed = {
             name: (
-                self._meshes[extents],
+                _mesh(device.type, extents),
                 tuple(Replicate() if d is None else Shard(d) for d in placements),
             )
             for name, (placements, extents) in zip("ABC", every)
         }
-        self._operands = []
+        self.operands = []
         for name in "AB":
             mesh, placements = self._placed[name]
-            shape = tuple(problem.extent(axis) for axis in _SHAPES[name])
+            shape = problem.operand(name).partition.shape
             local, (row, col) = compute_local_shape_and_global_offset(shape, mesh, placements)
-            tensor = torch.empty(local, dtype=self._dtype)
+            tensor = torch.empty(local, dtype=getattr(torch, problem.dtype))
             if tensor.numel():
                 fill.into(tensor.numpy(), name, row, col)
-            self._operands.append(
+            self.operands.append(
                 DTensor.from_local(
                     tensor.to(device),
                     mesh,
@@ -97,7 +89,7 @@ class _Multiplication(Job):
                     stride=(shape[1], 1),
                 )
             )
-        self._device, self.out = device, None
+        self._device = device
         self.blas = TorchBlas(device)
         self.layouts = tuple(operand.partition.text for operand in problem.operands)
         self.settled = {
@@ -132,11 +124,8 @@ class _Multiplication(Job):
             if placement.is_replicate():
                 self.replicas *= self.out.device_mesh.size(dim)
 
-    def prepare(self) -> None:
-        self.out = None
-
     def run(self) -> None:
-        out = self._torch.matmul(*self._operands)
+        out = self._torch.matmul(*self.operands)
         mesh, placements = self._placed["C"]
         if out.placements != placements or out.device_mesh != mesh:
             out = out.redistribute(mesh, placements)
@@ -155,9 +144,6 @@ class _Multiplication(Job):
                 replica = replica * out.device_mesh.size(dim) + out.device_mesh.get_local_rank(dim)
         elements = _elements(out)
         return replica, [(row, col, elements.detach().cpu().numpy())] if elements.numel() else []
-
-    def close(self) -> None:
-        self.out, self._operands = None, []
 
 
 def _elements(out):

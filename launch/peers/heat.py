@@ -1,7 +1,6 @@
 """HeAT: ``ht.matmul`` of two DNDarrays split by rows, by columns or not at all; torch multiplies
 locally."""
 
-import importlib.metadata
 import importlib.util
 import sys
 import types
@@ -11,32 +10,32 @@ import numpy as np
 from drbench.errors import UnsupportedError, UsageError
 from partitions import partition as named
 
-from .base import Availability, Job, Peer, Setting, own_words, refuse_alike
+from .base import Availability, Job, Peer, Setting, installed, own_words, refuse_alike
 from .options import PEERS
-from .torch_side import GET_TORCH, TorchBlas, device_of, torch_version
+from .torch_side import GET_TORCH, TorchBlas, device_of
 
 _GET = (
     "It pins an older torch and pulls gigabytes of CUDA; beside any torch: pip install --no-deps "
     "heat."
 )
-#: Partition -> split axis of HeAT.
-_SPLITS = {"row": 0, "column": 1}
 
 
 def _available() -> Availability:
-    if importlib.util.find_spec("heat") is None:
-        return Availability(False, "heat is not installed", _GET)
-    if torch_version() is None:
-        return Availability(False, "heat is installed, but torch is not", GET_TORCH)
-    return Availability(
-        True, f"heat {importlib.metadata.version('heat')} on torch {torch_version()}", _GET
-    )
+    heat, torch = installed("heat", _GET), installed("torch", GET_TORCH)
+    if heat.ok and torch.ok:
+        return Availability(True, f"{heat.what} on {torch.what}")
+    return torch if heat.ok else heat
 
 
 def _layout(a, b, c, nprocs):
     if c:
         raise UsageError(f"heat decides how C is split, got --c {c!r}. Leave it out.")
     return a or "row", b or a or "row", "row"
+
+
+def _texts(nprocs: int) -> dict[int | None, str]:
+    """Partitions by HeAT's split axis."""
+    return {None: f"row/c{nprocs}", 0: "row", 1: "column"}
 
 
 def split_of(partition) -> int | None:
@@ -53,12 +52,9 @@ def split_of(partition) -> int | None:
     >>> split_of(partition("column", (8, 8), 2)), split_of(partition("row/c2", (8, 8), 2))
     (1, None)
     """
-    if partition.replicas == partition.nprocs:
-        return None
-    if partition.replicas == 1:
-        for name, split in _SPLITS.items():
-            if partition == named(name, partition.shape, partition.nprocs):
-                return split
+    for split, text in _texts(partition.nprocs).items():
+        if partition == named(text, partition.shape, partition.nprocs):
+            return split
     raise UnsupportedError(
         f"heat splits a matrix along one dimension or gives it to every rank; {partition.text} "
         "does neither. "
@@ -113,13 +109,12 @@ class _Multiplication(Job):
         torch.set_num_threads(threads)
         device = device_of(options, topology)
         self._heat, comm = heat, heat.communication.MPICommunication(topology.comm)
-        self._operands = []
-        for name, shape in (("A", (problem.m, problem.k)), ("B", (problem.k, problem.n))):
-            split = splits[name]
+        self.operands = []
+        for name, split in splits.items():
+            shape = problem.operand(name).partition.shape
             elements = np.empty(comm.chunk(shape, split)[1], problem.dtype)
-            if elements.size:
-                fill.into(elements, name, *_corner(comm, shape, split))
-            self._operands.append(
+            fill.into(elements, name, *_corner(comm, shape, split))
+            self.operands.append(
                 heat.array(
                     torch.from_numpy(elements),
                     is_split=split,
@@ -127,12 +122,11 @@ class _Multiplication(Job):
                     device=heat.gpu if device.type == "cuda" else heat.cpu,
                 )
             )
-        self._shape, self._comm, self.out = (problem.m, problem.n), comm, None
+        self._comm = comm
         self.blas = TorchBlas(device)
         refuse_alike(topology.comm, "HeAT", self.run)
         split = self.out.split
-        texts = {0: "row", 1: "column", None: f"row/c{topology.comm.size}"}
-        self.layouts = tuple(texts[axis] for axis in (*splits.values(), split))
+        self.layouts = tuple(_texts(topology.comm.size)[axis] for axis in (*splits.values(), split))
         if (splits["A"], splits["B"]) in ((0, None), (None, 1), (None, None)):
             # its local product is C's part; of the others it does not tell
             self.moved = {"collective_bytes": 0}
@@ -144,11 +138,8 @@ class _Multiplication(Job):
             "backend": f"torch-{device.type}",
         }
 
-    def prepare(self) -> None:
-        self.out = None
-
     def run(self) -> None:
-        self.out = self._heat.matmul(*self._operands)
+        self.out = self._heat.matmul(*self.operands)
 
     def parts(self):
         out = self.out
@@ -156,11 +147,8 @@ class _Multiplication(Job):
             raise UnsupportedError(
                 "HeAT left C out of balance: which rank holds which rows is not known here."
             )
-        corner = _corner(self._comm, self._shape, out.split)
+        corner = _corner(self._comm, out.shape, out.split)
         return self._replica, [(*corner, out.larray.detach().cpu().numpy())]
-
-    def close(self) -> None:
-        self._operands, self.out = [], None
 
 
 def _corner(comm, shape, split: int | None) -> tuple[int, int]:

@@ -33,7 +33,8 @@ def placed(bound: Partition) -> Placed:
 
 
 def on_one_mesh(operands: list[Placed]) -> list[Placed]:
-    """The same placements on a mesh that all operands share, where there is one; else as they are.
+    """The same placements on a mesh that all operands share, where there is one; else of all but
+    the last, which stays as it is.
 
     A mesh dimension of 4 is split into 2 x 2 where another operand has its boundary there: ranks
     fill meshes row-major, so chunks of chunks are the chunks of one flat cut (of extents that
@@ -53,7 +54,7 @@ def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     """
     boundaries = sorted({prod(mesh[:end]) for _, mesh in operands for end in range(len(mesh) + 1)})
     if any(high % low for low, high in zip(boundaries, boundaries[1:])):
-        return operands
+        return [*on_one_mesh(operands[:-1]), operands[-1]]
     extents = tuple(high // low for low, high in zip(boundaries, boundaries[1:])) or (1,)
     return [
         (tuple(_placement_at(operand, low) for low in boundaries[:-1]) or operand[0][:1], extents)

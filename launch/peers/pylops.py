@@ -1,28 +1,18 @@
 """pylops-mpi's ``MPIMatrixMult``: SUMMA on 2-D blocks, or its 1-D block algorithm; NumPy multiplies
 locally."""
 
-import importlib.metadata
-import importlib.util
 import math
+from functools import partial
 
 import numpy as np
 
 from drbench.errors import UnsupportedError
 from drbench.host.blas import load_blas
 
-from .base import Availability, Job, Peer, Setting, layout_of_its_own
+from .base import Job, Peer, Setting, installed, layout_of_its_own
 from .options import PEERS
 
 _VARIANTS = PEERS["pylops"]["variant"].type
-_GET = "Install it with: pip install pylops-mpi."
-
-
-def _available() -> Availability:
-    if importlib.util.find_spec("pylops_mpi") is None:
-        return Availability(False, "pylops-mpi is not installed", _GET)
-    return Availability(True, f"pylops-mpi {importlib.metadata.version('pylops-mpi')}", _GET)
-
-
 _layout = layout_of_its_own(
     "pylops has two layouts of its own", "Choose with --variant summa or block."
 )
@@ -83,20 +73,20 @@ class _Multiplication(Job):
         for name, ((row0, row1), (col0, col1)) in (("A", at_a), ("B", at_b)):
             own[name] = np.empty((row1 - row0, col1 - col0), problem.dtype)
             fill.into(own[name], name, row0, col0)
-        self._operator = MPIMatrixMult(
+        operator = MPIMatrixMult(
             own["A"], problem.n, base_comm=comm, kind=variant, dtype=problem.dtype
         )
         sizes = comm.allgather(own["B"].size)
-        self._b = DistributedArray(
+        b = DistributedArray(
             global_shape=sum(sizes),
             local_shapes=sizes,
             base_comm=comm,
             partition=Partition.SCATTER,
             dtype=problem.dtype,
         )
-        self._b.local_array[:] = own["B"].ravel()
+        b.local_array[:] = own["B"].ravel()
+        self.operands = operator, b
         self.blas = load_blas()
-        self._c = None
         self.settled |= {"dataflow": variant, "transport": "mpi", "backend": "pylops-mpi"}
         if variant == "summa":
             # in its broadcasts: the blocks of A and B, padded to the largest, of all other process
@@ -108,26 +98,24 @@ class _Multiplication(Job):
             received = others * (n[i][1] - n[i][0]) * problem.itemsize
         self.moved = {"collective_bytes": received}
 
-    def prepare(self) -> None:
-        self._c = None
-
     def run(self) -> None:
-        self._c = self._operator @ self._b
+        operator, b = self.operands
+        self.out = operator @ b
 
     def parts(self):
         (row0, row1), (col0, col1) = self._at_c
-        return self._replica, [(row0, col0, self._c.local_array.reshape(row1 - row0, col1 - col0))]
+        return self._replica, [(row0, col0, self.out.local_array.reshape(row1 - row0, col1 - col0))]
 
     def close(self) -> None:
         for name in ("_row_comm", "_col_comm"):
-            getattr(self._operator, name).Free()
-        self._operator = self._b = self._c = None
+            getattr(self.operands[0], name).Free()
+        super().close()
 
 
 PEER = Peer(
     "pylops",
     "pylops-mpi MPIMatrixMult: SUMMA on blocks, or 1-D blocks with a gather of C",
-    _available,
+    partial(installed, "pylops_mpi", "Install it with: pip install pylops-mpi."),
     _settings,
     _layout,
     _Multiplication,

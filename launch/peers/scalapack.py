@@ -85,9 +85,7 @@ def _available() -> Availability:
             f"{path} calls {', '.join(wants) or 'no MPI library'}, which is not of MPICH's ABI",
             _GET,
         )
-    return Availability(
-        True, f"{os.path.basename(os.path.realpath(path))} built for {wants[0]}", _GET
-    )
+    return Availability(True, f"{os.path.basename(os.path.realpath(path))} built for {wants[0]}")
 
 
 def load():

@@ -1,8 +1,6 @@
 """What DTensor and HeAT share: torch itself, its threads, and its local GEMM. torch is imported
 when it is used."""
 
-import importlib.metadata
-import importlib.util
 import re
 
 from drbench.errors import MissingError, UsageError
@@ -12,13 +10,6 @@ GET_TORCH = (
     "Install it with: pip install 'drbench[torch]' (CPU build: pip install torch --index-url "
     "https://download.pytorch.org/whl/cpu)."
 )
-
-
-def torch_version() -> str | None:
-    """The version of torch that would be imported; None without one. Does not import it."""
-    if importlib.util.find_spec("torch") is None:
-        return None
-    return importlib.metadata.version("torch")
 
 
 def device_of(options: dict, topology):
