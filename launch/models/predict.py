@@ -5,6 +5,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from algorithms import get_algorithm
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
@@ -130,6 +131,7 @@ def _predict(case, machine, ranks, keys, timeline, pool):
             "Use --dtype bfloat16 or float32."
         )
     start = Clock.now()
+    get_algorithm(case.algorithm)  # a peer has no program to simulate
     algorithm, problem, options = bound(case, ranks)
     keys.update({name: problem.operand(name).partition.text for name in "abc"})
     settled = algorithm.settle(problem, reads_in_place(machine), **options)

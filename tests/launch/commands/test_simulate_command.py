@@ -99,6 +99,10 @@ def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
         ([*ONE, "--out", "x"], "belongs to sweeps"),
         ([*ONE, "--set", "links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
+        (
+            ["simulate", "-m", "8", "-n", "8", "-k", "8", "--algorithm", "dtensor"],
+            "no algorithm 'dtensor'",
+        ),
         (["calibrate", "--out", "/no/such/folder/x.toml"], "no folder"),
     ],
 )
