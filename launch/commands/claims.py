@@ -60,50 +60,46 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
     A claim that does not hold is a finding (docs/reproduction.md), not a failure: the exit code is
     0 if the report was made.
     """
-    from drbench.measure.record import read_csv
+    from pandas import concat
+
     from launch.host.files import ROOT
     from launch.studies.slicing_claims import check_claims as check
-    from plots.select.records import read_published
+    from plots.select.records import frame, read_published, read_records
 
-    paths = sorted(Path(folder).glob("*.csv")) if Path(folder).is_dir() else [Path(folder)]
+    paths = sorted(Path(folder).glob("*.csv")) if Path(folder).is_dir() else [folder]
     if not paths:
         raise UsageError(
             f"no CSV file in {folder}. Make some with drbench simulate mlp1 --out {folder}."
         )
     with reading():
-        records = [record for path in paths for record in read_csv(path)]
+        records = read_records(paths)
     if most_replicas is not None:
-        from plots.select.cases import factors
-
-        records = [record for record in records if factors(record)[0] <= most_replicas]
+        records = records[[a <= most_replicas for a, _, _ in records.factors]]
     default = ROOT / "results/published/h100.csv"
     published = published or (default if default.exists() else None)
     with reading():
         theirs = read_published(published) if published else []
     if only and not factor:
         raise UsageError("--of belongs to --sensitivity. Give both, or leave it out.")
-    verdicts = check(records + theirs)
+    records = concat([records, frame(theirs)], ignore_index=True)
+    verdicts = check(records)
     if as_json:
         print(json.dumps([vars(verdict) for verdict in verdicts]))
     else:
         _show(verdicts)
     if figures:
-        _draw(records, theirs, figures)
+        _draw(records, figures)
     if factor:
         _sensitivity(factor, theirs, only, as_json)
     return 0
 
 
-def _draw(records, theirs, folder) -> None:
+def _draw(records, folder) -> None:
     from plots.figures.mlp import draw
 
     made_folder(folder, "--figures")
-    for machine in sorted({record.machine for record in records if record.mode == "simulated"}):
-        ours = [record for record in records if record.machine == machine]
-        drawn = draw(
-            [*ours, *(record for record in theirs if record.machine == machine)],
-            Path(folder) / f"mlp-{machine}",
-        )
+    for machine in sorted(records.machine[records["mode"] == "simulated"].unique()):
+        drawn = draw(records[records.machine == machine], Path(folder) / f"mlp-{machine}")
         click.echo(f"figure: {', '.join(str(path) for path in drawn.paths)}", err=True)
 
 

@@ -54,7 +54,7 @@ class _Figure:
         }
         self.values = DataFrame(
             {
-                name: {point.batch: point.value for point in line.points}
+                name: {point.m: point.value for point in line.points}
                 for name, line in self.lines.items()
             }
         ).sort_index()
@@ -93,8 +93,7 @@ class _Figures(dict):
     def __init__(self, records: Iterable[Record]):
         from plots.select.records import frame
 
-        self.records = list(records)
-        table = frame(self.records)
+        table = self.table = frame(records)
         direct = table[table.schedule.isna() | (table.schedule == "direct")]
         simulated = direct[(direct["mode"] == "simulated") & (direct.status == "ok")]
         for name, cases in simulated.groupby(["machine", "layer"]):
@@ -206,7 +205,7 @@ def _p7(f):
 
 def _p8(f):
     first, second = (
-        [point.record.factors for line in f[figure].lines.values() for point in line.points]
+        [point.factors for line in f[figure].lines.values() for point in line.points]
         for figure in (_PVC_1, _PVC_2)
     )
     low, high = (mean(a for a, _, _ in factors) for factors in (first, second))
@@ -297,15 +296,17 @@ def aligned(record: Record) -> bool:
 def _p11(f):
     """On the partitionings of the figures almost always; and misaligned tiles are where a schedule
     matters more often."""
+    from plots.select.records import rows
+
     found: dict = {}
-    for r in f.records:
-        if (
-            r.schedule
-            and r.status in ("ok", "unsupported")
-            and r.mode == "simulated"
-            and r.algorithm == "universal"
-        ):
-            found.setdefault(_CASE(r), {})[r.schedule] = r
+    ran = f.table[
+        f.table.schedule.notna()
+        & f.table.status.isin(["ok", "unsupported"])
+        & (f.table["mode"] == "simulated")
+        & (f.table.algorithm == "universal")
+    ]
+    for r in rows(ran):
+        found.setdefault(_CASE(r), {})[r.schedule] = r
     shares: dict = {}  # kind of case -> (direct's time over that of the best lowering)
     refused = 0
     for each in found.values():
@@ -388,5 +389,6 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 
 
 def check_claims(records: Iterable[Record]) -> list[Verdict]:
-    """Check every claim; one whose records are missing is undecided and says what is missing."""
+    """Check every claim on records or their table; one whose records are missing is undecided and
+    says what is missing."""
     return verdicts(CLAIMS, _Figures(records))

@@ -167,9 +167,9 @@ def charts(records: Records, options: Options) -> Charts:
 
 def _chart(lines: Sequence[Line]) -> Chart:
     drawn = [each for each in lines if each.points]
-    batches = sorted({point.batch for each in drawn for point in each.points})
+    batches = sorted({point.m for each in drawn for point in each.points})
     highest = max(point.value for each in drawn for point in each.points)
-    record, step = _own(drawn).points[0].record, 10 if highest < 140 else 20
+    record, step = _own(drawn).points[0], 10 if highest < 140 else 20
     # measured noise and a low roof can pass 100; the room above holds the labels of the highest
     # points
     top = max(100.0, highest + 6.0)
@@ -198,7 +198,7 @@ def _chart(lines: Sequence[Line]) -> Chart:
                 each.legend,
                 STYLES[each.name],
                 batches,
-                {point.batch: (point.value, point.record.Index) for point in each.points},
+                {point.m: (point.value, point.Index) for point in each.points},
             )
             for each in drawn
         ],
@@ -235,7 +235,7 @@ def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
     bounds = Box(frame.x0 * to_pt, frame.y0 * to_pt, frame.x1 * to_pt, frame.y1 * to_pt + 4)
     labelled, anchors, obstacles, segments = [], [], [], []
     for line in drawn:
-        xy = [axes.transData.transform((point.batch, point.value)) * to_pt for point in line.points]
+        xy = [axes.transData.transform((point.m, point.value)) * to_pt for point in line.points]
         segments += [(*start, *stop) for start, stop in zip(xy, xy[1:], strict=False)]
         for point, (x, y) in zip(line.points, xy, strict=True):
             if point.factor:
@@ -251,7 +251,7 @@ def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
         offset = ((box.left + box.right) / 2 - anchor.x, (box.bottom + box.top) / 2 - anchor.y)
         axes.annotate(
             point.factor,
-            (point.batch, point.value),
+            (point.m, point.value),
             offset,
             textcoords="offset points",
             ha="center",
@@ -275,10 +275,10 @@ def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
             "Numbers: replication factor" + (", or A,B factor-C factor." if mixed else ".")
         )
         texts.append("S-C, S-B: Stationary C, Stationary B data movement.")
-    own = _own(drawn).points[0].record
+    own = _own(drawn).points[0]
     elsewhere: dict[str, list[str]] = {}
     for line in drawn:
-        record = line.points[0].record
+        record = line.points[0]
         if (record.mode, record.machine) != (own.mode, own.machine):
             elsewhere.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
     texts += [f"{', '.join(names)}: {origin}." for origin, names in elsewhere.items()]

@@ -3,13 +3,13 @@ the same problem."""
 
 from collections.abc import Sequence
 
-from pandas import DataFrame, concat
+from pandas import DataFrame
 
 from drbench.measure.record import MODES
 
 from .cases import LAYERS, UNIVERSAL, SelectionError, check_layer, rising
 from .records import Records, frame
-from .selection import Line, groups, select
+from .selection import Line, select
 
 
 def select_panels(records: Records, layers: Sequence[str] | None = None) -> dict[str, list[Line]]:
@@ -69,22 +69,25 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
     """The cases of each panel of a layer, each with a key that sorts panels."""
     # another algorithm's cases are no line here, and another problem's source no panel
     universal = found.algorithm == UNIVERSAL
-    own = groups(found[universal], ["source", "k"])
-    peers = dict(groups(found[~universal & found.line.notna()], ["source", "k"]))
-    used, panels = set(), []
+    by, used, panels = ["source", "k"], set(), []
+    own, peers = (
+        sorted(found.loc[those, by].groupby(by).groups.items(), key=lambda each: rising(each[0]))
+        for those in (universal, ~universal & found.line.notna())
+    )
     for key, inside in own:
+        source, k = key
         # threads are ours to choose: a peer of the same machine may say none
-        here = [other for other in peers if _place(other) == _place(key)]
-        elsewhere = [
-            other
-            for other in peers
-            if (other[0].dtype, other[1]) == (key[0].dtype, key[1]) and other not in here
-        ]
-        elsewhere.sort(key=lambda other: (other[0].mode != "published", rising(other)))
-        chosen = here[:1] or elsewhere[:1]
-        used.update(chosen)
-        panels.append((_order(key), concat([inside, *(peers[other] for other in chosen)])))
-    panels += [(_order(key), inside) for key, inside in peers.items() if key not in used]
+        near = lambda each: (
+            _place(each[0]) != _place(key),
+            each[0][0].mode != "published",
+            rising(each[0]),
+        )
+        rivals = [each for each in peers if (each[0][0].dtype, each[0][1]) == (source.dtype, k)]
+        for other, theirs in sorted(rivals, key=near)[:1]:
+            used.add(other)
+            inside = inside.append(theirs)
+        panels.append((_order(key), found.loc[inside]))
+    panels += [(_order(key), found.loc[inside]) for key, inside in peers if key not in used]
     # no line at all is a panel too: it says why
     return panels or [((0,), found)]
 

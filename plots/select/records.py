@@ -100,6 +100,8 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
 
 def given(source: Iterable, read: Callable) -> Any:
     """Records as they are; paths as ``read`` reads them."""
+    if isinstance(source, DataFrame):
+        return source
     source = list(source)
     made = source and all(isinstance(item, Record) for item in source)
     return source if made else read(source)
@@ -129,12 +131,9 @@ def rows(found: DataFrame) -> list:
     >>> row.Index, row.n, row.m, row.best_s, row.algorithm, row.status
     (0, 3, None, None, None, 'failed')
     """
-    columns = [
-        [None if empty else value for value, empty in zip(column.tolist(), column.isna())]
-        for _, column in found.items()
-    ]
-    row = namedtuple("Case", ["Index", *found.columns])
-    return [row(*values) for values in zip(found.index.tolist(), *columns)]
+    case = namedtuple("Case", ["Index", *found.columns])
+    columns = found.to_numpy(object, na_value=None).T.tolist()
+    return list(map(case, found.index.tolist(), *columns))
 
 
 def read_published(path: str | os.PathLike) -> list[Record]:

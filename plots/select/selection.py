@@ -9,8 +9,8 @@ with its reason.
 Whatever is left out is returned as a text, for the figure's small print and for standard error.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from drbench.measure.record import OPTION_COLUMNS
 from .cases import (
     LEGEND,
     QUANTITIES,
-    Entry,
+    UNIVERSAL,
     Options,
     SelectionError,
     Shape,
@@ -77,31 +77,26 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
     >>> len(kept), notes
     (1, ['not drawn: 1 case not ok (1 timeout)'])
     """
-    left, notes = _of_shape(frame(records), options.shape), []
-    count = len(left)
-    ok = left[left.status == "ok"]
-    if len(ok) < count:
-        ended = left.status[left.status != "ok"].value_counts(sort=False)
-        told = ", ".join(f"{number} {status}" for status, number in ended.items() if number)
-        notes.append(f"not drawn: {cases(count - len(ok))} not ok ({told})")
-    left = ok
-    stages = [
-        ("over a throttled transport", ~_throttled(left)),
-        ("without sizes", (left[["m", "n", "k"]] > 0).fillna(False).all(axis=1)),
-    ]
+    found, notes = _of_shape(frame(records), options.shape), []
+    stages = {
+        f"not ok ({_statuses(found, sort=False)})": found.status == "ok",
+        "over a throttled transport": ~_throttled(found),
+        "without sizes": (found[["m", "n", "k"]] > 0).fillna(False).all(axis=1),
+    }
     if options.moving_only:
-        stages.append(("that move no bytes", (left.moved_bytes != 0).fillna(True)))
-    for what, keeps in stages:
-        kept = left[keeps[left.index]]
-        if len(kept) < len(left):
-            notes.append(f"not drawn: {cases(len(left) - len(kept))} {what}")
-        left = kept
-    if left.empty:
+        stages["that move no bytes"] = (found.moved_bytes != 0).fillna(True)
+    kept = found.status.notna()
+    for what, keeps in stages.items():
+        lost = int((kept & ~keeps).sum())
+        if lost:
+            notes.append(f"not drawn: {cases(lost)} {what}")
+        kept &= keeps
+    if not kept.any():
         raise SelectionError(
-            f"nothing to draw in {count} records{': ' * bool(notes)}{'; '.join(notes)}. "
+            f"nothing to draw in {len(found)} records{': ' * bool(notes)}{'; '.join(notes)}. "
             "Run more cases."
         )
-    return left.sort_values(["best_s", *_DEFINITION], na_position="first"), notes
+    return found[kept].sort_values(["best_s", *_DEFINITION], na_position="first"), notes
 
 
 def _throttled(found: DataFrame) -> Series:
@@ -156,33 +151,20 @@ def not_shown(left: Sequence[str], what: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Point:
-    """The best case of a line at one batch size.
-
-    ``record`` is its row; ``value`` is in percent; ``factor`` is the replication factor as
-    printed, empty for a peer.
-    """
-
-    batch: int
-    value: float
-    factor: str
-    record: Any
-
-
-@dataclass(frozen=True)
 class Line:
-    """One line of the figure, points by rising batch size; without points ``why`` says why not.
+    """One line of the figure: the best case of each batch size, by rising batch size; without any
+    ``why`` says why not.
 
-    ``quantity`` is the field of the records that is drawn, in percent; ``stationary`` the matrix
-    that does not move, ``"B"`` or ``"C"``, empty for a peer; ``absent`` the batch sizes at which
-    other lines have a point and this one has none.
+    A point is the row of its case with two values more: ``value``, what is drawn of it in percent,
+    and ``factor``, the replication factor as printed, empty for a peer. ``quantity`` is the column
+    that is drawn; ``stationary`` the matrix that does not move, ``"B"`` or ``"C"``, empty for a
+    peer.
     """
 
     name: str
     quantity: str
     stationary: str = ""
-    points: tuple[Point, ...] = ()
-    absent: tuple[int, ...] = ()
+    points: tuple = ()
     why: str = ""
 
     @property
@@ -235,7 +217,7 @@ def select(records: Records, layer: str) -> list[Line]:
     ...     "mlp1",
     ... )
     >>> [
-    ...     (line.legend, [(p.batch, p.value, p.factor) for p in line.points])
+    ...     (line.legend, [(p.m, p.value, p.factor) for p in line.points])
     ...     for line in lines
     ...     if line.points
     ... ]
@@ -246,30 +228,57 @@ def select(records: Records, layer: str) -> list[Line]:
     check_layer(layer)
     found = frame(records)
     found = found[found.layer == layer]
-    chosen = []
-    for entry in LEGEND:
-        left = found[found.line == entry.name]
-        why = "" if len(left) else "no record"
-        for reason, keeps in _stages(entry, layer):
-            kept = left[keeps(left)]
-            if len(left) and kept.empty:
-                why = reason + _statuses(left)
-            left = kept
-        chosen.append((entry, left, why))
-    own = [left for entry, left, _ in chosen if entry.texts and len(left)]
-    _check_comparable(own, ("mode", "machine", "ranks", "nodes", "threads", "dtype", "k"))
-    if own:
-        problem = own[0].iloc[0]
-        chosen = [_same_problem(*each, problem) for each in chosen]
-    peers = [left for entry, left, _ in chosen if not entry.texts and len(left)]
-    _check_comparable(peers, ("mode", "machine", "ranks", "dtype", "k"))
+    own, kept, why = found.algorithm == UNIVERSAL, found.line.notna(), {}
+
+    def keep(reason: str, keeps: Series) -> None:
+        nonlocal kept
+        left = kept & keeps
+        why.update(dict.fromkeys({*found.line[kept]} - {*found.line[left]}, reason))
+        kept = left
+
+    keep("no case is ok", (found.status == "ok") & (found.m > 0).fillna(False))
+    for name in why:
+        told = _statuses(found[found.line == name])
+        why[name] += ": " * bool(told) + told
+    keep("only throttled transports", ~_throttled(found))
+    for reason, keeps in _direct(found, layer):
+        keep(reason, ~own | keeps)
+    _check_comparable(
+        found[kept & own], ("mode", "machine", "ranks", "nodes", "threads", "dtype", "k")
+    )
+    for k, dtype in found.loc[kept & own, ["k", "dtype"]][:1].itertuples(index=False):
+        # a peer's cases of another machine stay, and the legend says which
+        same = (found.k == k) & (found["dtype"] == dtype)
+        keep(f"no case with k = {k} in {dtype}", own | same)
+    _check_comparable(found[kept & ~own], ("mode", "machine", "ranks", "dtype", "k"))
 
     # peers alone can still make a figure
-    peak = all(left.percent_of_peak.notna().all() for left in own or peers)
+    decides = kept & own if (kept & own).any() else kept
+    peak = found.percent_of_peak[decides].notna().all()
     quantity = "percent_of_peak" if peak else "percent_of_roof"
-    lines = [_line(entry, left, why, quantity) for entry, left, why in chosen]
-    batches = sorted({point.batch for line in lines for point in line.points})
-    return [_with_absent(line, batches) for line in lines]
+    keep(f"no {quantity.replace('_', ' ')} in its records", found[quantity].notna())
+
+    drawn = found.loc[kept, ["line", "m", quantity, "factors"]]
+    drawn["still"] = found.stationary.where(own, "").str.upper()
+    # the largest batch size decides even if one movement has no case there; C wins a tie
+    stays = drawn.sort_values(["m", quantity, "still"]).groupby("line").still.last()
+    drawn = drawn[drawn.still == drawn.line.map(stays)]
+    drawn = drawn.sort_values(["m", quantity, "factors"], ascending=[True, False, True])
+    best = found.loc[drawn.drop_duplicates(["line", "m"]).index]
+    best["value"] = best[quantity]
+    best["factor"] = [factor_text(case) for case in rows(best[["a", "b", "c"]])]
+    best["factor"] = best.factor.where(own, "")
+    points = rows(best)
+    return [
+        Line(
+            name,
+            quantity,
+            stays.get(name, ""),
+            tuple(point for point in points if point.line == name),
+            "" if name in stays else why.get(name, "no record"),
+        )
+        for name, _ in LEGEND
+    ]
 
 
 def missing(lines: Sequence[Line]) -> list[str]:
@@ -287,35 +296,32 @@ def missing(lines: Sequence[Line]) -> list[str]:
         if line.why:
             reasons.setdefault(line.why, []).append(line.name)
     said = [f"not drawn: {', '.join(names)} ({why})" for why, names in reasons.items()]
+    batches = sorted({point.m for line in lines for point in line.points})
     for line in lines:
-        if line.points and line.absent:
-            said.append(f"{line.legend} has no case at batch {', '.join(map(str, line.absent))}")
+        absent = [str(m) for m in batches if all(point.m != m for point in line.points)]
+        if line.points and absent:
+            said.append(f"{line.legend} has no case at batch {', '.join(absent)}")
     return said
 
 
-def _stages(entry: Entry, layer: str) -> list[tuple[str, Callable[[DataFrame], Series]]]:
-    """Give the rules in the order they apply, each with the reason that an emptied line gets."""
-    stages = [
-        ("no case is ok", lambda found: (found.status == "ok") & (found.m > 0).fillna(False)),
-        ("only throttled transports", lambda found: ~_throttled(found)),
-    ]
-    if entry.texts is None:
-        return stages
-    return stages + [
+def _direct(found: DataFrame, layer: str) -> list[tuple[str, Series]]:
+    """Give the rules for our own cases in the order they apply, each with the reason that an
+    emptied line gets."""
+    return [
         (
             "only lowered programs, and the paper's figures are of direct execution",
-            lambda found: found.schedule.isna() | (found.schedule == "direct"),
+            found.schedule.isna() | (found.schedule == "direct"),
         ),
-        ("bytes not recorded", lambda found: found.moved_bytes.notna()),
+        ("bytes not recorded", found.moved_bytes.notna()),
         # collectives are no part of direct execution
-        ("moves no bytes", lambda found: found.moved_bytes > found.collective_bytes.fillna(0)),
         (
-            "no Stationary B or C case",
-            lambda found: found.stationary.str.upper().isin(["B", "C"]),
+            "moves no bytes",
+            (found.moved_bytes > found.collective_bytes.fillna(0)).fillna(False),
         ),
+        ("no Stationary B or C case", found.stationary.str.upper().isin(["B", "C"])),
         (
             "no case with an admitted replication factor",
-            lambda found: found.factors.map(partial(_admitted, layer)).astype(bool),
+            found.factors.map(partial(_admitted, layer)).astype(bool),
         ),
     ]
 
@@ -325,59 +331,16 @@ def _admitted(layer: str, factors: tuple[int, int, int]) -> bool:
     return a == b and (b == c or layer == "mlp2")
 
 
-def _statuses(found: DataFrame) -> str:
-    counts = found.status[found.status != "ok"].astype(str).value_counts()
-    return ": " * bool(len(counts)) + ", ".join(
-        f"{count} {status}" for status, count in counts.items()
-    )
+def _statuses(found: DataFrame, sort: bool = True) -> str:
+    counts = found.status[found.status != "ok"].value_counts(sort=sort)
+    return ", ".join(f"{count} {status}" for status, count in counts.items() if count)
 
 
-def _same_problem(
-    entry: Entry, found: DataFrame, why: str, own: Series
-) -> tuple[Entry, DataFrame, str]:
-    """Leave out a peer's cases of another problem; other machines stay, and the legend says
-    which."""
-    if entry.texts or found.empty:
-        return entry, found, why
-    left = found[(found.k == own.k) & (found.dtype == own["dtype"])]
-    return entry, left, why if len(left) else f"no case with k = {own.k} in {own['dtype']}"
-
-
-def _check_comparable(tables: Sequence[DataFrame], columns: Sequence[str]) -> None:
+def _check_comparable(found: DataFrame, columns: Sequence[str]) -> None:
     for name in columns:
-        values = sorted({str(value) for found in tables for value in found[name].unique()})
+        values = sorted(set(map(str, found[name].unique())))
         if len(values) > 1:
             raise SelectionError(
                 f"one figure compares cases of one {name}; got {', '.join(values)}. Give it the "
                 "records of one of them."
             )
-
-
-def _line(entry: Entry, found: DataFrame, why: str, quantity: str) -> Line:
-    drawable = found[found[quantity].notna()].sort_values(
-        ["m", quantity, "factors"], ascending=[True, False, True]
-    )
-    if drawable.empty:
-        return Line(
-            entry.name, quantity, why=why or f"no {quantity.replace('_', ' ')} in its records"
-        )
-    stationary = ""
-    if entry.texts:
-        # the largest batch size decides even if one movement has no case there; C wins a tie
-        last = drawable[drawable.m == drawable.m.max()]
-        highest = last.groupby(last.stationary.str.upper())[quantity].max()
-        stationary = (
-            "B" if highest.get("B", float("-inf")) > highest.get("C", float("-inf")) else "C"
-        )
-        drawable = drawable[drawable.stationary.str.upper() == stationary]
-    points = tuple(
-        Point(case.m, getattr(case, quantity), factor_text(case) if entry.texts else "", case)
-        for case in rows(drawable.drop_duplicates("m"))
-    )
-    return Line(entry.name, quantity, stationary, points)
-
-
-def _with_absent(line: Line, batches: Sequence[int]) -> Line:
-    drawn = {point.batch for point in line.points}
-    absent = tuple(batch for batch in batches if batch not in drawn)
-    return replace(line, absent=absent)

@@ -94,7 +94,7 @@ def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve, picture
                     for x, y in zip(*line.get_data(), strict=True)
                 }
         expected = {
-            (STYLES[line.name].color.upper(), point.batch, point.value)
+            (STYLES[line.name].color.upper(), point.m, point.value)
             for line in select(twelve, layer)
             for point in line.points
         }

@@ -75,7 +75,7 @@ def oracle(records, layer, quantity):
 
 def drawn(lines):
     return {
-        line.legend: [(point.batch, point.value, point.factor) for point in line.points]
+        line.legend: [(point.m, point.value, point.factor) for point in line.points]
         for line in lines
         if line.points and line.stationary
     }
@@ -248,7 +248,7 @@ def test_peers_of_the_same_problem_are_lines_without_factors(synthetic):
     lines = select([synthetic.case(), *synthetic.published(64)], "mlp1")
     dtensor = only(lines, "DT - Column")
     assert dtensor.legend == "DT - Column"
-    assert [(point.batch, point.factor) for point in dtensor.points] == [
+    assert [(point.m, point.factor) for point in dtensor.points] == [
         (m, "") for m in (1024, 2048, 4096, 8192)
     ]
     assert only(select(synthetic.published(64), "mlp1"), "DT - Row").points
@@ -266,7 +266,7 @@ def test_measured_cases_of_dtensor_by_rows_and_by_columns_are_its_lines(syntheti
     ]
     lines = select([synthetic.case(percent_of_roof=90.0), *measured], "mlp1")
     assert {
-        name: [measured[point.record.Index - 1] for point in only(lines, name).points]
+        name: [measured[point.Index - 1] for point in only(lines, name).points]
         for name in ("DT - Row", "DT - Column")
     } == {"DT - Row": measured[:1], "DT - Column": measured[1:2]}
 
@@ -332,7 +332,7 @@ def test_the_order_of_the_records_changes_nothing(synthetic):
     chosen = lambda: [
         (
             replace(line, points=()),
-            [(p.batch, p.value, p.factor, records[p.record.Index]) for p in line.points],
+            [(p.m, p.value, p.factor, records[p.Index]) for p in line.points],
         )
         for line in select(records, "mlp2")
     ]
