@@ -2,10 +2,11 @@
 drifting machine hurts all alike."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import groupby
+from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
 
@@ -31,8 +32,8 @@ SHAPES = {
 }
 #: drbench's partitionings whose median, best and worst are compared.
 PARTITIONINGS = ("row", "column", "inner", "outer", "block")
-#: Ends the part of a case's name that says what ran.
-_SEPARATOR = " | "
+#: The name of a case: its round, and what ran.
+NAME = re.compile(r"^(?P<turn>\d+) \| (?P<shape>.+) \| (?P<who>.+) \| (?P<label>.+)")
 _who = attrgetter("who")
 
 
@@ -133,7 +134,7 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
 
 def rounds_of(
     chosen: list[Shape], taking_part: list[Contender], rounds: int, base: Case
-) -> Iterator[list[tuple[str, Contender, Case]]]:
+) -> Iterator[list[tuple[str, Case]]]:
     """The batches of all rounds, in order: each is of one shape and one library, with the name of
     each case.
 
@@ -149,8 +150,8 @@ def rounds_of(
     ...         Case(1, 1, 1),
     ...     )
     ... )
-    >>> [(name, c.who) for batch in batches for name, c, case in batch][:3]
-    [('1 | s | a | x', 'a'), ('1 | s | b | y', 'b'), ('2 | s | b | y', 'b')]
+    >>> [name for batch in batches for name, case in batch][:3]
+    ['1 | s | a | x', '1 | s | b | y', '2 | s | b | y']
     """
     groups = [list(group) for _, group in groupby(taking_part, key=_who)]
     for turn in range(rounds):
@@ -159,10 +160,7 @@ def rounds_of(
             for group in groups[first:] + groups[:first]:
                 yield [
                     (
-                        _SEPARATOR.join(
-                            (str(turn + 1), shape.label, contender.who, contender.label)
-                        ),
-                        contender,
+                        f"{turn + 1} | {shape.label} | {contender.who} | {contender.label}",
                         replace(base, m=shape.m, n=shape.n, k=shape.k, **contender.fields),
                     )
                     for contender in group
@@ -212,8 +210,44 @@ def case_name(record: Record) -> tuple[int, str, str, str] | None:
     ... )
     (2, 'square 64', 'heat', 'row · row')
     """
-    words = (record.case or "").split(_SEPARATOR)
-    return (int(words[0]), *words[1:]) if len(words) == 4 and words[0].isdigit() else None
+    found = NAME.fullmatch(record.case or "")
+    return found and (int(found["turn"]), *found.groups()[1:])
+
+
+def run_batches(
+    name: str,
+    batches: Iterable[list[tuple[str, Case]]],
+    settings: Settings,
+    folder: Path,
+    fresh: bool,
+    say: Console,
+    about: str,
+    on_record: Callable[[Record, int, int], None],
+) -> dict[str, Record]:
+    """Run what has no row in the folder yet, a library at a time; all records by the names of their
+    cases.
+
+    Parameters
+    ----------
+    batches : iterable of list of (str, Case)
+        The cases of a list are all of one library.
+    on_record : callable
+        ``on_record(record, 3, 12)`` for each that was run, the third of twelve.
+    """
+    batches = list(batches)
+    wanted = [name for batch in batches for name, _ in batch]
+    with opened(folder, name, settings.ranks, wanted, say, fresh=fresh, keep=True) as store:
+        say.print(f"{about}; {store.records_path}")
+        before = len(store.done.keys() & set(wanted))
+        if before:
+            say.print(f"{before} of them are in the file already and are not run again")
+        number = count(before + 1)
+        watch = Watch(say, lambda record: on_record(record, next(number), len(wanted)))
+        for batch in batches:
+            who = batch[0][1].algorithm
+            run = _launch if who in PEERS and get_peer(who).launch else run_cases
+            run(batch, store, settings, watch)
+        return store.done
 
 
 def run_peers(
@@ -232,10 +266,9 @@ def run_peers(
 
     A case that was refused is a row with its reason; a peer that is not here is a line, and no row.
     """
-    say, taking_part, absent = Console(highlight=False, soft_wrap=True, markup=False), [], []
+    say, taking_part, absent = plain_console(), [], []
     for who, group in groupby(contenders(ranks, every_setting, only), key=_who):
-        found = get_peer(who).available() if who in PEERS else None
-        if found is not None and not found.ok:
+        if who in PEERS and not (found := get_peer(who).available()).ok:
             absent.append(f"without {who}: {found.what}. {found.get}")
         else:
             taking_part += group
@@ -249,43 +282,34 @@ def run_peers(
         raise UsageError("nobody is left to run. drbench list --peers says who is here.")
     machine = load_launcher(base.machine)
     batches = list(rounds_of(chosen, taking_part, rounds, replace(base, machine=machine.name)))
-    wanted = {name: case for batch in batches for name, _, case in batch}
+    wanted = dict(pair for batch in batches for pair in batch)
     if not fresh:
         _check_same(folder / "records.csv", base, ranks, wanted)
     for line in absent:
         say.print(line)
-    settings = Settings(
-        ranks, machine, timeout_s, environ=without_pins() if weaker_pins() else dict(os.environ)
-    )
-    bad, count = [], 0
+    bad = []
 
-    def on_record(record: Record) -> None:
-        nonlocal count
-        count += 1
+    def on_record(record: Record, at: int, total: int) -> None:
         ended = f"{record.status}: {record.reason}"
         if record.status not in GOOD:
             bad.append(f"{record.case}: {ended}")
         rate = f"{record.gflops:.0f} GFLOP/s" if record.gflops else ended
         if record.gflops and record.percent_of_roof is not None:
             rate += f", {record.percent_of_roof:.0f} % of its roof"
-        say.print(f"{count}/{len(wanted)} {record.case}: {rate}")
+        say.print(f"{at}/{total} {record.case}: {rate}")
 
-    with opened(folder, "peers", ranks, wanted, say, fresh=fresh, keep=True) as store:
-        say.print(
-            f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats "
-            f"each; {store.records_path}"
-        )
-        count = sum(name in store.done for name in wanted)
-        if count:
-            say.print(f"{count} of them are in the file already and are not run again")
-        watch = Watch(say, on_record)
-        for batch in batches:
-            who = batch[0][1].who
-            run = _launch if who in PEERS and get_peer(who).launch else run_cases
-            run([(name, case) for name, _, case in batch], store, settings, watch)
+    about = f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each"
+    environ = without_pins() if weaker_pins() else dict(os.environ)
+    settings = Settings(ranks, machine, timeout_s, environ=environ)
+    run_batches("peers", batches, settings, folder, fresh, say, about, on_record)
     for line in bad:
         say.print(f"not ok: {line}", style="red")
     return 1 if bad else 0
+
+
+def plain_console() -> Console:
+    """Standard output; lines are printed as they are."""
+    return Console(highlight=False, soft_wrap=True, markup=False)
 
 
 def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, watch: Watch) -> None:

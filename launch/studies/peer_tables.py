@@ -2,7 +2,7 @@
 
 from math import inf
 
-from .peer_bench import PARTITIONINGS, case_name
+from .peer_bench import NAME, PARTITIONINGS
 
 _HEADER = (
     "shape",
@@ -43,35 +43,29 @@ def lines(records) -> list:
         ``reason``
             Why there is nothing, or less, else ``""``.
     """
-    from pandas import DataFrame
-
     from plots.select.records import frame, rows
 
     found, keys = frame(records).drop(columns="shape"), ["shape", "who", "label"]
-    named = {case.Index: case_name(case) for case in found[["case"]].fillna("").itertuples()}
-    named = {at: name for at, name in named.items() if name}
-    if not named:
+    found = found.join(found.case.str.extract(NAME)).dropna(subset="turn")
+    if found.empty:
         return []
-    names = DataFrame(named.values(), index=list(named), columns=["turn", *keys])
-    found = found.join(names, how="inner")
     ok = found[found.status == "ok"]
     ours = ok[(ok.who == "drbench") & (ok.roof_gflops > 0)].groupby(["turn", "shape"])
     ok = ok.join(ours.roof_gflops.median().rename("common"), on=["turn", "shape"])
-    ok["flops"] = 2.0 * ok.m * ok.n * ok.k
-    ok["roof"] = 100 * ok.flops / ok.median_s / 1e9 / ok.common
+    ok["roof"] = 100 * ok.gflops * ok.best_s / ok.median_s / ok.common
     ok["own_gflops"] = ok.roof_gflops.where(ok.percent_of_roof.notna())
     ok["blas"] = (ok.blas.fillna("") + " " + ok.blas_kernel.fillna("")).str.strip()
     by, times = ok.groupby(keys), ok.explode("samples_s").groupby(keys).samples_s
     found["reason"] = found.status.astype(str) + ": " + found.reason
     failed, rounds = found[found.status != "ok"].groupby(keys), found.groupby(keys).size()
     table = (
-        by[["flops", "moved_bytes", "blas", "threads"]]
+        by[["moved_bytes", "blas", "threads"]]
         .first()
         .join(by[["roof", "own_gflops"]].median())
         .assign(
             best_s=times.min().astype(float),
             median_s=times.median().astype(float),
-            gflops=lambda each: each.flops / each.best_s / 1e9,
+            gflops=by.gflops.max(),
             own_roof=by.percent_of_roof.median(),
             own_low=by.percent_of_roof_min.min(),
             own_high=by.percent_of_roof_max.max(),

@@ -4,16 +4,15 @@ does."""
 import os
 from pathlib import Path
 
-from rich.console import Console
-
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.cases.launchers import load_launcher
 from launch.peers import get_peer, present
-from launch.sweeps.folder import opened
-from launch.sweeps.supervisor import Settings, Watch, run_cases
+from launch.sweeps.supervisor import Settings
 from partitions import exhaustive
+
+from .peer_bench import plain_console, run_batches
 
 #: m, n, k: the grids of 2, 3, 4, 6, 8 and 12 ranks divide them, and no two operands have the same
 #: size.
@@ -35,54 +34,49 @@ def run_triples(
 ) -> int:
     """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if
     drbench refuses or fails one."""
-    say = Console(highlight=False, soft_wrap=True, markup=False)
+    say = plain_console()
     present(get_peer("dtensor"))
     m, n, k = _EXTENTS
     triples, where = list(exhaustive(ranks)), load_launcher(machine)
-    named = {
-        algorithm: {
-            " | ".join((algorithm, a, b, c)): Case(
-                m,
-                n,
-                k,
-                a,
-                b,
-                c,
-                algorithm,
-                _options(algorithm, c),
-                threads=1,
-                iters=1,
-                warmup=0,
-                machine=where.name,
+    batches = [
+        [
+            (
+                " | ".join((algorithm, a, b, c)),
+                Case(
+                    m,
+                    n,
+                    k,
+                    a,
+                    b,
+                    c,
+                    algorithm,
+                    _options(algorithm, c),
+                    threads=1,
+                    iters=1,
+                    warmup=0,
+                    machine=where.name,
+                ),
             )
             for a, b, c in triples
-        }
-        for algorithm in ("dtensor", "universal")
-    }
-    wanted = [name for cases in named.values() for name in cases]
-
-    def on_record(record: Record) -> None:
-        if len(store.done) % 200 == 0:
-            say.print(f"{len(store.done)}/{len(wanted)}")
-
-    with opened(folder, "triples", ranks, wanted, say, fresh=fresh, keep=True) as store:
-        say.print(
-            f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each "
-            f"with DTensor and with drbench; {store.records_path}"
-        )
-        if store.done:
-            say.print(
-                f"{len(store.done)} of {len(wanted)} cases are in the file already and are not "
-                "run again"
-            )
-        for cases in named.values():
-            settings = Settings(ranks, where, timeout_s, environ=dict(os.environ))
-            run_cases(cases.items(), store, settings, Watch(say, on_record))
-        failed = [
-            record
-            for record in store.done.values()
-            if record.status != "ok" and record.algorithm == "universal"
         ]
+        for algorithm in ("dtensor", "universal")
+    ]
+
+    def on_record(record: Record, at: int, total: int) -> None:
+        if at % 200 == 0:
+            say.print(f"{at}/{total}")
+
+    about = (
+        f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each with "
+        "DTensor and with drbench"
+    )
+    settings = Settings(ranks, where, timeout_s, environ=dict(os.environ))
+    done = run_batches("triples", batches, settings, folder, fresh, say, about, on_record)
+    failed = [
+        record
+        for record in done.values()
+        if record.status != "ok" and record.algorithm == "universal"
+    ]
     for record in failed[:10]:
         say.print(
             f"drbench: {record.a}, {record.b}, {record.c}: {record.status}: {record.reason}",
