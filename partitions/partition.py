@@ -289,6 +289,8 @@ class Partition:
         height, width = self.tile_shape
         grid = self.grid
         local_i, local_j = i // grid.rows, j // grid.cols
+        if not local_i and not local_j:
+            return 0
         local_cols = local_extent(self.shape[1], width, j % grid.cols, grid.cols)
         # only the last tile row is short, and it comes last: all before it are whole
         own_height = min(height, self.shape[0] - i * height)

@@ -19,11 +19,15 @@ product whose three blocks lie in one tile each.
 """
 
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from drbench.program.problem import AXES, Problem
 from drbench.program.steps import Block
-from partitions import part
+from partitions import ceil_div, part
+
+#: X and Y of the table above.
+_FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
 
 
 class Product(NamedTuple):
@@ -146,7 +150,7 @@ def slices(
     spread evenly between those that need transfers, to be computed meanwhile.
     """
     still, x, y, (p, q, free) = _roles(problem, stationary)
-    ranges = _free_ranges(rank, still, x, y, free, chunk)
+    replica, ranges = still.partition.replica_of(rank), _free_ranges(rank, still, x, y, free, chunk)
     panels: dict = {}  # tiles of one tile row (column) share their panel of X (Y)
     for i, j in still.partition.tiles_of(rank):
         p_range, q_range = still.partition.tile_bounds((i, j))
@@ -156,34 +160,24 @@ def slices(
         if (q, j) not in panels:
             panels[q, j] = _panel(y, q_pieces, ranges, rank, free)
         xs, ys, offset = panels[p, i], panels[q, j], i + j
-        rows = [  # of the stationary tile: where X's pieces meet Y's
-            [
-                still.block(s, t, still.partition.replica_of(rank))
-                for t in _rotated(q_pieces, offset)
-            ]
-            for s in _rotated(p_pieces, offset)
-        ]
-        columns, s_ends, t_ends = list(zip(*rows)), _ends(p_pieces), _ends(q_pieces)
+        s_order, t_order = _rotated(p_pieces, offset), _rotated(q_pieces, offset)
+        if stationary == "B":  # of the stationary tile: where X's pieces meet Y's
+            own = [still.block(s, t, replica) for t in t_order for s in s_order]
+            ends = _ends(s_order) * len(t_order)
+        else:
+            own = [still.block(s, t, replica) for s in s_order for t in t_order]
+            ends = _ends(t_order) * len(s_order)
         for f in _order(ranges, xs, ys, free, offset):
             x_blocks, y_blocks = _rotated(xs[f][0], offset), _rotated(ys[f][0], offset)
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
-                yield [
-                    Product(a, b, c, True, True)
-                    for a, row in zip(x_blocks, rows)
-                    for b, c in zip(y_blocks, row)
-                ]
+                pairs = product(x_blocks, y_blocks)
+                yield [Product(a, b, c, True, True) for (a, b), c in zip(pairs, own)]
             elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
-                yield [
-                    Product(a, b, c, first, last)
-                    for c, column in zip(y_blocks, columns)
-                    for a, b, (first, last) in zip(x_blocks, column, s_ends)
-                ]
+                pairs = product(y_blocks, x_blocks)
+                yield [Product(a, b, c, *end) for (c, a), b, end in zip(pairs, own, ends)]
             else:  # C[s, f] = sum over the pieces t of A[s, t] · B[t, f]
-                yield [
-                    Product(a, b, c, first, last)
-                    for c, row in zip(x_blocks, rows)
-                    for a, b, (first, last) in zip(row, y_blocks, t_ends)
-                ]
+                pairs = product(x_blocks, y_blocks)
+                yield [Product(a, b, c, *end) for (c, b), a, end in zip(pairs, own, ends)]
 
 
 def _ends(pieces: list) -> list[tuple[bool, bool]]:
@@ -193,23 +187,23 @@ def _ends(pieces: list) -> list[tuple[bool, bool]]:
 
 def _roles(problem: Problem, stationary: str):
     """The stationary matrix, X and Y, and the axes p, q and f, as in the table above."""
-    (p, q), free = AXES[stationary], free_axis(stationary)
-    x, y = (next(o for o in problem.operands if set(o.axes) == {axis, free}) for axis in (p, q))
-    return problem.operand(stationary), x, y, (p, q, free)
+    x, y = map(problem.operand, _FACTORS[stationary])
+    return problem.operand(stationary), x, y, (*AXES[stationary], free_axis(stationary))
 
 
 def _free_ranges(rank, still, x, y, free, chunk) -> list[tuple]:
     """What this rank's replica does of the free axis: each range between tile boundaries, and the
-    chunks it is cut into."""
+    chunks it is cut into, if it is."""
     extent = x.partition.shape[x.axes.index(free)]
     replica, replicas = still.partition.replica_of(rank), still.partition.replicas
     start, stop = part(extent, replica, replicas)
     found = []
     for whole in _between(sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})):
-        low, size = whole[0], whole[1] - whole[0]
-        count = -(-size // chunk) if chunk else 1
-        edges = [low + size * s // count for s in range(count + 1)]
-        found.append((whole, _between(edges) if count > 1 else (whole,)))
+        (low, high), chunks = whole, []
+        if chunk and high - low > chunk:
+            count = ceil_div(high - low, chunk)
+            chunks = _between([low + (high - low) * s // count for s in range(count + 1)])
+        found.append((whole, chunks))
     return found
 
 
@@ -217,11 +211,11 @@ def _panel(operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
     """For each free range the blocks of X or Y beside the stationary tile, and whether one of them
     is another rank's."""
     replica, rows_free = operand.partition.replica_of(rank), operand.axes[0] == free
-    panel = {}
+    panel, block = {}, operand.block
     for whole, chunks in ranges:
-        for f in (whole, *chunks) if len(chunks) > 1 else chunks:
-            blocks = [operand.block(*((f, s) if rows_free else (s, f)), replica) for s in pieces]
-            panel[f] = blocks, any(block.owner != rank for block in blocks)
+        for f in (whole, *chunks):
+            blocks = [block(f, s, replica) if rows_free else block(s, f, replica) for s in pieces]
+            panel[f] = blocks, {each.owner for each in blocks} != {rank}
     return panel
 
 
@@ -229,7 +223,8 @@ def _order(ranges: list, xs: dict, ys: dict, free: str, offset: int) -> list[tup
     """The free ranges of one stationary tile, in the order in which they are worked off."""
     order: list[tuple] = []
     for whole, chunks in _rotated(ranges, offset):
-        order += chunks if free == "k" or xs[whole][1] or ys[whole][1] else [whole]
+        cut = chunks and (free == "k" or xs[whole][1] or ys[whole][1])
+        order += chunks if cut else [whole]
     return _spread(order, [xs[f][1] or ys[f][1] for f in order])
 
 

@@ -6,10 +6,12 @@ The same for host and device, whose loops differ: arrays may be
 before any clock runs.
 """
 
+from functools import partial
+
 import numpy as np
 
 from drbench.plan.memory import buffer_elements, plan_arena
-from drbench.plan.refinement import Strips, products, strip_widths, value_of
+from drbench.plan.refinement import Strips, in_strips, products, strip_widths, value_of
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import (
@@ -191,7 +193,12 @@ class Frame:
                     step,
                     values,
                     widths,
-                    lambda start, rows, cols: flat[start : start + rows * cols].reshape(rows, cols),
+                    partial(
+                        in_strips,
+                        lambda start, rows, cols: flat[start : start + rows * cols].reshape(
+                            rows, cols
+                        ),
+                    ),
                     self._own_view,
                 )
             memory[t] = flat if step.onto is None else memory.get(step.onto.index)

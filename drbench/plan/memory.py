@@ -36,9 +36,12 @@ class ArenaPlan:
     size: int
 
 
-def buffer_elements(
-    step: Step, rank: int, *, views: Callable[[Block], bool] = lambda block: False
-) -> int:
+def all_copied(block: Block) -> bool:
+    """``views`` where no block is read in place."""
+    return False
+
+
+def buffer_elements(step: Step, rank: int, *, views: Callable[[Block], bool] = all_copied) -> int:
     """Elements of memory of its own that a step needs, for its value or on the way into a tile; 0
     for none.
 
@@ -71,7 +74,7 @@ def memory_of(steps: list[Step]) -> list[tuple[int, ...]]:
 def plan_arena(
     lookahead: Lookahead,
     itemsize: int,
-    views: Callable[[Block], bool] = lambda block: False,
+    views: Callable[[Block], bool] = all_copied,
     widths: list | None = None,
 ) -> ArenaPlan:
     """Give every buffer of a trace a place; buffers that can be alive together never overlap.
@@ -100,9 +103,10 @@ def plan_arena(
     one taken: what was announced for a transport that copies everything always holds.
     """
     roots = memory_of(lookahead.trace.steps)
-    plan = whole = _first_fit(lookahead, roots, itemsize, views, widths)
-    if plan.size:
-        whole = _first_fit(lookahead, roots, itemsize, lambda block: False, widths)
+    plan = _first_fit(lookahead, roots, itemsize, views, widths)
+    if not plan.size or views is all_copied:
+        return plan
+    whole = _first_fit(lookahead, roots, itemsize, all_copied, widths)
     if whole.size >= plan.size:
         return plan
     return ArenaPlan(

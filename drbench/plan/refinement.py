@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -24,7 +25,7 @@ from drbench.program.steps import Gemm, Join, Part, Step
 Value = Any
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Extent:
     """An array of which only the shape matters."""
 
@@ -35,7 +36,7 @@ class Extent:
         return Extent((rows.stop - rows.start, cols.stop - cols.start))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Strips:
     """Arrays that together are one matrix.
 
@@ -50,10 +51,10 @@ class Strips:
     axis: int
     arrays: list
     #: Where it is cut along its axis, both ends included.
-    cuts: list[int] = field(init=False, repr=False, compare=False)
+    cuts: list[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.cuts = [0, *accumulate(array.shape[self.axis] for array in self.arrays)]
+        self.cuts = [0, *accumulate([array.shape[self.axis] for array in self.arrays])]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -62,7 +63,15 @@ class Strips:
         return (along, across) if self.axis == 0 else (across, along)
 
 
-def strip_widths(steps: Iterable[Any]) -> dict[int, list[int]]:
+def in_strips(array: Callable, rows: int, widths: tuple[int, ...]) -> Value:
+    """Arrays of these widths side by side, one after the other in the same memory:
+    ``array(start, rows, cols)`` is the one from element ``start`` on."""
+    starts = accumulate([rows * width for width in widths], initial=0)
+    arrays = [array(start, rows, width) for start, width in zip(starts, widths)]
+    return Strips(1, arrays) if len(arrays) > 1 else arrays[0]
+
+
+def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
     """Column widths of the values that lie as separate arrays, one a member of a group: because
     they are gathered side by side, or because a ReduceScatter divides their columns."""
     found = {}
@@ -73,12 +82,12 @@ def strip_widths(steps: Iterable[Any]) -> dict[int, list[int]]:
                 value = step.inputs[0]
                 while value.onto is not None:
                     value = value.onto
-            found[value.index] = [piece.shape[1] for piece in step.pieces]
+            found[value.index] = tuple([piece.shape[1] for piece in step.pieces])
     return found
 
 
 def value_of(
-    step: Step, values: list, widths: dict[int, list[int]], array: Callable, view: Callable
+    step: Step, values: list, widths: dict[int, tuple[int, ...]], own: Callable, view: Callable
 ) -> Value:
     """What the token of a step that lands nowhere else stands for: an array, Strips or None.
 
@@ -89,8 +98,8 @@ def value_of(
         Of the steps before.
     widths : dict
         From :func:`strip_widths`.
-    array : callable
-        ``array(start, rows, cols)``: an array in the step's own memory, from element ``start`` on.
+    own : callable
+        ``own(rows, widths)``: arrays in the step's own memory, as :func:`in_strips`.
     view : callable
         ``view(block)``: a block of an own tile.
     """
@@ -104,13 +113,7 @@ def value_of(
     if isinstance(step, GroupStep) and 0 not in shape and step.in_place():
         views = [view(block) for block in step.reads()]
         return views[0] if len(views) == 1 else Strips(step.axis, views)
-    if step.index not in widths:
-        return array(0, *shape)
-    arrays, start = [], 0
-    for width in widths[step.index]:
-        arrays.append(array(start, shape[0], width))
-        start += shape[0] * width
-    return Strips(1, arrays)
+    return own(shape[0], widths.get(step.index, shape[1:]))
 
 
 def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
@@ -182,17 +185,20 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     """
     widths, found = strip_widths(steps), {}
     values: list = []
-    view = lambda block: Extent(block.shape)
+    extent, cells_of = cache(lambda *shape: Extent(shape)), cache(_cells)  # slices are much alike
+    own = cache(partial(in_strips, lambda start, *shape: extent(*shape)))
+    view = lambda block: extent(*block.shape)
     for step in steps:
         value = step.lands(values, view)
         if value is None:
-            value = value_of(step, values, widths, lambda start, *shape: Extent(shape), view)
+            value = value_of(step, values, widths, own, view)
         values.append(value)
         if type(step) is Gemm:
             a, b = (values[value.index] for value in step.inputs[:2])
-            cells = _cells(a, b, values[-1])
-            if len(cells) > 1:
-                found[step.index] = [(m - i, n - j, k - l) for (i, m), (j, n), (l, k) in cells]
+            if Strips in (type(a), type(b), type(value)):
+                cells = cells_of(a, b, value)
+                if len(cells) > 1:
+                    found[step.index] = [(m - i, n - j, k - l) for (i, m), (j, n), (l, k) in cells]
     return found
 
 

@@ -55,9 +55,9 @@ class Operand:
         found = self._tiles.get(key)
         if found is None:
             i, j, _ = key
-            width = min(tile_cols, p.shape[1] - j * tile_cols)
-            zero = p.tile_offset((i, j)) - i * tile_rows * width - j * tile_cols
-            found = self._tiles[key] = (i, j), p.owner((i, j), replica), zero, width
+            width, idx = min(tile_cols, p.shape[1] - j * tile_cols), (i, j)
+            zero = p.tile_offset(idx) - i * tile_rows * width - j * tile_cols
+            found = self._tiles[key] = idx, p.owner(idx, replica), zero, width
         idx, owner, zero, width = found
         return Block(
             self.name, owner, replica, idx, row, row1, col, col1, zero + row * width + col, width

@@ -8,7 +8,8 @@ come first (``beta``), which tiles must be zeroed, and how far a communication s
 
 import gc
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -48,7 +49,7 @@ class Trace:
     @property
     def fences(self) -> bool:
         """True if the program fences, which every rank of it then does."""
-        return any(type(step) is Fence for step in self.steps)
+        return Fence in set(map(type, self.steps))
 
     @property
     def groups(self) -> list[Group]:
@@ -96,6 +97,20 @@ class Trace:
         return bool(step.moved(self.rank))
 
 
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without Python's garbage collector, which would walk millions of steps again and again, and
+    find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@no_collection()
 def trace(
     program: Generator[Step, Any, None],
     problem: Problem | None,
@@ -129,7 +144,7 @@ def trace(
     Notes
     -----
     Time and memory are proportional to this rank's own steps. The cyclic garbage collector is held
-    off: it would walk all steps again and again and find nothing.
+    off.
 
     Examples
     --------
@@ -147,42 +162,32 @@ def trace(
     5 Gemm(%3 · %4 -> C[0:8, 0:4]@0, 8x4x4, beta=1)
     """
     steps: list[Step] = []
-    enabled = gc.isenabled()
-    gc.disable()
+    append, send, token = steps.append, program.send, None
     try:
-        append, send, token = steps.append, program.send, None
-        try:
-            while True:
-                step = send(token)
-                append(step)
-                token = step
-        except StopIteration:
-            pass
-        ops = _numbered(steps)
-        zeros = _plan_betas(steps, problem.c.own_tiles(rank)) if fresh and problem else []
-        if zeros:
-            steps[:0] = zeros
-            if ops is not None:
-                ops[:0] = [-1] * len(zeros)  # an operation of their own
-                ops = [op + 1 for op in ops]
-        grouped = False
-        for index, step in enumerate(steps):
-            step.index = index
-            step.uses = 0
-            grouped |= step.grouped
-            for value in step.inputs:
-                value.uses += 1
-        if grouped:
-            _order_group_steps(steps, written)
-    finally:
-        if enabled:
-            gc.enable()
+        while True:
+            token = send(token)
+            append(token)
+    except StopIteration:
+        pass
+    kinds: set[type[Step]] = set(map(type, steps))
+    ops = _numbered(steps) if Boundary in kinds else None
+    zeros = _plan_betas(steps, problem.c.own_tiles(rank)) if fresh and problem else []
+    if zeros:
+        steps[:0] = zeros
+        if ops is not None:  # an operation of their own
+            ops = [0] * len(zeros) + [op + 1 for op in ops]
+    for index, step in enumerate(steps):
+        step.index = index
+        step.uses = 0
+        for value in step.inputs:
+            value.uses += 1
+    if any(kind.grouped for kind in kinds):
+        _order_group_steps(steps, written)
     return Trace(problem, rank, steps, written, ops)  # type: ignore[arg-type]  # None in tests
 
 
-def _numbered(steps: list) -> list[int] | None:
-    """Take the Boundaries out of the steps; the number of each remaining step's operation, None if
-    there were none.
+def _numbered(steps: list) -> list[int]:
+    """Take the Boundaries out of the steps; the number of each remaining step's operation.
 
     Examples
     --------
@@ -190,8 +195,6 @@ def _numbered(steps: list) -> list[int] | None:
     >>> _numbered(steps), steps
     ([0, 1, 1], [Fence(), Fence(), Fence()])
     """
-    if not any(type(step) is Boundary for step in steps):
-        return None
     before = accumulate((type(step) is Boundary for step in steps), initial=0)
     numbered = [(op, step) for op, step in zip(before, steps) if type(step) is not Boundary]
     steps[:] = [step for _, step in numbered]

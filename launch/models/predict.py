@@ -1,10 +1,6 @@
 """Predict one case: trace all its ranks, run them in virtual time, make the record a run would
 make."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from algorithms import get_algorithm
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
@@ -15,7 +11,7 @@ from drbench.model.simulate import Simulated, simulate
 from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.schedule import Lookahead
 from drbench.program.problem import Problem
-from drbench.program.trace import Trace
+from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case, bound, case_keys, recorded
 
 #: Columns that make no sense without real matrices.
@@ -107,19 +103,6 @@ def reads_in_place(machine: Machine) -> bool:
     return bool(machine.links) and all(
         link.reads_in_place and link.shared != "initiator" for link in machine.links
     )
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Without Python's garbage collector, which would walk millions of steps again and again, and
-    find nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _predict(case, machine, ranks, keys, timeline, pool):

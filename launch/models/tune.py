@@ -21,11 +21,12 @@ from drbench.measure.record import Record
 from drbench.model.bounds import lower_bound
 from drbench.model.machine import Machine
 from drbench.program.steps import COUNTERS
+from drbench.program.trace import no_collection
 from launch.cases.case import Case, bound
 from partitions.enumerate import KINDS, REPLICATIONS
 from partitions.partition import replica_suffix
 
-from .predict import no_collection, predict, predict_with, reads_in_place, refuse_more_ranks
+from .predict import predict, predict_with, reads_in_place, refuse_more_ranks
 
 _REPLICATION = {
     "none": lambda ranks: [(1, 1, 1)],

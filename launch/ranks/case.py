@@ -1,7 +1,6 @@
 """One benchmark case under MPI: lay out, fill, warm up, repeat, measure the roof between repeats,
 verify, record; and how ranks agree."""
 
-import gc
 import resource
 import statistics
 import sys
@@ -37,6 +36,7 @@ from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
 from drbench.plan.memory import pool_bytes
 from drbench.program.steps import COUNTERS
+from drbench.program.trace import no_collection
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded
 from launch.cases.machine_models import of_schedule
 from launch.host.files import check_csv, hand_over
@@ -240,8 +240,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
             comm.Barrier()
             each.run()
     samples, ratios, roofs, phases, collective_s = [], [], [], [], []
-    gc.disable()
-    try:
+    with no_collection():
         for pair in range(case.repeats):
             if baseline:  # before the repeat: C is the algorithm's own when it is verified
                 baseline.prepare()
@@ -255,8 +254,6 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
             if roof:
                 roofs.append(roof.sample())
                 ratios.append(100 * problem.flops / seconds / roofs[-1])
-    finally:
-        gc.enable()
     best = min(samples)
     phase = phases[samples.index(best)]
     measured = {
