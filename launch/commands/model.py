@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -334,10 +335,12 @@ def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
         return run_ranks(ranks, list(arguments), timeout, without_pins())
     from mpi4py import MPI  # noqa: F401  (initialises)
 
-    if backend != "numpy":
-        from launch.ranks.calibrate_devices import calibrate_devices
+    from launch.ranks.calibrate import calibrate_here, cores
 
-        return calibrate_devices(out, threads, name, trials, backend)
-    from launch.ranks.calibrate import calibrate_here
+    if backend == "numpy":
+        measure = partial(cores, threads=threads)
+    else:
+        from launch.ranks.calibrate_devices import devices
 
-    return calibrate_here(out, threads, name, trials)
+        measure = partial(devices, threads=threads, backend=backend)
+    return calibrate_here(out, name, trials, measure)

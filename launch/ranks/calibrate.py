@@ -2,6 +2,7 @@
 all ranks at once."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from math import inf
 
@@ -52,34 +53,94 @@ _WIDTHS = (64, 256, 1024, 4096, 16384)
 _SHARDS = [1 << s for s in range(13, 23, 3)]
 
 
-def calibrate_here(out: str, threads: int | None, name: str, trials: int) -> int:
+def calibrate_here(
+    out: str, name: str, trials: int, measure: Callable[[Topology, int], tuple[str, dict]]
+) -> int:
     """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
-    ``[model]`` section of the file."""
+    ``[model]`` section of the file.
+
+    Parameters
+    ----------
+    measure : callable
+        ``measure(topology, trials)`` -> what was measured, in words, and its tables (collective).
+
+    Raises
+    ------
+    UsageError
+        If links cannot be measured here: on one rank, or on several nodes.
+    """
     comm = MPI.COMM_WORLD
     read_document(out)  # what cannot be kept is refused before anything is measured
     with Topology(comm) as topology:
-        check_ranks(topology)
-        threads = threads or topology.cores_per_rank
-        threadpoolctl.threadpool_limits(threads)
-        found = {"gemm": fit_gemm(_products(comm, trials)), "memory": _memory(comm, trials)}
-        found |= {kind: _transfers(topology, kind, trials) for kind in ("direct", "rma")}
-        found["fence_s"] = fence_seconds(comm, trials)
-        found["step_s"] = _overhead(topology, found["gemm"][0], trials)
-        found["collectives"] = _collectives(comm, trials)
+        if comm.size < 2:
+            raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
+        if topology.nodes > 1:
+            raise UsageError(
+                f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the "
+                "links between nodes to the file by hand."
+            )
+        where, tables = measure(topology, trials)
+        # of all ranks
+        fence_s = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
     if comm.rank == 0:
-        print(write_model(out, _section(found, comm.size, threads, name, trials)), flush=True)
+        model = {
+            "#": f"measured by drbench calibrate -p {comm.size}, {where}, "
+            f"{datetime.now(UTC):%Y-%m-%d}; best of {trials}, all ranks at once. Seconds, bytes, "
+            "FLOP/s.",
+            "name": name,
+            "fence_s": (fence_s, "Ibarrier"),
+            **tables,
+        }
+        print(write_model(out, model), flush=True)
     return 0
 
 
-def check_ranks(topology: Topology) -> None:
-    """Refuse what links cannot be measured on: one rank, or several nodes."""
-    if topology.comm.size < 2:
-        raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
-    if topology.nodes > 1:
-        raise UsageError(
-            f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the "
-            "links between nodes to the file by hand."
-        )
+def cores(topology: Topology, trials: int, threads: int | None) -> tuple[str, dict]:
+    """What the cores of this node take, on so many BLAS threads a rank (collective)."""
+    comm, threads = topology.comm, threads or topology.cores_per_rank
+    threadpoolctl.threadpool_limits(threads)
+    gemm = fit_gemm(_products(comm, trials))
+    compute = compute_section(gemm, _memory(comm, trials), len(_SHAPES), "add of 16 MiB")
+    direct, rma = (_transfers(topology, kind, trials) for kind in ("direct", "rma"))
+    get_s, get_rate, row_s = rma["get"]
+    return f"{threads} threads a rank, {os.uname().machine}", {
+        "adds_on_core": True,
+        "pieces_apart": True,
+        "step_s": (
+            _overhead(topology, gemm[0], trials),
+            "executor, products of 8x8x8 in place, less the product",
+        ),
+        "compute": compute,
+        "transports": {
+            "direct": {
+                "#": "in place: a get is a view",
+                "shared": "initiator",
+                "reads_in_place": True,
+                "bandwidth_bytes_per_s": inf,
+                "core_add_bytes_per_s": (
+                    direct["add"][1],
+                    "locked add into the next rank's tile, fit over "
+                    f"{_SIZES[0]} to {_SIZES[-1]} bytes",
+                ),
+            },
+            "rma": {
+                "shared": "initiator",
+                "bandwidth_bytes_per_s": (
+                    inf,
+                    "on one node the core that gets makes the copy:",
+                ),
+                "core_bytes_per_s": (get_rate, "MPI_Rget, likewise"),
+                "core_row_s": (
+                    row_s,
+                    "more, for each row of a block of columns; widths of "
+                    f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
+                ),
+                "latency_s": get_s,
+                "core_add_bytes_per_s": (rma["add"][1], "MPI_Raccumulate and flush, likewise"),
+            },
+        },
+        "collectives": _collectives(comm, trials),
+    }
 
 
 def best_of(comm, function, trials: int, repeats: int = 1) -> float:
@@ -167,11 +228,6 @@ def _transfers(topology, kind: str, trials: int) -> dict:
     return {"get": fit_line(gets) if gets else None, "add": fit_line(adds)}
 
 
-def fence_seconds(comm, trials: int) -> float:
-    """Of an ``Ibarrier`` of all ranks (collective)."""
-    return best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
-
-
 def _overhead(topology, gemm: dict, trials: int) -> float:
     """The executor's own time a product: 4096 products of 8³ in place, less what the model says of
     such a product."""
@@ -192,6 +248,9 @@ def _overhead(topology, gemm: dict, trials: int) -> float:
 def _collectives(comm, trials: int) -> dict:
     """Rings on 2 ranks, and on all if there are more."""
     found = {}
+    about = f"fit over shards of {_SHARDS[0]} to {_SHARDS[-1]} bytes" + (
+        "; launch and sync cannot be told apart on 2 ranks" if comm.size == 2 else ""
+    )
     pairs = comm.Split(comm.rank // 2 if comm.rank < comm.size // 2 * 2 else MPI.UNDEFINED)
     try:
         for name, run in (
@@ -209,7 +268,7 @@ def _collectives(comm, trials: int) -> dict:
                 if group != MPI.COMM_NULL
                 for nbytes in _SHARDS
             ]
-            found[name] = fit_collective(samples)
+            found[name] = fit_collective(samples) | {"#": about}
     finally:
         if pairs != MPI.COMM_NULL:
             pairs.Free()
@@ -233,9 +292,10 @@ def _shift(comm, count):
     )
 
 
-def compute_section(found: dict, shapes: int, about: str) -> dict:
-    """The table ``[model.compute]`` of what was fitted."""
-    gemm, error = found["gemm"]
+def compute_section(fitted: tuple[dict, float], memory: float, shapes: int, about: str) -> dict:
+    """The table ``[model.compute]`` of what was fitted to products, and of the bytes a second of an
+    add."""
+    gemm, error = fitted
     rate = f"fitted rate of {shapes} local products; median error of the fit {100 * error:.1f} %"
     return {
         "peak_flops": (gemm["peak_flops"], rate),
@@ -243,57 +303,5 @@ def compute_section(found: dict, shapes: int, about: str) -> dict:
         "launch_s": (gemm["launch_s"], "fitted, likewise pack_s (an element of A, B and C)"),
         "pack_s": list(gemm["pack_s"]),
         "k_block": (float(gemm["k_block"]), "of those tried the one with the best fit"),
-        "memory_bytes_per_s": (found["memory"], about),
-    }
-
-
-def _section(found: dict, ranks: int, threads: int, name: str, trials: int) -> dict:
-    get_s, get_rate, row_s = found["rma"]["get"]
-    how = f"{threads} threads a rank, {datetime.now(UTC):%Y-%m-%d}, {os.uname().machine}"
-    shards = f"fit over shards of {_SHARDS[0]} to {_SHARDS[-1]} bytes" + (
-        "; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""
-    )
-    return {
-        "#": f"measured by drbench calibrate -p {ranks}, {how}; best of {trials}, all ranks at "
-        "once. Seconds, bytes, FLOP/s.",
-        "name": name,
-        "adds_on_core": True,
-        "pieces_apart": True,
-        "fence_s": (found["fence_s"], "Ibarrier"),
-        "step_s": (found["step_s"], "executor, products of 8x8x8 in place, less the product"),
-        "compute": compute_section(found, len(_SHAPES), "add of 16 MiB"),
-        "transports": {
-            "direct": {
-                "#": "in place: a get is a view",
-                "shared": "initiator",
-                "reads_in_place": True,
-                "bandwidth_bytes_per_s": inf,
-                "core_add_bytes_per_s": (
-                    found["direct"]["add"][1],
-                    "locked add into the next rank's tile, fit over "
-                    f"{_SIZES[0]} to {_SIZES[-1]} bytes",
-                ),
-            },
-            "rma": {
-                "shared": "initiator",
-                "bandwidth_bytes_per_s": (
-                    inf,
-                    "on one node the core that gets makes the copy:",
-                ),
-                "core_bytes_per_s": (get_rate, "MPI_Rget, likewise"),
-                "core_row_s": (
-                    row_s,
-                    "more, for each row of a block of columns; widths of "
-                    f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
-                ),
-                "latency_s": get_s,
-                "core_add_bytes_per_s": (
-                    found["rma"]["add"][1],
-                    "MPI_Raccumulate and flush, likewise",
-                ),
-            },
-        },
-        "collectives": {
-            operation: {"#": shards, **each} for operation, each in found["collectives"].items()
-        },
+        "memory_bytes_per_s": (memory, about),
     }

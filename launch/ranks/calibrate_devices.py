@@ -1,8 +1,6 @@
 """``drbench calibrate --backend``: what products, copies, accumulates and collectives of this
 node's devices take, all ranks at once."""
 
-from datetime import UTC, datetime
-
 import numpy as np
 from mpi4py import MPI
 
@@ -16,10 +14,9 @@ from drbench.program.problem import Problem
 from drbench.program.steps import Get, Group, Scratch
 from drbench.program.trace import trace
 from launch.cases.case import Case
-from launch.cases.machine_models import read_document, write_model
 
 from .backends import open_backend
-from .calibrate import best_of, check_ranks, compute_section, fence_seconds
+from .calibrate import best_of, compute_section
 
 #: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
 _SHAPES = [
@@ -45,33 +42,38 @@ _SCALES = {
 _REPEATS = 10
 
 
-def calibrate_devices(
-    out: str, threads: int | None, name: str, trials: int, backend_name: str
-) -> int:
-    """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
-    ``[model]`` section of the file.
+def devices(topology: Topology, trials: int, threads: int | None, backend: str) -> tuple[str, dict]:
+    """What the devices of this node take (collective).
 
     Raises
     ------
     UnsupportedError
         If the devices do not reach each other's memory.
     """
-    comm = MPI.COMM_WORLD
-    read_document(out)  # what cannot be kept is refused before anything is measured
-    with Topology(comm) as topology:
-        check_ranks(topology)
-        with open_backend(
-            Case(8, 8, 8, backend=backend_name, threads=threads), TransportChoice("auto"), topology
-        ) as backend:
-            unit, sizes = _SCALES[backend_name]
-            found = {"gemm": fit_gemm(_products(comm, backend, unit, trials))}
-            found |= _transfers(comm, backend, sizes, trials)
-            found["fence_s"] = fence_seconds(comm, trials)
-            found["collectives"] = _collectives(comm, backend, sizes, trials)
-            about = backend.keys
-    if comm.rank == 0:
-        print(write_model(out, _section(found, comm.size, name, trials, about)), flush=True)
-    return 0
+    comm, (unit, sizes) = topology.comm, _SCALES[backend]
+    case = Case(8, 8, 8, backend=backend, threads=threads)
+    with open_backend(case, TransportChoice("auto"), topology) as opened:
+        gemm = fit_gemm(_products(comm, opened, unit, trials))
+        found = _transfers(comm, opened, sizes, trials)
+        (latency_s, rate), about = found["get"], opened.keys
+        where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
+        return where, {
+            "accumulate_efficiency": (
+                min(1.0, found["add"][1] / rate),
+                "accumulate over copy, both from rank to rank; at most 1",
+            ),
+            "compute": compute_section(
+                gemm, found["memory"], len(_SHAPES), "add inside the device"
+            ),
+            "links": {
+                "peer": {
+                    "shared": "device",
+                    "bandwidth_bytes_per_s": (rate, "copy from the next rank, all at once"),
+                    "latency_s": latency_s,
+                }
+            },
+            "collectives": _collectives(comm, opened, sizes, trials),
+        }
 
 
 def _best(comm, stream, trials: int, enqueue) -> float:
@@ -171,34 +173,7 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
                 ) as executor:
                     sample = comm.size, nbytes, best_of(comm, executor.run, trials)
                 found.setdefault(program.__name__, []).append(sample)
-    return {name: fit_collective(samples) for name, samples in found.items()}
-
-
-def _section(found: dict, ranks: int, name: str, trials: int, about: dict) -> dict:
-    where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
-    collectives = f"{about['collectives']}, on {ranks} ranks: launch and sync cannot be told apart"
-    return {
-        "#": f"measured by drbench calibrate -p {ranks} on {where}, {datetime.now(UTC):%Y-%m-%d}; "
-        f"best of {trials}, all ranks at once. Seconds, bytes, FLOP/s.",
-        "name": name,
-        "fence_s": (found["fence_s"], "Ibarrier"),
-        "accumulate_efficiency": (
-            min(1.0, found["add"][1] / found["get"][1]),
-            "accumulate over copy, both from rank to rank; at most 1",
-        ),
-        "compute": compute_section(found, len(_SHAPES), "add inside the device"),
-        "links": {
-            "peer": {
-                "shared": "device",
-                "bandwidth_bytes_per_s": (
-                    found["get"][1],
-                    "copy from the next rank, all at once",
-                ),
-                "latency_s": found["get"][0],
-            }
-        },
-        "collectives": {
-            operation: {"#": collectives, **each}
-            for operation, each in found["collectives"].items()
-        },
-    }
+    about = (
+        f"{backend.keys['collectives']}, on {comm.size} ranks: launch and sync cannot be told apart"
+    )
+    return {name: fit_collective(samples) | {"#": about} for name, samples in found.items()}
