@@ -5,7 +5,16 @@ import click
 
 from partitions import divisors
 
-from .options import TEXT, command, of_case, option, ranks_option, refuse_ranks
+from .options import (
+    TEXT,
+    command,
+    of_case,
+    option,
+    out_option,
+    ranks_option,
+    refuse_ranks,
+    timeout_option,
+)
 
 
 @command("compare-algorithms")
@@ -29,18 +38,8 @@ from .options import TEXT, command, of_case, option, ranks_option, refuse_ranks
 @of_case("iters", default=5, help="Timed repeats of each case.")
 @of_case("threads", says="1; none on GPUs")
 @of_case("prefetch", "progress", "transport", "backend", "machine")
-@option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=300.0,
-    help="Longest a case may take, in seconds.",
-)
-@option(
-    "--out",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Keep the records here; what is there already is not run again.",
-)
+@timeout_option("Longest a case may take, in seconds.", default=300.0)
+@out_option("Keep the records here; what is there already is not run again.")
 def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields):
     """Run all algorithms on one problem, each beside the universal one on the same layout, and
     print where the time goes.

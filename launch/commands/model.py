@@ -13,16 +13,17 @@ from launch.host.files import check_csv, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
 from .options import (
+    case_of,
     command,
     csv_option,
-    decide_stationary,
     json_option,
     of_case,
     option,
-    partitions,
+    out_option,
     problem_options,
     ranks_option,
     take_options,
+    timeout_option,
 )
 
 _NAMES = ("mlp1", "mlp2")
@@ -54,13 +55,7 @@ _NAMES = ("mlp1", "mlp2")
     metavar="CONSTANT=VALUE",
     help="Change a constant of the model, as links.xe.shared=device. Repeatable.",
 )
-@option(
-    "--out",
-    group="Output",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Sweeps: folder of the CSV file. Cases it holds are not run again.",
-)
+@out_option("Sweeps: folder of the CSV file. Cases it holds are not run again.", group="Output")
 @option(
     "--replication",
     group="Sweeps",
@@ -171,7 +166,7 @@ def _value(text: str):
 
 def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from drbench.measure.timeline import chrome_trace
-    from launch.cases.case import TOLD, Case
+    from launch.cases.case import TOLD
     from launch.models.predict import predict_with, ranks_on
 
     check_csv(csv_path)
@@ -182,17 +177,10 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
                 f"-{name} is missing. Give -m, -n and -k, or the name of a sweep: "
                 f"{', '.join(_NAMES)}."
             )
-    options = take_options(values)
+    values |= {"options": take_options(values), "transport": transport, "machine": machine.name}
     ranks = ranks_on(machine, ranks)
-    options = decide_stationary(values, options, ranks, machine, transport)
-    values |= partitions(values, ranks)
-    record, found = predict_with(
-        Case(**values, options=options, transport=transport, machine=machine.name),
-        machine,
-        ranks,
-        timeline=timeline is not None,
-        pool=True,
-    )
+    case = case_of(values, ranks, machine)
+    record, found = predict_with(case, machine, ranks, timeline=timeline is not None, pool=True)
     code = hand_over(record, csv_path, as_json)
     if timeline and found:
         try:
@@ -286,7 +274,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
 
 
 @command()
-@ranks_option(default=2, help="Ranks that measure at once, on one node.", least=2)
+@ranks_option("Ranks that measure at once, on one node.", default=2, type=click.IntRange(2))
 @option(
     "--out",
     type=click.Path(dir_okay=False),
@@ -303,12 +291,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     help="Measure everything this often; the best counts.",
 )
 @of_case("backend")
-@option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600,
-    help="Kill the ranks after this many seconds (exit 4).",
-)
+@timeout_option("Kill the ranks after this many seconds (exit 4).", default=600.0)
 @click.pass_obj
 def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for the simulator: products,

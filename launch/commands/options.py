@@ -11,7 +11,7 @@ import click
 from algorithms.registry import Option, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
-from launch.cases.case import FIELDS
+from launch.cases.case import FIELDS, Case
 from launch.host.mpi import launched
 from launch.peers import known_options
 from partitions import preset as preset_texts
@@ -94,11 +94,9 @@ class _Pair(click.ParamType):
 
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
-SIZE, BYTES = Value(FIELDS["m"]), Value(FIELDS["pool"])
-RANK, TRANSPORT = Value(Option(type=int, words=("all",))), Value(FIELDS["transport"])
+BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
 #: Options of algorithms and peers by name, those of universal first: who takes it -> what it is.
 _OPTIONS = dict(sorted(known_options().items(), key=lambda each: "universal" not in each[1]))
-CHUNK = Value(_OPTIONS["chunk"]["universal"])
 
 
 def installed(context, parameter, value):
@@ -168,27 +166,18 @@ def reading(way_out: str = "Use files that can be read."):
         raise UsageError(str(error)) from None
 
 
-def json_option(help: str):
-    """``--json``."""
-    return option("--json", "as_json", is_flag=True, group="Output", help=help)
+def _shared(*names, **words):
+    """An option of several commands, which differs in its help alone, or in what is said anew."""
+    return lambda help="MPI ranks.", **more: option(*names, **words | more, help=help)
 
 
-def csv_option(help: str):
-    """``--csv``."""
-    return option("--csv", "csv_path", type=FILE, group="Output", help=help)
-
-
-def ranks_option(help: str = "MPI ranks.", least: int = 1, **words):
-    """``-p``."""
-    return option(
-        "-p",
-        "--ranks",
-        type=click.IntRange(least),
-        metavar="N",
-        help=help,
-        group="Ranks and data movement",
-        **words,
-    )
+json_option = _shared("--json", "as_json", is_flag=True, group="Output")
+csv_option = _shared("--csv", "csv_path", type=FILE, group="Output")
+out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
+ranks_option = _shared(
+    "-p", "--ranks", type=click.IntRange(1), metavar="N", group="Ranks and data movement"
+)
+timeout_option = _shared("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
 
 
 def problem_options(*, required: bool = True, **dtype):
@@ -285,26 +274,6 @@ def _read_option(algorithm: str, name: str, text: str):
         raise UsageError(f"--option {name}: {error}") from None
 
 
-def problem(values: dict, options: dict, ranks: int):
-    """The problem that the values of a command describe; refuses what cannot be run on so many
-    ranks."""
-    from algorithms import get_algorithm
-
-    algorithm = get_algorithm(values["algorithm"])
-    options = algorithm.pick(options)
-    problem = algorithm.problem(
-        values["m"],
-        values["n"],
-        values["k"],
-        ranks,
-        **partitions(values, ranks),
-        dtype=values["dtype"],
-        **options,
-    )
-    algorithm.settle(problem, **options)
-    return problem
-
-
 def refuse_ranks(name: str) -> None:
     """Refuse to run under a launcher: the command starts ranks itself."""
     here = launched()
@@ -314,11 +283,9 @@ def refuse_ranks(name: str) -> None:
         )
 
 
-def machine_of(
-    text: str | None, options: dict, transport: str = "auto"
-) -> tuple[str, str, str | None]:
+def machine_of(values: dict) -> tuple[str, str, str | None]:
     """(model that auto:model asks, name in the record, model that a schedule goes by) of
-    ``--machine``.
+    ``--machine`` among the values of a command, whose options have been taken.
 
     Raises
     ------
@@ -327,36 +294,33 @@ def machine_of(
 
     Examples
     --------
+    >>> by_cost = {"schedule": "cost"}
     >>> (
-    ...     machine_of("h100x8", {"schedule": "cost"}),
-    ...     machine_of("mine/box.toml", {}),
-    ...     machine_of(None, {"schedule": "cost"}),
+    ...     machine_of({"machine": "h100x8", "options": by_cost}),
+    ...     machine_of({"machine": "mine/box.toml", "options": {}}),
+    ...     machine_of({"machine": None, "options": by_cost}),
     ... )
     (('h100x8', 'h100x8', 'h100x8'), ('mine/box.toml', 'box', None), ('here', 'here', None))
     """
+    text = values["machine"]
     if text is None:
         return "here", "here", None
     from launch.cases.machine_models import of_schedule
 
-    by_model = bool(of_schedule(text, options.get("schedule"), transport))
-    return text, text.rpartition("/")[2].removesuffix(".toml"), text if by_model else None
+    schedule, transport = values["options"].get("schedule"), values.get("transport", "auto")
+    model = text if of_schedule(text, schedule, transport) else None
+    return text, text.rpartition("/")[2].removesuffix(".toml"), model
 
 
-def decide_stationary(
-    values: dict, options: dict, ranks: int, machine, transport: str = "auto"
-) -> dict:
-    """The options, with ``--stationary auto:model`` decided by the model of a machine, the same on
-    every rank."""
-    if options.get("stationary") != "auto:model":
-        return options
-    from launch.cases.case import Case
+def case_of(values: dict, ranks: int, machine) -> Case:
+    """The case that the values of a command describe on so many ranks: a preset's partitions, and
+    ``--stationary auto:model`` decided by the model of a machine, the same on every rank."""
+    case = Case(**values | partitions(values, ranks))
+    if case.options.get("stationary") != "auto:model":
+        return case
     from launch.cases.machine_models import find_machine
     from launch.models.tune import choose_stationary
 
-    fields = {name: values[name] for name in ("m", "n", "k", "algorithm", "dtype", "prefetch")}
-    case = Case(**fields, **partitions(values, ranks), options=options, transport=transport)
-    return options | {
-        "stationary": choose_stationary(
-            case, machine if not isinstance(machine, str) else find_machine(machine), ranks
-        )
-    }
+    model = find_machine(machine) if isinstance(machine, str) else machine
+    stationary = choose_stationary(case, model, ranks)
+    return replace(case, options=case.options | {"stationary": stationary})

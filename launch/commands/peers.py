@@ -10,7 +10,15 @@ from launch.host.show import console, table
 from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peer_triples import ACTIONS, triple_rows
 
-from .options import command, of_case, option, ranks_option, refuse_ranks
+from .options import (
+    command,
+    of_case,
+    option,
+    out_option,
+    ranks_option,
+    refuse_ranks,
+    timeout_option,
+)
 
 
 class _Scale(click.ParamType):
@@ -58,19 +66,13 @@ class _Scale(click.ParamType):
     "settings.",
 )
 @option("--only", metavar="NAMES", help="Only these, as drbench,dtensor,scalapack.")
-@option(
-    "--out",
+@out_option(
+    "Where its folder is, peers-pN or triples-pN, with records.csv; the figure peers-pN.pdf and "
+    ".png is beside it.",
     type=click.Path(file_okay=False, path_type=Path),
     default="results/measured/here",
-    help="Where its folder is, peers-pN or triples-pN, with records.csv; the figure peers-pN.pdf "
-    "and .png is beside it.",
 )
-@option(
-    "--timeout",
-    type=click.FloatRange(0),
-    default=300.0,
-    help="Seconds a case may take; 0 for no limit.",
-)
+@timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=300.0)
 @of_case("machine", help="Machine file (see drbench list), or a label for the records.")
 @option(
     "--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued."

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from algorithms import algorithms, get_algorithm
+from algorithms import algorithms
 from drbench.common import Clock
 from drbench.errors import UsageError
 from drbench.plan.explain import listing, memory_bytes, traffic
 from drbench.program.steps import COUNTERS
+from launch.cases.case import bound
 from launch.cases.machine_models import of_schedule
 from launch.host.show import console, drawing, table
 from launch.host.units import format_bytes, seconds
@@ -19,13 +20,12 @@ from partitions import PRESETS
 
 from .options import (
     RANK,
-    TEXT,
+    case_of,
     command,
-    decide_stationary,
     json_option,
     machine_of,
+    of_case,
     option,
-    problem,
     problem_options,
     ranks_option,
     take_options,
@@ -51,16 +51,15 @@ from .options import (
     group="Output",
     help="Steps of the program to list.",
 )
-@option(
-    "--machine",
-    type=TEXT,
+@of_case(
+    "machine",
+    default=None,
     metavar="NAME|FILE",
-    group="Output",
     help="Machine model that --stationary auto:model asks [default: here], and --schedule cost and "
     "exhaustive [default: 100 FLOPs to a byte].",
 )
 @json_option("Print counts as one JSON object.")
-def plan(ranks, rank, limit, machine, as_json, **values):
+def plan(ranks, rank, limit, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
     memory, a drawing.
 
@@ -72,15 +71,14 @@ def plan(ranks, rank, limit, machine, as_json, **values):
             f"{values['algorithm']} is a peer and plans its own way: there is no program to "
             "show. Run it; drbench list --peers says more."
         )
-    options = take_options(values)
-    asked, _, model = machine_of(machine, options)
-    options = decide_stationary(values, options, ranks, asked)
-    described = problem(values, options, ranks)
+    values["options"] = take_options(values)
+    asked, values["machine"], values["model"] = machine_of(values)
+    case = case_of(values, ranks, asked)
+    algorithm, described, options = bound(case, ranks)
+    settled = algorithm.settle(described, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    algorithm, prefetch = get_algorithm(values["algorithm"]), values["prefetch"]
-    settled = algorithm.settle(described, **options)
-    known = settled | of_schedule(model, settled.get("schedule"))
+    known = settled | of_schedule(case.model, settled.get("schedule"))
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory = {}, []
     for each in range(ranks) if rank == "all" else [rank]:
@@ -89,7 +87,7 @@ def plan(ranks, rank, limit, machine, as_json, **values):
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
-        memory.append(memory_bytes(trace, prefetch))
+        memory.append(memory_bytes(trace, case.prefetch))
     if as_json:
         keys = {name: getattr(described, name) for name in ("m", "n", "k", "dtype")} | {
             "ranks": ranks,

@@ -12,19 +12,16 @@ from launch.peers import PEERS, get_peer, present
 
 from .options import (
     FILE,
-    TEXT,
+    case_of,
     command,
     csv_option,
-    decide_stationary,
     json_option,
     machine_of,
     of_case,
-    option,
-    partitions,
-    problem,
     problem_options,
     ranks_option,
     take_options,
+    timeout_option,
 )
 
 
@@ -35,12 +32,8 @@ from .options import (
     "is."
 )
 @of_case("threads", "transport", "get", "progress", "pool")
-@option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    group="Ranks and data movement",
-    help="With -p: kill the ranks after this many seconds (exit 4).",
+@timeout_option(
+    "With -p: kill the ranks after this many seconds (exit 4).", group="Ranks and data movement"
 )
 @of_case("fill", "seed", "iters", "warmup", "check")
 @of_case("roof", default=True)
@@ -48,11 +41,10 @@ from .options import (
 @of_case("trace", kind=FILE)
 @csv_option("Append the record to this file.")
 @json_option("Print the record as one JSON object instead of a table.")
-@option(
-    "--machine",
-    type=TEXT,
+@of_case(
+    "machine",
+    default=None,
     metavar="NAME|FILE",
-    group="Output",
     help="Name of the machine in the record [default: here]; with --stationary auto:model the "
     "machine model it asks [default: here], with --schedule cost or exhaustive the one they go by "
     "[default: 100 FLOPs to a byte].",
@@ -66,53 +58,31 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
     values["options"] = take_options(values)
-    model, values["machine"], values["model"] = machine_of(
-        values["machine"], values["options"], values["transport"]
-    )
-    if values["algorithm"] in PEERS:
-        return _run_peer(arguments, ranks, csv_path, as_json, timeout, values)
-    if ranks is not None and launched() is None and not started_by_us():
-        values["options"] = decide_stationary(
-            values, values["options"], ranks, model, values["transport"]
-        )
-        problem(
-            values, values["options"], ranks
-        )  # refuse what does not fit before any rank is started
-        return run_ranks(ranks, list(arguments), timeout)
-    here = launched()
-    values["options"] = decide_stationary(
-        values, values["options"], here.size if here else 1, model, values["transport"]
-    )
-    from launch.ranks.case import run_here
-
-    return run_here(values, partitions, csv_path, as_json)
-
-
-def _run_peer(arguments, ranks, csv_path, as_json, timeout, values: dict) -> int:
-    """Run one case of a peer; the exit code.
-
-    Raises
-    ------
-    MissingError, UsageError
-        If the peer is not here, or the case makes no sense for it: before any rank is started.
-    """
-    peer = get_peer(values["algorithm"])
+    asked, values["machine"], values["model"] = machine_of(values)
     if ranks is None or launched() is not None or started_by_us():
         from launch.ranks.case import run_here
 
-        return run_here(values, partitions, csv_path, as_json)
-    present(peer)
-    case = Case(**values | partitions(values, ranks))
-    refuse_our_options(case)
-    bound(case, ranks)  # refused before any rank is started
-    if peer.launch is None:
-        return run_ranks(ranks, list(arguments), timeout)
+        return run_here(lambda size: case_of(values, size, asked), csv_path, as_json)
+    # what does not fit is refused before any rank is started
+    if values["algorithm"] in PEERS:
+        present(get_peer(values["algorithm"]))
+    case = case_of(values, ranks, asked)
+    if case.algorithm in PEERS:
+        refuse_our_options(case)
+    taker, problem, options = bound(case, ranks)
+    if case.algorithm in PEERS and taker.launch is not None:
+        return _run_program(taker, case, ranks, csv_path, as_json, timeout)
+    if case.algorithm not in PEERS:
+        taker.settle(problem, **options)
+    return run_ranks(ranks, list(arguments), timeout)
+
+
+def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout) -> int:
+    """Run one case of a peer that is a program of its own; the exit code."""
     check_csv(csv_path)
     if case.roof:
-        if (
-            click.get_current_context().get_parameter_source("roof")
-            is not click.core.ParameterSource.DEFAULT
-        ):
+        source = click.get_current_context().get_parameter_source("roof")
+        if source is not click.core.ParameterSource.DEFAULT:
             raise UsageError(
                 f"{peer.name} is a program of its own, and does not say which BLAS it calls: "
                 "leave --roof out."

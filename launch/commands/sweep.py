@@ -15,9 +15,19 @@ from launch.host.files import made_folder
 from launch.host.kernels import pinned, weaker_pins, without_pins
 from launch.peers import get_peer
 from launch.sweeps.progress import progress_console
-from launch.sweeps.sweep import INTERRUPTED, Request, plan_cases, run_sweep
+from launch.sweeps.sweep import INTERRUPTED, SweepRequest, plan_cases, run_sweep
 
-from .options import BYTES, TEXT, command, of_case, option, ranks_option, refuse_ranks
+from .options import (
+    BYTES,
+    TEXT,
+    command,
+    of_case,
+    option,
+    out_option,
+    ranks_option,
+    refuse_ranks,
+    timeout_option,
+)
 
 
 class _Part(click.ParamType):
@@ -36,12 +46,7 @@ class _Part(click.ParamType):
 @command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
 @ranks_option(default=4)
-@option(
-    "--out",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Folder of the records; one sweep a folder. Needed unless --dry-run.",
-)
+@out_option("Folder of the records; one sweep a folder. Needed unless --dry-run.")
 @option(
     "--dry-run",
     is_flag=True,
@@ -54,12 +59,7 @@ class _Part(click.ParamType):
     help="Cases that --dry-run lists; 0 for all.",
 )
 @option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
-@option(
-    "--timeout",
-    type=click.FloatRange(0),
-    default=120.0,
-    help="Seconds a case may take; 0 for no limit.",
-)
+@timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=120.0)
 @option(
     "--resume/--fresh",
     "resume",
@@ -77,9 +77,9 @@ class _Part(click.ParamType):
     metavar="NAME",
     help="mpiexec, srun, mpirun, aprun or flux instead of the machine file's.",
 )
-@option(
-    "--machine",
-    type=TEXT,
+@of_case(
+    "machine",
+    default=None,
     metavar="NAME|FILE",
     help="Machine file (see drbench list), or a label for the records.",
 )
@@ -132,7 +132,7 @@ class _Part(click.ParamType):
     default=1,
     help="With --jobs: share the sweep between so many jobs.",
 )
-def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, parts, **options):
+def sweep(sweep, ranks, out, dry_run, limit, resume, stream, jobs, parts, **options):
     """Run every case of an experiment, resume it, lose nothing.
 
     \b
@@ -147,7 +147,7 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
     refuse_ranks("sweep")
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder that gets the records.")
-    request = Request(sweep, ranks, out or "", fresh=not resume, timeout=timeout or None, **options)
+    request = SweepRequest(sweep, ranks, out or "", fresh=not resume, **options)
     console = progress_console(stderr=stream)
     if jobs:
         from launch.sweeps.slurm import write_jobs
@@ -159,11 +159,7 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, timeout, stream, jobs, part
         from launch.sweeps.dry_run import dry_run as show
 
         return show(request, *plan_cases(request), limit, console)
-    if stream:
-        from launch.sweeps.stream import Stream
-
-        return run_sweep(request, console, Stream)
-    return run_sweep(request, console)
+    return run_sweep(request, console, stream)
 
 
 @click.command()
@@ -196,12 +192,7 @@ _HIDDEN = 12288
 )
 @of_case("iters", default=5, help="Timed repeats of each case.")
 @of_case("threads", says="cores // ranks")
-@option(
-    "--out",
-    type=click.Path(file_okay=False),
-    default="results/measured/here",
-    help="Folder of the CSV file and the figures.",
-)
+@out_option("Folder of the CSV file and the figures.", default="results/measured/here")
 @of_case("machine", help="Name of the machine in the records and figures.")
 @of_case("backend")
 def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
@@ -227,7 +218,7 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
     environ, worst, files = _environment(say), 0, []
     for name, sweep in sweeps.items():
         place = folder / f"{name}-h{_HIDDEN // scale}-p{ranks}"
-        request = Request(
+        request = SweepRequest(
             sweep,
             ranks,
             os.fspath(place),
@@ -253,7 +244,7 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
     return worst
 
 
-def _complete(request: Request, place: Path) -> bool:
+def _complete(request: SweepRequest, place: Path) -> bool:
     """Whether every case of the sweep has its row already."""
     try:
         done = {record.case for record in read_csv(place / "records.csv")}

@@ -2,7 +2,6 @@
 ``--measure-top`` to see whether it is so."""
 
 import json
-import os
 from itertools import zip_longest
 from statistics import median_high
 
@@ -312,6 +311,6 @@ def _measure(places, ranks: int, quiet: bool) -> list:
     from launch.sweeps.supervisor import Settings
     from launch.sweeps.sweep import run_listed
 
-    settings = Settings(ranks, environ=dict(os.environ))
+    settings = Settings(ranks)
     cases = [place.case for place in places]
     return run_listed(cases, "tune", settings, progress_console(stderr=quiet))

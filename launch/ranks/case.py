@@ -5,6 +5,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import mpi4py
@@ -49,10 +50,11 @@ from .peer_case import run_peer
 _PATIENCE_S = 5.0
 
 
-def run_here(values: dict, partitions_of, csv_path: str | None, as_json: bool) -> int:
-    """Run one case on the ranks this process belongs to; the exit code, the same on every rank."""
+def run_here(case_of: Callable[[int], Case], csv_path: str | None, as_json: bool) -> int:
+    """Run one case, ``case_of(ranks)``, on the ranks this process belongs to; the exit code, the
+    same on every rank."""
     comm = world()
-    case = Case(**values | partitions_of(values, comm.size))
+    case = case_of(comm.size)
     everywhere(comm, lambda: csv_path and comm.rank == 0 and check_csv(csv_path))
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu

@@ -1,7 +1,6 @@
 """Every partitioning and replication of A, B and C: what DTensor does with it, and what drbench
 does."""
 
-import os
 from pathlib import Path
 
 from drbench.errors import UsageError
@@ -70,7 +69,7 @@ def run_triples(
         f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each with "
         "DTensor and with drbench"
     )
-    settings = Settings(ranks, where, timeout_s, environ=dict(os.environ))
+    settings = Settings(ranks, where, timeout_s)
     done = run_batches("triples", batches, settings, folder, fresh, say, about, on_record)
     failed = [
         record

@@ -22,7 +22,7 @@ from launch.peers import PEERS, get_peer, present
 from partitions import LayoutError
 
 from .progress import title
-from .sweep import Request, part_of
+from .sweep import SweepRequest, part_of
 
 #: Measured at 4 ranks: between the repeats of one case and the next.
 OVERHEAD_S = 0.03
@@ -86,7 +86,7 @@ def needs(case: Case, ranks: int) -> Needs:
 
 
 def dry_run(
-    request: Request,
+    request: SweepRequest,
     sweep: Sweep,
     launcher: Launcher,
     pairs: list[tuple[str, Case]],

@@ -16,7 +16,7 @@ from drbench.errors import MissingError, UsageError
 from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
 
-from .sweep import Request, part_of, plan_cases
+from .sweep import SweepRequest, part_of, plan_cases
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
 
@@ -101,7 +101,7 @@ def write_sbatch(path: Path, *arguments, **keywords) -> Path:
     return path
 
 
-def write_jobs(request: Request, parts: int, console: Console) -> int:
+def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
     """Write one script a part into the folder of the sweep; says how to submit them."""
     if request.part != (1, 1):
         raise UsageError("--jobs makes the parts itself: use --parts N instead of --part.")

@@ -1,6 +1,7 @@
 """Many cases in one mpiexec, watched from outside: a case that takes the ranks down costs one row,
 not the rest."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 
@@ -49,7 +50,7 @@ class Settings:
     launcher: Launcher = Launcher()
     timeout_s: float | None = 120.0
     mem_limit: int | None = None
-    environ: dict = field(default_factory=dict)
+    environ: dict = field(default_factory=lambda: dict(os.environ))
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import os
 import random
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
@@ -19,14 +19,17 @@ from launch.cases.sweep_file import Sweep, load_sweep
 from .folder import opened
 from .progress import SweepProgress
 from .store import GOOD, case_id, code_version
+from .stream import Stream
 from .supervisor import Settings, run_cases
 
 INTERRUPTED = 130
+#: What is asked for once: the same again goes on.
+_ONCE = ("fresh", "retry")
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a sweep was asked to be; names as on the command line."""
+class SweepRequest:
+    """What a sweep was asked to be; names and values as on the command line."""
 
     sweep: str
     ranks: int
@@ -36,7 +39,7 @@ class Request:
     threads: int | None = None
     machine: str | None = None
     launcher: str | None = None
-    timeout: float | None = 120.0
+    timeout: float = 120.0
     mem_limit: int | None = None
     max_cases: int | None = None
     shuffle: int | None = None
@@ -51,33 +54,17 @@ class Request:
         """The command line that asks for the same again."""
         sweep = f"./{self.sweep}" if self.sweep.startswith("-") else self.sweep
         words = ["drbench", "sweep", sweep, "-p", str(self.ranks), f"--out={self.out}"]
-        for name in (
-            "scale",
-            "iters",
-            "threads",
-            "machine",
-            "launcher",
-            "timeout",
-            "mem_limit",
-            "max_cases",
-            "shuffle",
-            "backend",
-        ):
-            value = getattr(self, name)
-            if name == "timeout" and value is None:
-                value = 0.0  # no limit
-            if value is not None and value != Request.__dataclass_fields__[name].default:
-                words += [
-                    f"--{name.replace('_', '-')}={value:g}"
-                    if isinstance(value, float)
-                    else f"--{name.replace('_', '-')}={value}"
-                ]
-        if self.part != (1, 1):
-            words += ["--part={}/{}".format(*self.part)]
-        return words + ["--rerun-on-new-code"] * self.rerun_on_new_code
+        for each in fields(self):
+            value, flag = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
+            if each.default in (MISSING, value) or each.name in _ONCE:
+                continue
+            if each.name == "part":
+                value = "{}/{}".format(*value)
+            words.append(flag if value is True else f"{flag}={value}")
+        return words
 
 
-def plan_cases(request: Request) -> tuple[Sweep, Launcher, list[tuple[str, Case]]]:
+def plan_cases(request: SweepRequest) -> tuple[Sweep, Launcher, list[tuple[str, Case]]]:
     """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of
     it."""
     launcher = load_launcher(request.machine or "here").with_launcher(request.launcher)
@@ -108,15 +95,9 @@ def part_of(pairs: list, part: tuple[int, int]) -> list:
     return pairs[part[0] - 1 :: part[1]]
 
 
-def run_sweep(
-    request: Request,
-    console: Console,
-    make_stream: Callable[[], Callable[[Record], None]] | None = None,
-) -> int:
-    """Run what has no row yet; the exit code.
-
-    ``make_stream()`` is called once the folder is ours, and what it gives with each record, those
-    of earlier runs first.
+def run_sweep(request: SweepRequest, console: Console, stream: bool = False) -> int:
+    """Run what has no row yet; the exit code. ``stream`` writes each record to standard output,
+    those of earlier runs first.
 
     Returns
     -------
@@ -129,7 +110,7 @@ def run_sweep(
             f"{sweep.repeated} cases of {sweep.name} are the same as an earlier one and run once"
         )
     settings = Settings(
-        request.ranks, launcher, request.timeout, request.mem_limit, request.environ
+        request.ranks, launcher, request.timeout or None, request.mem_limit, request.environ
     )
     ids = [name for name, _ in pairs]
     modes = {"fresh": request.fresh, "retry": request.retry}
@@ -141,7 +122,7 @@ def run_sweep(
             said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
             console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
             run_now = todo[: request.max_cases]
-            on_record = make_stream() if make_stream is not None else None
+            on_record = Stream() if stream else None
             for record in before if on_record else ():
                 on_record(record)
             _run(run_now, store, settings, len(mine), before, console, on_record)

@@ -3,8 +3,13 @@
 import click
 import pytest
 
-from launch.commands.options import BYTES, CHUNK, RANK, SIZE, TRANSPORT
+from launch.cases.case import FIELDS
+from launch.commands.options import BYTES, RANK, Value
 from launch.host.units import format_bytes, seconds
+from launch.peers import known_options
+
+SIZE, TRANSPORT = Value(FIELDS["m"]), Value(FIELDS["transport"])
+CHUNK = Value(known_options()["chunk"]["universal"])
 
 KI, MI, GI, TI = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 

@@ -14,7 +14,7 @@ from starting import within
 
 from drbench.measure.record import read_csv
 from launch.sweeps.supervisor import ATTEMPTS
-from launch.sweeps.sweep import Request, plan_cases
+from launch.sweeps.sweep import SweepRequest, plan_cases
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
@@ -115,7 +115,7 @@ def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(
     swept, sweep_file, tmp_path
 ):
     file = sweep_file(CASES + "k = [8, 9]\n")
-    ((name, _),) = [pair for pair in plan_cases(Request(file, 2, "out"))[2] if pair[1].k == 8]
+    ((name, _),) = [pair for pair in plan_cases(SweepRequest(file, 2, "out"))[2] if pair[1].k == 8]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "journal.txt").write_text(f"{name}\n" * ATTEMPTS)
     _, records = swept(file, code=5)
