@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drbench.errors import UsageError
 from launch.host.mpi import mpiexec_command
 
-from .sweep_values import check_text, integer
+from .sweep_values import check_keys, check_text, integer, read_toml, require, shipped
 
-MACHINES = Path(__file__).parents[1] / "data" / "machines"
 #: Launchers by name. ``mpiexec`` is the one that belongs to this Python's MPI.
 LAUNCHERS = {
     "mpiexec": None,
@@ -103,11 +101,6 @@ class Launcher:
         return replace(self, words=LAUNCHERS[name] or ())
 
 
-def machine_files() -> list[str]:
-    """Names of the machines that come with drbench."""
-    return sorted(path.stem for path in MACHINES.glob("*.toml"))
-
-
 def load_launcher(text: str) -> Launcher:
     """The launcher of a machine by name or path; a name without a file is a label for this machine.
 
@@ -117,31 +110,21 @@ def load_launcher(text: str) -> Launcher:
         Naming the file and the key.
     """
     check_text(text, "--machine")
-    path = MACHINES / f"{text}.toml" if text in machine_files() else Path(text)
+    known = shipped("machines")
+    path = known.get(text, Path(text))
     if path.suffix != ".toml":
         if "/" in text or os.sep in text:
             raise UsageError(
                 f"--machine {text!r}: a machine file ends in .toml; a label holds no {os.sep}."
             )
         return Launcher(text)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(
-            f"--machine {text}: {error.strerror}. There are {', '.join(machine_files())}."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path.name} is not TOML: {error}.") from None
+    table = read_toml(path, f"--machine takes a file, or one of {', '.join(known)}.")
     return _launcher_of(path.stem, table, path.name)
 
 
 def _launcher_of(name: str, table: dict, file: str) -> Launcher:
     launch = _table(table, "launch", file)
-    for key in launch:
-        if key not in _LAUNCH_KEYS:
-            raise UsageError(
-                f"{file}: launch.{key}: there is no such key. There are {', '.join(_LAUNCH_KEYS)}."
-            )
+    check_keys(launch, _LAUNCH_KEYS, f"{file}: launch.")
     counts = {
         key: integer(launch[key], f"{file}: launch.{key}", least=1)
         for key in ("ranks_per_node", "gpus_per_node")
@@ -164,11 +147,8 @@ def _launcher_of(name: str, table: dict, file: str) -> Launcher:
 
 
 def _words_of(value, where: str) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise UsageError(
-            f'{where}: must be a list of arguments, as ["srun", "--ntasks={{ranks}}"]; got the '
-            f"text {value!r}."
-        )
+    what = 'a list of arguments, as ["srun", "--ntasks={ranks}"]'
+    require(not isinstance(value, str), where, what, value)
     words = _words(value, where)
     for word in words:
         for place in re.findall(r"\{([^}]*)\}", word):
@@ -197,8 +177,7 @@ def _sbatch(value, where: str) -> dict:
 
 def _table(table: dict, key: str, file: str) -> dict:
     value = table.get(key, {})
-    if not isinstance(value, dict):
-        raise UsageError(f"{file}: {key}: must be a table, as [{key}]; got {value!r}.")
+    require(isinstance(value, dict), f"{file}: {key}", f"a table, as [{key}]", value)
     return value
 
 
@@ -210,6 +189,5 @@ def _texts(table: dict, where: str) -> dict:
 
 
 def _words(value, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise UsageError(f"{where}: must be a list of texts; got {value!r}.")
+    require(isinstance(value, list), where, "a list of texts", value)
     return tuple(check_text(word, where) for word in value)

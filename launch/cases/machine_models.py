@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from pathlib import Path
 
 from drbench.common import parse_transport
@@ -10,7 +9,8 @@ from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
 from launch.host.files import write_whole
 
-FOLDER = Path(__file__).parents[1] / "data" / "machines"
+from .sweep_values import read_toml, shipped
+
 _TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
 
 
@@ -22,11 +22,11 @@ def machine_names() -> list[str]:
     >>> {"pvc12", "h100x8", "h200x8", "tpuv4"} <= set(machine_names())
     True
     """
-    return sorted(
-        path.stem
-        for path in FOLDER.glob("*.toml")
+    return [
+        name
+        for name, path in shipped("machines").items()
         if re.search(r"^\[model", path.read_text(), re.M)
-    )
+    ]
 
 
 def find_torus(name: str) -> Machine:
@@ -50,11 +50,9 @@ def find_torus(name: str) -> Machine:
     if name not in known:
         find_machine(name)  # says so if there is none at all
         raise UsageError(f"--machine {name} is a file, which says its shape. Use tpuv4.")
-    machine = find_machine(f"{name}-4x4")
-    with open(FOLDER / f"{name}.toml", "rb") as file:
-        if "torus" not in tomllib.load(file)["model"]:
-            raise UsageError(f"--machine {name} is no torus. Use tpuv4.")
-    return machine
+    if "torus" not in read_toml(shipped("machines")[name])["model"]:
+        raise UsageError(f"--machine {name} is no torus. Use tpuv4.")
+    return find_machine(f"{name}-4x4")
 
 
 def find_machine(name: str) -> Machine:
@@ -77,15 +75,14 @@ def find_machine(name: str) -> Machine:
     torus = _TORUS.fullmatch(name)
     known = machine_names()
     if torus and torus["file"] in known:
-        return Machine.load(
-            FOLDER / f"{torus['file']}.toml", name, torus=[int(torus["rows"]), int(torus["cols"])]
-        )
+        shape = [int(torus["rows"]), int(torus["cols"])]
+        return Machine.load(shipped("machines")[torus["file"]], name, torus=shape)
     if name not in known:
         raise UsageError(
             f"no machine model {name!r}; there are {', '.join(known)} (tpuv4 as tpuv4-4x8), or "
             f"give a TOML file.{did_you_mean(name, known)}"
         )
-    return Machine.load(FOLDER / f"{name}.toml")
+    return Machine.load(shipped("machines")[name])
 
 
 def of_schedule(model: str | None, schedule: str | None, transport: str = "auto") -> dict:
@@ -118,12 +115,7 @@ def read_document(path: str | os.PathLike):
     import tomlkit
 
     path = Path(path)
-    try:
-        return tomlkit.parse(path.read_text(encoding="utf-8") if path.exists() else "")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}. Use a file that can be read.") from None
-    except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path.name} is not TOML: {error}.") from None
+    return read_toml(path, parse=tomlkit.parse) if path.exists() else tomlkit.document()
 
 
 def write_model(path: str | os.PathLike, model: dict) -> str:

@@ -5,7 +5,6 @@ list of cases.
 overrides give the same cases in the same order.
 """
 
-import tomllib
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -20,9 +19,18 @@ from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
 from partitions.partition import replica_suffix
 
 from .case import FIELDS, Case
-from .sweep_values import check_text, integer, name_of, scaled_size, values_of
+from .sweep_values import (
+    check_keys,
+    check_text,
+    integer,
+    name_of,
+    read_toml,
+    require,
+    scaled_size,
+    shipped,
+    values_of,
+)
 
-SWEEPS = Path(__file__).parents[1] / "data" / "sweeps"
 _TOP = ("name", "about", "scale", "defaults", "cases")
 _SHAPE = ("m", "n", "k")
 #: Keys that are not fields of a case but set several of them.
@@ -51,17 +59,6 @@ class Sweep:
     repeated: int = 0
 
 
-def shipped() -> list[str]:
-    """Names of the sweeps that come with drbench.
-
-    Examples
-    --------
-    >>> "exhaustive" in shipped()
-    True
-    """
-    return sorted(path.stem for path in SWEEPS.glob("*.toml"))
-
-
 def find_sweep(text: str) -> Path:
     """The file of a sweep: a path, or the name of a shipped one.
 
@@ -69,14 +66,13 @@ def find_sweep(text: str) -> Path:
     ------
     UsageError
     """
-    if text in shipped():
-        return SWEEPS / f"{text}.toml"
-    path = Path(text)
+    known = shipped("sweeps")
+    path = known.get(text, Path(text))
     if path.is_file():
         return path
     raise UsageError(
         f"no sweep {text!r}: neither a file nor one of "
-        f"{', '.join(shipped())}.{did_you_mean(text, shipped())}"
+        f"{', '.join(known)}.{did_you_mean(text, known)}"
     )
 
 
@@ -105,13 +101,7 @@ def load_sweep(text: str, ranks: int, scale: str | Fraction | None = None, **ove
     (144, (64, 3072, 768))
     """
     path = find_sweep(text)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}. Use a file that can be read.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path.name} is not TOML: {error}.") from None
-    return expand(table, ranks, path.name, scale, **overrides)
+    return expand(read_toml(path), ranks, path.name, scale, **overrides)
 
 
 def expand(
@@ -133,11 +123,7 @@ def expand(
     >>> [(case.m, case.c, case.options["stationary"]) for case in sweep.cases][:4]
     [(64, 'row', 'C'), (64, 'row', 'B'), (64, 'row/c2', 'C'), (64, 'row/c2', 'B')]
     """
-    for key in table:
-        if key not in _TOP:
-            raise UsageError(
-                f"{file}: {key}: there is no such key. A sweep file has {', '.join(_TOP)}."
-            )
+    check_keys(table, _TOP, f"{file}: ")
     name = name_of(table.get("name"), file)
     about = check_text(table.get("about", ""), f"{file}: about")
     factor = _scale(
@@ -145,14 +131,10 @@ def expand(
         f"{file}: scale" if scale is None else "--scale",
     )
     defaults, blocks = table.get("defaults", {}), table.get("cases")
-    if not isinstance(defaults, dict):
-        raise UsageError(f"{file}: defaults: must be a table, as [defaults]; got {defaults!r}.")
-    if (
-        not isinstance(blocks, list)
-        or not blocks
-        or not all(isinstance(block, dict) for block in blocks)
-    ):
-        raise UsageError(f"{file}: cases: must be one or more tables, as [[cases]].")
+    is_table = isinstance(defaults, dict)
+    require(is_table, f"{file}: defaults", "a table, as [defaults]", defaults)
+    are_tables = isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks)
+    require(are_tables and blocks, f"{file}: cases", "one or more tables, as [[cases]]", blocks)
     given = {key: value for key, value in overrides.items() if value is not None}
     cases: dict[str, Case] = {}
     total = 0
@@ -201,10 +183,9 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
     if key == "partitions":
         if value == "all":
             return list(partition_triples(KINDS))
-        return [
-            tuple(check_text(text, where) for text in _triple(each, where))
-            for each in _list(value, where)
-        ]
+        fits = value and isinstance(value, list)
+        require(fits, where, "a list that is not empty", value)
+        return [tuple(check_text(text, where) for text in _triple(each, where)) for each in value]
     if key == "replication":
         if isinstance(value, str):
             if value not in REPLICATIONS:
@@ -234,25 +215,17 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
     return values_of(value, where, takers)
 
 
-def _list(value, where: str) -> list:
-    if not isinstance(value, list) or not value:
-        raise UsageError(f"{where}: must be a list that is not empty, got {value!r}.")
-    return value
-
-
 def _triple(value, where: str) -> tuple:
-    if not isinstance(value, list) or len(value) != 3:
-        raise UsageError(f"{where}: must be three values, for A, B and C; got {value!r}.")
+    fits = isinstance(value, list) and len(value) == 3
+    require(fits, where, "three values, for A, B and C", value)
     return tuple(value)
 
 
 def _zipped(axes: dict, groups, where: str) -> list[list[dict]]:
     """Axes as lists of assignments; those of a zip group advance together, at the place of the
     first of them."""
-    if not isinstance(groups, list):
-        raise UsageError(
-            f'{where}: must be a list of lists of keys, as [["m", "n"]]; got {groups!r}.'
-        )
+    what = 'a list of lists of keys, as [["m", "n"]]'
+    require(isinstance(groups, list), where, what, groups)
     group_of = {}
     for group in groups:
         if not isinstance(group, list) or len(group) < 2 or not all(key in axes for key in group):
@@ -277,11 +250,8 @@ def _zipped(axes: dict, groups, where: str) -> list[list[dict]]:
 
 def _exclusions(rules, axes: dict, where: str) -> list[dict]:
     """Each rule: key -> values; a case that has one of them for every key of a rule is left out."""
-    if not isinstance(rules, list) or not all(isinstance(rule, dict) and rule for rule in rules):
-        raise UsageError(
-            f'{where}: must be a list of tables, as [{{preset = "row", stationary = "B"}}]; got '
-            f"{rules!r}."
-        )
+    fits = isinstance(rules, list) and all(isinstance(rule, dict) and rule for rule in rules)
+    require(fits, where, 'a list of tables, as [{preset = "row", stationary = "B"}]', rules)
     found = []
     for rule in rules:
         wanted = {}

@@ -2,8 +2,10 @@
 it was found at."""
 
 import re
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from algorithms.registry import Option, read_as_any
@@ -11,6 +13,52 @@ from drbench.errors import DrbenchError, UsageError
 
 #: More cases than this from one range is a slip of the pen.
 _MOST = 100_000
+_DATA = Path(__file__).parents[1] / "data"
+
+
+def shipped(kind: str) -> dict[str, Path]:
+    """The files of a kind that come with drbench, by name in alphabetical order.
+
+    Examples
+    --------
+    >>> "exhaustive" in shipped("sweeps"), "pvc12" in shipped("machines")
+    (True, True)
+    """
+    found = {path.stem: path for path in (_DATA / kind).glob("*.toml")}
+    return dict(sorted(found.items()))
+
+
+def read_toml(
+    path: Path,
+    way_out: str = "Use a file that can be read.",
+    parse: Callable[[str], Any] = tomllib.loads,
+) -> Any:
+    """What a TOML file holds.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, with the way out; or is not TOML.
+    """
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}. {way_out}") from None
+    except ValueError as error:
+        raise UsageError(f"{path.name} is not TOML: {error}.") from None
+
+
+def require(holds: Any, where: str, what: str, value: Any) -> None:
+    """A UsageError that says what a value must be, unless it is."""
+    if not holds:
+        raise UsageError(f"{where}: must be {what}; got {value!r}.")
+
+
+def check_keys(table: dict, known: Iterable[str], where: str) -> None:
+    """A UsageError for a key of a table that there is not."""
+    for key in table:
+        if key not in known:
+            raise UsageError(f"{where}{key}: there is no such key. There are {', '.join(known)}.")
 
 
 def read_at(where: str, options: Iterable[Option], value: Any) -> Any:
@@ -40,8 +88,8 @@ def scaled_size(size: int, scale: Fraction) -> int:
 
 def integer(value, where: str, least: int = 0) -> int:
     """A whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
-        raise UsageError(f"{where}: must be a whole number of at least {least}, got {value!r}.")
+    fits = type(value) is int and least <= value < 1 << 63
+    require(fits, where, f"a whole number of at least {least}", value)
     return value
 
 
@@ -53,12 +101,8 @@ def check_text(value, where: str) -> str:
 
 def name_of(value, file: str) -> str:
     """The name of a sweep: letters, digits, - and _, at most 60 (it names folders and jobs)."""
-    if not isinstance(value, str) or not re.fullmatch(
-        r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", value, re.ASCII
-    ):
-        raise UsageError(
-            f"{file}: name: must be letters, digits, - and _ only, at most 60; got {value!r}."
-        )
+    fits = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", value)
+    require(fits, f"{file}: name", "letters, digits, - and _ only, at most 60", value)
     return value
 
 
@@ -74,8 +118,7 @@ def values_of(value, where: str, options: Iterable[Option]) -> list:
     [1024, 2048, 4096]
     """
     if isinstance(value, list):
-        if not value:
-            raise UsageError(f"{where}: the list is empty. Give at least one value.")
+        require(value, where, "a list that is not empty", value)
         return [read_at(where, options, each) for each in value]
     if not isinstance(value, dict):
         return [read_at(where, options, value)]

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import click
 
@@ -13,6 +12,7 @@ from drbench.plan.explain import listing, memory_bytes, traffic
 from drbench.program.steps import COUNTERS
 from launch.cases.case import bound
 from launch.cases.machine_models import of_schedule
+from launch.cases.sweep_values import shipped
 from launch.host.show import console, drawing, table
 from launch.host.units import format_bytes, seconds
 from launch.peers import PEERS, peers
@@ -201,17 +201,10 @@ _TRANSPORTS = [
 
 def machines() -> list[tuple[str, str]]:
     """The machine `here`, and the machine files of this installation."""
-    files = sorted((Path(__file__).parents[1] / "data" / "machines").glob("*.toml"))
+    named = lambda name: "machine model (as tpuv4-4x8)" if "tpu" in name else "machine file"
     return [
         ("here", "this machine, as measured by run and mlp; modelled by calibrate"),
-        *(
-            (
-                file.stem,
-                "machine model (as tpuv4-4x8)" if file.stem.startswith("tpuv4") else "machine file",
-            )
-            for file in files
-            if file.stem != "here"
-        ),
+        *((name, named(name)) for name in shipped("machines") if name != "here"),
     ]
 
 

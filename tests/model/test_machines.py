@@ -9,7 +9,8 @@ from drbench.common import parse_transport
 from drbench.errors import UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
-from launch.cases.machine_models import FOLDER, find_machine
+from launch.cases.machine_models import find_machine
+from launch.cases.sweep_values import shipped
 
 NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", "here")
 
@@ -23,7 +24,7 @@ def test_every_machine_loads_and_its_products_never_beat_its_rate(name):
         ) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", shipped("machines").values(), ids=lambda path: path.stem)
 def test_every_number_of_a_model_has_a_comment_with_its_source(path):
     """On its line, or on the heading of its table (whose rows share one source), or above all of
     them."""

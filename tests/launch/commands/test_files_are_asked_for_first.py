@@ -7,7 +7,7 @@ from made_up import made_up
 
 import launch.models.tune  # noqa: F401  (before anything in it is replaced)
 from drbench.measure.record import append_csv
-from launch.cases.machine_models import FOLDER
+from launch.cases.sweep_values import shipped
 from launch.studies.meshslice_study import STUDIES
 
 SIZES = ["-m", 64, "-n", 64, "-k", 64, "-p", 2]
@@ -50,7 +50,7 @@ def test_claims_are_not_checked_on_a_file_of_something_else(say, tmp_path):
 def test_a_torus_is_none_that_a_file_describes(say, tmp_path):
     """A path is not taken for a name, to which .toml would be added."""
     path = tmp_path / "file.toml"
-    shutil.copy(FOLDER / "h200x8.toml", path)
+    shutil.copy(shipped("machines")["h200x8"], path)
     for command in (["tune-llm", "--model", "gpt3"], ["llm-study"]):
         assert "file.toml" in say(*command, "--machine", path).refusal()
 

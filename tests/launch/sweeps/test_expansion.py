@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.errors import UsageError
-from launch.cases.sweep_file import expand, load_sweep, shipped
+from launch.cases.sweep_file import expand, load_sweep
+from launch.cases.sweep_values import shipped
 from launch.sweeps.store import case_id
 
 NAMES = (
@@ -88,7 +89,7 @@ def test_every_shipped_sweep_expands_without_repetition_and_always_alike(name, r
 
 
 def test_the_shipped_sweeps_are_these():
-    assert shipped() == sorted(NAMES)
+    assert list(shipped("sweeps")) == sorted(NAMES)
 
 
 values = st.lists(st.integers(1, 50), min_size=1, max_size=3, unique=True)
