@@ -8,7 +8,6 @@ the same verification. No module of this package imports mpi4py or the peer when
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -42,7 +41,9 @@ def installed(package: str, get: str) -> Availability:
     name = package.replace("_", "-")
     if importlib.util.find_spec(package) is None:
         return Availability(False, f"{name} is not installed", get)
-    return Availability(True, f"{name} {importlib.metadata.version(name)}")
+    from importlib.metadata import version  # slow, and seldom asked for
+
+    return Availability(True, f"{name} {version(name)}")
 
 
 class Setting(NamedTuple):
