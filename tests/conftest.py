@@ -9,6 +9,23 @@ from starting import find_mpi_library, find_mpiexec
 collect_ignore = ["shared"]
 
 
+#: Folders of tests that start processes, which load the cores and look at what others left behind.
+TOGETHER = ("tests/mpi/", "tests/launch/", "tests/test_install.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With several workers (``make test``) one of them runs all tests that start processes; the
+    files of the others are dealt to whoever is free."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "ranks" if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
+
+
 @pytest.fixture(scope="session")
 def mpiexec() -> str:
     """Path of the launcher that belongs to this Python's MPI."""
