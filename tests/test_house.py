@@ -39,7 +39,6 @@ TELL_STEPS_APART = {
     "drbench/plan/edges.py",
     "drbench/plan/explain.py",
     "drbench/plan/refinement.py",
-    "drbench/plan/memory.py",
     "drbench/plan/schedule.py",
     "drbench/program/steps.py",
     "drbench/program/trace.py",

@@ -237,7 +237,7 @@ def test_what_may_not_import_mpi4py_does_not_get_it_from_others_either():
     )
     pure = [module for module in edges if not under(module, allowed)]
     assert (
-        "drbench.plan.memory" in pure
+        "drbench.plan.schedule" in pure
         and "algorithms.universal.program" in pure
         and "drbench.host.executor" not in pure
     )
@@ -258,9 +258,9 @@ def test_planning_a_program_really_loads_no_mpi():
         "import sys\n"
         "from algorithms import get_algorithm\n"
         "from drbench.host import blas, fill\nfrom drbench.measure import record\n"
-        "from drbench.plan import memory, schedule\nfrom drbench.program import problem\n"
+        "from drbench.plan import schedule\nfrom drbench.program import problem\n"
         "trace = get_algorithm('universal').trace(problem.Problem(8, 8, 8, 4), 1, stationary='B')\n"
-        "memory.plan_arena(schedule.Lookahead(trace, 1), 4)\n"
+        "schedule.plan_arena(schedule.Lookahead(trace, 1), 4)\n"
         "print([name for name in ('mpi4py', 'click', 'matplotlib', 'pandas', 'torch') if name in "
         "sys.modules])\n"
     )

@@ -10,9 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from drbench.plan.memory import buffer_elements, plan_arena
 from drbench.plan.refinement import Strips, in_strips, products, strip_widths, value_of
-from drbench.plan.schedule import Lookahead, Scheduler
+from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import (
     COUNTERS,

@@ -22,8 +22,7 @@ from bisect import bisect_right
 
 from drbench.program.steps import Scratch, Step
 
-from .memory import ArenaPlan, memory_of
-from .schedule import Lookahead
+from .schedule import ArenaPlan, Lookahead, memory_of
 
 #: The kinds; ``fence`` and ``begin`` are the host's: a Fence waits for all streams, MPI for what it
 #: reads and writes in memory.
@@ -49,7 +48,7 @@ def edges(
     Two products of a fetched block each, with room for one block: the second transfer waits for the
     first product.
 
-    >>> from drbench.plan.memory import ArenaPlan
+    >>> from drbench.plan.schedule import ArenaPlan
     >>> from drbench.program.steps import Block, Gemm, Get
     >>> from drbench.program.trace import trace
     >>> def program():

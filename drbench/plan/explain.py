@@ -9,7 +9,7 @@ from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace
 from partitions import Partition
 
-from .memory import pool_bytes
+from .schedule import pool_bytes
 
 
 @dataclass

@@ -8,8 +8,7 @@ from drbench.measure.record import Record
 from drbench.model.folding import even, fits_torus
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, simulate
-from drbench.plan.memory import buffer_elements, plan_arena
-from drbench.plan.schedule import Lookahead
+from drbench.plan.schedule import Lookahead, buffer_elements, plan_arena
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case, bound, case_keys, recorded

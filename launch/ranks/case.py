@@ -35,7 +35,7 @@ from drbench.measure.roof import Roof, timed
 from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
-from drbench.plan.memory import pool_bytes
+from drbench.plan.schedule import pool_bytes
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded

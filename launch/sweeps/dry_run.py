@@ -11,7 +11,7 @@ from rich.text import Text
 
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
-from drbench.plan.memory import pool_bytes
+from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule

@@ -20,8 +20,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.model.costs import Cost, step_cost
 from drbench.model.simulate import simulate
 from drbench.plan.explain import listing, traffic
-from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Lookahead, Scheduler
+from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet
 from launch.cases.machine_models import find_machine

@@ -6,8 +6,7 @@ import pytest
 
 from algorithms import get_algorithm
 from drbench.plan.edges import edges
-from drbench.plan.memory import ArenaPlan, buffer_elements, plan_arena
-from drbench.plan.schedule import Lookahead, Scheduler
+from drbench.plan.schedule import ArenaPlan, Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.program.group_steps import ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Gemm, Get, Group, Part, Scratch

@@ -5,8 +5,7 @@ import pytest
 
 from algorithms.universal.graph import Graph
 from drbench.plan.edges import edges
-from drbench.plan.memory import ArenaPlan
-from drbench.plan.schedule import Lookahead, Scheduler
+from drbench.plan.schedule import ArenaPlan, Lookahead, Scheduler
 from drbench.program.group_steps import Broadcast, Piece, Reduce, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Add, Block, Copy, Fence, Gemm, Get, Group, ReplicaGet, Zero

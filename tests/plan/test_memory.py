@@ -11,8 +11,7 @@ from arena_judges import ITEMSIZE, ArenaRun, check_lifetimes, plans_of, prove
 from oracles import Violation, any_case, traces_of
 from virtual_time import MODES, RandomDelays, drive, reads_all
 
-from drbench.plan.memory import ALIGNMENT, buffer_elements, plan_arena
-from drbench.plan.schedule import Lookahead
+from drbench.plan.schedule import ALIGNMENT, Lookahead, buffer_elements, plan_arena
 from drbench.program.problem import Problem
 from drbench.program.steps import Gemm, Get
 from drbench.program.trace import Trace

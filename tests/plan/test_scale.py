@@ -11,8 +11,7 @@ import tracemalloc
 import pytest
 from oracles import universal
 
-from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Lookahead, Scheduler
+from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Fence, Gemm, Get
 

@@ -5,8 +5,7 @@ import numpy as np
 from oracles import Memory, assign, operands, require
 from virtual_time import RandomDelays, drive, reads_all, reads_even, reads_own
 
-from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Lookahead
+from drbench.plan.schedule import Lookahead, plan_arena
 from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Zero
 
 ITEMSIZE = 8

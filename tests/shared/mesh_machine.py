@@ -11,8 +11,7 @@ import random
 
 import numpy as np
 
-from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Lookahead, Scheduler
+from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.program.group_steps import AllGather, Broadcast, Piece, Reduce, Shift
 from drbench.program.steps import Add, Copy, Fence, Get, Join, Part, ReplicaGet, Scratch, Zero
 

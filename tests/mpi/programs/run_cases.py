@@ -23,8 +23,7 @@ from drbench.errors import UsageError
 from drbench.host.executor import Executor
 from drbench.host.matrix import Window
 from drbench.host.topology import RangeLocks, Topology
-from drbench.plan.memory import plan_arena
-from drbench.plan.schedule import Lookahead
+from drbench.plan.schedule import Lookahead, plan_arena
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.steps import Accumulate, Fence, Get
 from launch.ranks.case import Case, run_case
