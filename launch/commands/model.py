@@ -2,7 +2,7 @@
 
 import os
 import time
-from dataclasses import replace
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -228,20 +228,10 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
                 f"{'is' if len(given) == 1 else 'are'} for mlp1 and mlp2."
             )
         cases = load_cases(sweep, ranks)
-    elif lines_only:
-        cases = list(legend_cases(sweep, ranks, options=options))
     else:
-        cases = list(sweep_cases(sweep, ranks, replication=replication, options=options))
-    if sweep in _NAMES:
-        cases = [
-            replace(
-                case,
-                prefetch=values["prefetch"],
-                dtype=values["dtype"] or machine.dtype,
-                transport=transport,
-            )
-            for case in cases
-        ]
+        made = legend_cases if lines_only else partial(sweep_cases, replication=replication)
+        fields = {"prefetch": values["prefetch"], "dtype": values["dtype"] or machine.dtype}
+        cases = list(made(sweep, ranks, options=options, transport=transport, **fields))
     for name, each in (("--out", folder), ("--excerpt", keep)):
         if each:
             made_folder(each, name)
@@ -258,9 +248,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
             )
 
     records = run_simulations(cases, machine, ranks, path, on_case)
-    counts = {}
-    for record in records:
-        counts[record.status] = counts.get(record.status, 0) + 1
+    counts = Counter(record.status for record in records)
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     say.print(
         f"{len(records)} cases ({told}), {done} of them new, in {time.monotonic() - start:.0f} "

@@ -94,20 +94,16 @@ def peers(
     ranks,
     kinds,
     scale,
-    threads,
     rounds,
-    iters,
-    dtype,
     settings,
     only,
     out,
     timeout,
-    machine,
     fresh,
     show,
     markdown,
     triples,
-    backend,
+    **values,
 ):
     """Compare drbench with other libraries on the same work: DTensor, ScaLAPACK, COSMA, pylops-mpi,
     HeAT.
@@ -135,25 +131,17 @@ def peers(
     folder = out / (f"triples-p{ranks}" if triples else f"peers-p{ranks}")
     if show and not (folder / "records.csv").exists():
         raise UsageError(f"no {folder / 'records.csv'} to show. Run without --show first.")
+    backend = values["backend"]
     if triples and backend != "numpy":
         raise UsageError(
             "--triples counts bytes, which are the same on every backend. Leave out --backend."
         )
     if triples:
-        code = 0 if show else run_triples(ranks, folder, machine, timeout or None, fresh)
+        code = 0 if show else run_triples(ranks, folder, values["machine"], timeout or None, fresh)
         show_triples(folder / "records.csv", markdown)
         return code
-    base = Case(
-        1,
-        1,
-        1,
-        dtype=dtype,
-        threads=threads or (None if backend == "cupy" else 1),
-        iters=iters,
-        roof=True,
-        machine=machine,
-        backend=backend,
-    )
+    values["threads"] = values["threads"] or (None if backend == "cupy" else 1)
+    base = Case(1, 1, 1, roof=True, **values)
     code = (
         0
         if show

@@ -44,12 +44,13 @@ def sweep_cases(
     batches=BATCHES,
     legend: bool = False,
     options: dict | None = None,
+    **fields,
 ) -> Iterator[Case]:
     """The cases of one figure: partitionings × replication × data movement × batch sizes.
 
     Every triple of row, column and block, and traditional; with ``legend`` those six that have a
     line. Whole tiles are one product, as in the paper (chunk ``none``), unless ``options`` says
-    otherwise.
+    otherwise. ``fields`` are further ones of :class:`Case`.
 
     Examples
     --------
@@ -59,12 +60,6 @@ def sweep_cases(
     ... )
     (12096, 288)
     """
-    if layer not in LAYERS:
-        raise UsageError(f"layer must be one of {', '.join(LAYERS)}, got {layer!r}.")
-    if replication not in REPLICATIONS:
-        raise UsageError(
-            f"replication must be one of {', '.join(REPLICATIONS)}, got {replication!r}."
-        )
     n, k = LAYERS[layer]
     factors = list(REPLICATIONS[replication](ranks))
     kinds = [*product(KINDS, repeat=3), ("traditional",) * 3]
@@ -81,6 +76,7 @@ def sweep_cases(
             c,
             options={"stationary": stationary, "chunk": "none", **(options or {})},
             preset=LEGEND.get(triple),
+            **fields,
         )
 
 

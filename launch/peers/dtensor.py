@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import socket
+from math import prod
 
 from .base import Availability, Job, Peer, Setting, installed, refuse_alike
 from .meshes import on_one_mesh, placed
@@ -118,11 +119,7 @@ class _Multiplication(Job):
         )
         if seen.known:
             self.moved = {"collective_bytes": seen.nbytes}
-        placements = self.out.placements
-        self.replicas = 1
-        for dim, placement in enumerate(placements):
-            if placement.is_replicate():
-                self.replicas *= self.out.device_mesh.size(dim)
+        self.replicas = prod(size for size, _ in _copies(self.out))
 
     def run(self) -> None:
         out = self._torch.matmul(*self.operands)
@@ -137,13 +134,21 @@ class _Multiplication(Job):
     def parts(self):
         out, replica = self.out, 0
         local, (row, col) = self._where(out.shape, out.device_mesh, out.placements)
-        for dim, placement in enumerate(
-            out.placements
-        ):  # which copy: the coordinate along the replicating mesh dimensions
-            if placement.is_replicate():
-                replica = replica * out.device_mesh.size(dim) + out.device_mesh.get_local_rank(dim)
+        for size, at in _copies(out):
+            replica = replica * size + at
         elements = _elements(out)
         return replica, [(row, col, elements.detach().cpu().numpy())] if elements.numel() else []
+
+
+def _copies(out) -> list[tuple[int, int]]:
+    """The extent, and this rank's coordinate, of each mesh dimension along which a DTensor is
+    copied."""
+    mesh = out.device_mesh
+    return [
+        (mesh.size(dim), mesh.get_local_rank(dim))
+        for dim, placement in enumerate(out.placements)
+        if placement.is_replicate()
+    ]
 
 
 def _elements(out):
@@ -215,20 +220,14 @@ def _watch():
                 return NotImplemented  # let DTensor make its local operations, and see those
             namespace, _, name = func._schema.name.partition("::")
             if namespace in ("_c10d_functional", "c10d", "_dtensor") and name not in _SILENT:
-                ranks = (
-                    _resolve_process_group(args[-1]).size() if isinstance(args[-1], str) else None
-                )
                 count = (
-                    moved_bytes(name, args[0].numel() * args[0].element_size(), ranks)
-                    if ranks
+                    moved_bytes(name, args[0].nbytes, _resolve_process_group(args[-1]).size())
+                    if isinstance(args[-1], str)
                     else None
                 )
                 self.known = self.known and count is not None
                 self.nbytes += count or 0
-                self.steps = [
-                    *self.steps,
-                    name.removesuffix("_tensor").removesuffix("_into").removesuffix("_single"),
-                ]
+                self.steps = [*self.steps, re.sub("(_into)?(_tensor)?(_single)?$", "", name)]
             elif name == "mm":
                 self.steps = [*self.steps, "mm"]
                 self.multiplied += args[0].shape[0] * args[0].shape[1] * args[1].shape[1]

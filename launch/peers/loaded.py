@@ -4,6 +4,7 @@ memory (x86-64 and AArch64 ELF)."""
 import ctypes
 import os
 import struct
+from pathlib import Path
 
 _RELA, _DYNSYM, _DYNAMIC = 4, 11, 6
 #: Relocation types of a function slot: JUMP_SLOT and GLOB_DAT of x86-64, then of AArch64.
@@ -28,8 +29,7 @@ def _text(data: bytes, at: int) -> str:
 def call_slots(path: str) -> dict[str, int]:
     """Address offsets of the slots through which a library calls other functions, by the function's
     name."""
-    with open(path, "rb") as file:
-        data = file.read()
+    data = Path(path).read_bytes()
     sections, machine = _sections(data), struct.unpack_from("<H", data, 18)[0]
     kinds, slots = _SLOTS.get(machine, ()), {}
     for kind, offset, size, link, _ in sections:
@@ -53,8 +53,7 @@ def needed(path: str) -> list[str]:
     >>> any(name.startswith("libc.") for name in needed(_ctypes.__file__))
     True
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    data = Path(path).read_bytes()
     sections = _sections(data)
     found = []
     for kind, offset, size, link, _ in sections:

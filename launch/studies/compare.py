@@ -152,29 +152,19 @@ def summary(pairs: list[Pair]) -> dict:
     >>> found["same"], found["best"], found["roof"], found["unknown_noise"]
     (1, 1.0, 0.9, 1)
     """
-    from pandas import DataFrame
-
-    told = DataFrame(
-        [
-            (pair.best, pair.median, pair.new.roof_gflops, pair.old.roof_gflops, pair.low)
-            for pair in pairs
-            if pair.best is not None
-        ],
-        columns=["best", "median", "roof", "old_roof", "low"],
-        dtype=float,
-    )
-    told["roof"] = (told.roof / told.old_roof).where(told.roof * told.old_roof > 0)
-    middles = told.median().to_dict()
+    told = [pair for pair in pairs if pair.best is not None]
+    roofs = [(pair.new.roof_gflops, pair.old.roof_gflops) for pair in told]
+    ratios = {
+        "best": [pair.best for pair in told],
+        "median": [pair.median for pair in told if pair.median is not None],
+        "roof": [new / old for new, old in roofs if new and old],
+    }
     return {
         **{outcome: sum(pair.outcome == outcome for pair in pairs) for outcome in OUTCOMES},
         "compared": len(told),
-        **{name: _number(middles[name]) for name in ("best", "median", "roof")},
-        "unknown_noise": int(told.low.isna().sum()),
+        **{name: median(values) if values else None for name, values in ratios.items()},
+        "unknown_noise": sum(pair.low is None for pair in told),
     }
-
-
-def _number(value: float) -> float | None:
-    return value if value == value else None
 
 
 def _merged(table, fields: list[str]) -> dict[tuple, Any]:
