@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import click
@@ -46,7 +47,7 @@ class Finding:
 
 def findings(ranks: int) -> list[Finding]:
     """Look at MPI, cores, BLAS, memory and GPUs."""
-    return [*_mpi(ranks), _cores(ranks), *_blas(), *_memory(), *_gpus()]
+    return [*_mpi(ranks), *_cores(ranks), *_blas(), *_memory(), *_gpus()]
 
 
 def show_findings(ranks: int, as_json: bool) -> int:
@@ -74,18 +75,18 @@ def _ok_if(fine, subject: str, text: str, *otherwise: str) -> Finding:
     return Finding(subject, "ok", text) if fine else Finding(subject, *otherwise)
 
 
-def _mpi(ranks: int) -> list[Finding]:
+def _mpi(ranks: int) -> Iterator[Finding]:
     """Start a few ranks and let them try what the transports need."""
     if launched() is not None:
-        return [
-            Finding(
-                "MPI", "ok", "started by a launcher; run doctor without it for the MPI self-test"
-            )
-        ]
+        yield Finding(
+            "MPI", "ok", "started by a launcher; run doctor without it for the MPI self-test"
+        )
+        return
     try:
         command = mpiexec_command(ranks)
     except DrbenchError as error:
-        return [Finding("MPI launcher", "missing", str(error))]
+        yield Finding("MPI launcher", "missing", str(error))
+        return
     try:
         words = [*command, sys.executable, "-m", "mpi4py", "-m", "launch.ranks.doctor_probe"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
@@ -93,55 +94,44 @@ def _mpi(ranks: int) -> list[Finding]:
             text, _ = process.communicate(timeout=_PROBE_TIMEOUT_S)
         probe = json.loads(text.splitlines()[-1])
     except (CaseTimeout, ValueError, IndexError):
-        return [
-            Finding(
-                "MPI",
-                "missing",
-                f"{ranks} ranks started with {find_mpiexec()} did not answer",
-                "see that mpiexec and libmpi are of one MPI: python -m mpi4py --mpi-lib-version",
-            )
-        ]
-    if probe["size"] != ranks:
-        return [
-            Finding(
-                "MPI",
-                "missing",
-                f"{find_mpiexec()} started {ranks} ranks and {probe['library']} sees "
-                f"{probe['size']}",
-                "use the launcher of that library, or point MPI4PY_LIBMPI at the launcher's libmpi",
-            )
-        ]
-    out = [
-        Finding(
-            "MPI", "ok", f"{probe['library']} (MPI {probe['standard']}), launcher {find_mpiexec()}"
-        )
-    ]
-    in_place = (
-        f"ranks of a node read each other's tiles in place ({probe['allocation']}), unified "
-        "memory model"
-    )
-    return [
-        *out,
-        _ok_if(
-            probe["direct"],
-            "windows",
-            in_place,
-            "advice",
-            "ranks of a node do not see each other's windows: every transfer is RMA",
-            "use an MPI with shared windows (MPICH, Open MPI 5)",
-        ),
-        _ok_if(
-            probe["rma"],
-            "RMA",
-            "Rget, Rput and Raccumulate work in one passive epoch",
+        yield Finding(
+            "MPI",
             "missing",
-            "a small get, put or accumulate gave a wrong result",
-            "use another MPI",
-        ),
-    ]
+            f"{ranks} ranks started with {find_mpiexec()} did not answer",
+            "see that mpiexec and libmpi are of one MPI: python -m mpi4py --mpi-lib-version",
+        )
+        return
+    if probe["size"] != ranks:
+        yield Finding(
+            "MPI",
+            "missing",
+            f"{find_mpiexec()} started {ranks} ranks and {probe['library']} sees {probe['size']}",
+            "use the launcher of that library, or point MPI4PY_LIBMPI at the launcher's libmpi",
+        )
+        return
+    yield Finding(
+        "MPI", "ok", f"{probe['library']} (MPI {probe['standard']}), launcher {find_mpiexec()}"
+    )
+    yield _ok_if(
+        probe["direct"],
+        "windows",
+        f"ranks of a node read each other's tiles in place ({probe['allocation']}), unified "
+        "memory model",
+        "advice",
+        "ranks of a node do not see each other's windows: every transfer is RMA",
+        "use an MPI with shared windows (MPICH, Open MPI 5)",
+    )
+    yield _ok_if(
+        probe["rma"],
+        "RMA",
+        "Rget, Rput and Raccumulate work in one passive epoch",
+        "missing",
+        "a small get, put or accumulate gave a wrong result",
+        "use another MPI",
+    )
 
 
-def _cores(ranks: int) -> Finding:
+def _cores(ranks: int) -> Iterator[Finding]:
     cores, threads = len(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS", "")
     physical = psutil.cpu_count(logical=False) or cores
     text = (
@@ -149,84 +139,66 @@ def _cores(ranks: int) -> Finding:
         "thread(s) each by default"
     )
     if ranks > cores:
-        return Finding(
+        way_out = f"use at most {cores} ranks: more share cores, and their times say little"
+        yield Finding("cores", "advice", text, way_out)
+    else:
+        yield _ok_if(
+            not threads.isdigit() or int(threads) * ranks <= cores,
             "cores",
-            "advice",
             text,
-            f"use at most {cores} ranks: more share cores, and their times say little",
-        )
-    if threads.isdigit() and int(threads) * ranks > cores:
-        return Finding(
-            "cores",
             "advice",
             f"{text}; OMP_NUM_THREADS={threads}",
             "drbench sets BLAS threads itself (--threads); other libraries may not",
         )
-    return Finding("cores", "ok", text)
 
 
-def _blas() -> list[Finding]:
-    blas, now = load_blas(), measure_kernels()
+def _blas() -> Iterator[Finding]:
+    blas, now, pins = load_blas(), measure_kernels(), pinned()
     text = (
         f"{blas.info.library}, {now.name} kernels, {now.flops_per_s / 1e9:.0f} GFLOP/s on one "
         "thread (float32)"
     )
-    out = []
-    if not blas.info.in_place:
-        out.append(
-            Finding(
-                "BLAS",
-                "advice",
-                f"{text}; its cblas_sgemm cannot be reached, products are copied",
-                "use a NumPy wheel from PyPI",
-            )
-        )
-    pins = pinned()
-    if not pins:
-        return out or [Finding("BLAS", "ok", text)]
-    names = " ".join(f"{name}={value}" for name, value in pins.items())
-    free = measure_kernels(without_pins())
-    if free.flops_per_s > 1.05 * now.flops_per_s:
-        return [
-            *out,
-            Finding(
-                "BLAS",
-                "advice",
-                f"{text}; {names} holds it below {free.name} kernels, which reach "
-                f"{free.flops_per_s / 1e9:.0f} GFLOP/s: "
-                f"{100 * (1 - now.flops_per_s / free.flops_per_s):.0f} % are lost",
-                f"unset {' '.join(pins)}",
-            ),
-        ]
-    return [
-        *out,
-        Finding(
+    if not pins or not blas.info.in_place:
+        yield _ok_if(
+            blas.info.in_place,
             "BLAS",
-            "ok",
+            text,
+            "advice",
+            f"{text}; its cblas_sgemm cannot be reached, products are copied",
+            "use a NumPy wheel from PyPI",
+        )
+    if pins:
+        names = " ".join(f"{name}={value}" for name, value in pins.items())
+        free = measure_kernels(without_pins())
+        yield _ok_if(
+            free.flops_per_s <= 1.05 * now.flops_per_s,
+            "BLAS",
             f"{text}; {names} is set and costs nothing here ({free.name} kernels without it: "
             f"{free.flops_per_s / 1e9:.0f} GFLOP/s)",
-        ),
-    ]
-
-
-def _memory() -> list[Finding]:
-    free, subject = shared_memory_free(), "shared memory"
-    there = f"{SHARED_MEMORY} has {format_bytes(free or 0)} free"
-    return [
-        Finding("memory", "ok", f"{format_bytes(psutil.virtual_memory().available)} available"),
-        Finding(
-            subject, "advice", f"no {SHARED_MEMORY}: windows live elsewhere", "mount a tmpfs there"
-        )
-        if free is None
-        else _ok_if(
-            free >= 1 << 30,
-            subject,
-            there,
             "advice",
-            f"{there}: the tiles of a node must fit",
-            f"enlarge it: mount -o remount,size=8G {SHARED_MEMORY} (containers: --shm-size=8g)",
-        ),
-    ]
+            f"{text}; {names} holds it below {free.name} kernels, which reach "
+            f"{free.flops_per_s / 1e9:.0f} GFLOP/s: "
+            f"{100 * (1 - now.flops_per_s / free.flops_per_s):.0f} % are lost",
+            f"unset {' '.join(pins)}",
+        )
+
+
+def _memory() -> Iterator[Finding]:
+    free, subject = shared_memory_free(), "shared memory"
+    yield Finding("memory", "ok", f"{format_bytes(psutil.virtual_memory().available)} available")
+    if free is None:
+        nowhere = f"no {SHARED_MEMORY}: windows live elsewhere"
+        yield Finding(subject, "advice", nowhere, "mount a tmpfs there")
+        return
+    there = f"{SHARED_MEMORY} has {format_bytes(free)} free"
+    yield _ok_if(
+        free >= 1 << 30,
+        subject,
+        there,
+        "advice",
+        f"{there}: the tiles of a node must fit",
+        f"enlarge it: mount -o remount,size=8G {SHARED_MEMORY} (containers: --shm-size=8g)",
+    )
 
 
 def _named(tool: str) -> str:
@@ -242,7 +214,7 @@ def _named(tool: str) -> str:
     )
 
 
-def _gpus() -> list[Finding]:
+def _gpus() -> Iterator[Finding]:
     """Asked of a process of its own: a driver that hangs, or CuPy of another CUDA, must not take
     doctor along."""
     tool = shutil.which("nvidia-smi")
@@ -256,70 +228,58 @@ def _gpus() -> list[Finding]:
         )
         found = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.TimeoutExpired, ValueError, IndexError):
-        return [
-            Finding(
-                "GPUs",
-                "advice",
-                "looking for GPUs did not end in order",
-                "see python -m launch.ranks.gpu_report",
-            )
-        ]
+        late = "looking for GPUs did not end in order"
+        yield Finding("GPUs", "advice", late, "see python -m launch.ranks.gpu_report")
+        return
     if "missing" in found:
         if tool is None:
-            return [Finding("GPUs", "ok", "none found; every command runs on CPUs")]
-        return [Finding("GPUs", "advice", f"{_named(tool)}; {found['missing']}", found["way_out"])]
+            yield Finding("GPUs", "ok", "none found; every command runs on CPUs")
+        else:
+            text = f"{_named(tool)}; {found['missing']}"
+            yield Finding("GPUs", "advice", text, found["way_out"])
+        return
     devices = found["devices"]
     names = "; ".join(
         f"{device['index']}: {device['name']}, {format_bytes(device['bytes'])}, "
         f"{device['architecture']}"
         for device in devices
     )
-    out = [
-        Finding(
-            "GPUs",
-            "ok",
-            f"{names}; CuPy {found['cupy']}, {found['cublas']}, CUDA {found['runtime']}, driver "
-            f"for CUDA {found['driver']}",
-        )
-    ]
+    yield Finding(
+        "GPUs",
+        "ok",
+        f"{names}; CuPy {found['cupy']}, {found['cublas']}, CUDA {found['runtime']}, driver "
+        f"for CUDA {found['driver']}",
+    )
     pairs = ", ".join(f"{a}-{b}" for a, b in found["no_peer_access"])
     if len(devices) > 1:
-        out.append(
-            _ok_if(
-                not pairs,
-                "peer access",
-                "every GPU reads every other's memory",
-                "advice",
-                f"no GPU reads another's memory in {pairs}: staged through the host there",
-            )
+        yield _ok_if(
+            not pairs,
+            "peer access",
+            "every GPU reads every other's memory",
+            "advice",
+            f"no GPU reads another's memory in {pairs}: staged through the host there",
         )
-    return [
-        *out,
-        _ok_if(
-            found["ipc"],
-            "GPU memory between ranks",
-            "CUDA IPC handles can be made",
-            "advice",
-            "the driver makes no IPC handles: ranks reach each other through the host",
-            "containers: --ipc=host",
-        ),
-        _ok_if(
-            found["nccl"],
-            "NCCL",
-            found["nccl"],
-            "advice",
-            found["no_nccl"],
-            "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged",
-        ),
-        Finding(
-            "MPI on GPU memory",
-            "ok",
-            found["mpi"] + ("" if found["gpu_aware"] else ": staged through pinned host memory"),
-        ),
-        Finding(
-            "ranks a GPU",
-            "ok",
-            f"ranks of a node take its {len(devices)} GPU(s) in turn; more ranks than GPUs share "
-            "them in time slices, which proves results and not speed",
-        ),
-    ]
+    yield _ok_if(
+        found["ipc"],
+        "GPU memory between ranks",
+        "CUDA IPC handles can be made",
+        "advice",
+        "the driver makes no IPC handles: ranks reach each other through the host",
+        "containers: --ipc=host",
+    )
+    yield _ok_if(
+        found["nccl"],
+        "NCCL",
+        found["nccl"],
+        "advice",
+        found["no_nccl"],
+        "pip install nvidia-nccl-cu12 (or -cu13); without it collectives are staged",
+    )
+    staged = "" if found["gpu_aware"] else ": staged through pinned host memory"
+    yield Finding("MPI on GPU memory", "ok", found["mpi"] + staged)
+    yield Finding(
+        "ranks a GPU",
+        "ok",
+        f"ranks of a node take its {len(devices)} GPU(s) in turn; more ranks than GPUs share "
+        "them in time slices, which proves results and not speed",
+    )

@@ -31,12 +31,10 @@ def main() -> int:
 def _mpi() -> tuple[bool, str]:
     """Whether MPI moves device memory, and what says so."""
     try:
-        from .gpu_awareness import mpi_says, try_it
-
-        says, how = mpi_says()
+        from .gpu_awareness import mpi_moves_devices
     except (ImportError, RuntimeError) as error:
         return False, f"no MPI can be loaded ({' '.join(str(error).split())[:120]})"
-    return try_it() if says else (False, how)
+    return mpi_moves_devices()
 
 
 if __name__ == "__main__":

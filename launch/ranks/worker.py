@@ -32,7 +32,13 @@ def serve() -> int:
     faulthandler.enable()
     comm = world()
     _forget_names(comm)
-    say = _Answers(answers if comm.rank == 0 else None)
+
+    def say(answer: dict) -> None:
+        """A line for the supervisor, from rank 0."""
+        if comm.rank == 0:
+            answers.write(f"{ANSWER}{json.dumps(answer)}\n")
+            answers.flush()
+
     facts = comm.gather(rank_facts())
     cases: queue.SimpleQueue = queue.SimpleQueue()
     if comm.rank == 0:
@@ -61,18 +67,6 @@ def serve() -> int:
             ) as error:  # it may have struck this rank alone: only a fresh start is safe
                 _fail(comm, error)
             say({"done": order["index"], "record": record.to_row()})
-
-
-class _Answers:
-    """Lines for the supervisor, from rank 0."""
-
-    def __init__(self, file):
-        self._file = file
-
-    def __call__(self, answer: dict) -> None:
-        if self._file is not None:
-            self._file.write(f"{ANSWER}{json.dumps(answer)}\n")
-            self._file.flush()
 
 
 def _listen(cases) -> None:

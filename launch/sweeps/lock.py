@@ -204,16 +204,8 @@ def _read(path: Path) -> tuple[Holder | None, float]:
     except OSError:
         return None, 0.0
     try:
-        fields = json.loads(text)
-        return Holder(
-            str(fields["host"]),
-            str(fields.get("system", fields["host"])),
-            int(fields["pid"]),
-            float(fields["born"]),
-            str(fields["since"]),
-            str(fields["token"]),
-        ), age_s
-    except (ValueError, KeyError, TypeError):
+        return Holder(**json.loads(text)), age_s
+    except (ValueError, TypeError):
         return None, age_s
 
 

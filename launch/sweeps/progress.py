@@ -95,7 +95,7 @@ class SweepProgress:
         self._on_record = on_record
         self._best: tuple[float, str] | None = None
         self._current, self._lines = "", 0
-        self._start = self._said = self._drawn = time.monotonic()
+        self._start = self._told = time.monotonic()
         for record in done:
             self._count(record)
         self._new = 0
@@ -131,12 +131,13 @@ class SweepProgress:
     # -----------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        now = time.monotonic()
-        if self.console.is_terminal and now - self._drawn >= _REFRESH_S:
-            self._draw(now)
-        elif not self.console.is_terminal and now - self._said >= _LINE_S:
-            self._said = now
-            self._say(self.line())
+        now, terminal = time.monotonic(), self.console.is_terminal
+        if now - self._told >= (_REFRESH_S if terminal else _LINE_S):
+            self._told = now
+            if terminal:
+                self._draw()
+            else:
+                self._say(self.line())
 
     def started(self, case: Case) -> None:
         self._current = title(case)
@@ -187,8 +188,7 @@ class SweepProgress:
                 else f"{record.algorithm} {name}",
             )
 
-    def _draw(self, now: float) -> None:
-        self._drawn = now
+    def _draw(self) -> None:
         best = f"best {self._best[0]:.4g} GFLOP/s" if self._best else ""
         self._bar.update(self._task, description=self._current, counts=self.tally(), best=best)
         self._bar.refresh()

@@ -84,21 +84,11 @@ def sbatch_script(
         nodes=launcher.nodes(ranks),
         ranks=ranks,
         tasks_per_node=min(ranks, launcher.ranks_per_node or 0),
-        sbatch=launcher.sbatch,
-        site=launcher.site,
-        modules=launcher.modules,
-        environment=launcher.environment,
+        launcher=launcher,
         folder=folder,
         command=command,
     )
     return re.sub(r"\n{3,}", "\n\n", text)
-
-
-def write_sbatch(path: Path, *arguments, **keywords) -> Path:
-    """Write a job script; see :func:`sbatch_script`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, sbatch_script(*arguments, script=path.name, **keywords))
-    return path
 
 
 def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
@@ -113,7 +103,8 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
     if request.launcher is None and not launcher.words:
         launcher = launcher.with_launcher("srun")
         request = dataclasses.replace(request, launcher="srun")
-    folder, here = Path(request.out), os.getcwd()
+    folder = Path(request.out)
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(1, parts + 1):
         stem = sweep.name if parts == 1 else f"{sweep.name}-{number}of{parts}"
         part = request
@@ -121,15 +112,10 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
             out = os.path.join(request.out, f"part-{number}")
             part = dataclasses.replace(request, part=(number, parts), out=out)
         command = [sys.executable, "-m", *part.arguments()]
-        path = write_sbatch(
-            folder / f"{stem}.sbatch",
-            launcher,
-            request.ranks,
-            command,
-            here,
-            stem,
-            about=f"{len(part_of(pairs, (number, parts)))} cases of {sweep.name} on "
-            f"{request.ranks} ranks",
-        )
+        path = folder / f"{stem}.sbatch"
+        count = len(part_of(pairs, (number, parts)))
+        about = f"{count} cases of {sweep.name} on {request.ranks} ranks"
+        text = sbatch_script(launcher, request.ranks, command, os.getcwd(), stem, about, path.name)
+        write_whole(path, text)
         console.print(f"sbatch {path}", markup=False)
     return 0

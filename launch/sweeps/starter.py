@@ -21,7 +21,6 @@ from launch.host.protocol import ANSWER, FAILED, parse
 _TICK_S = 0.1
 #: What is kept of standard error, in characters.
 _TAIL = 6000
-_GRACE_S = 2.0
 #: What Hydra says of every end alike.
 _BANNER = re.compile(r"YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ")
 
@@ -125,16 +124,15 @@ class Ranks:
         return self._next("done", seconds)["record"]
 
     def end(self) -> None:
-        """Let the ranks end in good order."""
-        with suppress(RanksEnded, OSError):  # they have ended already; stop() clears up
+        """Let the ranks end in good order, before :meth:`stop`."""
+        with suppress(RanksEnded, OSError):  # they have ended already
             self._send({"end": True})
             self.process.stdin.close()
             deadline = time.monotonic() + 10
             while self.process.poll() is None and time.monotonic() < deadline:
                 self._read(_TICK_S)
-        self.stop()
 
-    def stop(self, grace_s: float = _GRACE_S) -> None:
+    def stop(self, grace_s: float) -> None:
         """End all that was started, and remove what it leaves. Asks the launcher first, then
         kills."""
         if (

@@ -127,7 +127,7 @@ def run_cases(
         except BaseException:
             here.stop(grace_s=0.3)
             raise
-        here.end()
+        here.stop(in_order=True)
 
 
 def _refused(case: Case, ranks: int) -> Record | None:
@@ -229,18 +229,11 @@ class _Starter:
             raise error(f"the ranks cannot be started: {ended.reason}. {self._see}")
         self._watch.note(f"the ranks did not start: {ended.reason}. Trying again")
 
-    def end(self) -> None:
-        """Let them end in good order."""
+    def stop(self, grace_s: float = 2.0, in_order: bool = False) -> None:
+        """End them, now or in good order."""
         if self._ranks is not None:
-            self._ranks.end()
-        self._ended()
-
-    def stop(self, grace_s: float = 2.0) -> None:
-        """End them now."""
-        if self._ranks is not None:
+            if in_order:
+                self._ranks.end()
             self._ranks.stop(grace_s)
-        self._ended()
-
-    def _ended(self) -> None:
         self._ranks = None
         self._store.forget()
