@@ -40,7 +40,7 @@ from .options import (
 @of_case("prefetch", "progress", "transport", "backend", "machine")
 @timeout_option("Longest a case may take, in seconds.", default=300.0)
 @out_option("Keep the records here; what is there already is not run again.")
-def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields):
+def compare_algorithms(ranks, dataflows, meshes, timeout, out, **fields):
     """Run all algorithms on one problem, each beside the universal one on the same layout, and
     print where the time goes.
 
@@ -49,6 +49,7 @@ def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields
       drbench compare-algorithms -p 4 --dataflow OS --mesh 2x2 --transport throttled:0.5,50 --out os
     """
     from algorithms.mesh import parse_mesh
+    from launch.cases.case import Case
     from launch.studies.compare_algorithms import layout_cases, run_layouts
 
     refuse_ranks("compare-algorithms")
@@ -57,7 +58,6 @@ def compare_algorithms(ranks, m, n, k, dataflows, meshes, timeout, out, **fields
     for mesh in meshes:
         parse_mesh(mesh, ranks)
     meshes = list(meshes) or [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]
-    layouts = layout_cases(
-        m, n, k, ranks, list(dataflows) or ["OS", "LS", "RS"], meshes, roof=True, **fields
-    )
+    base = Case(**fields, roof=True)
+    layouts = layout_cases(base, ranks, list(dataflows) or ["OS", "LS", "RS"], meshes)
     return run_layouts(layouts, ranks, timeout, out)

@@ -1,5 +1,6 @@
 """``drbench peers``: the comparison, its tables, and DTensor triple by triple."""
 
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -122,6 +123,7 @@ def peers(
     from launch.peers import PEERS
     from launch.studies.peer_bench import run_peers, shapes
     from launch.studies.peer_triples import run_triples
+    from plots.select.records import read_records
 
     chosen = shapes(kinds, scale)
     names = {word.strip() for word in only.split(",")} if only else None
@@ -129,28 +131,27 @@ def peers(
     if unknown:
         raise UsageError(f"--only: {unknown[0]!r} is none of drbench, {', '.join(PEERS)}.")
     folder = out / (f"triples-p{ranks}" if triples else f"peers-p{ranks}")
-    if show and not (folder / "records.csv").exists():
-        raise UsageError(f"no {folder / 'records.csv'} to show. Run without --show first.")
-    backend = values["backend"]
-    if triples and backend != "numpy":
+    path, timeout, code = folder / "records.csv", timeout or None, 0
+    if show and not path.exists():
+        raise UsageError(f"no {path} to show. Run without --show first.")
+    if triples and values["backend"] != "numpy":
         raise UsageError(
             "--triples counts bytes, which are the same on every backend. Leave out --backend."
         )
-    if triples:
-        code = 0 if show else run_triples(ranks, folder, values["machine"], timeout or None, fresh)
-        show_triples(folder / "records.csv", markdown)
-        return code
-    values["threads"] = values["threads"] or (None if backend == "cupy" else 1)
-    base = Case(1, 1, 1, roof=True, **values)
-    code = (
-        0
-        if show
-        else run_peers(
-            ranks, base, chosen, rounds, settings == "all", names, timeout or None, folder, fresh
-        )
-    )
-    show_tables(folder / "records.csv", markdown)
-    draw_bars(folder / "records.csv", folder)
+    if triples and not show:
+        code = run_triples(ranks, folder, values["machine"], timeout, fresh)
+    elif not show:
+        values["threads"] = values["threads"] or (None if values["backend"] == "cupy" else 1)
+        base, every_setting = Case(1, 1, 1, roof=True, **values), settings == "all"
+        code = run_peers(ranks, base, chosen, rounds, every_setting, names, timeout, folder, fresh)
+    found = read_records([path])
+    for title, header, rows in tables_of_triples(found) if triples else tables_of_peers(found):
+        if markdown:
+            print(f"{title}\n\n{markdown_table(header, rows)}\n")
+        else:
+            console().print(table("|".join(header), rows, title))
+    if not triples:
+        draw_bars(path, folder)
     return code
 
 
@@ -168,54 +169,39 @@ def markdown_table(header, rows) -> str:
     return "\n".join([row(header), "|" + "---|" * len(header), *map(row, rows)])
 
 
-def _print(title: str, header, rows, markdown: bool) -> None:
-    if markdown:
-        print(f"{title}\n\n{markdown_table(header, rows)}\n")
-        return
-    console().print(table("|".join(header), rows, title))
-
-
-def show_tables(csv_path: Path, markdown: bool) -> None:
-    """The summary, every contender, and the best setting of each library where several were run."""
-    from plots.select.records import read_records
-
-    found = lines(read_records([csv_path]))
+def tables_of_peers(records) -> Iterator[tuple]:
+    """The summary, every contender, and the best setting of each library where several were run:
+    title, header, rows."""
+    found = lines(records)
     if not found:
         return
-    _print(
+    yield (
         "Percent of drbench's roof (median repeat; of its own roof where that is another BLAS)",
         *summary(found),
-        markdown,
     )
-    _print("Libraries", *libraries(found), markdown)
-    _print("All contenders", *table_rows(found), markdown)
-    if len({line.label for line in found if line.who != "drbench"}) > len(
-        {line.who for line in found if line.who != "drbench"}
-    ):
-        _print(
+    yield "Libraries", *libraries(found)
+    yield "All contenders", *table_rows(found)
+    theirs = [line for line in found if line.who != "drbench"]
+    if len({line.label for line in theirs}) > len({line.who for line in theirs}):
+        yield (
             "The best setting of each (of those that move anything)",
             *table_rows(best_settings(found)),
-            markdown,
         )
 
 
-def show_triples(csv_path: Path, markdown: bool) -> None:
-    """Triple by triple without replication, then counted over all replication factors."""
-    from plots.select.records import read_records
-
-    single, counted = triple_rows(read_records([csv_path]))
-    _print(
+def tables_of_triples(records) -> Iterator[tuple]:
+    """Triple by triple without replication, then counted over all replication factors, likewise."""
+    single, counted = triple_rows(records)
+    yield (
         "Without replication (bytes: all ranks together)",
         ("A", "B", "C", "DTensor", "its steps", "its bytes", "drbench", "its bytes"),
         single,
-        markdown,
     )
-    _print(
+    yield (
         "Over all replication factors: how often DTensor does what; where its ranks repeat no "
         "products, how often drbench moves fewer / as many / more bytes",
         ("A", "B", "C", *ACTIONS, "repeats products", "drbench runs", "fewer / same / more"),
         counted,
-        markdown,
     )
 
 

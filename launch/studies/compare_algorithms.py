@@ -1,13 +1,15 @@
 """Every algorithm on the layouts it takes, beside the universal one on the very same tiles."""
 
 import os
+from contextlib import suppress
+from dataclasses import replace
 
 from rich.table import Table
 
 from algorithms import algorithms
-from drbench.errors import DrbenchError
+from drbench.errors import UnsupportedError
 from drbench.measure.record import Record
-from launch.cases.case import Case
+from launch.cases.case import Case, bound
 from launch.host.kernels import without_pins
 from launch.host.show import table
 from launch.host.units import seconds
@@ -21,14 +23,14 @@ _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
 def layout_cases(
-    m: int, n: int, k: int, ranks: int, dataflows: list[str], meshes: list[str], **fields
+    base: Case, ranks: int, dataflows: list[str], meshes: list[str]
 ) -> dict[str, list[Case]]:
     """Cases by layout: every algorithm with a ``mesh`` that takes it, then the universal one on the
-    same tiles; the algorithms without one last.
+    same tiles; the algorithms without one last. All are ``base`` but for algorithm and layout.
 
     Examples
     --------
-    >>> cases = layout_cases(64, 64, 64, 2, ["OS"], ["1x2"])
+    >>> cases = layout_cases(Case(64, 64, 64), 2, ["OS"], ["1x2"])
     >>> {layout: [case.algorithm for case in found] for layout, found in cases.items()}["OS on 1x2"]
     ['collective', 'meshslice', 'summa', 'wang', 'universal']
     """
@@ -48,29 +50,15 @@ def layout_cases(
         else:
             chosen = [(name, {})]
         for layout, options in chosen:
-            try:
-                problem = algorithm.problem(m, n, k, ranks, **options)
-                algorithm.settle(problem, **options)
-            except DrbenchError as error:
-                if error.status != "unsupported":
-                    raise
-                continue  # not on this mesh: other meshes have it
-            out.setdefault(layout, []).append(
-                Case(m, n, k, algorithm=name, options=options, **fields)
-            )
+            case = replace(base, algorithm=name, options=options)
+            with suppress(UnsupportedError):  # not on this mesh: other meshes have it
+                algorithm.settle(bound(case, ranks)[1], **options)
+                out.setdefault(layout, []).append(case)
     for found in out.values():
-        options = found[0].options
-        texts = algorithms()[found[0].algorithm].layout(m, n, k, ranks, **options)
-        found.append(
-            Case(
-                m,
-                n,
-                k,
-                *texts,
-                options={"stationary": _STATIONARY.get(options.get("dataflow"), "C")},
-                **fields,
-            )
-        )
+        _, problem, options = bound(found[0], ranks)
+        texts = {name: problem.operand(name).partition.text for name in "abc"}
+        stationary = _STATIONARY.get(options.get("dataflow"), "C")
+        found.append(replace(base, **texts, options={"stationary": stationary}))
     return out
 
 
