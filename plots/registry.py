@@ -12,9 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib
+
 from drbench.measure.record import Record
 from plots.draw.chart import Charts
 from plots.draw.page import save
+from plots.draw.style import RC
 from plots.select.cases import Options, SelectionError
 from plots.select.records import given, read_records
 
@@ -27,15 +30,20 @@ class Made(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One kind of figure: its name, a line about it, what makes it, the options it takes, what
+    """One kind of figure: its name, a line about it, what lays it out, the options it takes, what
     reads its files, and what describes its panels for the report page."""
 
     name: str
     summary: str
-    make: Callable[[Any, Options], Made]
+    page: Callable[[Any, Options], Made]
     takes: tuple[str, ...] = ()
     read: Callable[[Sequence[str | os.PathLike]], Any] = read_records
     charts: Callable[[Any, Options], Charts] | None = None
+
+    def make(self, source: Any, options: Options) -> Made:
+        """Lay it out in the style that all figures have."""
+        with matplotlib.rc_context(RC):
+            return self.page(source, options)
 
 
 class Drawn(NamedTuple):

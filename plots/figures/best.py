@@ -19,7 +19,7 @@ from pandas import DataFrame
 
 from plots.draw.chart import Axis, Cells, Chart, Charts
 from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, fitted, width_in
-from plots.draw.style import FONT_PT, RC, SMALL_PT
+from plots.draw.style import FONT_PT, SMALL_PT
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -179,33 +179,31 @@ def make(records: Records, options: Options) -> Made:
     side."""
     records = frame(records)
     (chosen, field, _), (described, notes) = maps(records, options), charts(records, options)
-    with matplotlib.rc_context(RC):
-        labels = [
-            ("A | B | C", SMALL_PT + 0.5),
-            *((text, SMALL_PT) for chart in described for text in chart.y.ticks.values()),
-        ]
-        left_in = max(width_in(text, size) for text, size in labels) + 0.14
-        most = max(len(each.columns) for each in chosen)
-        half_in = PAGE_IN / 2 - left_in - _BAR_IN - 2 * _GAP_IN
-        beside = 2 if len(chosen) > 1 and half_in / most >= _LEAST_FOR_NUMBERS_IN else 1
-        wide_in = PAGE_IN / beside
-        every = list(zip(chosen, described))
-        lines = [every[at : at + beside] for at in range(0, len(every), beside)]
-        heights = [max(_high_in(each) for each, _ in line) for line in lines]
-        told = [text for chart in described for text in chart.notes]
-        marks = "c: replication factor; framed: the best case"
-        if any(each.struck for each in chosen):
-            marks += "; ×: run, not ok"
-        if any(
-            len(each.cells) + len(each.struck) < len(each.rows) * len(each.columns)
-            for each in chosen
-        ):
-            marks += "; white: no case"
-        page, at = Page(sum(heights), (), [*told, marks, *notes]), 0.0
-        for line, high in zip(lines, heights, strict=True):
-            for number, (each, chart) in enumerate(line):
-                _panel(page, each, chart, field, number * wide_in, left_in, wide_in, at)
-            at += high
+    labels = [
+        ("A | B | C", SMALL_PT + 0.5),
+        *((text, SMALL_PT) for chart in described for text in chart.y.ticks.values()),
+    ]
+    left_in = max(width_in(text, size) for text, size in labels) + 0.14
+    most = max(len(each.columns) for each in chosen)
+    half_in = PAGE_IN / 2 - left_in - _BAR_IN - 2 * _GAP_IN
+    beside = 2 if len(chosen) > 1 and half_in / most >= _LEAST_FOR_NUMBERS_IN else 1
+    wide_in = PAGE_IN / beside
+    every = list(zip(chosen, described))
+    lines = [every[at : at + beside] for at in range(0, len(every), beside)]
+    heights = [max(_high_in(each) for each, _ in line) for line in lines]
+    told = [text for chart in described for text in chart.notes]
+    marks = "c: replication factor; framed: the best case"
+    if any(each.struck for each in chosen):
+        marks += "; ×: run, not ok"
+    if any(
+        len(each.cells) + len(each.struck) < len(each.rows) * len(each.columns) for each in chosen
+    ):
+        marks += "; white: no case"
+    page, at = Page(sum(heights), (), [*told, marks, *notes]), 0.0
+    for line, high in zip(lines, heights, strict=True):
+        for number, (each, chart) in enumerate(line):
+            _panel(page, each, chart, field, number * wide_in, left_in, wide_in, at)
+        at += high
     return Made(page.picture, notes)
 
 

@@ -8,13 +8,12 @@ marks without a line.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import matplotlib
 from matplotlib.lines import Line2D
 from pandas import DataFrame
 
 from plots.draw.chart import Axis, Chart, Marks, draw_axis, draw_bars, draw_chart, panels, polyline
 from plots.draw.page import GRID, MARKER_PT, line_handle, line_look, note, patch_handle
-from plots.draw.style import RC, SMALL_PT, Fill, LineStyle, style_of
+from plots.draw.style import SMALL_PT, Fill, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
 from plots.select.llm_rows import ALL, COLUMNS, LlmRow, read_rows
@@ -117,23 +116,22 @@ def _scaling(study: str, told: str, rows: Sequence[LlmRow], options: Options) ->
         )
         charts.append(_chart(model, found, x, _PERCENT, marks))
     star = {"linestyle": "", "marker": "*", "markersize": MARKER_PT + 2, "color": "black"}
-    with matplotlib.rc_context(RC):
-        handles = [line_handle(_name(name), _style(name)) for name in names]
-        if any((found["mode"] == "published").any() for found in models.values()):
-            handles.append(Line2D([], [], **star, label="the paper: MeshSlice, Wang"))
-        page, every = _page(charts, handles, [told])
-        for axes, chart, found in zip(every, charts, models.values()):
-            draw_chart(axes, chart)
-            for row in found[found["mode"] == "published"].itertuples():
-                axes.plot(
-                    [row.chips],
-                    [row.utilization_percent],
-                    **star,
-                    markerfacecolor=_style(row.algorithm).color,
-                    markeredgewidth=0.6,
-                    zorder=4,
-                    clip_on=False,
-                )
+    handles = [line_handle(_name(name), _style(name)) for name in names]
+    if any((found["mode"] == "published").any() for found in models.values()):
+        handles.append(Line2D([], [], **star, label="the paper: MeshSlice, Wang"))
+    page, every = _page(charts, handles, [told])
+    for axes, chart, found in zip(every, charts, models.values()):
+        draw_chart(axes, chart)
+        for row in found[found["mode"] == "published"].itertuples():
+            axes.plot(
+                [row.chips],
+                [row.utilization_percent],
+                **star,
+                markerfacecolor=_style(row.algorithm).color,
+                markeredgewidth=0.6,
+                zorder=4,
+                clip_on=False,
+            )
     return Made(page.picture, [])
 
 
@@ -162,37 +160,36 @@ def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
         x = Axis("", (0, len(ticks)), ticks=dict(enumerate(ticks)))
         top = min(shares[-1].sum(axis=1).max(), 6.0) * 1.12
         charts.append(_chart(model, found, x, Axis("communication over computation", (0, top))))
-    with matplotlib.rc_context(RC):
-        page, every = _page(charts, list(map(patch_handle, _PARTS.values())), notes)
-        for axes, chart, share in zip(every, charts, shares):
-            (_, top), totals = chart.y.limits, share.sum(axis=1)
-            below = share.cumsum(axis=1) - share
-            for x, row in enumerate(share.index):
-                for part, look in _PARTS.items():
-                    at = below.at[row, part]
-                    axes.bar(
-                        x,
-                        min(share.at[row, part], max(top - at, 0)),
-                        0.7,
-                        bottom=at,
-                        color=look.color,
-                        hatch=look.hatch,
-                        edgecolor="white",
-                        linewidth=0.4,
-                        zorder=2,
-                    )
-                note(
-                    axes,
-                    f"{totals[row]:.2f}",
-                    (x, min(totals[row], top)),
-                    (0, 1.5),
-                    ha="center",
-                    bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none"},
-                    zorder=4,
+    page, every = _page(charts, list(map(patch_handle, _PARTS.values())), notes)
+    for axes, chart, share in zip(every, charts, shares):
+        (_, top), totals = chart.y.limits, share.sum(axis=1)
+        below = share.cumsum(axis=1) - share
+        for x, row in enumerate(share.index):
+            for part, look in _PARTS.items():
+                at = below.at[row, part]
+                axes.bar(
+                    x,
+                    min(share.at[row, part], max(top - at, 0)),
+                    0.7,
+                    bottom=at,
+                    color=look.color,
+                    hatch=look.hatch,
+                    edgecolor="white",
+                    linewidth=0.4,
+                    zorder=2,
                 )
-            axes.axhline(1, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=3)
-            _names(axes, chart, SMALL_PT - 1)
-            axes.tick_params(axis="x", length=0)
+            note(
+                axes,
+                f"{totals[row]:.2f}",
+                (x, min(totals[row], top)),
+                (0, 1.5),
+                ha="center",
+                bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none"},
+                zorder=4,
+            )
+        axes.axhline(1, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=3)
+        _names(axes, chart, SMALL_PT - 1)
+        axes.tick_params(axis="x", length=0)
     return Made(page.picture, [])
 
 
@@ -221,19 +218,18 @@ def shapes(rows: Sequence[LlmRow], options: Options) -> Made:
         }
         x = Axis("", (0, 1), ticks=ticks)
         charts.append(_chart(model, models[model], x, _PERCENT))
-    with matplotlib.rc_context(RC):
-        looks = [Fill(_name(name), _style(name).color) for name in names]
-        page, every = _page(charts, list(map(patch_handle, looks)), notes, 1)
-        for axes, chart, found in zip(every, charts, models.values()):
-            by = ["layer", "product"]
-            shown = groups[chart.title][by].assign(group=range(len(chart.x.ticks)))
-            bars = found.drop_duplicates([*by, "algorithm"]).merge(shown, on=by)
-            for place, (name, look) in enumerate(zip(names, looks)):
-                here = bars[bars.algorithm == name]
-                at, percent = here.group * step + place, here.utilization_percent
-                draw_bars(axes, Marks("bars", name, at, percent, look=look))
-            _names(axes, chart, SMALL_PT - 0.5)
-            axes.tick_params(axis="x", length=0)
+    looks = [Fill(_name(name), _style(name).color) for name in names]
+    page, every = _page(charts, list(map(patch_handle, looks)), notes, 1)
+    for axes, chart, found in zip(every, charts, models.values()):
+        by = ["layer", "product"]
+        shown = groups[chart.title][by].assign(group=range(len(chart.x.ticks)))
+        bars = found.drop_duplicates([*by, "algorithm"]).merge(shown, on=by)
+        for place, (name, look) in enumerate(zip(names, looks)):
+            here = bars[bars.algorithm == name]
+            at, percent = here.group * step + place, here.utilization_percent
+            draw_bars(axes, Marks("bars", name, at, percent, look=look))
+        _names(axes, chart, SMALL_PT - 0.5)
+        axes.tick_params(axis="x", length=0)
     return Made(page.picture, [])
 
 
@@ -261,12 +257,11 @@ def _modelled(
         ]
         x = Axis(name, (0, 1), ticks=dict(enumerate(map(tick, found.itertuples()))))
         charts.append(_chart(model, found, x, _PERCENT, marks))
-    with matplotlib.rc_context(RC):
-        page, every = _page(charts, [line_handle(*look) for look in looks.items()], [note])
-        for axes, chart in zip(every, charts):
-            for marks in reversed(chart.marks):
-                axes.plot(marks.x, marks.y, zorder=3, clip_on=False, **line_look(marks.look))
-            _names(axes, chart, SMALL_PT)
+    page, every = _page(charts, [line_handle(*look) for look in looks.items()], [note])
+    for axes, chart in zip(every, charts):
+        for marks in reversed(chart.marks):
+            axes.plot(marks.x, marks.y, zorder=3, clip_on=False, **line_look(marks.look))
+        _names(axes, chart, SMALL_PT)
     return Made(page.picture, [])
 
 

@@ -7,13 +7,12 @@ more than 5 % so in the shaded part.
 
 from typing import Any, NamedTuple
 
-import matplotlib
 from matplotlib.lines import Line2D
 from numpy import nan
 from pandas import concat, isna
 
 from plots.draw.page import PAGE_IN, TITLE_IN, Page, line_look, width_in
-from plots.draw.style import RC, SMALL_PT, LineStyle
+from plots.draw.style import SMALL_PT, LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -163,48 +162,46 @@ def make(records: Records, options: Options) -> Made:
         f"1 is the time of direct execution; in {len(every) - slower} of {len(every)} cases it "
         "is within 5 % of the best lowering, in the others (shaded) it is not"
     ]
-    with matplotlib.rc_context(RC):
-        handles = [
-            Line2D([], [], label=name, **line_look(style))
-            for name, style in LOWERINGS.items()
-            if any(name in row.ratios for row in every)
-        ]
-        if any(None in row.ratios.values() for row in every):
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    label="not ok: exhaustive is beyond its limit, or refused",
-                    markersize=4,
-                    **_NOT_OK,
-                )
+    handles = [
+        Line2D([], [], label=name, **line_look(style))
+        for name, style in LOWERINGS.items()
+        if any(name in row.ratios for row in every)
+    ]
+    if any(None in row.ratios.values() for row in every):
+        handles.append(
+            Line2D(
+                [],
+                [],
+                label="not ok: exhaustive is beyond its limit, or refused",
+                markersize=4,
+                **_NOT_OK,
             )
-        columns = min(2, len(found))
-        wide_in = PAGE_IN / columns
-        left_in = min(wide_in - 1.2, max(width_in(row.name, SMALL_PT) for row in every) + 0.14)
-        lines = [found[at : at + columns] for at in range(0, len(found), columns)]
-        heights = [
-            TITLE_IN + max(len(panel.rows) for panel in line) * _ROW_IN + _BELOW_IN
-            for line in lines
-        ]
-        page, top = Page(sum(heights), handles, [*told, *notes]), 0.0
-        low = min([row.best for row in every] + [WITHIN])
-        high = max(
-            [ratio for row in every for ratio in row.ratios.values() if ratio is not None]
-            + [1 / WITHIN]
         )
-        for line, high_in in zip(lines, heights, strict=True):
-            for at, panel in enumerate(line):
-                axes = page.panel(
-                    (shape_text(panel.shape) + "  (m × n × k)", panel.source.text),
-                    at * wide_in,
-                    top,
-                    wide_in,
-                    len(panel.rows) * _ROW_IN,
-                    (left_in, _RIGHT_IN),
-                )
-                _panel(axes, panel, low, high)
-            top += high_in
+    columns = min(2, len(found))
+    wide_in = PAGE_IN / columns
+    left_in = min(wide_in - 1.2, max(width_in(row.name, SMALL_PT) for row in every) + 0.14)
+    lines = [found[at : at + columns] for at in range(0, len(found), columns)]
+    heights = [
+        TITLE_IN + max(len(panel.rows) for panel in line) * _ROW_IN + _BELOW_IN for line in lines
+    ]
+    page, top = Page(sum(heights), handles, [*told, *notes]), 0.0
+    low = min([row.best for row in every] + [WITHIN])
+    high = max(
+        [ratio for row in every for ratio in row.ratios.values() if ratio is not None]
+        + [1 / WITHIN]
+    )
+    for line, high_in in zip(lines, heights, strict=True):
+        for at, panel in enumerate(line):
+            axes = page.panel(
+                (shape_text(panel.shape) + "  (m × n × k)", panel.source.text),
+                at * wide_in,
+                top,
+                wide_in,
+                len(panel.rows) * _ROW_IN,
+                (left_in, _RIGHT_IN),
+            )
+            _panel(axes, panel, low, high)
+        top += high_in
     return Made(page.picture, notes)
 
 

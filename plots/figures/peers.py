@@ -9,11 +9,9 @@ best case's paired ratios.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
-
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart
 from plots.draw.page import GRID, MARGIN_IN, PAGE_IN, TITLE_IN, Page, note, patch_handle
-from plots.draw.style import RC, SMALL_PT, Fill, style_of
+from plots.draw.style import SMALL_PT, Fill, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import AXIS, Options, Shape, Source, elided, names, rising, shape_text
 from plots.select.records import Records, rows
@@ -148,21 +146,20 @@ def _rows(
 def make(records: Records, options: Options) -> Made:
     """Draw the bars of each source, in as many rows as they need."""
     found, drawn, field, notes = panels(records, options)
-    with matplotlib.rc_context(RC):
-        made = _rows(found, drawn, field)
-        handles = [patch_handle(marks.look) for marks in made[0][0].marks]
-        told = (
-            "bar: best case; line across it: median over the cases (their number above); "
-            "whisker: range of the best case's paired ratios"
-        )
-        if any(len(marks.x) < len(shapes) for chart, _, shapes in made for marks in chart.marks):
-            told += "; ×: no case"
-        high_in = TITLE_IN + _PANEL_IN + _BELOW_IN
-        page = Page(len(made) * high_in, handles, [told, *notes])
-        for number, (chart, panel, shapes) in enumerate(made):
-            room_in = _LEFT_IN, MARGIN_IN
-            axes = page.panel(chart[:2], 0, number * high_in, PAGE_IN, _PANEL_IN, room_in)
-            _bars(axes, chart, panel, shapes, field)
+    made = _rows(found, drawn, field)
+    handles = [patch_handle(marks.look) for marks in made[0][0].marks]
+    told = (
+        "bar: best case; line across it: median over the cases (their number above); "
+        "whisker: range of the best case's paired ratios"
+    )
+    if any(len(marks.x) < len(shapes) for chart, _, shapes in made for marks in chart.marks):
+        told += "; ×: no case"
+    high_in = TITLE_IN + _PANEL_IN + _BELOW_IN
+    page = Page(len(made) * high_in, handles, [told, *notes])
+    for number, (chart, panel, shapes) in enumerate(made):
+        room_in = _LEFT_IN, MARGIN_IN
+        axes = page.panel(chart[:2], 0, number * high_in, PAGE_IN, _PANEL_IN, room_in)
+        _bars(axes, chart, panel, shapes, field)
     return Made(page.picture, notes)
 
 

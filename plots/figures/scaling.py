@@ -8,12 +8,11 @@ from itertools import combinations
 from math import prod
 from typing import Any, NamedTuple
 
-import matplotlib
 from pandas import DataFrame
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels, polyline
 from plots.draw.page import GRID, line_handle, log_ticks, note, number, time_unit
-from plots.draw.style import RC, style_of
+from plots.draw.style import style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
     Options,
@@ -219,29 +218,28 @@ def charts(select: Callable, weak: bool, records: Records, options: Options) -> 
 def make(select: Callable, weak: bool, records: Records, options: Options) -> Made:
     """Draw the panels, two in a row, with the ideal of each."""
     found, notes = charts(select, weak, records, options)
-    with matplotlib.rc_context(RC):
-        named = sorted({marks.name for chart in found for marks in chart.marks[:-1]}, key=rising)
-        ideal = "ideal: the fastest case on the fewest ranks, " + (
-            "its time kept" if weak else "its time divided by the ranks"
+    named = sorted({marks.name for chart in found for marks in chart.marks[:-1]}, key=rising)
+    ideal = "ideal: the fastest case on the fewest ranks, " + (
+        "its time kept" if weak else "its time divided by the ranks"
+    )
+    page, axes = panels(
+        found,
+        [line_handle(name, style_of(name)) for name in named],
+        [f"dashed: {ideal}", *notes],
+    )
+    for each, chart in zip(axes, found):
+        draw_chart(each, chart)
+        each.grid(**GRID)
+        rule = chart.marks[-1]
+        note(
+            each,
+            "ideal",
+            (1, 100) if weak else (rule.x[-1], rule.y[-1]),
+            (-3, 2 if weak else -1),
+            xycoords=each.get_yaxis_transform() if weak else "data",
+            ha="right",
+            va="bottom" if weak else "top",
         )
-        page, axes = panels(
-            found,
-            [line_handle(name, style_of(name)) for name in named],
-            [f"dashed: {ideal}", *notes],
-        )
-        for each, chart in zip(axes, found):
-            draw_chart(each, chart)
-            each.grid(**GRID)
-            rule = chart.marks[-1]
-            note(
-                each,
-                "ideal",
-                (1, 100) if weak else (rule.x[-1], rule.y[-1]),
-                (-3, 2 if weak else -1),
-                xycoords=each.get_yaxis_transform() if weak else "data",
-                ha="right",
-                va="bottom" if weak else "top",
-            )
     return Made(page.picture, notes)
 
 

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib
-
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
 from plots.draw.page import (
@@ -19,7 +17,7 @@ from plots.draw.page import (
     patch_handle,
     time_unit,
 )
-from plots.draw.style import FONT_PT, RC, Fill
+from plots.draw.style import FONT_PT, Fill
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError, elided
 
@@ -101,37 +99,36 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
     notes = [
         "each panel shows the rank that computed for the longest time, in one repeat of its own"
     ]
-    with matplotlib.rc_context(RC):
-        page = Page(sum(heights) + MARGIN_IN, handles, notes)
-        top = MARGIN_IN
-        for p, height in zip(panels, heights):
-            title, high_in = (elided(p.name, 80), p.told), _LANE_IN * len(p.tracks)
-            axes = page.panel(title, 0, top, PAGE_IN, high_in, (_LEFT_IN, _RIGHT_IN))
-            for y, (track, events) in enumerate(p.tracks.items()):
-                look = TRACKS[track]
-                axes.broken_barh(
-                    [(e.start_s / one, (e.stop_s - e.start_s) / one) for e in events],
-                    (y - 0.38, 0.76),
-                    facecolor=look.color,
-                    edgecolor=bar_edge(look.color),
-                    hatch=look.hatch,
-                    linewidth=0.4,
-                )
-            axes.set_yticks(
-                range(len(p.tracks)),
-                [TRACKS[track].name for track in p.tracks],
-                fontsize=FONT_PT - 0.5,
+    page = Page(sum(heights) + MARGIN_IN, handles, notes)
+    top = MARGIN_IN
+    for p, height in zip(panels, heights):
+        title, high_in = (elided(p.name, 80), p.told), _LANE_IN * len(p.tracks)
+        axes = page.panel(title, 0, top, PAGE_IN, high_in, (_LEFT_IN, _RIGHT_IN))
+        for y, (track, events) in enumerate(p.tracks.items()):
+            look = TRACKS[track]
+            axes.broken_barh(
+                [(e.start_s / one, (e.stop_s - e.start_s) / one) for e in events],
+                (y - 0.38, 0.76),
+                facecolor=look.color,
+                edgecolor=bar_edge(look.color),
+                hatch=look.hatch,
+                linewidth=0.4,
             )
-            axes.set_ylim(len(p.tracks) - 0.5, -0.5)
-            axes.set_xlim(0, 1.01 * longest / one)
-            axes.tick_params(left=False)
-            axes.set_xlabel(
-                f"time since the repeat began ({unit})",
-                fontsize=FONT_PT - 0.5,
-                color=GREY,
-                labelpad=1,
-            )
-            top += height
+        axes.set_yticks(
+            range(len(p.tracks)),
+            [TRACKS[track].name for track in p.tracks],
+            fontsize=FONT_PT - 0.5,
+        )
+        axes.set_ylim(len(p.tracks) - 0.5, -0.5)
+        axes.set_xlim(0, 1.01 * longest / one)
+        axes.tick_params(left=False)
+        axes.set_xlabel(
+            f"time since the repeat began ({unit})",
+            fontsize=FONT_PT - 0.5,
+            color=GREY,
+            labelpad=1,
+        )
+        top += height
     return Made(page.picture, notes)
 
 

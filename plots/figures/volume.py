@@ -6,9 +6,7 @@ as zero has no place on a log axis.
 """
 
 from math import log
-from typing import Any, NamedTuple
 
-import matplotlib
 from pandas import DataFrame, Series
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels
@@ -23,7 +21,7 @@ from plots.draw.page import (
     number,
     time_unit,
 )
-from plots.draw.style import RC, STATIONARY, LineStyle, style_of
+from plots.draw.style import STATIONARY, LineStyle, style_of
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -35,20 +33,14 @@ from plots.select.cases import (
     names,
     shape_text,
 )
-from plots.select.records import Records, rows
+from plots.select.records import Records
 from plots.select.selection import shown, usable
 
 _MOST_PANELS, _MOST_NAMES = 6, 12
 
 
-class Scatter(NamedTuple):
-    """One panel: (bytes, best time in seconds, name, row) of every case, and the time without
-    communication."""
-
-    shape: Shape
-    source: Source
-    points: list[tuple[int, float, str, Any]]
-    local_s: float | None
+#: Source and shape of a panel, and its cases with their ``name`` and ``local_s``.
+Panel = tuple[tuple[Source, Shape], DataFrame]
 
 
 def look(name: str) -> LineStyle:
@@ -60,7 +52,7 @@ def look(name: str) -> LineStyle:
     )
 
 
-def scatters(records: Records, options: Options) -> tuple[list[Scatter], list[str]]:
+def scatters(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     """Choose the panels: (panels, notes)."""
     kept, notes = usable(records, options)
     counted = kept[kept.moved_bytes.notna()]
@@ -81,15 +73,8 @@ def scatters(records: Records, options: Options) -> tuple[list[Scatter], list[st
             f"not drawn: {names(sorted(set(count) - set(drawn)))} (fewest cases of {len(count)} "
             "names)"
         )
-    chosen, more = shown(counted[counted.name.isin(drawn)], _MOST_PANELS)
-    found = []
-    for (source, shape), inside in chosen:
-        points = [
-            (case.moved_bytes, case.best_s, case.name, case)
-            for case in rows(inside.sort_values(["moved_bytes", "best_s", "name"]))
-        ]
-        local = inside.local_s.quantile(interpolation="higher")
-        found.append(Scatter(shape, source, points, local if local > 0 else None))
+    counted = counted.sort_values(["moved_bytes", "best_s", "name"])
+    found, more = shown(counted[counted.name.isin(drawn)], _MOST_PANELS)
     return found, notes + more
 
 
@@ -105,65 +90,59 @@ def charts(records: Records, options: Options) -> Charts:
     return list(map(_chart, found)), notes
 
 
-def _chart(panel: Scatter) -> Chart:
-    sizes = [nbytes for nbytes, *_ in panel.points if nbytes > 0]
-    low, high = (min(sizes), max(sizes)) if sizes else (1, 1)
-    zero = any(nbytes == 0 for nbytes, *_ in panel.points)
+def _chart(panel: Panel) -> Chart:
+    (source, shape), inside = panel
+    sizes = inside.moved_bytes[inside.moved_bytes > 0].tolist() or [1]
+    low, high = min(sizes), max(sizes)
+    moves, zero = inside.moved_bytes.any(), not inside.moved_bytes.all()
     span = max(high / low, 16.0)
     at_zero, edge = low / span**0.14, span**0.05
-    length, unit = time_unit(min(time for _, time, *_ in panel.points))
-    marks = []
-    for name in sorted({point[2] for point in panel.points}, reverse=True):
-        x, y, _, case = zip(*(point for point in panel.points if point[2] == name))
-        marks.append(
-            Marks(
-                "points",
-                name,
-                [nbytes or at_zero for nbytes in x],
-                [time / length for time in y],
-                [each.Index for each in case],
-                look(name),
-            )
+    length, unit = time_unit(inside.best_s.min())
+    marks = [
+        Marks(
+            "points",
+            name,
+            [nbytes or at_zero for nbytes in here.moved_bytes],
+            list(here.best_s / length),
+            list(here.index),
+            look(name),
         )
-    limits = (
-        (at_zero if zero and sizes else low) / edge,
-        max(high, low) * edge if sizes else at_zero * 2,
-    )
-    times = [time / length for _, time, *_ in panel.points]
-    if panel.local_s:
-        local = panel.local_s / length
-        times.append(local)
-        marks.append(Marks("rule", "no communication (the roof)", limits, [local, local]))
+        for name, here in sorted(inside.groupby("name"), reverse=True)
+    ]
+    limits = (at_zero if zero and moves else low) / edge, high * edge if moves else at_zero * 2
+    times, local = list(inside.best_s / length), inside.local_s.quantile(interpolation="higher")
+    if local > 0:
+        times.append(local / length)
+        marks.append(Marks("rule", "no communication (the roof)", limits, times[-1:] * 2))
     room = max(1.1, (max(times) / min(times)) ** 0.1)
     high_s = (min(times) / room, max(times) * room**0.5)
     return Chart(
-        shape_text(panel.shape) + "  (m × n × k)",
-        panel.source.text,
+        shape_text(shape) + "  (m × n × k)",
+        source.text,
         Axis(
             "bytes moved, all ranks together",
             limits,
             10,
             ({at_zero: "0"} if zero else {})
-            | {each: bytes_text(each) for each in (_byte_ticks(low, high) if sizes else ())},
+            | {each: bytes_text(each) for each in (_byte_ticks(low, high) if moves else ())},
         ),
         Axis(label(f"best time ({unit})"), high_s, 10, log_ticks(*high_s, number)),
         marks,
-        (at_zero * low) ** 0.5 if zero and sizes else None,
+        (at_zero * low) ** 0.5 if zero and moves else None,
     )
 
 
 def make(records: Records, options: Options) -> Made:
     """Draw all panels, two in a row, under one legend."""
     found, notes = charts(records, options)
-    with matplotlib.rc_context(RC):
-        every = sorted({m.name for chart in found for m in chart.marks if m.kind == "points"})
-        page, axes = panels(
-            found,
-            [line_handle(name, look(name)._replace(dashes="None")) for name in every],
-            ["bytes: summed over all ranks, read in place included", *notes],
-        )
-        for each, chart in zip(axes, found, strict=True):
-            _panel(each, chart)
+    every = sorted({m.name for chart in found for m in chart.marks if m.kind == "points"})
+    page, axes = panels(
+        found,
+        [line_handle(name, look(name)._replace(dashes="None")) for name in every],
+        ["bytes: summed over all ranks, read in place included", *notes],
+    )
+    for each, chart in zip(axes, found, strict=True):
+        _panel(each, chart)
     return Made(page.picture, notes)
 
 

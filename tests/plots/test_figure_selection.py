@@ -91,7 +91,9 @@ def test_more_triples_than_fit_lose_the_worst_and_are_counted(synthetic):
 def test_every_case_with_bytes_is_one_marker_at_its_sum(records):
     panels, _ = volume.scatters(records, Options(shape=(64, 768, 192)))
     shown = Counter(
-        (panel.source.ranks, nbytes, time) for panel in panels for nbytes, time, *_ in panel.points
+        (source.ranks, nbytes, time)
+        for (source, _), inside in panels
+        for nbytes, time in zip(inside.moved_bytes, inside.best_s)
     )
     expected = Counter()
     for record in records:
@@ -107,13 +109,13 @@ def test_every_case_with_bytes_is_one_marker_at_its_sum(records):
 
 def test_a_bar_is_the_fastest_case_and_its_parts_add_up(records):
     panels, _ = algorithms.panels(records, Options(shape=(512, 512, 512)))
-    for panel in panels:
+    for (source, _), bars in panels:
         expected = {}
         for record in records:
             if (
                 record.status == "ok"
                 and (record.m, record.n, record.k) == (512, 512, 512)
-                and record.ranks == panel.source.ranks
+                and record.ranks == source.ranks
             ):
                 movement = (
                     f" S-{record.stationary}"
@@ -123,12 +125,15 @@ def test_a_bar_is_the_fastest_case_and_its_parts_add_up(records):
                     else ""
                 )
                 expected.setdefault(record.algorithm + movement, []).append(record.best_s)
-        assert [(bar.name, bar.record.best_s) for bar in panel.bars] == sorted(
+        assert list(zip(bars.variant, bars.best_s)) == sorted(
             ((n, min(t)) for n, t in expected.items()), key=lambda item: item[::-1]
         )
-        for bar in panel.bars:
-            assert sum(bar.parts.values()) == pytest.approx(bar.record.best_s)
-            assert (list(bar.parts) == ["not broken down"]) == (bar.record.algorithm == "scalapack")
+        for algorithm, seconds, (_, parts) in zip(
+            bars.algorithm, bars.best_s, algorithms.parts(bars).iterrows(), strict=True
+        ):
+            parts = parts.dropna()
+            assert parts.sum() == pytest.approx(seconds)
+            assert (list(parts.index) == ["not broken down"]) == (algorithm == "scalapack")
 
 
 def test_what_is_missing_in_one_panel_is_said(records):
@@ -144,8 +149,8 @@ def test_what_is_missing_in_one_panel_is_said(records):
 
 def test_phases_longer_than_the_best_repeat_are_said(synthetic):
     case = synthetic.case(best_s=1.0, phase_gemm_s=0.9, phase_get_wait_s=0.2)
-    panels, notes = algorithms.panels([case], Options())
-    assert panels[0].bars[0].parts == {"gemm": 0.9, "get wait": 0.2}
+    ((_, bars),), notes = algorithms.panels([case], Options())
+    assert algorithms.parts(bars).iloc[0].dropna().to_dict() == {"gemm": 0.9, "get wait": 0.2}
     assert notes == ["phases that overlap are longer together than the best repeat: universal S-C"]
 
 
