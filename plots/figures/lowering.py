@@ -5,11 +5,11 @@ One row a case, those on top that gain most by lowering. Left of the line at 1 l
 more than 5 % so in the shaded part.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.lines import Line2D
-from numpy import nan
-from pandas import concat, isna
+from numpy import inf, isfinite, isinf, nan
+from pandas import DataFrame, concat
 
 from plots.draw.page import PAGE_IN, TITLE_IN, Page, line_look, width_in
 from plots.draw.style import SMALL_PT, LineStyle
@@ -54,25 +54,10 @@ _MOST_PANELS, _MOST_ROWS, _NAME = 4, 30, 46
 _ROW_IN, _BELOW_IN, _RIGHT_IN = 0.125, 0.42, 0.16
 
 
-class Row(NamedTuple):
-    """One case: its name, and the time of each lowering over that of direct execution; None where
-    the lowering is not ok."""
-
-    name: str
-    ratios: dict[str, float | None]
-
-    @property
-    def best(self) -> float:
-        """Of the lowerings that are ok the smallest."""
-        return min(ratio for ratio in self.ratios.values() if ratio is not None)
-
-
-class Panel(NamedTuple):
-    """The rows of one shape, the largest gain first."""
-
-    shape: Shape
-    source: Source
-    rows: list[Row]
+#: Source and shape of a panel, and its cases, the largest gain first: their names, and the time of
+#: each lowering over that of direct execution; infinite where it is not ok, empty where it was not
+#: run.
+Panel = tuple[tuple[Source, Shape], DataFrame]
 
 
 def row_name(record: Any) -> str:
@@ -114,13 +99,13 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     ours = lambda table: table[
         (table.algorithm == UNIVERSAL) & table.schedule.isin([DIRECT, *LOWERINGS])
     ]
-    compared, refused = ours(kept), ours(found[refused])
-    every = concat([compared, refused.assign(best_s=nan)])
+    compared = ours(kept)
+    every = concat([compared, ours(found[refused]).assign(best_s=inf)])
     every["pair"] = every.groupby(_SAME, dropna=False, sort=False).ngroup()
-    by_schedule = every.groupby(["pair", "schedule"]).best_s
-    times, ran = by_schedule.min().unstack(), by_schedule.size().unstack()
+    times = every.groupby(["pair", "schedule"]).best_s.min().unstack()
     times = times.reindex(columns=[DIRECT, *LOWERINGS])
-    ratios = times[[*LOWERINGS]].div(times[DIRECT], axis=0).dropna(how="all")
+    ratios = times[[*LOWERINGS]].div(times[DIRECT], axis=0)
+    ratios = ratios[isfinite(ratios).any(axis=1)]
     if ratios.empty:
         raise SelectionError(
             f"no case that ran both directly and lowered in {len(found)} records. Run drbench "
@@ -129,25 +114,19 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     if len(compared) < len(kept):
         notes.append(f"not drawn: {len(kept) - len(compared)} cases without a schedule to compare")
     cases = every.drop_duplicates("pair").set_index("pair").loc[ratios.index]
-    cases["row"] = [
-        Row(
-            row_name(case),
-            {
-                name: None if isna(ratio) else ratio
-                for name, ratio in ratios.loc[case.Index].items()
-                if name in ran and ran.at[case.Index, name] > 0
-            },
-        )
-        for case in rows(cases)
-    ]
-    by_panel, chosen = groups(cases, ["source", "shape"]), []
-    for (source, shape), inside in by_panel[:_MOST_PANELS]:
-        best = sorted(inside.row, key=lambda row: (row.best, row.name))
-        chosen.append(Panel(shape, source, best[:_MOST_ROWS]))
-        if len(best) > _MOST_ROWS:
+    ratios = ratios.assign(
+        name=list(map(row_name, rows(cases))),
+        best=ratios.min(axis=1),
+        source=cases.source,
+        shape=cases["shape"],
+    ).sort_values(["best", "name"])
+    by_panel, chosen = groups(ratios, ["source", "shape"]), []
+    for panel, inside in by_panel[:_MOST_PANELS]:
+        chosen.append((panel, inside[:_MOST_ROWS]))
+        if len(inside) > _MOST_ROWS:
             notes.append(
-                f"{shape_text(shape)}: not drawn: {len(best) - _MOST_ROWS} cases that gain less "
-                "by lowering"
+                f"{shape_text(panel[1])}: not drawn: {len(inside) - _MOST_ROWS} cases that gain "
+                "less by lowering"
             )
     left = [shape_text(shape) for (_, shape), _ in by_panel[_MOST_PANELS:]]
     return chosen, notes + not_shown(left, "panels")
@@ -156,8 +135,8 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
 def make(records: Records, options: Options) -> Made:
     """Draw a panel a shape, two in a row."""
     found, notes = panels(records, options)
-    every = [row for panel in found for row in panel.rows]
-    slower = sum(row.best < WITHIN for row in every)
+    every = concat([inside for _, inside in found])
+    ratios, slower = every[[*LOWERINGS]], (every.best < WITHIN).sum()
     told = [
         f"1 is the time of direct execution; in {len(every) - slower} of {len(every)} cases it "
         "is within 5 % of the best lowering, in the others (shaded) it is not"
@@ -165,60 +144,45 @@ def make(records: Records, options: Options) -> Made:
     handles = [
         Line2D([], [], label=name, **line_look(style))
         for name, style in LOWERINGS.items()
-        if any(name in row.ratios for row in every)
+        if ratios[name].notna().any()
     ]
-    if any(None in row.ratios.values() for row in every):
-        handles.append(
-            Line2D(
-                [],
-                [],
-                label="not ok: exhaustive is beyond its limit, or refused",
-                markersize=4,
-                **_NOT_OK,
-            )
-        )
+    if isinf(ratios).any(axis=None):
+        text = "not ok: exhaustive is beyond its limit, or refused"
+        handles.append(Line2D([], [], label=text, markersize=4, **_NOT_OK))
     columns = min(2, len(found))
     wide_in = PAGE_IN / columns
-    left_in = min(wide_in - 1.2, max(width_in(row.name, SMALL_PT) for row in every) + 0.14)
+    widest_in = max(width_in(name, SMALL_PT) for name in every.name)
+    room_in = min(wide_in - 1.2, widest_in + 0.14), _RIGHT_IN
     lines = [found[at : at + columns] for at in range(0, len(found), columns)]
     heights = [
-        TITLE_IN + max(len(panel.rows) for panel in line) * _ROW_IN + _BELOW_IN for line in lines
+        TITLE_IN + max(len(inside) for _, inside in line) * _ROW_IN + _BELOW_IN for line in lines
     ]
     page, top = Page(sum(heights), handles, [*told, *notes]), 0.0
-    low = min([row.best for row in every] + [WITHIN])
-    high = max(
-        [ratio for row in every for ratio in row.ratios.values() if ratio is not None]
-        + [1 / WITHIN]
-    )
-    for line, high_in in zip(lines, heights, strict=True):
-        for at, panel in enumerate(line):
-            axes = page.panel(
-                (shape_text(panel.shape) + "  (m × n × k)", panel.source.text),
-                at * wide_in,
-                top,
-                wide_in,
-                len(panel.rows) * _ROW_IN,
-                (left_in, _RIGHT_IN),
-            )
-            _panel(axes, panel, low, high)
-        top += high_in
+    low, high = min(every.best.min(), WITHIN), max(ratios.replace(inf, nan).max().max(), 1 / WITHIN)
+    for line, line_in in zip(lines, heights):
+        for at, ((source, shape), inside) in enumerate(line):
+            title = shape_text(shape) + "  (m × n × k)", source.text
+            high_in = len(inside) * _ROW_IN
+            axes = page.panel(title, at * wide_in, top, wide_in, high_in, room_in)
+            _panel(axes, inside, low, high)
+        top += line_in
     return Made(page.picture, notes)
 
 
-def _panel(axes, panel: Panel, low: float, high: float) -> None:
+def _panel(axes, inside: DataFrame, low: float, high: float) -> None:
     room = 0.04 * (high - low)
     edge = high + 2.5 * room
     axes.axvspan(low - room, WITHIN, color="#F3E3DC", zorder=0)
     axes.axvline(1, color="black", linewidth=0.8, zorder=1)
-    for at, row in enumerate(panel.rows):
-        for name, ratio in row.ratios.items():
-            if ratio is None:
+    for name, style in LOWERINGS.items():
+        look = line_look(style) | {"markersize": 3.2, "markeredgewidth": 0.8}
+        for at, ratio in enumerate(inside[name]):
+            if ratio == inf:
                 axes.plot(edge - room, at, markersize=3, markeredgewidth=0.7, **_NOT_OK)
             else:
-                look = line_look(LOWERINGS[name]) | {"markersize": 3.2, "markeredgewidth": 0.8}
                 axes.plot(ratio, at, clip_on=False, zorder=3, **look)
-    axes.set_yticks(range(len(panel.rows)), [row.name for row in panel.rows], size=SMALL_PT)
-    axes.set_ylim(len(panel.rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(inside)), inside.name, size=SMALL_PT)
+    axes.set_ylim(len(inside) - 0.5, -0.5)
     axes.set_xlim(low - room, edge)
     axes.locator_params(axis="x", nbins=5)
     axes.tick_params(axis="y", length=0)

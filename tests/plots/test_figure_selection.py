@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from plots.figures import algorithms, best, peers, scaling, volume
 from plots.select.cases import Options
+from plots.select.records import rows
 
 BYTES = (
     "get_bytes",
@@ -157,17 +158,21 @@ def test_phases_longer_than_the_best_repeat_are_said(synthetic):
 def test_a_bar_of_peers_is_the_best_and_the_median_of_all_its_cases(records):
     panels, drawn, field, _ = peers.panels(records, Options())
     assert drawn[0] == "universal" and field == "percent_of_roof"
-    for panel in panels:
-        for (shape, name), bar in panel.bars.items():
+    for source, bars in panels:
+        for bar in rows(bars):
             values = [
                 r.percent_of_roof
                 for r in records
                 if r.status == "ok"
-                and (r.m, r.n, r.k) == shape
-                and r.algorithm == name
-                and (r.ranks, r.machine) == (panel.source.ranks, panel.source.machine)
+                and (r.m, r.n, r.k) == bar.shape
+                and r.algorithm == bar.name
+                and (r.ranks, r.machine) == (source.ranks, source.machine)
             ]
-            assert (bar.best, bar.median, bar.count) == (max(values), median(values), len(values))
+            assert (bar.percent_of_roof, bar.median, bar.number) == (
+                max(values),
+                median(values),
+                len(values),
+            )
 
 
 def lines_of(panels):
