@@ -6,9 +6,8 @@ from fractions import Fraction
 from functools import partial
 from itertools import combinations
 from math import prod
-from typing import Any, NamedTuple
 
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels, polyline
 from plots.draw.page import GRID, line_handle, log_ticks, note, number, time_unit
@@ -24,35 +23,15 @@ from plots.select.cases import (
     rising,
     shape_text,
 )
-from plots.select.records import Records, rows
+from plots.select.records import Records
 from plots.select.selection import groups, not_shown, usable
 
 _MOST_PANELS, _MOST_LINES = 6, 12
 
 
-class Line(NamedTuple):
-    """One line: the rows of the fastest case at each number of ranks, rising."""
-
-    name: str
-    records: list[Any]
-
-
-class Panel(NamedTuple):
-    """The lines of one problem, fastest at the most ranks first."""
-
-    title: str
-    source: Source
-    lines: list[Line]
-
-    @property
-    def every(self) -> list[Any]:
-        """The rows of all lines."""
-        return [record for each in self.lines for record in each.records]
-
-    @property
-    def ranks(self) -> list[int]:
-        """Every number of ranks of a line, rising."""
-        return sorted({record.ranks for record in self.every})
+#: Title and source of a problem, and its lines: the fastest case of each series at each number of
+#: ranks, rising; the series that is fastest at the most ranks first.
+Panel = tuple[str, Source, DataFrame]
 
 
 def strong_panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
@@ -80,51 +59,49 @@ def strong_panels(records: Records, options: Options) -> tuple[list[Panel], list
 GROWING = [grow for count in (1, 2, 3) for grow in combinations("mnk", count)]
 
 
-def _work(grow: tuple[str, ...], shape: Shape, ranks: int) -> dict[str, Fraction]:
-    """What is the same on every number of ranks if these extents grow: the others, and then the
+def _work(grow: tuple[str, ...], shape: Shape, ranks: int) -> tuple[tuple[str, Fraction], ...]:
+    """What is the same on every number of ranks if these extents grow: the others, and last the
     product of these a rank."""
     sizes = dict(zip("mnk", shape))
-    same = {name: Fraction(size) for name, size in sizes.items() if name not in grow}
-    return same | {"".join(grow): Fraction(prod(sizes[name] for name in grow), ranks)}
+    product = Fraction(prod(sizes.pop(name) for name in grow), ranks)
+    return *((name, Fraction(size)) for name, size in sizes.items()), ("".join(grow), product)
 
 
-def _title(grow: tuple[str, ...], work: dict[str, Fraction]) -> str:
-    product = "".join(grow)
+def _title(work: tuple[tuple[str, Fraction], ...]) -> str:
+    *same, (product, size) = work
+    each = product, f"{_each(size)} a rank"
     # a single letter in its place, a product before the others
-    first = "mnk".index if len(grow) == 1 else product.__ne__
-    parts = sorted(work.items(), key=lambda part: first(part[0]))
-    return ", ".join(
-        f"{name} = {_each(size)}{' a rank' * (name == product)}" for name, size in parts
-    )
+    parts = [each, *((name, _each(size)) for name, size in same)]
+    if len(product) == 1:
+        parts.sort(key=lambda part: "mnk".index(part[0]))
+    return ", ".join(map(" = ".join, parts))
 
 
 def weak_panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     """One panel for cases whose work a rank is the same on several numbers of ranks: (panels,
     notes)."""
-    left, notes = _kept(records, options)
-    found = []
+    kept, notes = _kept(records, options)
+    by = ["anywhere", "shape", "ranks"]
+    kept["problem"] = kept.groupby(by).ngroup()
+    left, found = kept[[*by, "problem"]].drop_duplicates(), []
     for grow in GROWING:
-        left["work"] = [
-            tuple(_work(grow, shape, ranks).values())
-            for shape, ranks in zip(left["shape"], left.ranks.tolist())
-        ]
-        for (source, _), inside in groups(left, ["anywhere", "work"]):
-            shapes = inside.drop_duplicates(["ranks", "shape"])
+        each = zip(left["shape"], left.ranks.tolist())
+        left["work"] = [_work(grow, shape, ranks) for shape, ranks in each]
+        for (source, work), inside in groups(left, ["anywhere", "work"]):
             # one shape for each number of ranks, else it is no family but a coincidence of products
-            if len(shapes) == shapes.ranks.nunique() > 1:
-                one = shapes.iloc[0]
-                title = _title(grow, _work(grow, one["shape"], int(one.ranks)))
-                found.append((source, title, inside))
+            if len(inside) == inside.ranks.nunique() > 1:
+                cases_of = kept[kept.problem.isin(inside.problem)]
+                found.append((source, _title(work), cases_of))
                 left = left.drop(inside.index)
+    lost = kept.problem.isin(left.problem).sum()
     if not found:
         raise SelectionError(
-            f"{cases(len(left))}, and no work a rank that is the same on several numbers of "
+            f"{cases(lost)}, and no work a rank that is the same on several numbers of "
             "ranks. Let m grow with -p."
         )
-    if len(left):
+    if lost:
         notes.append(
-            f"not drawn: {cases(len(left))} whose work a rank is not found on another number of "
-            "ranks"
+            f"not drawn: {cases(lost)} whose work a rank is not found on another number of ranks"
         )
     return _panels(found, notes)
 
@@ -148,65 +125,63 @@ def _panels(
 ) -> tuple[list[Panel], list[str]]:
     panels = []
     for source, title, inside in found[:_MOST_PANELS]:
-        fastest = inside.drop_duplicates(["series", "ranks"]).sort_values("ranks")
-        lines = [Line(name, rows(here)) for name, here in groups(fastest, "series")]
-        lines.sort(key=lambda line: (-line.records[-1].ranks, line.records[-1].best_s, line.name))
-        if len(lines) > _MOST_LINES:
+        lines = inside.drop_duplicates(["series", "ranks"]).sort_values("ranks")
+        last = lines.drop_duplicates("series", keep="last")
+        falling = last.sort_values(["ranks", "best_s", "series"], ascending=[False, True, True])
+        order = list(falling.series)
+        if len(order) > _MOST_LINES:
             notes.append(
-                f"{title}: not drawn: {names([line.name for line in lines[_MOST_LINES:]])} "
-                "(slower than those drawn)"
+                f"{title}: not drawn: {names(order[_MOST_LINES:])} (slower than those drawn)"
             )
-        panel = Panel(title, source, lines[:_MOST_LINES])
-        for each in panel.lines:
-            absent = sorted(set(panel.ranks) - {record.ranks for record in each.records})
+        order = order[:_MOST_LINES]
+        lines = lines[lines.series.isin(order)]
+        for name in order:
+            absent = sorted({*lines.ranks} - {*lines.ranks[lines.series == name]})
             if absent:
-                notes.append(
-                    f"{title}: {each.name} has no case on {', '.join(map(str, absent))} ranks"
-                )
-        panels.append(panel)
+                notes.append(f"{title}: {name} has no case on {', '.join(map(str, absent))} ranks")
+        place = lambda names: names.map(order.index)
+        panels.append((title, source, lines.sort_values("series", key=place, kind="stable")))
     return panels, notes + not_shown([title for _, title, _ in found[_MOST_PANELS:]], "problems")
 
 
-def reference(panel: Panel) -> Any:
+def reference(lines: DataFrame) -> Series:
     """The fastest case on the fewest ranks of a panel: what the ideal starts from."""
-    return min(panel.every, key=lambda record: (record.ranks, record.best_s))
+    return lines.sort_values(["ranks", "best_s"]).iloc[0]
 
 
-def efficiency(record: Any, start: Any) -> float:
-    """Percent of the reference's rate a rank that a case keeps."""
-    work, base = (each.m * each.n * each.k / each.ranks / each.best_s for each in (record, start))
-    return 100 * work / base
+def efficiency(lines: DataFrame) -> Series:
+    """Percent of the reference's rate a rank that each case keeps."""
+    work = lines[["m", "n", "k"]].astype(float).prod(axis=1)
+    rates = work / lines.ranks.astype(float) / lines.best_s
+    return 100 * rates / rates[reference(lines).name]
 
 
 def _chart(panel: Panel, weak: bool) -> Chart:
-    ranks, start = panel.ranks, reference(panel)
+    title, source, lines = panel
+    ranks, start = sorted({*lines.ranks}), reference(lines)
     ends = (ranks[0] / 1.12, ranks[-1] * 1.12)
     some = ranks if len(ranks) <= 8 else ranks[:: -(-len(ranks) // 8)]
     if weak:
-        value = partial(efficiency, start=start)
-        highest = max(map(value, panel.every))
-        y = Axis("rate a rank, percent of the ideal (%)", (0, max(112, highest * 1.06)))
+        values = efficiency(lines)
+        y = Axis("rate a rank, percent of the ideal (%)", (0, max(112, values.max() * 1.06)))
         ideal = Marks("rule", "ideal", ends, [100, 100])
     else:
-        times = [record.best_s for record in panel.every]
-        length, unit = time_unit(min(times))
-        value = lambda record: record.best_s / length
         ideals = [start.best_s * start.ranks / each for each in ranks]
-        room = max(1.1, (max(times) / min(times + ideals)) ** 0.07)
-        limits = min(times + ideals) / length / room, max(times) / length * room**0.5
+        low, high = min(lines.best_s.min(), *ideals), lines.best_s.max()
+        length, unit = time_unit(lines.best_s.min())
+        values = lines.best_s / length
+        room = max(1.1, (high / low) ** 0.07)
+        limits = low / length / room, high / length * room**0.5
         y = Axis(f"best time ({unit})", limits, 10, log_ticks(*limits, number))
         ideal = Marks("rule", "ideal", ranks, [each / length for each in ideals])
-    lines = [
+    marks = [
         polyline(
-            each.name,
-            style_of(each.name),
-            ranks,
-            {record.ranks: (value(record), record.Index) for record in each.records},
+            name, style_of(name), ranks, dict(zip(its.ranks, zip(values[its.index], its.index)))
         )
-        for each in panel.lines
+        for name, its in lines.groupby("series", sort=False)
     ]
     x = Axis("ranks", ends, 2, {each: str(each) for each in some})
-    return Chart(panel.title, panel.source.text, x, y, [*lines, ideal])
+    return Chart(title, source.text, x, y, [*marks, ideal])
 
 
 def charts(select: Callable, weak: bool, records: Records, options: Options) -> Charts:

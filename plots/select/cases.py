@@ -263,7 +263,7 @@ def rising(value) -> tuple:
 
 def cases(count: int) -> str:
     """``1 case``, ``2 cases``."""
-    return f"{count} case{'s' * (count != 1)}"
+    return f"{count} case{'' if count == 1 else 's'}"
 
 
 def names(found: Sequence[str], most: int = NAMED) -> str:

@@ -87,7 +87,7 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
         stages["that move no bytes"] = (found.moved_bytes != 0).fillna(True)
     kept = found.status.notna()
     for what, keeps in stages.items():
-        lost = int((kept & ~keeps).sum())
+        lost = (kept & ~keeps).sum()
         if lost:
             notes.append(f"not drawn: {cases(lost)} {what}")
         kept &= keeps

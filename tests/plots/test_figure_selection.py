@@ -177,9 +177,9 @@ def test_a_bar_of_peers_is_the_best_and_the_median_of_all_its_cases(records):
 
 def lines_of(panels):
     return {
-        (panel.title, line.name): {r.ranks: r.best_s for r in line.records}
-        for panel in panels
-        for line in panel.lines
+        (title, name): dict(zip(line.ranks, line.best_s))
+        for title, _, lines in panels
+        for name, line in lines.groupby("series")
     }
 
 
@@ -212,10 +212,9 @@ def test_strong_lines_are_the_fastest_case_on_each_number_of_ranks(records):
 
 
 def test_the_ideal_starts_from_the_fastest_case_on_the_fewest_ranks(records):
-    for panel in scaling.strong_panels(records, Options())[0]:
-        every = [r for line in panel.lines for r in line.records]
-        fewest = min(r.ranks for r in every)
-        assert scaling.reference(panel).best_s == min(r.best_s for r in every if r.ranks == fewest)
+    for _, _, lines in scaling.strong_panels(records, Options())[0]:
+        fewest = lines.best_s[lines.ranks == lines.ranks.min()]
+        assert scaling.reference(lines).best_s == fewest.min()
 
 
 @settings(max_examples=40, deadline=None)
@@ -247,8 +246,8 @@ def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of
     except scaling.SelectionError:
         panels = []
     assert possible or not panels
-    for panel in panels:
-        every = [r for line in panel.lines for r in line.records]
+    for _, _, lines in panels:
+        every = rows(lines)
         assert len({r.m * r.n * r.k / r.ranks for r in every}) == 1
         assert len({(r.ranks, r.m, r.n, r.k) for r in every}) == len({r.ranks for r in every}) > 1
 
@@ -256,11 +255,7 @@ def test_a_weak_family_has_the_same_work_a_rank_and_one_shape_for_each_number_of
 def test_a_growing_batch_is_one_family_and_its_efficiency_is_the_rate_kept(synthetic):
     records = [synthetic.case(m=64 * p, ranks=p, best_s=1.0 + 0.25 * (p > 1)) for p in (1, 2, 4)]
     (panel,), notes = scaling.weak_panels([*records, synthetic.case(m=7)], Options())
-    assert panel.title == "m = 64 a rank, n = 256, k = 64"
-    start = scaling.reference(panel)
-    assert [scaling.efficiency(record, start) for record in panel.lines[0].records] == [
-        100.0,
-        80.0,
-        80.0,
-    ]
+    title, _, lines = panel
+    assert title == "m = 64 a rank, n = 256, k = 64"
+    assert list(scaling.efficiency(lines)) == [100.0, 80.0, 80.0]
     assert notes == ["not drawn: 1 case whose work a rank is not found on another number of ranks"]
