@@ -158,7 +158,7 @@ def efficiency(lines: DataFrame) -> Series:
 
 def _chart(panel: Panel, weak: bool) -> Chart:
     title, source, lines = panel
-    ranks, start = sorted({*lines.ranks}), reference(lines)
+    ranks, start = sorted(set(lines.ranks.tolist())), reference(lines)
     ends = (ranks[0] / 1.12, ranks[-1] * 1.12)
     some = ranks if len(ranks) <= 8 else ranks[:: -(-len(ranks) // 8)]
     if weak:

@@ -102,7 +102,7 @@ def _chart(panel: Panel) -> Chart:
         Marks(
             "points",
             name,
-            [nbytes or at_zero for nbytes in here.moved_bytes],
+            [nbytes or at_zero for nbytes in here.moved_bytes.tolist()],
             list(here.best_s / length),
             list(here.index),
             look(name),
