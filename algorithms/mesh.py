@@ -266,10 +266,15 @@ def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
 
 
 def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> None:
-    """Refuse partitions that are not these; other words for the same tiles and owners are fine."""
+    """Refuse partitions that are not these; other words for the same tiles and owners are fine, but
+    not another grid, on which owners of nothing have other places."""
     needed = Problem(problem.m, problem.n, problem.k, problem.nprocs, *texts)
     for operand, other in zip(problem.operands, needed.operands):
-        if operand.partition != other.partition:
+        placed, grid = operand.partition, other.partition.grid
+        if placed != other.partition or (placed.grid.rows, placed.grid.cols) != (
+            grid.rows,
+            grid.cols,
+        ):
             raise UnsupportedError(
                 f"{who} needs {operand.name} as {other.partition.text} (algorithm requirement); "
                 f"got {operand.partition.text}. "

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from mesh_machine import Machine, dealt
 
 from algorithms import algorithms, get_algorithm
+from algorithms.collective import baseline_of
 from algorithms.mesh import mesh_layout
 from algorithms.meshslice import comb
 from algorithms.rings import gather_order, reduce_order
 from algorithms.wang import costlier_direction
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
+from drbench.program.problem import Problem
 
 MESHES = ["1x1", "1x2", "2x1", "2x2", "2x3", "3x2", "3x3", "4x2"]
 SHAPES = {
@@ -408,6 +410,28 @@ def test_other_words_for_the_same_layout_are_taken():
         48, 48, 48, 2, a="row", b="tiles:24x48@2x1", c="S(0)", mesh="2x1", dataflow="OS"
     )
     assert algorithm.settle(problem, mesh="2x1", dataflow="OS")["dataflow"] == "OS"
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 64, 64), (64, 64, 1), (3, 3, 3)])
+@pytest.mark.parametrize(
+    "texts", [("block",) * 3, ("block:1x4",) * 3, ("row", "tiles:1x64@1x4", "row")]
+)
+def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_runs(shape, texts):
+    options = baseline_of(Problem(*shape, 4, *texts))
+    for dataflow, mesh in product(("OS", "LS", "RS"), ("1x4", "2x2", "4x1")):
+        problem = Problem(*shape, 4, *texts)
+        for name in ("collective", "summa", "wang"):
+            algorithm = get_algorithm(name)
+            try:
+                settled = algorithm.settle(problem, dataflow=dataflow, mesh=mesh)
+            except UnsupportedError as error:
+                assert "Leave --" in str(error)
+                continue
+            assert sum(algorithm.trace(problem, r, **settled).flops for r in range(4)) == (
+                problem.flops
+            )
+    if options is not None:
+        get_algorithm("collective").trace(Problem(*shape, 4, *texts), 0, **options)
 
 
 def test_the_layout_runs_under_the_universal_algorithm_too():
