@@ -9,8 +9,6 @@ import json
 import statistics
 import sys
 
-import numpy as np
-
 from drbench.common import numpy_type
 from drbench.device.address import at_address
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
@@ -27,16 +25,13 @@ class Timer:
     """Times work on streams of a device, by events on them."""
 
     def __init__(self, device: CudaDevice):
-        self.device, self.zero, self.one = (
-            device,
-            device.event(timed=True),
-            device.event(timed=True),
-        )
+        self.device = device
+        self.zero, self.one = (device.event(timed=True) for _ in range(2))
 
-    def seconds(self, work, stream, repeats: int = 7) -> float:
+    def seconds(self, work, stream) -> float:
         """Median of ``work()``, all of which goes to ``stream``, after two runs to warm up."""
         found = []
-        for _x in range(repeats + 2):
+        for _ in range(9):
             stream.record(self.zero)
             work()
             stream.record(self.one)
@@ -44,30 +39,26 @@ class Timer:
             found.append(self.one.seconds_since(self.zero))
         return statistics.median(found[2:])
 
-    def together(self, works: list, start, end) -> float:
-        """Median of all ``works`` (pairs of a stream and a function) begun at once: from before the
-        first to after the last."""
-        found = []
-        for _x in range(7):
-            self.device.synchronise()
-            start.record(self.zero)
-            for stream, work in works:
+    def together(self, first, others: dict) -> float:
+        """Median of all ``others`` (stream -> function) begun at once: on ``first``, from before
+        the first to after the last."""
+
+        def work():
+            for stream, other in others.items():
                 stream.wait(self.zero)
-                work()
+                other()
                 done = self.device.event()
                 stream.record(done)
-                end.wait(done)
-            end.record(self.one)
-            self.one.synchronise()
-            found.append(self.one.seconds_since(self.zero))
-        return statistics.median(found[2:])
+                first.wait(done)
+
+        return self.seconds(work, first)
 
 
-def matrix(device, memories, rows, cols, dtype="float32", matrix=None):
-    """A matrix on the device, filled like A or B."""
+def matrix(device, rows, cols, matrix=None, dtype="float32"):
+    """A matrix on the device until that is closed, filled like A or B."""
     dtype = numpy_type(dtype)
-    memories.append(device.allocate(rows * cols * dtype.itemsize))
-    made = at_address(memories[-1].address, rows * cols, dtype).reshape(rows, cols)
+    memory = device.allocate(rows * cols * dtype.itemsize)
+    made = at_address(memory.address, rows * cols, dtype).reshape(rows, cols)
     if matrix:
         device.fill(made, Fill("integer", 0, _EXTENT), matrix, 0, 0)
     return made
@@ -82,26 +73,23 @@ def products() -> dict[str, float]:
         ("bf16", "bfloat16", "auto"),
         ("fp64", "float64", "auto"),
     ):
-        device, memories = cuda_device(0, 1, compute), []
+        device = cuda_device(0, 1, compute)
         stream, timer = device.stream("products"), Timer(device)
         for n in (4096, _EXTENT):
-            a, b = (matrix(device, memories, n, n, dtype, name) for name in "AB")
-            c = matrix(device, memories, n, n, "float32" if dtype == "bfloat16" else dtype)
+            a, b = (matrix(device, n, n, name, dtype) for name in "AB")
+            c = matrix(device, n, n, dtype="float32" if dtype == "bfloat16" else dtype)
             rate = 2 * n**3 / timer.seconds(lambda: device.gemm(a, b, c, 0.0, stream), stream)
             say(kind="product", arithmetic=kind, n=n, tflops=rate / 1e12)
             best[kind] = max(best.get(kind, 0.0), rate)
-            for memory in memories:
-                memory.free()
-            memories.clear()
         device.close()
     return best
 
 
 def transfers() -> None:
     """Copies and accumulates inside the device, whole and strided."""
-    device, memories = cuda_device(0, 1), []
+    device = cuda_device(0, 1)
     stream, timer = device.stream("transfers"), Timer(device)
-    source, target = (matrix(device, memories, _ROWS, _WIDTH, matrix=name) for name in "AB")
+    source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
     nbytes = source.nbytes
     plain = timer.seconds(lambda: device.copy(target, source, stream), stream)
     say(kind="copy", what="whole", gb_per_s=nbytes / plain / 1e9)
@@ -124,8 +112,6 @@ def transfers() -> None:
             gb_per_s=rows.size * 4 / took / 1e9,
             of_plain=plain * (rows.size / source.size) / took,
         )
-    for memory in memories:
-        memory.free()
     device.close()
 
 
@@ -133,23 +119,21 @@ def overlap() -> None:
     """A product beside copies, and beside accumulates of a limited grid: how much of the shorter
     time is hidden."""
     for blocks in (None, 64, 32, 16, 8):
-        device, memories = cuda_device(0, 1, "tf32", blocks), []
+        device = cuda_device(0, 1, "tf32", blocks)
         one, other, timer = device.stream("products"), device.stream("transfers"), Timer(device)
-        a, b = (matrix(device, memories, _EXTENT, _EXTENT, matrix=name) for name in "AB")
-        c = matrix(device, memories, _EXTENT, _EXTENT)
-        source, target = (matrix(device, memories, _ROWS, _WIDTH, matrix=name) for name in "AB")
+        a, b, c = (matrix(device, _EXTENT, _EXTENT, name) for name in ("A", "B", None))
+        source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
         multiply = lambda: device.gemm(a, b, c, 0.0, one)
-        for what, work in (
-            ("copies", lambda: device.copy(target, source, other)),
-            ("accumulates", lambda: device.accumulate(target, source, other)),
-        ):
-            if what == "copies" and blocks is not None:
-                continue
-            alone, product = timer.seconds(work, other), timer.seconds(multiply, one)
+        works = {"copies": device.copy, "accumulates": device.accumulate}
+        if blocks is not None:
+            del works["copies"]  # they use no grid
+        for what, work in works.items():
+            move = lambda: work(target, source, other)
+            alone, product = timer.seconds(move, other), timer.seconds(multiply, one)
             count = max(1, round(product / alone))
-            many = lambda: [work() for _ in range(count)]
+            many = lambda: [move() for _ in range(count)]
             alone = timer.seconds(many, other)
-            both = timer.together([(one, multiply), (other, many)], one, one)
+            both = timer.together(one, {one: multiply, other: many})
             say(
                 kind="overlap",
                 what=f"a product beside {count} {what}",
@@ -159,8 +143,6 @@ def overlap() -> None:
                 both_ms=both * 1e3,
                 hidden=(product + alone - both) / min(product, alone),
             )
-        for memory in memories:
-            memory.free()
         device.close()
 
 
@@ -174,19 +156,15 @@ def peers() -> None:
 
     comm = MPI.COMM_WORLD
     with Topology(comm) as topology:
-        device, memories = cuda_device(topology.node.rank, topology.node.size), []
-        size = 16384 * _WIDTH
-        window = device_windows(topology, device, {"C": (size, np.dtype(np.float32))})["C"]
+        device = cuda_device(topology.node.rank, topology.node.size)
         stream, timer, right = device.stream("peers"), Timer(device), (comm.rank + 1) % comm.size
-        own, far = matrix(device, memories, 16384, _WIDTH, matrix="A"), window.in_reach[right]
+        own = matrix(device, 16384, _WIDTH, "A")
+        window = device_windows(topology, device, {"C": (own.size, own.dtype)})["C"]
         works = dict.fromkeys(("plain copy", "get", "accumulate"))
-        if far is None:
+        if window.in_reach[right] is None:
             say(kind="peer", rank=comm.rank, reached=False)
         else:
-            far, mine = (
-                far.reshape(16384, _WIDTH),
-                window.in_reach[comm.rank].reshape(16384, _WIDTH),
-            )
+            mine, far = (window.in_reach[rank].reshape(own.shape) for rank in (comm.rank, right))
             works |= {
                 "plain copy": lambda: device.copy(mine, own, stream),
                 "get": lambda: device.copy(own, far, stream),
@@ -204,8 +182,6 @@ def peers() -> None:
                         gb_per_s=own.nbytes / timer.seconds(work, stream) / 1e9,
                     )
                 comm.Barrier()
-        for memory in memories:
-            memory.free()
         window.close()
         device.close()
 

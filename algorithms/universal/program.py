@@ -122,13 +122,9 @@ def program(
     problem: Problem,
     rank: int,
     *,
-    stationary: str = "auto",
-    chunk: int | str | None = "auto",
     replicate_result: bool = False,
-    schedule: str = "direct",
-    ir_max_compute: int | None = None,
-    ir_max_comm: int | None = None,
     machine: Machine | None = None,
+    **options,
 ) -> Iterator[Step]:
     """One-sided, for any partitioning and replication of A, B and C (Slicing Is All You Need).
 
@@ -149,20 +145,12 @@ def program(
     machine : Machine, optional
         Whose times the schedules ``cost`` and ``exhaustive`` go by.
     """
-    settled = settle(
-        problem,
-        stationary=stationary,
-        chunk=chunk,
-        schedule=schedule,
-        ir_max_compute=ir_max_compute,
-        ir_max_comm=ir_max_comm,
-    )
+    settled = settle(problem, **options)
     steps = _direct(problem, rank, settled["stationary"], settled["chunk"], replicate_result)
-    if schedule == "direct":
+    if settled["schedule"] == "direct":
         return steps
-    return lower(
-        steps, problem, rank, schedule, settled["ir_max_compute"], settled["ir_max_comm"], machine
-    )
+    bounds = settled["ir_max_compute"], settled["ir_max_comm"]
+    return lower(steps, problem, rank, settled["schedule"], *bounds, machine)
 
 
 def _direct(
@@ -172,7 +160,7 @@ def _direct(
     c, groups = problem.c, slices(problem, rank, stationary, chunk)
     if result_stays(problem, stationary):
         for group in groups:
-            yield from _into_own_tile(group)  # C[m, n] += A[m, k] · B[k, n], in place
+            yield from _multiplied(group, in_place=True)  # C[m, n] += A[m, k] · B[k, n]
     else:
         others = []
         if own_first_balances(
@@ -180,7 +168,7 @@ def _direct(
         ):  # first what stays here: nobody accumulates yet, so these
             for group in groups:  # products go straight into the tile they start
                 if all(product.c.owner == rank for product in group):
-                    yield from _into_own_tile(group)
+                    yield from _multiplied(group, in_place=True)
                 else:
                     others.append(group)
         else:
@@ -189,7 +177,7 @@ def _direct(
             others = groups
         yield Fence()  # every tile is ready for everyone's accumulates
         for group in others:
-            yield from _to_owner(group)
+            yield from _multiplied(group, in_place=False)
 
     if c.partition.replicas > 1 or not result_stays(problem, stationary):
         yield Fence()  # the partial results are complete
@@ -199,29 +187,20 @@ def _direct(
         yield from broadcast_replica(c, rank)
 
 
-def _into_own_tile(group: list[Product]) -> Iterator[Step]:
-    """Products whose C is this rank's own tile, written in place; a block several of them use is
+def _multiplied(group: list[Product], in_place: bool) -> Iterator[Step]:
+    """Products written into this rank's own tiles of C, in place; or for other ranks' tiles: the
+    sum over the pieces of k goes to the owner of C[m, n] once. A block that several of them use is
     fetched once."""
     held: dict = {}
-    for product in group:
-        a = held.get(product.a) or (yield Get(product.a))
-        b = held.get(product.b) or (yield Get(product.b))
-        if len(group) > 1:
-            held[product.a], held[product.b] = a, b
-        yield Gemm(a, b, into=product.c)
-
-
-def _to_owner(group: list[Product]) -> Iterator[Step]:
-    """Products for other ranks' tiles: the sum over the pieces of k goes to the owner of C[m, n]
-    once."""
-    held: dict = {}
     partial: Step | None = None
-    for product in group:
-        left, right, c, first, last = product
+    for left, right, c, first, last in group:
         if (a := held.get(left)) is None:
             a = held[left] = yield Get(left)
         if (b := held.get(right)) is None:
             b = held[right] = yield Get(right)
+        if in_place:
+            yield Gemm(a, b, into=c)
+            continue
         partial = yield Gemm(a, b, into=None if first else partial)
         if last:
             yield Accumulate(partial, c)

@@ -176,30 +176,17 @@ class _Run:
 
     def _counters(self) -> dict[str, int]:
         """Bytes moved, by kind, of all ranks, those included that others stand for."""
-        counters, folded = dict.fromkeys(COUNTERS, 0), self.folded
-        each = self.itemsize * self.stands_for
+        counters, each = dict.fromkeys(COUNTERS, 0), self.itemsize * self.stands_for
         for rank in self.ranks:
-            gets: dict = {}  # owner -> bytes
             for step in rank.steps:
-                name, group = step.counter, step.group
-                if name is None:
+                if step.grouped and step.group.name in self.folded:
+                    counters[step.counter] += each * moved_by_all(step) // len(step.group)
                     continue
-                if group is None:
-                    owner = step.block.owner
-                    if owner == rank.number:
-                        continue
-                    nbytes = each * step.block.size
-                    if name == "get_bytes":
-                        gets[owner] = gets.get(owner, 0) + nbytes
-                        continue
-                elif group.name in folded:
-                    nbytes = each * moved_by_all(step) // len(group)
-                else:
-                    nbytes = each * sum(elements for _, elements in step.moved(rank.number))
-                counters[name] += nbytes
-            for owner, nbytes in gets.items():
-                in_place = self.machine.link(owner, rank.number).reads_in_place
-                counters["direct_bytes" if in_place else "get_bytes"] += nbytes
+                for owner, elements in step.moved(rank.number):
+                    name = step.counter
+                    if name == "get_bytes" and self.route(owner, rank.number)[0].reads_in_place:
+                        name = "direct_bytes"
+                    counters[name] += each * elements
         return counters
 
     def at(self, time: float, act, one=None, two=None) -> None:

@@ -1,6 +1,7 @@
 """Group steps in virtual time: who has come, which links the data takes, and when it is where it
 belongs."""
 
+from collections.abc import Iterable
 from math import inf
 
 from .costs import group_seconds, on_links
@@ -55,7 +56,8 @@ class GroupSteps:
         step = rank.steps[t]
         group = step.group
         if group.name in self.simulation.folded and len(group) > 1:
-            return self._folded(rank, t, step, now)
+            # all members come now: the links that this one sends on stand for all of its ring
+            return self._collective(step, ((rank, t),), (group.position,), now)
         here = self.met.setdefault((group, number), {})
         here[rank.number] = rank, t
         complete = len(here) == len(group)
@@ -67,7 +69,7 @@ class GroupSteps:
             for each in here.values():
                 self._at_due(now, *each)
         elif complete:
-            self._collective(step, tuple(here.values()), now)
+            self._collective(step, tuple(here.values()), range(len(group)), now)
         if complete:
             del self.met[group, number]
 
@@ -81,21 +83,13 @@ class GroupSteps:
             return (step.by,)
         return (1, -1) if self.machine.collective(step.operation).both_ways else (1,)
 
-    def _folded(self, rank: Rank, t: int, step, now: float) -> None:
-        """All members come now: the links that this one sends on stand for all of its ring."""
-        members, me, ways = step.group.members, step.group.position, self._ways(step)
-        routes = [
-            self.simulation.route(rank.number, members[(me + way) % len(members)]) for way in ways
-        ]
-        seconds = self._seconds(step, routes[0][0].bandwidth_bytes_per_s)
-        self._ask(routes, seconds, ((rank, t),), 2 * len(ways), now)
-
-    def _collective(self, step, steps: tuple, now: float) -> None:
+    def _collective(self, step, steps: tuple, senders: Iterable[int], now: float) -> None:
+        """The data goes on the links on which these positions send."""
         members, ways = step.group.members, self._ways(step)
         routes = [
-            self.simulation.route(rank, members[(x + way) % len(members)])
+            self.simulation.route(members[x], members[(x + way) % len(members)])
             for way in ways
-            for x, rank in enumerate(members)
+            for x in senders
         ]
         seconds = self._seconds(step, min(link.bandwidth_bytes_per_s for link, _ in routes))
         if self.machine.adds_on_core:

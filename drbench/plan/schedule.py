@@ -363,9 +363,7 @@ def plan_arena(
     )
 
 
-def pool_bytes(
-    trace: Trace, prefetch: int, views: Callable[[Block], bool] = lambda block: False
-) -> int:
+def pool_bytes(trace: Trace, prefetch: int, views: Callable[[Block], bool] = all_copied) -> int:
     """Receive and scratch memory that a trace needs, ``views`` being as in
     :func:`buffer_elements`."""
     widths = trace.element_types(trace.problem.itemsizes)

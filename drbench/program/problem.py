@@ -187,9 +187,5 @@ class Problem:
 
     def roof_sizes(self) -> tuple[int, int, int]:
         """Elements of the roof's three local operands, enough for every local shape."""
-        shapes = self.local_shapes()
-        return (
-            max(m * k for m, n, k in shapes),
-            max(k * n for m, n, k in shapes),
-            max(m * n for m, n, k in shapes),
-        )
+        a, b, c = map(max, zip(*((m * k, k * n, m * n) for m, n, k in self.local_shapes())))
+        return a, b, c

@@ -4,6 +4,7 @@
 CuPy is imported by :func:`cuda_device` only, so that everything else works without it.
 """
 
+import functools
 from contextlib import contextmanager
 from importlib import resources
 from itertools import pairwise, permutations
@@ -261,41 +262,29 @@ class CudaDevice(Device, Peers):
     def _product(self, rows: int, x: np.ndarray, start) -> np.ndarray:
         """Give x and the result a place on the device; ``start(address of x, vectors, address of
         the result, stream)``."""
-        x, out = np.ascontiguousarray(x, float), np.empty((rows, x.shape[1]))
-        memory = self.allocate(x.nbytes + out.nbytes)
-        result = memory.address + x.nbytes
-        try:
-            with (
-                self._alone() as stream
-            ):  # copies in the same stream: a cudaMemcpy could return before it has arrived
-                self._runtime.memcpyAsync(
-                    memory.address, x.ctypes.data, x.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
-                )
-                start(memory.address, x.shape[1], result, stream)
-                self._runtime.memcpyAsync(
-                    out.ctypes.data, result, out.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
-                )
-        finally:
-            memory.free()
-        return out
+        x, vectors = np.asarray(x, float), x.shape[1]
+        both = np.vstack([x, np.empty((rows, vectors))])
+        self._lent(both, lambda at, stream: start(at, vectors, at + x.nbytes, stream))
+        return both[len(x) :]
 
     def all_finite(self, tile) -> bool:
         found = np.zeros(1, np.uint32)
-        memory = self.allocate(found.nbytes)
+        self._lent(found, functools.partial(self._kernels.not_finite, tile))
+        return not found[0]
+
+    def _lent(self, array: np.ndarray, start) -> None:
+        """Copy an array of the host to the device, ``start(address, stream)``, and copy it back."""
+        memory = self.allocate(array.nbytes)
+        here = array.ctypes.data
         try:
+            # copies in the same stream: a cudaMemcpy could return before it has arrived
             with self._alone() as stream:
-                self._runtime.memsetAsync(memory.address, 0, found.nbytes, stream.cupy.ptr)
-                self._kernels.not_finite(tile, memory.address, stream)
-                self._runtime.memcpyAsync(
-                    found.ctypes.data,
-                    memory.address,
-                    found.nbytes,
-                    _MEMCPY_DEFAULT,
-                    stream.cupy.ptr,
-                )
+                moved = array.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
+                self._runtime.memcpyAsync(memory.address, here, *moved)
+                start(memory.address, stream)
+                self._runtime.memcpyAsync(here, memory.address, *moved)
         finally:
             memory.free()
-        return not found[0]
 
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows), tile.shape[1]), tile.dtype)
