@@ -132,28 +132,32 @@ class Option:
 
     def _typed(self, value: Any) -> Any:
         """The value as its type; None if it is not of it."""
-        text = value if isinstance(value, str) else None
         if isinstance(self.type, tuple):
             return value if value in self.type else None
-        if self.type is str:
-            return text if text is not None and text.strip() and text.isprintable() else None
-        if self.type is bool:
-            return {"true": True, "false": False}.get(text) if text else _only(bool, value)
-        if isinstance(value, bool):
-            return None
+        if isinstance(value, str):
+            value = _READ[self.type](value, self.unit)
+        if self.type is float and type(value) is int:
+            value = float(value)
+        fits = type(value) is self.type
         if self.type is int:
-            if text is not None:
-                value = whole_number(text, self.unit)
-            value = _only(int, value)
-            return value if value is not None and self.least <= value < 1 << 63 else None
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            return None
+            fits = fits and self.least <= value < 1 << 63
+        return value if fits else None
 
 
-def _only(kind: type, value: Any) -> Any:
-    return value if isinstance(value, kind) else None
+def _float(text: str, unit: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+#: How a text is read as each type; None if it is none.
+_READ: dict[type, Callable[[str, str], Any]] = {
+    str: lambda text, unit: text if text.strip() and text.isprintable() else None,
+    bool: lambda text, unit: {"true": True, "false": False}.get(text),
+    int: whole_number,
+    float: _float,
+}
 
 
 def named(*options: Option) -> dict[str, Option]:

@@ -16,6 +16,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.program.problem import Problem
 from launch.peers import PEERS, get_peer
+from partitions import preset
 
 #: Repeats that the ratio to the roof is the median of, at least.
 PAIRS = 5
@@ -333,6 +334,18 @@ def case_keys(case: Case) -> dict:
     (64, 'universal', 'C', 'numpy')
     """
     return {name: getattr(case, name) for name in FIELDS if name in HEADER} | recorded(case.options)
+
+
+def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:
+    """Text forms of A, B and C: the preset's where none is given; None for the algorithm's own.
+
+    Examples
+    --------
+    >>> partition_texts({"preset": "outer", "c": "block"}, 4)
+    {'a': 'column', 'b': 'row', 'c': 'block'}
+    """
+    named = preset(values["preset"], ranks) if values.get("preset") else (None, None, None)
+    return {name: values.get(name) or text for name, text in zip("abc", named)}
 
 
 def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:

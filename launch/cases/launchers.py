@@ -125,11 +125,8 @@ def load_launcher(text: str) -> Launcher:
 def _launcher_of(name: str, table: dict, file: str) -> Launcher:
     launch = _table(table, "launch", file)
     check_keys(launch, _LAUNCH_KEYS, f"{file}: launch.")
-    counts = {
-        key: integer(launch[key], f"{file}: launch.{key}", least=1)
-        for key in ("ranks_per_node", "gpus_per_node")
-        if key in launch
-    }
+    for key in ("ranks_per_node", "gpus_per_node"):
+        integer(launch.get(key, 1), f"{file}: launch.{key}", least=1)
     environment = _texts(_table(table, "environment", file), f"{file}: environment")
     for key in environment:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key, re.ASCII):
@@ -138,7 +135,7 @@ def _launcher_of(name: str, table: dict, file: str) -> Launcher:
     return Launcher(
         name,
         _words_of(launch.get("launcher", []), f"{file}: launch.launcher"),
-        counts.get("ranks_per_node"),
+        launch.get("ranks_per_node"),
         environment=environment,
         modules=_words(modules, f"{file}: modules.load"),
         site=_texts(_table(table, "site", file), f"{file}: site"),

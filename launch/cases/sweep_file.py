@@ -14,11 +14,10 @@ from algorithms import algorithms
 from drbench.errors import UsageError, did_you_mean
 from launch.peers import known_options
 from partitions import LayoutError
-from partitions import preset as preset_texts
 from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
 from partitions.partition import replica_suffix
 
-from .case import FIELDS, Case
+from .case import FIELDS, Case, partition_texts
 from .sweep_values import (
     check_keys,
     check_text,
@@ -270,15 +269,11 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
     for key in _SHAPE:
         values[key] = scaled_size(values[key], scale)
     options = {key: values.pop(key) for key in list(values) if key not in FIELDS}
-    texts = dict.fromkeys("abc")
+    values = dict(zip("abc", triple or ())) | values
     try:
-        if values.get("preset") is not None:
-            texts = dict(zip("abc", preset_texts(values["preset"], ranks)))
+        texts = partition_texts(values, ranks)
     except LayoutError as error:
         raise UsageError(f"{where}: preset: {error}") from None
-    if triple is not None:
-        texts = dict(zip("abc", triple))
-    texts |= {key: values[key] for key in "abc" if values.get(key) is not None}
     if factors is not None:
         for name, factor in zip("abc", factors):
             if texts[name] is None or (factor > 1 and "/c" in texts[name]):

@@ -5,16 +5,16 @@ import importlib.util
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 
 import click
 
 from algorithms.registry import Option, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
-from launch.cases.case import FIELDS, Case
+from launch.cases.case import FIELDS, Case, partition_texts
 from launch.host.mpi import launched
 from launch.peers import known_options
-from partitions import preset as preset_texts
 
 #: Headings of the help, in their order.
 _HEADINGS = (
@@ -110,7 +110,7 @@ def installed(context, parameter, value):
     return value
 
 
-def _described(described: Option, *names: str, kind: click.ParamType | None = None, **words):
+def _described(described: Option, kind: click.ParamType | None, *names: str, **words):
     """The click option of a description."""
     if described.default is not None:
         words["default"] = described.default
@@ -140,13 +140,14 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
 
     def add(command):
         for name in reversed(names):
-            words = {"kind": kind}
+            words = {}
             if name in "mnk":
                 words |= {"required": required and "default" not in changes}
             if name == "backend":
                 words |= {"callback": installed}
             short = [f"-{name}"] if name in "mnk" else []
-            command = _described(replace(FIELDS[name], **changes), *short, **words)(command)
+            described = replace(FIELDS[name], **changes)
+            command = _described(described, kind, *short, **words)(command)
         return command
 
     return add
@@ -187,9 +188,7 @@ def problem_options(*, required: bool = True, **dtype):
     def add(command):
         taken = {each.name for each in getattr(command, "__click_params__", ())} | FIELDS.keys()
         flags = [
-            _described(_of_all(takers), kind=_any_of(takers))
-            for name, takers in _OPTIONS.items()
-            if name not in taken
+            _described(*_of_all(takers)) for name, takers in _OPTIONS.items() if name not in taken
         ]
         pairs = option(
             "--option",
@@ -215,39 +214,19 @@ def problem_options(*, required: bool = True, **dtype):
     return add
 
 
-def _of_all(takers: dict[str, Option]) -> Option:
-    """One description of what several algorithms take by one name."""
+def _of_all(takers: dict[str, Option]) -> tuple[Option, Value | None]:
+    """One description of what several algorithms take by one name, and what reads it; None where
+    each takes words."""
     told: dict = {}
     for who, each in takers.items():
         says = f" [default: {each.says}]" if each.says else ""
         told.setdefault(each.help + says, []).append(who)
-    first = next(iter(takers.values()))
-    words = tuple(dict.fromkeys(word for each in takers.values() for word in _words(each)))
-    return replace(
-        first,
-        type=words if all(map(_words, takers.values())) else first.type,
-        help=" ".join(f"{', '.join(names)}: {text}" for text, names in told.items()),
-        says="",
-    )
-
-
-def _words(each: Option) -> tuple:
-    return each.type if isinstance(each.type, tuple) else ()
-
-
-def _any_of(takers: dict[str, Option]) -> Value | None:
-    """Reads what any of them takes; None where each takes words."""
-    return None if all(map(_words, takers.values())) else Value(*takers.values())
-
-
-def partitions(values: dict, ranks: int) -> dict:
-    """Text forms of A, B and C: the preset's where not given, None for the algorithm's own."""
-    named = (
-        dict(zip("abc", preset_texts(values["preset"], ranks)))
-        if values["preset"]
-        else dict.fromkeys("abc")
-    )
-    return {name: values[name] or named[name] for name in "abc"}
+    types, reads = [each.type for each in takers.values()], Value(*takers.values())
+    kind = types[0]
+    if all(isinstance(each, tuple) for each in types):
+        kind, reads = tuple(dict.fromkeys(chain(*types))), None
+    about = " ".join(f"{', '.join(names)}: {text}" for text, names in told.items())
+    return replace(next(iter(takers.values())), type=kind, help=about, says=""), reads
 
 
 def take_options(values: dict) -> dict:
@@ -315,7 +294,7 @@ def machine_of(values: dict) -> tuple[str, str, str | None]:
 def case_of(values: dict, ranks: int, machine) -> Case:
     """The case that the values of a command describe on so many ranks: a preset's partitions, and
     ``--stationary auto:model`` decided by the model of a machine, the same on every rank."""
-    case = Case(**values | partitions(values, ranks))
+    case = Case(**values | partition_texts(values, ranks))
     if case.options.get("stationary") != "auto:model":
         return case
     from launch.cases.machine_models import find_machine

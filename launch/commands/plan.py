@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from operator import itemgetter
 
 import click
 
@@ -117,9 +118,14 @@ def plan(ranks, rank, limit, as_json, **values):
     out.print(f"bytes moved: {moved or 'none'}")
     _show_memory(out, memory, rank)
     if rank == "all":
-        _show_ranks(out, found, memory)
+        held = (
+            {"tiles": format_bytes(_tile_bytes(each)), "pool": format_bytes(each["pool"])}
+            for each in memory
+        )
+        told = {each: found[each].counters | more for each, more in zip(found, held)}
+        _show_bytes(out, "rank", told, "tiles", "pool")
     else:
-        _show_peers(out, found[rank])
+        _show_bytes(out, "peer", {peer: Counter(of) for peer, of in found[rank].by_peer.items()})
         for line in listing(trace, limit):
             out.print(line, markup=False, soft_wrap=True)
 
@@ -153,30 +159,17 @@ def _show_memory(out, memory, rank) -> None:
     )
 
 
-def _show_peers(out, found) -> None:
-    if not found.by_peer:
-        return
-    names = [name for name in COUNTERS if any(name in kinds for kinds in found.by_peer.values())]
+def _show_bytes(out, who: str, of_ranks: dict[int, dict], *more: str) -> None:
+    """A table of what was counted for each rank, and of more that is told of it."""
+    names = [name for name in COUNTERS if any(map(itemgetter(name), of_ranks.values()))]
+    columns = [*names, *more]
     rows = [
-        (str(peer), *(str(kinds.get(name, 0)) for name in names))
-        for peer, kinds in sorted(found.by_peer.items())
+        (str(rank), *(str(told[name]) for name in columns))
+        for rank, told in sorted(of_ranks.items())
     ]
-    out.print(table("|".join(f">{name}" for name in ("rank", *names)), rows, "bytes by peer"))
-
-
-def _show_ranks(out, peers, memory) -> None:
-    names = [name for name in COUNTERS if any(found.counters[name] for found in peers.values())]
-    rows = [
-        (
-            str(rank),
-            *(str(found.counters[name]) for name in names),
-            format_bytes(_tile_bytes(each)),
-            format_bytes(each["pool"]),
-        )
-        for (rank, found), each in zip(sorted(peers.items()), memory)
-    ]
-    columns = "|".join(f">{name}" for name in ("rank", *names, "tiles", "pool"))
-    out.print(table(columns, rows, "bytes by rank"))
+    if rows:
+        heads = "|".join(f">{name}" for name in ("rank", *columns))
+        out.print(table(heads, rows, f"bytes by {who}"))
 
 
 _PARTITIONS = [

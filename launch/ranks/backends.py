@@ -212,9 +212,6 @@ class DeviceBackend:
     def executor(self, trace, matrices, prefetch, clock):
         from drbench.device.executor import DeviceExecutor
 
-        collectives = None
-        if self._nccl:
-            collectives = self._nccl_group
         return DeviceExecutor(
             trace,
             matrices,
@@ -223,7 +220,7 @@ class DeviceBackend:
             get=self._case.get,
             max_gemms=self._case.max_gemms or 1,
             max_accumulates=self._case.max_accumulates or 1,
-            collectives=collectives,
+            collectives=self._nccl_group if self._nccl else None,
         )
 
     def _nccl_group(self, group):

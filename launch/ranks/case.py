@@ -10,6 +10,7 @@ from contextlib import nullcontext
 
 import mpi4py
 import numpy as np
+import threadpoolctl
 
 # ruff: noqa: E402
 # A library under another MPI's launcher aborts in MPI_Init: look first.
@@ -30,24 +31,33 @@ from algorithms.collective import baseline_of
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version
-from drbench.measure.record import Record
-from drbench.measure.roof import Roof, timed
+from drbench.measure.record import HEADER, Record
+from drbench.measure.roof import HostWork, Roof, timed
 from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
 from drbench.plan.schedule import pool_bytes
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
-from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded
+from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded, refuse_our_options
 from launch.cases.machine_models import of_schedule
 from launch.host.files import check_csv, hand_over
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
-from launch.peers import PEERS
+from launch.peers import PEERS, Parts, get_peer, present
 
 from .backends import Need, check_memory, everywhere, open_backend
-from .peer_case import run_peer
 
 _PATIENCE_S = 5.0
+#: What a peer does not tell us.
+_UNKNOWN = (
+    "prefetch",
+    "get",
+    "progress",
+    "pool_bytes",
+    "steps",
+    "plan_s",
+    *(f"phase_{name}_s" for name in PHASES),
+)
 
 
 def run_here(case_of: Callable[[int], Case], csv_path: str | None, as_json: bool) -> int:
@@ -127,7 +137,7 @@ def run_case(
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
             if case.algorithm in PEERS:
-                verdict = run_peer(case, topology, keys, mem_limit, _measure)
+                verdict = _run_peer(case, topology, keys, mem_limit)
             else:
                 verdict = _run(case, topology, keys, mem_limit)
     except UsageError:
@@ -215,6 +225,51 @@ def _baseline(case: Case, problem, rank: int):
         return None
     options = baseline_of(problem)
     return None if options is None else get_algorithm("collective").trace(problem, rank, **options)
+
+
+def _run_peer(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
+    """Run a case of a peer: the same fill, clock, repeats, roof and verification."""
+    peer, comm = get_peer(case.algorithm), topology.comm
+    refuse_our_options(case)
+    if peer.prepare is None:
+        raise UsageError(
+            f"{peer.name} is a program of its own: start it with drbench run -p {comm.size}, not "
+            "under mpirun."
+        )
+    everywhere(comm, lambda: present(peer))
+    _, problem, options = bound(case, comm.size)
+    keys.update(
+        dict.fromkeys(_UNKNOWN),
+        transport=None,
+        **{name: problem.operand(name).partition.text for name in "abc"},
+    )
+    fill, clock = Fill(case.fill, case.seed, case.k), Clock()
+    threads = case.threads or topology.cores_per_rank
+    keys.update(threads=threads, nodes=topology.nodes)
+    threadpoolctl.threadpool_limits(threads)
+    check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
+    job = peer.prepare(problem, topology, fill, threads, options)
+    try:
+        threadpoolctl.threadpool_limits(threads)  # also what the peer has loaded meanwhile
+        keys.update(
+            dict(zip("abc", job.layouts)),
+            blas=job.blas.info.library,
+            blas_kernel=job.blas.info.kernel,
+        )
+        keys.update({name: value for name, value in job.settled.items() if name in HEADER})
+        measured = _measure(case, problem, comm, job, clock, HostWork(job.blas), fill, None)
+        verdict = Verification()
+        if case.check:
+            replica, parts = job.parts()
+            verdict = verify(Parts(topology, replica, parts), problem, fill, job.replicas)
+    finally:
+        job.close()
+    told = comm.bcast(list(job.moved))
+    for name in list(measured):
+        if name in _UNKNOWN or (name.endswith("_bytes") and name not in told):
+            measured[name] = None
+    keys.update(measured)
+    return verdict
 
 
 def _write_trace(path: str, executor, comm, keys: dict) -> None:
