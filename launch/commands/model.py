@@ -130,23 +130,16 @@ def simulate(
         ("--csv", csv_path),
         ("--timeline", timeline),
         ("--json", as_json),
+        *((f"--{name}", values[name]) for name in ("a", "b", "c", "preset", "stationary")),
+        ("--algorithm", values["algorithm"] != "universal"),
     ):
         if given:
             raise UsageError(
-                f"{name} belong to one problem, not to the sweep {sweep}. Leave them out."
+                f"{name} belong to one problem; the sweep {sweep} has partitions, algorithms and "
+                "data movements of its own. Leave them out."
             )
     if out is None:
         raise UsageError(f"the sweep {sweep} needs --out DIR for its records.")
-    for name in ("a", "b", "c", "preset"):
-        if values[name]:
-            raise UsageError(
-                f"--{name} belongs to one problem; a sweep has partitions of its own. Leave it out."
-            )
-    if values["algorithm"] != "universal" or values["stationary"]:
-        raise UsageError(
-            "a sweep has algorithms and data movements of its own. Leave out --algorithm and "
-            "--stationary."
-        )
     return _sweep(sweep, model, ranks, out, replication, lines_only, excerpt, transport, values)
 
 

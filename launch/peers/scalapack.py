@@ -206,9 +206,10 @@ class _Multiplication(Job):
         self._open.enter_context(_panel(slot, options.get("panel")))
         context = self._open.enter_context(_grid(self._library, comm, rows, cols))
         self._at = divmod(comm.rank, cols)
-        m, n, k = self._extents = problem.m, problem.n, problem.k
+        self._extents = problem.m, problem.n, problem.k
         self._arrays, self._descriptors = [], []
-        for name, shape in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
+        for operand in problem.operands:
+            name, shape = operand.name, operand.partition.shape
             local = [
                 local_extent(extent, block, at, nprocs)
                 for extent, at, nprocs in zip(shape, self._at, self._mesh)

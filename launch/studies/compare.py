@@ -14,7 +14,7 @@ samples. A side with fewer than three samples has no noise to take into account:
 decide alone, and the summary counts such cases.
 """
 
-from math import isfinite
+from math import inf
 from statistics import median
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -26,9 +26,11 @@ from drbench.measure.record import HEADER
 
 #: What tells a case from another: what was asked, but for who ran it, how often and where it was
 #: written down.
-KEYS = HEADER[HEADER.index("mode") : HEADER.index("status")]
-_NOT_KEYS = {"machine", "iters", "warmup", "case", "environment", "nodes"}
-KEYS = tuple(name for name in KEYS if name not in _NOT_KEYS)
+KEYS = tuple(
+    name
+    for name in HEADER[HEADER.index("mode") : HEADER.index("status")]
+    if name not in ("machine", "iters", "warmup", "case", "environment", "nodes")
+)
 
 #: Outcomes in the order they are listed: no longer ok, slower, faster, ok again, not ok in another
 #: way, only in OLD, only in NEW, not ok as before, a difference that noise explains, no difference.
@@ -45,7 +47,7 @@ OUTCOMES = (
     "noise",
     "same",
 )
-REGRESSIONS = ("broken", "slower")
+REGRESSIONS = OUTCOMES[:2]
 
 _FEWEST_SAMPLES, _RESAMPLES, _INTERVAL = 3, 1000, (0.5, 99.5)
 
@@ -134,8 +136,9 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     if machines[0] != machines[1]:
         notes.append(f"machines differ: {', '.join(machines[0])} and {', '.join(machines[1])}")
     pairs = [_judge(key, first.get(key), second.get(key), tolerance) for key in {**first, **second}]
-    # stable: else in the order of the files
-    pairs.sort(key=lambda pair: (OUTCOMES.index(pair.outcome), -_size(pair)))
+    # how far from 1 the ratio of the best times is; stable: else in the order of the files
+    size = lambda pair: max(pair.best, 1 / pair.best) if pair.best else 0
+    pairs.sort(key=lambda pair: (OUTCOMES.index(pair.outcome), -size(pair)))
     return pairs, notes
 
 
@@ -218,7 +221,7 @@ def _judge(key: tuple, old, new, tolerance: float) -> Pair:
 
 
 def _time(value: float | None) -> bool:
-    return value is not None and isfinite(value) and value > 0
+    return 0 < (value or 0) < inf
 
 
 def _noise(
@@ -249,11 +252,6 @@ def overlap(old: list[float], new: list[float]) -> float:
         min(old) <= time <= max(old) for time in new
     )
     return inside / (len(old) + len(new))
-
-
-def _size(pair: Pair) -> float:
-    """How far from 1 the ratio of the best times is, for the order within an outcome."""
-    return 0.0 if pair.best is None else max(pair.best, 1 / pair.best)
 
 
 def _difference(first: dict, second: dict, fields: list[str]) -> str:

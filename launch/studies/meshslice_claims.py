@@ -66,9 +66,9 @@ def check(rows: Iterable) -> list[Verdict]:
     return verdicts(CLAIMS, _Rows(rows))
 
 
-def _lead(seconds, other: str):
-    """By how much MeshSlice is faster than another, percent."""
-    return 100 * (seconds[other] / seconds["meshslice"] - 1)
+def _lead(seconds, other: str | list[str]):
+    """By how much MeshSlice is faster than another, or than each of several, percent."""
+    return 100 * (seconds[other].div(seconds["meshslice"], axis="index") - 1)
 
 
 def _near(ours, paper: str | tuple) -> tuple[bool, str]:
@@ -144,11 +144,7 @@ def _communication(found: _Rows):
         total[["wang", "meshslice"]].max(axis="columns")
         < total[["cannon", "summa", *_SLOW]].min(axis="columns")
     )
-    return holds.all(), _told(
-        lambda model: ", ".join(
-            f"{name} {value:.2f}" for name, value in total.loc[model].sort_values().items()
-        )
-    )
+    return holds.all(), _told(lambda model: named(total.loc[model].sort_values(), 2))
 
 
 def _launches(found: _Rows):
@@ -189,7 +185,7 @@ def _shapes(found: _Rows):
     seconds = rows.pivot_table("seconds", [*shape, *where], "algorithm", sort=False)
     seconds = seconds.dropna(subset=["meshslice", "wang"])
     seconds = seconds[~seconds.index.droplevel(where).duplicated()]
-    leads = 100 * (seconds[_OTHERS].div(seconds["meshslice"], axis="index") - 1)
+    leads = _lead(seconds, _OTHERS)
     mean, faster = leads[["collective", "wang"]].mean(), not (leads <= 0).any(axis=None)
     if leads.empty:
         raise KeyError("wang")
@@ -217,11 +213,10 @@ def _efficient(found: _Rows):
 
 def _similar(found: _Rows):
     seconds, (_, many) = found.by("strong", "seconds", chips=256), _shares(found)
-    leads = {name: _lead(seconds, name) for name in seconds}
-    return all(
-        (leads[name] < 20).all() if name in ("wang", "collective") else (leads[name] > 0).all()
-        for name in ("wang", "collective", "summa", "tensor_parallel_1d")
-    ), _told(lambda model: named(many.loc[model])) + " %"
+    alike = _lead(seconds, ["wang", "collective"]) < 20
+    above = _lead(seconds, ["summa", "tensor_parallel_1d"]) > 0
+    holds = alike.all(axis=None) and above.all(axis=None)
+    return holds, _told(lambda model: named(many.loc[model])) + " %"
 
 
 def _dataflows(found: _Rows):

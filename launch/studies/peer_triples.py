@@ -24,6 +24,9 @@ ACTIONS = (
     "reshards an operand and C",
     "refuses",
 )
+#: DTensor's replicated C is on every rank that should have it; so is drbench's here, though its
+#: default leaves it on one replica.
+_REPLICATED = {"replicate_result": True}
 #: Collectives that complete a sum.
 _REDUCTIONS = ("reduce_scatter", "all_reduce")
 
@@ -49,7 +52,7 @@ def run_triples(
                     b,
                     c,
                     algorithm,
-                    _options(algorithm, c),
+                    _REPLICATED if algorithm == "universal" and "/c" in c else {},
                     threads=1,
                     iters=1,
                     warmup=0,
@@ -82,12 +85,6 @@ def run_triples(
             style="red",
         )
     return 1 if failed else 0
-
-
-def _options(algorithm: str, c: str) -> dict:
-    """DTensor's replicated C is on every rank that should have it; so is drbench's here, though its
-    default leaves it on one replica."""
-    return {"replicate_result": True} if algorithm == "universal" and "/c" in c else {}
 
 
 def action(record: Record) -> str:

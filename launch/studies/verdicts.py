@@ -52,6 +52,6 @@ def show(found: Iterable[Verdict]) -> None:
         print(f"{'':19} {verdict.numbers}")
 
 
-def named(values) -> str:
+def named(values, digits: int = 1) -> str:
     """A Series with its names, as numbers of a verdict."""
-    return ", ".join(f"{name} {value:.1f}" for name, value in values.items())
+    return ", ".join(f"{name} {value:.{digits}f}" for name, value in values.items())
