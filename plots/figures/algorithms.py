@@ -139,14 +139,12 @@ def make(records: Records, options: Options) -> Made:
     told = ["the best case of each algorithm and data movement; phases are means over the ranks"]
     if any(marks.kind == "rule" for chart in described for marks in chart.marks):
         told.append("dashed: the same work without communication (the roof)")
-    page = Page(
-        len(texts) * _BAR_IN + len(found) * (TITLE_IN + _BELOW_IN), handles, [*told, *notes]
-    )
-    at = 0.0
-    for (_, bars), chart in zip(found, described):
-        high_in = len(bars) * _BAR_IN
-        _bars(page.panel(chart[:2], 0, at, PAGE_IN, high_in, room_in), bars, chart)
-        at += TITLE_IN + high_in + _BELOW_IN
+    heights = [TITLE_IN + len(bars) * _BAR_IN + _BELOW_IN for _, bars in found]
+    page, at = Page(sum(heights), handles, [*told, *notes]), 0.0
+    for (_, bars), chart, high_in in zip(found, described, heights):
+        axes = page.panel(chart[:2], 0, at, PAGE_IN, len(bars) * _BAR_IN, room_in)
+        _bars(axes, bars, chart)
+        at += high_in
     return Made(page.picture, notes)
 
 
