@@ -7,7 +7,7 @@ ok.
 """
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, product
 from math import nan
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from plots.draw.chart import Axis, Cells, Chart, Charts
 from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, fitted, width_in
@@ -30,7 +30,6 @@ from plots.select.cases import (
     cases,
     elided,
     forms,
-    rising,
     shape_text,
 )
 from plots.select.records import Records, frame, rows
@@ -51,12 +50,13 @@ class Map(NamedTuple):
     """One heat map: the best case of every cell, in the order rows and columns are drawn.
 
     A column is (stationary, factors of A, B, C); folded maps keep C's factor alone and show the
-    best over the others. ``struck`` are the cells whose cases are all not ok; ``hidden`` counts
-    rows below the best :data:`_MOST_ROWS`.
+    best over the others. ``field`` is the column that is drawn; ``struck`` are the cells whose
+    cases are all not ok; ``hidden`` counts rows below the best :data:`_MOST_ROWS`.
     """
 
-    shape: Shape
     source: Source
+    shape: Shape
+    field: str
     rows: list[Row]
     columns: list[Column]
     cells: dict[tuple[Row, Column], Any]
@@ -66,8 +66,8 @@ class Map(NamedTuple):
     hidden: int
 
 
-def maps(records: Records, options: Options) -> tuple[list[Map], str, list[str]]:
-    """Choose the cells of every shape and source: (maps, field drawn, notes).
+def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
+    """Choose the cells of every shape and source: (maps, notes).
 
     Raises
     ------
@@ -98,11 +98,10 @@ def maps(records: Records, options: Options) -> tuple[list[Map], str, list[str]]
         notes.append(
             "columns are the factor of C; each cell is the best over the factors of A and B"
         )
-    return chosen, field, notes
+    return chosen, notes
 
 
 def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame, field: str) -> Map:
-    source, shape = key
     folded = len(found[["stationary", "factors"]].drop_duplicates()) > _MOST_COLUMNS
 
     def placed(table: DataFrame) -> DataFrame:
@@ -119,34 +118,34 @@ def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame, field: 
         (case.row, case.column): case for case in rows(ranked.drop_duplicates(["row", "column"]))
     }
     order = list(dict.fromkeys(ranked.row))  # by the best of the row
-    kept = sorted(order[:_MOST_ROWS], key=rising)
+    kept = sorted(order[:_MOST_ROWS])
     cells = {cell: case for cell, case in every.items() if cell[0] in kept}
-    columns = sorted({column for _, column in every}, key=rising)
+    columns = sorted({column for _, column in every})
     failed = placed(failed)
-    struck = {
-        (row, column)
-        for row, column in zip(failed.row, failed.column)
-        if row in kept and column in columns
-    } - cells.keys()
-    (best,) = rows(ranked[:1])
-    return Map(shape, source, kept, columns, cells, struck, best, folded, len(order) - len(kept))
+    struck = {*zip(failed.row, failed.column)} & {*product(kept, columns)} - cells.keys()
+    best = next(iter(cells.values()))
+    hidden = len(order) - len(kept)
+    return Map(*key, field, kept, columns, cells, struck, best, folded, hidden)
 
 
 def charts(records: Records, options: Options) -> Charts:
     """Describe the maps, colours on one scale for all: (charts, notes)."""
-    chosen, field, notes = maps(records, options)
-    values = DataFrame(
-        [getattr(case, field) for each in chosen for case in each.cells.values()]
-    ).squeeze(axis=1)
+    _, *described = _described(records, options)
+    return tuple(described)
+
+
+def _described(records: Records, options: Options) -> tuple[list[Map], list[Chart], list[str]]:
+    chosen, notes = maps(records, options)
+    values = Series([getattr(case, each.field) for each in chosen for case in each.cells.values()])
     # a few times of microseconds that the clock got wrong would leave the rest dark
     top = max(100.0, values.quantile(_SCALED, interpolation="lower"))
     above = (values > top).sum()
     if above:
         notes.append(f"{above} of {len(values)} cells are above {top:.0f} % and drawn as that")
-    return [_chart(each, field, top) for each in chosen], notes
+    return chosen, [_chart(each, top) for each in chosen], notes
 
 
-def _chart(each: Map, field: str, top: float) -> Chart:
+def _chart(each: Map, top: float) -> Chart:
     found = [[each.cells.get((row, column)) for column in each.columns] for row in each.rows]
     columns = [f"S-{still} {'-'.join(map(str, factors))}" for still, factors in each.columns]
     what = "C's replication factor" if each.folded else "replication factors A-B-C"
@@ -165,20 +164,22 @@ def _chart(each: Map, field: str, top: float) -> Chart:
         ),
         [
             Cells(
-                [[nan if case is None else getattr(case, field) for case in row] for row in found],
+                [
+                    [nan if case is None else getattr(case, each.field) for case in row]
+                    for row in found
+                ],
                 [[case and case.Index for case in row] for row in found],
                 top,
             )
         ],
-        notes=(f"best of {shape_text(each.shape)}: {best_text(each, field)}",),
+        notes=(f"best of {shape_text(each.shape)}: {best_text(each)}",),
     )
 
 
 def make(records: Records, options: Options) -> Made:
     """Draw every map of the records on one page, best cells framed; narrow maps stand side by
     side."""
-    records = frame(records)
-    (chosen, field, _), (described, notes) = maps(records, options), charts(records, options)
+    chosen, described, notes = _described(records, options)
     labels = [
         ("A | B | C", SMALL_PT + 0.5),
         *((text, SMALL_PT) for chart in described for text in chart.y.ticks.values()),
@@ -202,7 +203,7 @@ def make(records: Records, options: Options) -> Made:
     page, at = Page(sum(heights), (), [*told, marks, *notes]), 0.0
     for line, high in zip(lines, heights, strict=True):
         for number, (each, chart) in enumerate(line):
-            _panel(page, each, chart, field, number * wide_in, left_in, wide_in, at)
+            _panel(page, each, chart, number * wide_in, left_in, wide_in, at)
         at += high
     return Made(page.picture, notes)
 
@@ -212,12 +213,12 @@ def row_text(row: Row) -> str:
     return elided(row[0] if len(set(row)) == 1 else " | ".join(row), _LABEL_CHARACTERS)
 
 
-def best_text(each: Map, field: str) -> str:
+def best_text(each: Map) -> str:
     """The best case of a map in words."""
     record = each.best
     return (
         f"A {record.a}, B {record.b}, C {record.c}, Stationary {record.stationary}: "
-        f"{getattr(record, field):.1f} % of {field.rpartition('_')[2]}"
+        f"{getattr(record, each.field):.1f} % of {each.field.rpartition('_')[2]}"
     )
 
 
@@ -226,11 +227,8 @@ def _factor_rows(each: Map) -> tuple[str, ...]:
     column."""
     if each.folded:
         return ("c of C",)
-    return (
-        ("c",)
-        if all(len(set(column[1])) == 1 for column in each.columns)
-        else ("c of A", "c of B", "c of C")
-    )
+    mixed = any(len(set(factors)) > 1 for _, factors in each.columns)
+    return ("c of A", "c of B", "c of C") if mixed else ("c",)
 
 
 def _high_in(each: Map) -> float:
@@ -243,7 +241,6 @@ def _panel(
     page: Page,
     each: Map,
     chart: Chart,
-    field: str,
     x_in: float,
     left_in: float,
     wide_in: float,
@@ -296,7 +293,7 @@ def _panel(
     ticks = [0, 100] if bar_in < 0.4 else [0, 50, 100] if bar_in < 1.2 else [0, 20, 40, 60, 80, 100]
     key = page.picture.colorbar(ScalarMappable(scale, colors), cax=bar, ticks=ticks)
     key.ax.tick_params(labelsize=SMALL_PT, length=2, pad=2)
-    key.ax.set_title("% of " + field.rpartition("_")[2], size=SMALL_PT, pad=3)
+    key.ax.set_title("% of " + each.field.rpartition("_")[2], size=SMALL_PT, pad=3)
 
 
 def _cells(

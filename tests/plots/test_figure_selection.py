@@ -36,10 +36,10 @@ def split(text):
 
 
 def test_every_cell_of_the_heat_map_is_the_best_of_its_cases(records):
-    (first, *others), field, _ = best.maps(
+    (first, *others), _ = best.maps(
         [r for r in records if r.machine == "small" and r.transport == "direct"], Options()
     )
-    assert (first.shape, field, others) == ((64, 768, 192), "percent_of_roof", [])
+    assert (first.shape, first.field, others) == ((64, 768, 192), "percent_of_roof", [])
     cells, struck = {}, set()
     for record in records:
         if record.transport != "direct":
@@ -60,7 +60,7 @@ def test_every_cell_of_the_heat_map_is_the_best_of_its_cases(records):
 
 def test_a_map_of_too_many_factors_is_folded_over_those_of_a_and_b(synthetic):
     records = synthetic.exhaustive(ranks=6)[:4000]
-    (each,), _, notes = best.maps(records, Options())
+    (each,), notes = best.maps(records, Options())
     assert (
         each.folded
         and "columns are the factor of C; each cell is the best over the factors of A and B"
@@ -82,7 +82,7 @@ def test_more_triples_than_fit_lose_the_worst_and_are_counted(synthetic):
         synthetic.case(a=f"tiles:{number}x8@2x2", percent_of_peak=float(number), best_s=1 / number)
         for number in range(1, 101)
     ]
-    (each,), _, notes = best.maps(records, Options())
+    (each,), notes = best.maps(records, Options())
     assert sorted(r.percent_of_peak for r in each.cells.values()) == list(
         map(float, range(41, 101))
     )
