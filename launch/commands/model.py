@@ -201,7 +201,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
 
     ranks = ranks_on(machine, ranks)
     options = take_options(values)
-    folder, say = Path(out), Console(highlight=False, soft_wrap=True)
+    say = Console(highlight=False, soft_wrap=True)
     if sweep not in _NAMES:
         given = [
             name
@@ -225,9 +225,9 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
         made = legend_cases if lines_only else partial(sweep_cases, replication=replication)
         fields = {"prefetch": values["prefetch"], "dtype": values["dtype"] or machine.dtype}
         cases = list(made(sweep, ranks, options=options, transport=transport, **fields))
-    for name, each in (("--out", folder), ("--excerpt", keep)):
-        if each:
-            made_folder(each, name)
+    folder = made_folder(out)
+    if keep:
+        keep = made_folder(keep, "--excerpt")
     path = folder / f"{Path(sweep).stem}-{machine.name}.csv"
     start, done = time.monotonic(), 0
 
@@ -249,8 +249,8 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     )
     if keep:
         kept = excerpt(records)
-        write_csv(Path(keep) / path.name, kept)
-        say.print(f"{len(kept)} rows for figures and claims: {Path(keep) / path.name}")
+        write_csv(keep / path.name, kept)
+        say.print(f"{len(kept)} rows for figures and claims: {keep / path.name}")
     return 0
 
 

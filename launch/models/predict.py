@@ -127,7 +127,6 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     local_s = min(
         machine.compute.gemm_s(*shape, problem.itemsize) for shape in problem.local_shapes()
     )
-    roof = problem.flops / local_s
     record = Record(
         **keys,
         status="ok",
@@ -135,7 +134,7 @@ def _predict(case, machine, ranks, keys, timeline, pool):
         median_s=found.time_s,
         samples_s=[found.time_s],
         gflops=problem.flops / found.time_s / 1e9,
-        roof_gflops=roof / 1e9,
+        roof_gflops=problem.flops / local_s / 1e9,
         percent_of_roof=100 * local_s / found.time_s,
         percent_of_peak=None
         if machine.compute.peak_measured
@@ -182,7 +181,7 @@ def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) 
     if it might not fit."""
     item, most = problem.itemsize, 0
     for trace in traces:
-        tiles = item * sum(op.partition.local_size(trace.rank) for op in problem.operands)
+        tiles = sum(problem.tile_bytes(trace.rank).values())
         if not pool:
             buffers = item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
             if tiles + buffers <= machine.memory_bytes:

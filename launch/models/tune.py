@@ -205,10 +205,7 @@ def _bound(case: Case, machine: Machine, ranks: int, in_place: bool) -> tuple[fl
     """Lower bound of the time, and bytes of the largest rank's tiles."""
     algorithm, problem, options = bound(case, ranks)
     settled = algorithm.settle(problem, in_place, **options)
-    tiles = problem.itemsize * max(
-        sum(operand.partition.local_size(rank) for operand in problem.operands)
-        for rank in range(ranks)
-    )
+    tiles = max(sum(problem.tile_bytes(rank).values()) for rank in range(ranks))
     if tiles > machine.memory_bytes:
         return 0.0, tiles
     return lower_bound(algorithm.trace(problem, 0, **settled), machine), tiles

@@ -247,49 +247,33 @@ def _overhead(topology, gemm: dict, trials: int) -> float:
 
 def _collectives(comm, trials: int) -> dict:
     """Rings on 2 ranks, and on all if there are more."""
-    found = {}
+    samples: dict[str, list] = {}
     about = f"fit over shards of {_SHARDS[0]} to {_SHARDS[-1]} bytes" + (
         "; launch and sync cannot be told apart on 2 ranks" if comm.size == 2 else ""
     )
     pairs = comm.Split(comm.rank // 2 if comm.rank < comm.size // 2 * 2 else MPI.UNDEFINED)
     try:
-        for name, run in (
-            ("allgather", _allgather),
-            ("reducescatter", _reducescatter),
-            ("shift", _shift),
-        ):
-            samples = [
-                (
-                    group.size,
-                    nbytes,
-                    best_of(group, run(group, nbytes // 4), trials, max(1, (1 << 18) // nbytes)),
-                )
-                for group in ((pairs, comm) if comm.size > 2 else (comm,))
-                if group != MPI.COMM_NULL
-                for nbytes in _SHARDS
-            ]
-            found[name] = fit_collective(samples) | {"#": about}
+        for group in (pairs, comm) if comm.size > 2 else (comm,):
+            for nbytes in _SHARDS if group != MPI.COMM_NULL else ():
+                repeats = max(1, (1 << 18) // nbytes)
+                for name, call in _calls(group, nbytes // 4).items():
+                    sample = group.size, nbytes, best_of(group, call, trials, repeats)
+                    samples.setdefault(name, []).append(sample)
     finally:
         if pairs != MPI.COMM_NULL:
             pairs.Free()
-    return found
+    return {name: fit_collective(found) | {"#": about} for name, found in samples.items()}
 
 
-def _allgather(comm, count):
-    mine, everyone = np.ones(count, "f4"), np.ones(count * comm.size, "f4")
-    return lambda: comm.Allgather(mine, everyone)
-
-
-def _reducescatter(comm, count):
-    everyone, mine = np.ones(count * comm.size, "f4"), np.ones(count, "f4")
-    return lambda: comm.Reduce_scatter_block(everyone, mine)
-
-
-def _shift(comm, count):
-    out, into = np.ones(count, "f4"), np.ones(count, "f4")
-    return lambda: comm.Sendrecv(
-        out, (comm.rank + 1) % comm.size, 0, into, (comm.rank - 1) % comm.size, 0
-    )
+def _calls(comm, count: int) -> dict[str, Callable]:
+    """Each collective on shards of so many elements."""
+    mine, theirs, everyone = (np.ones(size, "f4") for size in (count, count, count * comm.size))
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    return {
+        "allgather": lambda: comm.Allgather(mine, everyone),
+        "reducescatter": lambda: comm.Reduce_scatter_block(everyone, mine),
+        "shift": lambda: comm.Sendrecv(mine, right, 0, theirs, left, 0),
+    }
 
 
 def compute_section(fitted: tuple[dict, float], memory: float, shapes: int, about: str) -> dict:

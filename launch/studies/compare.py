@@ -105,6 +105,8 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     >>> [(pair.new.m, pair.outcome, pair.best) for pair in pairs]
     [(64, 'slower', 1.2), (128, 'same', 1.01)]
     """
+    from pandas import DataFrame
+
     from plots.select.records import frame
 
     sides = {"OLD": frame(old), "NEW": frame(new)}
@@ -113,13 +115,12 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
             raise UsageError(
                 f"{side} holds no records. Give it a result file or the folder of a sweep that ran."
             )
-    old, new = sides.values()
-    filled = old[[*KEYS]].notna().any(), new[[*KEYS]].notna().any()
-    fields = [name for name in KEYS if filled[0][name] and filled[1][name]]
+    filled = DataFrame({side: table[[*KEYS]].notna().any() for side, table in sides.items()})
+    fields = list(filled.index[filled.all(axis="columns")])
     notes = [
-        f"not compared by {name}: {'NEW' if filled[0][name] else 'OLD'} does not record it"
-        for name in KEYS
-        if filled[0][name] != filled[1][name]
+        f"not compared by {name}: {'NEW' if old else 'OLD'} does not record it"
+        for name, old, new in filled.itertuples()
+        if old != new
     ]
     merged = []
     for side, table in sides.items():

@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -37,8 +38,7 @@ NAME = re.compile(r"^(?P<turn>\d+) \| (?P<shape>.+) \| (?P<who>.+) \| (?P<label>
 _who = attrgetter("who")
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """One problem: a label for tables, and m, n, k."""
 
     label: str
@@ -155,13 +155,13 @@ def rounds_of(
     """
     groups = [list(group) for _, group in groupby(taking_part, key=_who)]
     for turn in range(rounds):
-        for shape in chosen:
+        for label, m, n, k in chosen:
             first = turn % max(1, len(groups))
             for group in groups[first:] + groups[:first]:
                 yield [
                     (
-                        f"{turn + 1} | {shape.label} | {contender.who} | {contender.label}",
-                        replace(base, m=shape.m, n=shape.n, k=shape.k, **contender.fields),
+                        f"{turn + 1} | {label} | {contender.who} | {contender.label}",
+                        replace(base, m=m, n=n, k=k, **contender.fields),
                     )
                     for contender in group
                 ]
