@@ -80,6 +80,7 @@ def draw(
     name: str,
     source: Iterable[Record] | Iterable[str | os.PathLike],
     out: str | os.PathLike,
+    formats: Sequence[str] = (),
     **options,
 ) -> Drawn:
     """Draw a figure from records or files into files.
@@ -92,6 +93,8 @@ def draw(
         As :func:`plots.select.records.read_records` takes them.
     out : path
         The suffix says the format, ``.pdf`` or ``.png``; without one both are written.
+    formats : sequence of str, optional
+        Suffixes to write, whatever that of ``out`` says.
     options
         Fields of :class:`plots.select.cases.Options`. An option the figure does not take is
         refused.
@@ -110,7 +113,7 @@ def draw(
             raise SelectionError(
                 f"figure {name} has no use for --{option.replace('_', '-')}. It takes {takes}."
             )
-    formats = suffixes(out)
+    formats = formats or suffixes(out)
     made = figure.make(given(source, figure.read), Options(**options))
     return Drawn(save(made.picture, out, formats), made.notes)
 

@@ -95,11 +95,12 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
 
 
 def _draw(records, folder) -> None:
-    from plots.figures.mlp import draw
+    from plots.registry import draw
 
     made_folder(folder, "--figures")
     for machine in sorted(records.machine[records["mode"] == "simulated"].unique()):
-        drawn = draw(records[records.machine == machine], Path(folder) / f"mlp-{machine}")
+        ours, out = records[records.machine == machine], Path(folder) / f"mlp-{machine}"
+        drawn = draw("mlp", ours, out, (".pdf", ".png"))
         click.echo(f"figure: {', '.join(str(path) for path in drawn.paths)}", err=True)
 
 

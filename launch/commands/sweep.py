@@ -256,10 +256,10 @@ def _complete(request: SweepRequest, place: Path) -> bool:
 
 
 def _draw(say: Console, files: list[Path], stem: Path) -> None:
-    from plots.figures.mlp import draw
+    from plots.registry import draw
 
-    drawn = draw(files, stem)
-    for line in drawn.missing:
+    drawn = draw("mlp", files, stem, (".pdf", ".png"))
+    for line in drawn.notes:
         say.print(f"not drawn: {line}", markup=False)
     for path in drawn.paths:
         say.print(f"figure: {path}", markup=False)

@@ -5,11 +5,8 @@ the replication factor of the case it shows. Which cases those are is decided in
 :mod:`plots.select.selection`.
 """
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -18,19 +15,16 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patheffects import Normal, Stroke
 
-from drbench.measure.record import Record
 from plots.draw.chart import Axis, Chart, Charts, draw_chart, polyline
 from plots.draw.labels import Anchor, Box, place
-from plots.draw.page import GREY, MARKER_PT, legend, line_handle, plain, save, small_print
+from plots.draw.page import GREY, MARKER_PT, legend, line_handle, plain, small_print
 from plots.draw.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
 from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
-from plots.select.records import Records, given, read_records
-from plots.select.selection import Line, missing, select
-
-__all__ = ["Drawn", "draw", "figure", "missing", "select"]
+from plots.select.records import Records
+from plots.select.selection import Line, missing
 
 _FONT = FontProperties(family="DejaVu Sans", size=FACTOR_PT)
 # two panels fill the 7 inches of a printed page, one fits a column: drawn at the size it is read at
@@ -41,48 +35,6 @@ _TITLE_CHARACTERS = 50  # of the line under the title, across one panel
 _COLUMNS = 2  # panels in a row
 _LEGEND_COLUMNS, _LEGEND_ROW_IN = 2, 0.134
 _NOTE_IN, _NOTE_CHARACTERS = 0.105, 70
-
-
-class Drawn(NamedTuple):
-    """What :func:`draw` made: the files, the lines of each panel, and what is not drawn and why."""
-
-    paths: tuple[Path, ...]
-    lines: dict[str, list[Line]]
-    missing: list[str]
-
-
-def draw(
-    source: Iterable[Record] | Iterable[str | os.PathLike],
-    out: str | os.PathLike,
-    layers: Sequence[str] | None = None,
-) -> Drawn:
-    """Draw the layers side by side and write a PDF and a PNG of the same figure.
-
-    Parameters
-    ----------
-    source : records, or paths of result files and of files of published numbers
-        Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
-        panels of their own. Published numbers become the lines of the peers where they are of the
-        same problem.
-    out : path
-        A suffix ``.pdf`` or ``.png`` is replaced by each of the two.
-    layers : sequence of str, optional
-        ``"mlp1"``, ``"mlp2"`` or both; by default those that the records hold.
-
-    Returns
-    -------
-    Drawn
-        Its ``missing`` texts are for the caller to print; they are also under the legend.
-
-    Raises
-    ------
-    SelectionError
-        If there is nothing to draw.
-    """
-    panels = select_panels(given(source, read_records), layers)
-    # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
-    paths = save(figure(_with_points(panels)), out, (".pdf", ".png"))
-    return Drawn(paths, panels, said(panels))
 
 
 def said(panels: dict[str, list[Line]]) -> list[str]:
@@ -97,7 +49,7 @@ def _with_points(panels: dict[str, list[Line]]) -> dict[str, list[Line]]:
 
 
 def figure(panels: dict[str, list[Line]]) -> Figure:
-    """Build the figure of :func:`draw` from the selected lines of each panel, two panels in a row.
+    """Build the figure from the selected lines of each panel, two panels in a row.
 
     Raises
     ------
@@ -286,8 +238,14 @@ def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
 
 
 def make(records: Records, options: Options, layers: Sequence[str] | None = None) -> Made:
-    """Draw the panels of the layers as ``drbench plot`` does."""
+    """Draw the layers side by side, by default those that the records hold.
+
+    Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
+    panels of their own. Published numbers become the lines of the peers where they are of the same
+    problem.
+    """
     panels = select_panels(records, layers)
+    # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
     return Made(figure(_with_points(panels)), said(panels))
 
 

@@ -31,26 +31,18 @@ class SelectionError(ValueError):
     """Records that do not belong in one figure: what, got, and the way out."""
 
 
-class Entry(NamedTuple):
-    """One row of the legend: its name and the partitionings of A, B and C (none for a peer)."""
-
-    name: str
-    texts: tuple[str, str, str] | None
-
-
-LEGEND = (
-    Entry("UA - Row", ("row", "row", "row")),
-    Entry("UA - Column", ("column", "column", "column")),
-    Entry("UA - Block", ("block", "block", "block")),
-    Entry("UA - Inner Prod.", ("row", "column", "column")),
-    Entry("UA - Outer Prod.", ("column", "row", "row")),
-    Entry("UA - Traditional", ("traditional", "traditional", "traditional")),
-    Entry(
-        "DT - Row", None
-    ),  # records of the algorithm of this name, or measured ones of dtensor by rows
-    Entry("DT - Column", None),
-    Entry("COSMA-NCCL", None),
-)
+#: The rows of the MLP figures' legend: name -> the partitionings of A, B and C, or none for a peer,
+#: whose cases are those of the algorithm of this name, or measured ones of dtensor by rows or
+#: columns.
+LEGEND = {
+    "UA - Row": ("row", "row", "row"),
+    "UA - Column": ("column", "column", "column"),
+    "UA - Block": ("block", "block", "block"),
+    "UA - Inner Prod.": ("row", "column", "column"),
+    "UA - Outer Prod.": ("column", "row", "row"),
+    "UA - Traditional": ("traditional", "traditional", "traditional"),
+    **dict.fromkeys(("DT - Row", "DT - Column", "COSMA-NCCL")),
+}
 
 
 @dataclass(frozen=True)
@@ -139,11 +131,11 @@ def line_of(record: Record) -> str | None:
     if name == "dtensor":
         sharded = {record.preset} if record.preset else {record.a, record.b, record.c}
         name = {"row": "DT - Row", "column": "DT - Column"}.get("|".join(map(str, sharded)))
-    return name if any(entry.name == name and entry.texts is None for entry in LEGEND) else None
+    return name if name in LEGEND and not LEGEND[name] else None
 
 
 def _of_forms(texts: tuple[str, str, str]) -> str | None:
-    return next((entry.name for entry in LEGEND if entry.texts == texts), None)
+    return next((name for name, own in LEGEND.items() if own == texts), None)
 
 
 @cache

@@ -277,7 +277,7 @@ def select(records: Records, layer: str) -> list[Line]:
             tuple(point for point in points if point.line == name),
             "" if name in stays else why.get(name, "no record"),
         )
-        for name, _ in LEGEND
+        for name in LEGEND
     ]
 
 

@@ -13,8 +13,10 @@ from matplotlib.text import Text
 from drbench.measure.record import append_csv
 from plots.draw.labels import Box, overlap
 from plots.draw.style import STYLES
-from plots.figures.mlp import draw, figure
+from plots.figures.mlp import figure
+from plots.registry import draw
 from plots.select.cases import LEGEND, SelectionError
+from plots.select.panels import select_panels
 from plots.select.selection import select
 
 
@@ -60,8 +62,8 @@ def rows_of(picture):
 
 
 def test_a_pdf_and_a_png_are_written_and_are_the_same_bytes_every_time(twelve, tmp_path):
-    first = draw(twelve, tmp_path / "one.pdf")
-    second = draw(twelve[::-1], tmp_path / "two")
+    first = draw("mlp", twelve, tmp_path / "one.pdf", (".pdf", ".png"))
+    second = draw("mlp", twelve[::-1], tmp_path / "two")
     assert [path.name for path in first.paths] == ["one.pdf", "one.png"]
     assert [path.name for path in second.paths] == ["two.pdf", "two.png"]
     assert [path.read_bytes() for path in first.paths] == [
@@ -71,16 +73,14 @@ def test_a_pdf_and_a_png_are_written_and_are_the_same_bytes_every_time(twelve, t
         first.paths[0].read_bytes()[:5] == b"%PDF-"
         and b"CreationDate" not in first.paths[0].read_bytes()
     )
-    assert first.missing == [] and set(first.lines) == {"mlp1", "mlp2"}
+    assert first.notes == [] and set(select_panels(twelve)) == {"mlp1", "mlp2"}
 
 
 def test_result_files_and_records_draw_the_same(four, tmp_path):
     append_csv(tmp_path / "half.csv", *four[::2])
     append_csv(tmp_path / "rest.csv", *four[1::2])
-    from_files = draw(
-        [tmp_path / "half.csv", tmp_path / "rest.csv"], tmp_path / "a", layers=["mlp1"]
-    )
-    from_records = draw(four, tmp_path / "b", layers=["mlp1"])
+    from_files = draw("mlp1", [tmp_path / "half.csv", tmp_path / "rest.csv"], tmp_path / "a")
+    from_records = draw("mlp1", four, tmp_path / "b")
     assert from_files.paths[1].read_bytes() == from_records.paths[1].read_bytes()
 
 
@@ -182,7 +182,7 @@ def test_texts_neither_overlap_nor_leave_the_page(picture, four):
 def test_markers_are_filled_white_and_every_line_has_its_own_look(picture):
     lines = [line for line in picture.axes[0].lines if line.get_marker() not in (None, "None")]
     assert {to_hex(line.get_markerfacecolor()) for line in lines} == {"#ffffff"}
-    assert set(STYLES) == {entry.name for entry in LEGEND}
+    assert set(STYLES) == set(LEGEND)
     assert (
         len({style.color for style in STYLES.values()})
         == len({style.marker for style in STYLES.values()})
@@ -202,16 +202,16 @@ def test_small_text_is_dark_enough_for_white_paper():
 
 def test_a_layer_with_nothing_to_draw_is_said_and_the_other_is_drawn(synthetic, tmp_path):
     failed = synthetic.case(n=64, k=256, status="failed", reason="x", best_s=None)
-    made = draw([synthetic.case(), failed], tmp_path / "figure")
-    assert "mlp2: not drawn: UA - Row (no case is ok: 1 failed)" in made.missing
+    made = draw("mlp", [synthetic.case(), failed], tmp_path / "figure")
+    assert "mlp2: not drawn: UA - Row (no case is ok: 1 failed)" in made.notes
     with pytest.raises(SelectionError, match="nothing to draw for mlp2: not drawn: UA - Row"):
-        draw([failed], tmp_path / "none")
+        draw("mlp", [failed], tmp_path / "none")
     assert not (tmp_path / "none.pdf").exists()
 
 
 def test_records_without_an_mlp_layer_are_refused(synthetic, tmp_path):
     with pytest.raises(SelectionError, match="no MLP layer in 1 records"):
-        draw([synthetic.case(n=100, k=100)], tmp_path / "none")
+        draw("mlp", [synthetic.case(n=100, k=100)], tmp_path / "none")
 
 
 def test_drawing_touches_no_global_state_of_matplotlib(synthetic):

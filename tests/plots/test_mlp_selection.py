@@ -12,7 +12,7 @@ from drbench.measure.record import Record
 from plots.select.cases import LEGEND, SelectionError, factor_text, split_factor
 from plots.select.selection import Line, missing, select
 
-UA = {entry.name: entry.texts for entry in LEGEND if entry.texts}
+UA = {name: texts for name, texts in LEGEND.items() if texts}
 
 
 def oracle(records, layer, quantity):
@@ -144,7 +144,7 @@ def test_any_set_of_cases_in_any_order_is_selected_as_the_rules_read(records, la
     chance.shuffle(records)
     lines = select(records, layer)
     assert drawn(lines) == expected
-    assert [line.name for line in lines] == [entry.name for entry in LEGEND]
+    assert [line.name for line in lines] == list(LEGEND)
     assert all(bool(line.points) != bool(line.why) for line in lines)
 
 
