@@ -197,22 +197,20 @@ def reasons(record, other) -> str:
     products 1 s instead of 1.25 s (100.0 % against 80.0 % of the best local product)
     1 MiB moved instead of 2 MiB
     """
-    gains = {
-        f"exposed time {seconds(exposed(record))} instead of {seconds(exposed(other))}": exposed(
-            other
-        )
-        - exposed(record),
-        f"products {seconds(record.phase_gemm_s)} instead of {seconds(other.phase_gemm_s)} "
-        f"({efficiency(record):.1f} % against "
-        f"{efficiency(other):.1f} % of the best local product)": other.phase_gemm_s
-        - record.phase_gemm_s,
-    }
-    least = 1e-3 * record.best_s
-    words = [
-        text
-        for text, gain in sorted(gains.items(), key=lambda item: -item[1])
-        if abs(gain) >= least
+    gains = [
+        (
+            exposed(other) - exposed(record),
+            f"exposed time {seconds(exposed(record))} instead of {seconds(exposed(other))}",
+        ),
+        (
+            other.phase_gemm_s - record.phase_gemm_s,
+            f"products {seconds(record.phase_gemm_s)} instead of {seconds(other.phase_gemm_s)} "
+            f"({efficiency(record):.1f} % against {efficiency(other):.1f} % of the best local "
+            "product)",
+        ),
     ]
+    least = 1e-3 * record.best_s
+    words = [text for gain, text in sorted(gains, key=lambda each: -each[0]) if abs(gain) >= least]
     moved, others = record.moved_bytes or 0, other.moved_bytes or 0
     words.append(
         f"{format_bytes(moved)} moved instead of {format_bytes(others)}"

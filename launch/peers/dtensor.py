@@ -56,11 +56,7 @@ class _Multiplication(Job):
         from torch.distributed.tensor import DTensor, Replicate, Shard
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-        self._torch, self._problem, self._where = (
-            torch,
-            problem,
-            compute_local_shape_and_global_offset,
-        )
+        self._torch, self._where = torch, compute_local_shape_and_global_offset
         torch.set_num_threads(threads)
         device = device_of(options, topology)
         _start_process_group(topology, device)
@@ -98,9 +94,9 @@ class _Multiplication(Job):
             "transport": "nccl" if device.type == "cuda" else "gloo",
             "backend": f"torch-{device.type}",
         }
-        self._look(topology.comm)
+        self._look(topology.comm, problem.flops // 2)
 
-    def _look(self, comm) -> None:
+    def _look(self, comm, multiplies: int) -> None:
         """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it
         moves."""
         seen = _watch()
@@ -111,7 +107,7 @@ class _Multiplication(Job):
                 self.run()
 
         refuse_alike(comm, "DTensor", twice)
-        work = comm.allreduce(seen.multiplied) / (self._problem.flops // 2)
+        work = comm.allreduce(seen.multiplied) / multiplies
         # ranks that do what others do as well
         product = "mm" if work < 1.001 else f"{work:.3g}x mm"
         self.settled["dataflow"] = ", ".join(

@@ -79,18 +79,11 @@ def _import_heat():
     """Import HeAT. It imports torchvision for its data sets alone; where there is none, an empty
     module stands in for it."""
     if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is None:
-        vision, transforms = (
-            types.ModuleType("torchvision"),
-            types.ModuleType("torchvision.transforms"),
-        )
-        datasets = types.ModuleType("torchvision.datasets")
+        names = ("torchvision", "torchvision.transforms", "torchvision.datasets")
+        vision, transforms, datasets = modules = [*map(types.ModuleType, names)]
         transforms.Compose = transforms.transforms = datasets.MNIST = object
         vision.transforms, vision.datasets = transforms, datasets
-        sys.modules |= {
-            "torchvision": vision,
-            "torchvision.transforms": transforms,
-            "torchvision.datasets": datasets,
-        }
+        sys.modules |= dict(zip(names, modules))
     import heat
 
     return heat

@@ -96,13 +96,13 @@ def best_mesh(algorithm: str, dataflows: list, plan: Plan, machine_of) -> Best |
         ]
         bounded.append((sum(bounds), mesh, slices, cases, bounds))
     best = None
-    for left, mesh, slices, cases, bounds in sorted(bounded, key=itemgetter(0)):
+    for bound, mesh, slices, cases, bounds in sorted(bounded, key=itemgetter(0)):
         found, known = [], {}
         for (case, turned), least in zip(cases, bounds):
-            if best is not None and sum(seconds for seconds, _ in found) + left >= best.seconds:
+            if best and bound >= best.seconds:
                 break  # slower than the best, or given up because it will be
             found.append(fastest(case, machine_of(turned), known, free))
-            left -= least
+            bound += found[-1][0] - least
         else:
             kept = slices if algorithm in ("meshslice", "wang") else ()
             new = Best(algorithm, mesh, kept, *zip(*found))
