@@ -32,7 +32,9 @@ def settle(
 @algorithm("cannon", options=(DATAFLOW, MESH), settle=settle, layout=mesh_layout)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
-    chip = Mesh(problem, rank, mesh)
+    chip, turned = Mesh(problem, rank, mesh), dataflow == "RS"
+    if turned:  # C[q, j] += A[q, i] · B[i, j] is LS of Cᵀ = Bᵀ · Aᵀ, in which rows are columns
+        chip = chip.transposed()
     i, j, row, column, *_ = chip.place
     p, a_tile, b_tile, c_tile = chip.nrows, chip.a.tile, chip.b.tile, chip.c.tile
     at = lambda s: (i + j + s) % p
@@ -44,25 +46,15 @@ def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterato
             if s < p - 1:
                 a = yield Shift(a, row, -1, brings=a_tile(i, at(s + 1)))
                 b = yield Shift(b, column, -1, brings=b_tile(at(s + 1), j))
-    elif dataflow == "LS":  # C[i, q] += A[i, j] · B[j, q]
+    else:  # C[i, q] += A[i, j] · B[j, q]
         a, c = (yield Get(a_tile(i, j))), None
         b = yield from shifted((yield Get(b_tile(j, i))), column, -j, b_tile(j, at(0)))
         for s in range(p):
-            c = yield Gemm(a, b, into=c)
+            c = yield Gemm(*((b, a) if turned else (a, b)), into=c)
             if s < p - 1:
                 b = yield Shift(b, column, -1, brings=b_tile(j, at(s + 1)))
                 c = yield Shift(c, row, -1, brings=c_tile(i, at(s + 1)))
         c = yield from shifted(c, row, i - 1, c_tile(i, j))  # the sums go home
-        yield Copy(c, c_tile(i, j))
-    else:  # C[q, j] += A[q, i] · B[i, j]
-        b, c = (yield Get(b_tile(i, j))), None
-        a = yield from shifted((yield Get(a_tile(j, i))), row, -i, a_tile(at(0), i))
-        for s in range(p):
-            c = yield Gemm(a, b, into=c)
-            if s < p - 1:
-                a = yield Shift(a, row, -1, brings=a_tile(at(s + 1), i))
-                c = yield Shift(c, column, -1, brings=c_tile(at(s + 1), j))
-        c = yield from shifted(c, column, j - 1, c_tile(i, j))
         yield Copy(c, c_tile(i, j))
 
 

@@ -18,7 +18,7 @@ def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, st
 
 def settle(problem: Problem, in_place: bool = True, *, unroll: int | None = None) -> dict:
     """Check the layout."""
-    check_layout(problem, "fsdp", layout(problem.m, problem.n, problem.k, problem.nprocs))
+    check_layout(problem, "fsdp", layout)
     return {"unroll": unroll or 1}
 
 

@@ -236,7 +236,9 @@ def settle_mesh(
     check_layout(
         problem,
         f"{name} {dataflow} on a {rows}x{cols} mesh" + f" a replica, {replicas}" * (replicas > 1),
-        mesh_layout(problem.m, problem.n, problem.k, problem.nprocs, replicas=replicas, **settled),
+        mesh_layout,
+        replicas=replicas,
+        **settled,
     )
     return settled
 
@@ -265,10 +267,11 @@ def everywhere(problem: Problem, **settled) -> tuple[str, ...]:
     return "row", "column"
 
 
-def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> None:
-    """Refuse partitions that are not these; other words for the same tiles and owners are fine, but
-    not another grid, on which owners of nothing have other places."""
-    needed = Problem(problem.m, problem.n, problem.k, problem.nprocs, *texts)
+def check_layout(problem: Problem, who: str, layout: Callable, **settled) -> None:
+    """Refuse partitions that are not those of an algorithm's layout; other words for the same tiles
+    and owners are fine, but not another grid, on which owners of nothing have other places."""
+    sizes = problem.m, problem.n, problem.k, problem.nprocs
+    needed = Problem(*sizes, *layout(*sizes, **settled))
     for operand, other in zip(problem.operands, needed.operands):
         placed, grid = operand.partition, other.partition.grid
         if placed != other.partition or (placed.grid.rows, placed.grid.cols) != (
@@ -277,7 +280,7 @@ def check_layout(problem: Problem, who: str, texts: tuple[str, str, str]) -> Non
         ):
             raise UnsupportedError(
                 f"{who} needs {operand.name} as {other.partition.text} (algorithm requirement); "
-                f"got {operand.partition.text}. "
+                f"got {placed.text}. "
                 f"Leave --{operand.name.lower()} out, or use --algorithm universal."
             )
 

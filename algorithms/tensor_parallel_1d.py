@@ -38,11 +38,7 @@ def settle(
 ) -> dict:
     """Check the layout."""
     dataflow = dataflow or "AG"
-    check_layout(
-        problem,
-        f"tensor_parallel_1d {dataflow}",
-        layout(problem.m, problem.n, problem.k, problem.nprocs, dataflow=dataflow),
-    )
+    check_layout(problem, f"tensor_parallel_1d {dataflow}", layout, dataflow=dataflow)
     return {"dataflow": dataflow, "unroll": unroll or 1}
 
 

@@ -27,18 +27,7 @@ from drbench.program.trace import trace
 
 from .graph import Frontier, Graph, Operation
 from .op_costs import BALANCE, costs_of, operation_s, program_s
-from .search import search
-
-__all__ = [
-    "MAX_COMM",
-    "MAX_COMPUTE",
-    "SCHEDULES",
-    "cost_greedy",
-    "greedy",
-    "lower",
-    "lowered_operations",
-    "program_s",
-]
+from .search import Search
 
 #: ``direct`` does not lower.
 SCHEDULES = ("direct", "greedy", "cost", "exhaustive")
@@ -109,7 +98,9 @@ def lowered_operations(
         return greedy(graph, max_compute, max_comm)
     costs = costs_of(graph, cost)
     found = cost_greedy(graph, costs, max_compute, max_comm)
-    return found if schedule == "cost" else search(graph, costs, max_compute, max_comm, found)
+    if schedule == "cost":
+        return found
+    return Search(graph, costs, max_compute, max_comm).run(found)
 
 
 def greedy(graph: Graph, max_compute: int, max_comm: int) -> list[Operation]:

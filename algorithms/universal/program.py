@@ -11,7 +11,7 @@ from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Accumulate, Fence, Gemm, Get, Step, Zero
 
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
-from .slicing import Product, free_axis, own_first_balances, result_stays, slices, stationary_matrix
+from .slicing import Product, free_axis, largest_matrix, own_first_balances, result_stays, slices
 
 #: Where tiles are not read in place the free axis is cut, so that transfers overlap with products:
 #: into this many pieces, none shorter than the second number of elements. Products lose next to
@@ -47,7 +47,7 @@ def settle(
     if stationary not in ("A", "B", "C", "auto"):
         raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
     if stationary == "auto":
-        stationary = stationary_matrix(problem)
+        stationary = largest_matrix(problem.m, problem.n, problem.k)
     if chunk == "none":
         chunk = None
     elif chunk == "auto":

@@ -29,20 +29,9 @@ from .op_costs import operation_s, program_s
 MOST_SELECTIONS = 500_000
 
 
-def search(
-    graph: Graph, costs: list[Cost], max_compute: int, max_comm: int, known: list[Operation]
-) -> list[Operation]:
-    """The cheapest operations by the model; ``known`` if there are no cheaper ones.
+class Search:
+    """The search of one graph, with so many computes and transfers at most in one operation."""
 
-    Raises
-    ------
-    UnsupportedError
-        If more than :data:`MOST_SELECTIONS` choices would have to be looked at.
-    """
-    return _Search(graph, costs, max_compute, max_comm).run(known)
-
-
-class _Search:
     def __init__(self, graph: Graph, costs: list[Cost], max_compute: int, max_comm: int):
         self.graph, self.costs = graph, costs
         self.max_compute, self.max_comm = max_compute, max_comm
@@ -61,6 +50,13 @@ class _Search:
         self.looked_at = 0
 
     def run(self, known: list[Operation]) -> list[Operation]:
+        """The cheapest operations by the model; ``known`` if there are no cheaper ones.
+
+        Raises
+        ------
+        UnsupportedError
+            If more than :data:`MOST_SELECTIONS` choices would have to be looked at.
+        """
         everything = (1 << len(self.graph.nodes)) - 1
         best, best_s = known, program_s(known, self.costs)
         best_s *= 1 - 1e-12  # sums in another order are no improvement

@@ -41,19 +41,14 @@ class Product(NamedTuple):
     last: bool
 
 
-def stationary_matrix(problem: Problem) -> str:
+def largest_matrix(m: int, n: int, k: int) -> str:
     """The largest matrix; on a tie C, then B (paper, §4).
 
     Examples
     --------
-    >>> [stationary_matrix(Problem(m, n, k, 1)) for m, n, k in [(4, 4, 4), (1, 8, 4), (8, 1, 4)]]
-    ['C', 'B', 'A']
+    >>> largest_matrix(4, 4, 4), largest_matrix(1, 8, 4), largest_matrix(8, 1, 4)
+    ('C', 'B', 'A')
     """
-    return largest_matrix(problem.m, problem.n, problem.k)
-
-
-def largest_matrix(m: int, n: int, k: int) -> str:
-    """The same from the sizes alone."""
     sizes = {"C": m * n, "B": k * n, "A": m * k}
     return max(sizes, key=sizes.get)  # max keeps the first of equals
 

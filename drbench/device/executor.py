@@ -283,21 +283,31 @@ class DeviceExecutor(Frame):
         yield from completed(self.comm.Ibarrier())
         self._published = True
 
-    def _start_get(self, t: int) -> None:
-        step, lane = self.trace.steps[t], self._lane("in")
-        self.bytes[step.counter] += self._nbytes(step.block)
-        source = self.matrices[step.block.matrix].view(step.block)
+    def _start_one_sided(self, t: int) -> None:
+        """Read, write or add: at once where the block is in reach, else by the host."""
+        step, device = self.trace.steps[t], self.device
+        block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
+        lane = self._lane("in") if reads else self._in_turn("out")
+        value, there = self.values[t if reads else step.inputs[0].index], matrix.view(block)
+        self.bytes[step.counter] += self._nbytes(block)
         self._begin(lane, t)
-        if source is None:
-            self._hosted.append(self._get_apart(t, lane))
+        if there is None:
+            apart = self._get_apart if reads else self._accumulate_apart
+            self._hosted.append(apart(t, lane, value, matrix))
             return
-        self.device.copy(self.values[t], source, lane.stream)
+        if reads:
+            device.copy(value, there, lane.stream)
+        elif type(step) is Put:
+            device.copy(there, value, lane.stream)
+        else:
+            device.accumulate(there, value, lane.stream, matrix.guard(block))
         self._launched(t, lane)
 
-    def _get_apart(self, t: int, lane: Lane) -> Iterator[None]:
+    _start_get = _start_put = _start_accumulate = _start_one_sided
+
+    def _get_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:
         """Read from a rank out of reach."""
-        step, value = self.trace.steps[t], self.values[t]
-        block, matrix = step.block, self.matrices[step.block.matrix]
+        block = self.trace.steps[t].block
         landed = value if matrix.direct else self._twins.of(value)
         yield from self._reached(lane)
         while not self._published:
@@ -305,30 +315,6 @@ class DeviceExecutor(Frame):
         yield from completed(matrix.outgoing.rget(landed, block))
         if landed is not value:
             self.device.copy(value, landed, lane.stream)
-        self._launched(t, lane)
-
-    def _start_put(self, t: int) -> None:
-        step, lane = self.trace.steps[t], self._in_turn("out")
-        self.bytes["put_bytes"] += self._nbytes(step.block)
-        self._begin(lane, t)
-        self.device.copy(
-            self.matrices[step.block.matrix].view(step.block),
-            self.values[step.inputs[0].index],
-            lane.stream,
-        )
-        self._launched(t, lane)
-
-    def _start_accumulate(self, t: int) -> None:
-        step, lane = self.trace.steps[t], self._in_turn("out")
-        block, value = step.block, self.values[step.inputs[0].index]
-        self.bytes["accumulate_bytes"] += self._nbytes(block)
-        matrix = self.matrices[block.matrix]
-        target = matrix.view(block)
-        self._begin(lane, t)
-        if target is None:
-            self._hosted.append(self._accumulate_apart(t, lane, value, matrix))
-            return
-        self.device.accumulate(target, value, lane.stream, matrix.guard(block))
         self._launched(t, lane)
 
     def _accumulate_apart(self, t: int, lane: Lane, value, matrix) -> Iterator[None]:

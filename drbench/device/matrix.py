@@ -2,7 +2,7 @@
 addresses and those of other nodes reach through a mirror in host memory."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mpi4py import MPI
 
@@ -13,7 +13,7 @@ from drbench.host.topology import Topology
 from drbench.program.problem import Operand, Problem
 
 from .address import DeviceArray, at_address
-from .base import Device, Stream, completed, until
+from .base import Device, Memory, Stream, completed, until
 
 _ALIGNMENT = 512
 
@@ -133,64 +133,37 @@ class _DeviceWindow:
             close()
 
 
-class DeviceArena:
-    """One allocation on each rank's device, opened by the other ranks of the node (collective to
-    make and to close).
+def opened(topology: Topology, device: Device, memory: Memory) -> list[tuple[int | None, bool]]:
+    """An allocation on each rank's device, opened by the other ranks of the node (collective).
 
     They are reached through CUDA's IPC handles where the devices can reach each other; where they
     cannot, they count as out of reach.
 
     Parameters
     ----------
-    topology : Topology
     device : Device
         With ``ipc_handle``, ``open_handle``, ``adds_into`` and ``close_handle``
         (:class:`drbench.device.gpu.ipc.Peers`).
-    nbytes : int
-        On this rank.
+    memory : Memory
+        This rank's.
 
-    Attributes
-    ----------
-    addresses : list of int or None
-        For each rank its allocation as this one sees it.
-    adds : list of bool
-        For each rank whether this one's additions there are atomic.
+    Returns
+    -------
+    list of (int or None, bool)
+        For each rank its allocation as this one sees it, and whether this one's additions there are
+        atomic.
     """
-
-    def __init__(self, topology: Topology, device: Device, nbytes: int):
-        comm = topology.comm
-        self._comm, self._device = comm, device
-        self.memory = device.allocate(max(nbytes, _ALIGNMENT))
-        found = comm.allgather((topology.node_of[comm.rank], self._handle()))
-        self.addresses: list[int | None] = [None] * comm.size
-        self.adds = [True] * comm.size
-        self._opened: list[int] = []
-        for rank, (node, handle) in enumerate(found):
-            if rank == comm.rank:
-                self.addresses[rank] = self.memory.address
-            elif node == topology.node_of[comm.rank] and handle is not None:
-                try:
-                    self.addresses[rank] = device.open_handle(handle)
-                except UnsupportedError:
-                    continue  # no peer access: out of reach
-                self._opened.append(self.addresses[rank])
-                self.adds[rank] = device.adds_into(handle)
-
-    def _handle(self) -> bytes | None:
-        """This rank's, or None if the driver shares no memory or nobody needs it."""
-        if self._comm.size == 1:
-            return None
-        try:
-            return self._device.ipc_handle(self.memory)
-        except UnsupportedError:
-            return None
-
-    def close(self) -> None:
-        """Importers let go before the exporter frees."""
-        for address in self._opened:
-            self._device.close_handle(address)
-        self._comm.Barrier()
-        self.memory.free()
+    comm, node, handle = topology.comm, topology.node_of[topology.comm.rank], None
+    if comm.size > 1:
+        with suppress(UnsupportedError):  # the driver shares no memory
+            handle = device.ipc_handle(memory)
+    found: list[tuple[int | None, bool]] = []
+    for rank, (other, theirs) in enumerate(comm.allgather((node, handle))):
+        found.append((memory.address if rank == comm.rank else None, True))
+        if rank != comm.rank and other == node and theirs is not None:
+            with suppress(UnsupportedError):  # no peer access: out of reach
+                found[rank] = device.open_handle(theirs), device.adds_into(theirs)
+    return found
 
 
 @contextmanager
@@ -250,22 +223,26 @@ def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
     for name, (size, dtype) in sizes.items():
         offsets[name] = at
         at += -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-    arena = DeviceArena(topology, device, at)
+    memory = device.allocate(max(at, _ALIGNMENT))
+    reached = opened(topology, device, memory)
     of_ranks = comm.allgather({name: (offsets[name], size) for name, (size, _) in sizes.items()})
     left = list(sizes)
 
-    def close():  # of the last matrix: the memory of all
+    def close():  # of the last matrix: the memory of all; importers let go before the exporter
         left.pop()
         if not left:
-            arena.close()
+            for rank, (address, _) in enumerate(reached):
+                if address is not None and rank != comm.rank:
+                    device.close_handle(address)
+            comm.Barrier()
+            memory.free()
 
     def in_reach(name, dtype):  # C of a rank where additions are not atomic is out of reach
-        reached = [
-            base if adds or name != "C" else None for base, adds in zip(arena.addresses, arena.adds)
-        ]
         return [
-            None if base is None else at_address(base + offset, size, dtype)
-            for base, (offset, size) in zip(reached, (each[name] for each in of_ranks))
+            at_address(base + offset, size, dtype)
+            if base is not None and (adds or name != "C")
+            else None
+            for (base, adds), (offset, size) in zip(reached, (each[name] for each in of_ranks))
         ]
 
     return {name: _DeviceWindow(in_reach(name, dtype), close) for name, (_, dtype) in sizes.items()}

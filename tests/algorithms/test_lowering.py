@@ -332,7 +332,7 @@ def test_the_search_finds_what_looking_at_every_choice_finds(monkeypatch):
     for seed, graph in small_graphs(9):
         costs, bounds = costs_of(graph, RandomCosts(seed).cost), BOUNDS[seed % 4]
         known = greedy(graph, *bounds)
-        found = program_s(op_search.search(graph, costs, *bounds, known), costs)
+        found = program_s(op_search.Search(graph, costs, *bounds).run(known), costs)
         assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
         compared += 1
         improved += found < program_s(known, costs)
@@ -355,7 +355,9 @@ def test_alike_parts_are_interchangeable_and_no_more():
     compared = 0
     for seed, graph in small_graphs(9):
         costs, bounds = costs_of(graph, Few().cost), ((2, 2), (1, 2), (2, 1))[seed % 3]
-        found = program_s(op_search.search(graph, costs, *bounds, greedy(graph, *bounds)), costs)
+        found = program_s(
+            op_search.Search(graph, costs, *bounds).run(greedy(graph, *bounds)), costs
+        )
         assert found == pytest.approx(least_seconds(graph, costs, *bounds)), (seed, bounds)
         compared += 1
     assert compared > 100
