@@ -120,34 +120,24 @@ def _candidates(machine, say) -> tuple[list, list]:
     """(layer's cases that can be best near these constants, found by simulating all of them once;
     their records)."""
     from launch.models.simulate_sweeps import legend_cases, run_simulations
+    from plots.select.records import frame
 
-    kept, rows = [], []
+    kept, records = [], []
     for layer in ("mlp1", "mlp2"):
         cases = [
             case
             for case in legend_cases(layer, machine.devices, batches=_ENDS)
             if int(case.c.partition("/c")[2] or 1) <= _MOST_OF_C
         ]
-        groups: dict = {}
-        for case, record in zip(cases, run_simulations(cases, machine, machine.devices, None)):
-            groups.setdefault((case.preset, case.options["stationary"], case.m), []).append(
-                (record.best_s, len(rows), case, record)
-            )
-        for group in groups.values():
-            ordered = sorted(group, key=lambda each: each[:2])
-            moving = [each for each in ordered if each[3].moved_bytes]
-            ends = [
-                each
-                for each in group
-                if each[2].a.partition("/c")[2]
-                == each[2].c.partition("/c")[2]
-                in ("", str(_MOST_OF_C))
-            ]
-            chosen = {id(each): each for each in [*moving[:_FASTEST], *ends]}
-            kept += [each[2] for each in chosen.values()]
-            rows += [each[3] for each in chosen.values()]
+        found = run_simulations(cases, machine, machine.devices, None)
+        table = frame(found).sort_values("best_s", kind="stable")
+        moving = table[table.moved_bytes > 0].groupby(["preset", "stationary", "m"])
+        ends = table.factors.isin([(factor,) * 3 for factor in (1, _MOST_OF_C)])
+        for at in moving.head(_FASTEST).index.union(table.index[ends]):
+            kept.append(cases[at])
+            records.append(found[at])
     say(f"{machine.name}: {len(kept)} cases a change")
-    return kept, rows
+    return kept, records
 
 
 def _sensitivity(share: float, theirs, only, as_json) -> None:

@@ -155,8 +155,7 @@ class Study:
             )
         ]
         summed = ("seconds", *_PARTS, *["estimated_s"] * sliced)
-        yield replace(
-            products[0],
+        yield products[0]._replace(
             layer=ALL,
             product=ALL,
             **dict.fromkeys("mnk"),

@@ -9,14 +9,13 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple, get_args
 
 ALL = "all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlmRow:
+class LlmRow(NamedTuple):
     """One algorithm, one model, one number of chips.
 
     Attributes
@@ -65,16 +64,9 @@ class LlmRow:
     transfer_s: float | None
 
 
-COLUMNS = tuple(field.name for field in fields(LlmRow))
+COLUMNS = LlmRow._fields
 #: What a cell is; the numbers may be empty.
-_KINDS = {
-    name: int
-    if name in ("chips", "batch", "seq", "m", "n", "k")
-    else float
-    if name.endswith(("_s", "seconds", "percent"))
-    else str
-    for name in COLUMNS
-}
+_KINDS = {name: (*get_args(kind), kind)[0] for name, kind in LlmRow.__annotations__.items()}
 
 
 def write_rows(path: str | os.PathLike, rows: Iterable[LlmRow]) -> None:
@@ -85,7 +77,7 @@ def write_rows(path: str | os.PathLike, rows: Iterable[LlmRow]) -> None:
     for row in rows:
         writer.writerow(
             "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
-            for value in astuple(row)
+            for value in row
         )
     part = Path(f"{os.fspath(path)}.part")
     part.write_text(text.getvalue())

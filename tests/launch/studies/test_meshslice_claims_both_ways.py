@@ -92,7 +92,7 @@ def base():
 
 def holds(change=None):
     """The verdicts on the rows with some fields changed, and without those that are None."""
-    empty = dict.fromkeys(LlmRow.__dataclass_fields__)
+    empty = dict.fromkeys(LlmRow._fields)
     found = base()
     for key, fields in (change or {}).items():
         assert key in found, key
