@@ -197,7 +197,8 @@ class Record:
         >>> [row[HEADER.index(name)] for name in ("mode", "ranks", "reason", "best_s")]
         ['simulated', '4', "'=1+1", '']
         """
-        return [kind.write(getattr(self, name)) for name, kind in _KINDS.items()]
+        values = ((kind, getattr(self, name)) for name, kind in _KINDS.items())
+        return ["" if value is None else kind.write(value) for kind, value in values]
 
     @classmethod
     def from_row(cls, row: Iterable[str]) -> "Record":
@@ -326,23 +327,19 @@ def _json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _number(value: Any) -> str:
-    return "" if value is None else repr(value)
-
-
 _KIND_OF_TYPE = {
-    Integer: _Kind("an integer", _plain_int, _number, int),
-    Number: _Kind("a number", _plain_float, _number, float),
+    Integer: _Kind("an integer", _plain_int, repr, int),
+    Number: _Kind("a number", _plain_float, repr, float),
     Truth: _Kind(
         "true or false",
         _plain_bool,
-        lambda value: _number(value).lower(),
+        lambda value: repr(value).lower(),
         lambda cell: {"true": True, "false": False}[cell.lower()],
     ),
     Text: _Kind(
         "a text",
         _plain_text,
-        lambda text: "'" + text if text and text.startswith(FORMULA_STARTS) else text or "",
+        lambda text: "'" + text if text.startswith(FORMULA_STARTS) else text,
         lambda cell: cell.removeprefix("'"),
     ),
     list[float]: _Kind(

@@ -147,13 +147,10 @@ def _words_of(value, where: str) -> tuple[str, ...]:
     what = 'a list of arguments, as ["srun", "--ntasks={ranks}"]'
     require(not isinstance(value, str), where, what, value)
     words = _words(value, where)
-    for word in words:
-        for place in re.findall(r"\{([^}]*)\}", word):
-            if place not in _PLACES:
-                raise UsageError(
-                    f"{where}: {{{place}}} is none of "
-                    f"{', '.join(f'{{{name}}}' for name in _PLACES)}."
-                )
+    for place in re.findall(r"\{([^}]*)\}", "\n".join(words)):
+        if place not in _PLACES:
+            known = ", ".join(f"{{{name}}}" for name in _PLACES)
+            raise UsageError(f"{where}: {{{place}}} is none of {known}.")
     return words
 
 

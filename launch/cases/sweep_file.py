@@ -239,9 +239,9 @@ def _zipped(axes: dict, groups, where: str) -> list[list[dict]]:
                 raise UsageError(f"{where}: {key} is in two groups.")
             group_of[key] = group
     merged, done = [], set()
-    for key, _values in axes.items():
+    for key in axes:
         group = group_of.get(key, [key])
-        if group[0] not in done and key not in done:
+        if key not in done:
             merged.append([dict(zip(group, each)) for each in zip(*(axes[name] for name in group))])
         done |= set(group)
     return merged

@@ -83,14 +83,12 @@ class _File(click.Path):
         return super().convert(TEXT.convert(str(value), param, ctx), param, ctx)
 
 
-class _Pair(click.ParamType):
-    name = "NAME=VALUE"
-
-    def convert(self, value, param, ctx):
-        name, equals, text = value.partition("=")
-        if not (name and equals and text):
-            self.fail(f"{value!r} is no option of an algorithm. Use NAME=VALUE.", param, ctx)
-        return name.replace("-", "_"), text
+def _pair(text: str) -> tuple[str, str]:
+    """Name and text of ``NAME=VALUE``."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise UsageError(f"{text!r} is no option of an algorithm. Use NAME=VALUE.")
+    return name.replace("-", "_"), value
 
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
@@ -193,7 +191,7 @@ def problem_options(*, required: bool = True, **dtype):
         pairs = option(
             "--option",
             multiple=True,
-            type=_Pair(),
+            type=Value(Option(check=_pair)),
             metavar="NAME=VALUE",
             group="Algorithm",
             help="Any option of the algorithm, by its name. Repeatable.",

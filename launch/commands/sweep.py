@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
 from launch.host.files import made_folder
@@ -20,6 +21,7 @@ from launch.sweeps.sweep import INTERRUPTED, SweepRequest, plan_cases, run_sweep
 from .options import (
     BYTES,
     TEXT,
+    Value,
     command,
     of_case,
     option,
@@ -30,17 +32,13 @@ from .options import (
 )
 
 
-class _Part(click.ParamType):
-    name = "i/n"
-
-    def convert(self, value, param, ctx):
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value, re.ASCII)
-        part = (int(found[1]), int(found[2])) if found else (0, 0)
-        if not 1 <= part[0] <= part[1]:
-            self.fail(f"{value!r} is no part. Use for example 2/4, the second of four.", param, ctx)
-        return part
+def _part(text: str) -> tuple[int, int]:
+    """The i-th of n, of ``i/n``."""
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    part = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= part[0] <= part[1]:
+        raise UsageError(f"{text!r} is no part. Use for example 2/4, the second of four.")
+    return part
 
 
 @command()
@@ -61,10 +59,9 @@ class _Part(click.ParamType):
 @option("--max-cases", type=click.IntRange(1), help="Run at most so many cases now.")
 @timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=120.0)
 @option(
-    "--resume/--fresh",
-    "resume",
-    default=True,
-    help="Go on where the folder stands; or move what it holds aside and begin anew.",
+    "--fresh/--resume",
+    default=False,
+    help="Move what the folder holds aside and begin anew; or go on where it stands.",
 )
 @option("--retry", is_flag=True, help="Run cases again that are neither ok nor unsupported.")
 @option(
@@ -110,7 +107,7 @@ class _Part(click.ParamType):
 @of_case("backend", default=None, says="the file's")
 @option(
     "--part",
-    type=_Part(),
+    type=Value(Option(check=_part)),
     default="1/1",
     metavar="I/N",
     help="Every N-th case, from the I-th: to share a sweep between jobs, each with its own --out.",
@@ -132,7 +129,7 @@ class _Part(click.ParamType):
     default=1,
     help="With --jobs: share the sweep between so many jobs.",
 )
-def sweep(sweep, ranks, out, dry_run, limit, resume, stream, jobs, parts, **options):
+def sweep(sweep, ranks, out, dry_run, limit, stream, jobs, parts, **options):
     """Run every case of an experiment, resume it, lose nothing.
 
     \b
@@ -147,7 +144,7 @@ def sweep(sweep, ranks, out, dry_run, limit, resume, stream, jobs, parts, **opti
     refuse_ranks("sweep")
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder that gets the records.")
-    request = SweepRequest(sweep, ranks, out or "", fresh=not resume, **options)
+    request = SweepRequest(sweep, ranks, out or "", **options)
     console = progress_console(stderr=stream)
     if jobs:
         from launch.sweeps.slurm import write_jobs

@@ -59,13 +59,8 @@ def title(case: Case) -> str:
     texts = [text for text in (case.a, case.b, case.c) if text is not None]
     factors = [text.partition("/")[2] or "c1" for text in texts]
     if case.preset and texts:
-        how = case.preset + (
-            ""
-            if set(factors) <= {"c1"}
-            else f" {factors[0]}"
-            if len(set(factors)) == 1
-            else " " + ",".join(factors)
-        )
+        told = factors[:1] if len(set(factors)) == 1 else factors
+        how = case.preset if told == ["c1"] else f"{case.preset} {','.join(told)}"
     else:
         how = " ".join(texts)
     options = dict(case.options)
