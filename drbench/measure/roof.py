@@ -40,9 +40,6 @@ class HostWork:
         """c = a·b, finished when this returns."""
         self.blas.gemm(a, b, c, 0.0)
 
-    def close(self) -> None:
-        pass  # memory goes with the arrays
-
 
 class DeviceWork:
     """Where a rank's local products run: on its device."""

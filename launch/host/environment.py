@@ -77,12 +77,8 @@ def rank_facts() -> dict:
     from drbench.host.blas import load_blas
 
     blas = load_blas().info
-    library = {
-        key.strip(): " ".join(value.split())
-        for key, _, value in (
-            line.partition(":") for line in MPI.Get_library_version().splitlines()
-        )
-    }
+    library = MPI.Get_library_version()
+    device = re.search(r"^MPICH Device:(.*)", library, re.MULTILINE)
     gpus = {
         name: os.environ[name]
         for name in ("CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
@@ -96,9 +92,9 @@ def rank_facts() -> dict:
         "cores_of_host": psutil.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "mpi": {
-            "library": " ".join(MPI.Get_library_version().splitlines()[0].split())[:80],
+            "library": " ".join(library.splitlines()[0].split())[:80],
             "standard": ".".join(map(str, MPI.Get_version())),
-            "transport": library.get("MPICH Device", "its own choice"),
+            "transport": " ".join(device[1].split()) if device else "its own choice",
         },
         "blas": {
             "library": blas.library,

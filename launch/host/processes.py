@@ -145,11 +145,9 @@ def run_alone(command: list[str], seconds: float) -> subprocess.CompletedProcess
 
 def _end_with(parent: int) -> None:
     """In a program, before it becomes one: end when its parent ends, however that comes (Linux)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "prctl"):
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before that was said
-            os._exit(1)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before that was said
+        os._exit(1)
 
 
 @functools.cache

@@ -90,7 +90,13 @@ def show_record(record: Record) -> None:
     out, simulated = console(), record.mode == "simulated"
     made = table("|", ())
     made.columns[0].style = "bold"
-    add = lambda name, *values: made.add_row(name, ", ".join(value for value in values if value))
+
+    def add(name: str, *values: str | None) -> None:
+        """A row of what there is to say; none if that is nothing."""
+        told = list(filter(None, values))
+        if told:
+            made.add_row(name, ", ".join(told))
+
     named = lambda values: ", ".join(
         f"{name.removesuffix('_bytes').replace('_', ' ')} {text}" for name, text in values
     )
@@ -120,13 +126,13 @@ def show_record(record: Record) -> None:
             f"{record.ranks}{threads} on {record.nodes} node(s)",
             f"transport {record.transport}",
         )
-    if record.ranks_per_device is not None:
-        add(
-            "device",
-            f"{record.device}, {record.ranks_per_device} rank(s) each, {record.compute}, at most "
-            f"{record.max_gemms} products and {record.max_accumulates} "
-            f"accumulates at a time, collectives {record.collectives}",
-        )
+    add(
+        "device",
+        record.device
+        and f"{record.device}, {record.ranks_per_device} rank(s) each, {record.compute}, at most "
+        f"{record.max_gemms} products and {record.max_accumulates} "
+        f"accumulates at a time, collectives {record.collectives}",
+    )
     if record.best_s is not None:
         local = record.local_gemm_s
         add(
@@ -136,19 +142,15 @@ def show_record(record: Record) -> None:
             else f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of "
             f"{record.iters}",
         )
-        peak = record.percent_of_peak if simulated else None
+        peak = simulated and record.percent_of_peak
+        add("rate", f"{record.gflops:.4g} GFLOP/s", peak and f"{peak:.1f} % of peak")
         add(
-            "rate",
-            f"{record.gflops:.4g} GFLOP/s",
-            "" if peak is None else f"{peak:.1f} % of peak",
+            "roof",
+            record.percent_of_roof_min
+            and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
+            "communication "
+            f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)",
         )
-        if record.percent_of_roof_min is not None:
-            add(
-                "roof",
-                f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
-                "communication "
-                f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)",
-            )
         if record.effective_communication_s is not None and not simulated:
             add(
                 "overlap",
@@ -223,10 +225,5 @@ def drawing(problem: Problem) -> Table:
 
 
 def _raster(owners: list[list[int]]) -> Text:
-    text = Text()
-    for y, row in enumerate(owners):
-        if y:
-            text.append("\n")
-        for owner in row:
-            text.append(_DIGITS[owner % len(_DIGITS)], _COLOURS[owner % len(_COLOURS)])
-    return text
+    point = lambda owner: (_DIGITS[owner % len(_DIGITS)], _COLOURS[owner % len(_COLOURS)])
+    return Text("\n").join(Text.assemble(*map(point, row)) for row in owners)
