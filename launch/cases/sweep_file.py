@@ -138,12 +138,11 @@ def expand(
     cases: dict[str, Case] = {}
     total = 0
     for number, block in enumerate(blocks, 1):
-        where = f"{file}: cases {number}"
-        for case in _block({**defaults, **block}, ranks, factor, where):
-            if "backend" in given and "get" not in {**defaults, **block}:
-                case = replace(case, get=None, **given)  # the backend's own
-            else:
-                case = replace(case, **given)
+        block = defaults | block
+        # another backend has a way to get tiles of its own
+        own = {"get": None} if "backend" in given and "get" not in block else {}
+        for case in _block(block, ranks, factor, f"{file}: cases {number}"):
+            case = replace(case, **own, **given)
             cases.setdefault(repr(case), case)
             total += 1
     return Sweep(name, about, tuple(cases.values()), factor, total - len(cases))

@@ -319,18 +319,14 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
         "median_s": statistics.median(samples),
         "gflops": problem.flops / best / 1e9,
     }
-    sums = np.array(
-        [*(executor.bytes[name] for name in COUNTERS), *(phase[name] for name in PHASES)],
-        dtype=float,
-    )
-    # one message instead of one each: bytes are exact up to 2**53
-    comm.Allreduce(MPI.IN_PLACE, sums)
-    measured |= {name: int(total) for name, total in zip(COUNTERS, sums)}
+    counted = {name: executor.bytes[name] for name in COUNTERS}
     if executor.clock is not None:  # on a device nobody is idle where the host could see it
-        measured |= {
-            f"phase_{name}_s": float(total) / comm.size
-            for name, total in zip(PHASES, sums[len(COUNTERS) :])
-        }
+        counted |= {f"phase_{name}_s": phase[name] / comm.size for name in PHASES}
+    # one message instead of one each: bytes are exact up to 2**53
+    sums = np.array(list(counted.values()), dtype=float)
+    comm.Allreduce(MPI.IN_PLACE, sums)
+    measured |= zip(counted, sums)
+    measured |= {name: int(measured[name]) for name in COUNTERS}
     if roof:
         measured |= {
             "roof_gflops": max(roofs) / 1e9,
