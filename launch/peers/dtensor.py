@@ -59,7 +59,8 @@ class _Multiplication(Job):
         self._torch, self._where = torch, compute_local_shape_and_global_offset
         torch.set_num_threads(threads)
         device = device_of(options, topology)
-        _start_process_group(topology, device)
+        transport = "nccl" if device.type == "cuda" else "gloo"
+        _start_process_group(topology, transport)
         every = on_one_mesh([placed(operand.partition) for operand in problem.operands])
         self._placed = {
             name: (
@@ -91,7 +92,7 @@ class _Multiplication(Job):
         self.layouts = tuple(operand.partition.text for operand in problem.operands)
         self.settled = {
             "mesh": "x".join(map(str, every[0][1])),
-            "transport": "nccl" if device.type == "cuda" else "gloo",
+            "transport": transport,
             "backend": f"torch-{device.type}",
         }
         self._look(topology.comm, problem.flops // 2)
@@ -153,7 +154,7 @@ def _elements(out):
     return local.wait() if hasattr(local, "wait") else local
 
 
-def _start_process_group(topology, device) -> None:
+def _start_process_group(topology, transport: str) -> None:
     """torch's process group on the MPI ranks, once a process: rank 0 opens a store, and tells its
     port over MPI."""
     import torch.distributed as dist
@@ -162,7 +163,7 @@ def _start_process_group(topology, device) -> None:
         return
     comm = topology.comm
     alone = topology.nodes == 1
-    if alone and device.type == "cpu" and any(name == "lo" for _, name in socket.if_nameindex()):
+    if alone and transport == "gloo" and any(name == "lo" for _, name in socket.if_nameindex()):
         # else gloo asks the name service, which may know nothing of this host
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     # how data moves is in the record, not on stderr
@@ -177,7 +178,7 @@ def _start_process_group(topology, device) -> None:
     if store is None:
         store = dist.TCPStore(host, port, comm.size, is_master=False)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
+        transport,
         store=store,
         rank=comm.rank,
         world_size=comm.size,

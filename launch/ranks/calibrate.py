@@ -159,17 +159,12 @@ def _products(comm, trials: int) -> list[tuple[int, int, int, float]]:
     hurts all alike."""
     blas, rng = load_blas(), np.random.default_rng(0)
     operands = {
-        s: (
-            rng.random((s[0], s[2]), "f4"),
-            rng.random((s[2], s[1]), "f4"),
-            np.zeros((s[0], s[1]), "f4"),
-        )
-        for s in _SHAPES
+        (m, n, k): (rng.random((m, k), "f4"), rng.random((k, n), "f4"), np.zeros((m, n), "f4"))
+        for m, n, k in _SHAPES
     }
-    best = dict.fromkeys(_SHAPES, float("inf"))
+    best = dict.fromkeys(_SHAPES, inf)
     for trial in range(trials + 1):
-        for shape, (a, b, c) in operands.items():
-            m, n, k = shape
+        for (m, n, k), (a, b, c) in operands.items():
             repeats = max(1, int(2e8 / (2 * m * n * k + 2e5)))
 
             def several():
@@ -178,7 +173,7 @@ def _products(comm, trials: int) -> list[tuple[int, int, int, float]]:
 
             seconds = timed(comm, several) / repeats
             if trial:
-                best[shape] = min(best[shape], seconds)
+                best[m, n, k] = min(best[m, n, k], seconds)
     return [(*shape, seconds) for shape, seconds in best.items()]
 
 

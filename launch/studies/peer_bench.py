@@ -4,7 +4,7 @@ drifting machine hurts all alike."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import count, groupby
 from operator import attrgetter
@@ -47,8 +47,7 @@ class Shape(NamedTuple):
     k: int
 
 
-@dataclass(frozen=True)
-class Contender:
+class Contender(NamedTuple):
     """Something that multiplies: whose it is (drbench, or a peer's name), a label, the fields of
     its case, and whether this is how it comes (its default)."""
 
@@ -189,7 +188,7 @@ def on_devices(taking_part: list[Contender]) -> tuple[list[Contender], list[str]
         elif "device" in get_peer(contender.who).options:
             options = contender.fields.get("options", {}) | {"device": "cuda"}
             ours = {"options": options, "backend": "numpy", "get": None}
-            found.append(replace(contender, fields=contender.fields | ours))
+            found.append(contender._replace(fields=contender.fields | ours))
         elif contender.who not in left_out:
             left_out.append(contender.who)
     return found, left_out
