@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import UnsupportedError, UsageError
@@ -27,7 +25,10 @@ PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 def shared_memory_free() -> int | None:
     """Bytes free where windows of one node live; None where there is no such place."""
-    return shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else None
+    if not os.path.isdir(SHARED_MEMORY):
+        return None
+    found = os.statvfs(SHARED_MEMORY)
+    return found.f_bavail * found.f_frsize
 
 
 class Clock:
@@ -47,7 +48,7 @@ class Clock:
     @staticmethod
     def date() -> str:
         """Date and time of now in UTC, as ISO 8601 has them."""
-        return datetime.now(UTC).isoformat(timespec="seconds")
+        return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
 
     def __init__(self):
         self.seconds = dict.fromkeys(PHASES, 0.0)
