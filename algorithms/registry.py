@@ -198,6 +198,18 @@ def check_options(known: dict[str, Option], options: dict) -> None:
                 raise UsageError(f"{name} {error}") from None
 
 
+def _blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+    return "block", "block", "block"
+
+
+def _as_given(problem: Problem, in_place: bool, **options) -> dict:
+    return options
+
+
+def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
+    return ()
+
+
 _REGISTRY: dict[str, Algorithm] = {}
 
 
@@ -231,8 +243,8 @@ class Algorithm:
     about: str
     options: dict[str, Option]
     decide: Callable[..., dict]
-    layout: Callable[..., tuple[str, str, str]]
-    congruent: Callable[..., tuple[str, ...]]
+    layout: Callable[..., tuple[str, str, str]] = _blocks
+    congruent: Callable[..., tuple[str, ...]] = _unknown
 
     def settle(self, problem: Problem, in_place: bool = True, **options) -> dict:
         """The options as they will be run (``auto`` decided), the same on every rank; ``in_place``
@@ -294,27 +306,15 @@ class Algorithm:
         return trace(self.program(problem, rank, **options), problem, rank)
 
 
-def _blocks(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
-    return "block", "block", "block"
-
-
-def _as_given(problem: Problem, in_place: bool, **options) -> dict:
-    return options
-
-
-def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
-    return ()
-
-
 def algorithm(
     name: str,
     *,
     options: tuple[Option, ...] = (),
     settle: Callable[..., dict] = _as_given,
-    layout: Callable[..., tuple[str, str, str]] = _blocks,
-    congruent: Callable[..., tuple[str, ...]] = _unknown,
+    **more: Callable,
 ):
-    """Register a program under a name, with the options it takes.
+    """Register a program under a name, with the options it takes; ``layout`` and ``congruent`` are
+    those of :class:`Algorithm`.
 
     ``settle(problem, in_place, **options)`` is :meth:`Algorithm.settle` without its checks; without
     it the options are as given.
@@ -332,8 +332,7 @@ def algorithm(
             " ".join((program.__doc__ or "").partition("\n\n")[0].split()),
             named(*options),
             settle,
-            layout,
-            congruent,
+            **more,
         )
         return program
 

@@ -140,7 +140,9 @@ class Graph:
             for number in operation.transfers:
                 step = self.nodes[number].step
                 if type(step) is Accumulate:
-                    yield Accumulate(tokens[self._sum_of(number)], step.block)
+                    sums = (self.nodes[other].sum for other in self.nodes[number].needs)
+                    sent = next(of_sum for of_sum in sums if of_sum is not None)
+                    yield Accumulate(tokens[sent], step.block)
                 else:
                     tokens[step.block.key] = yield type(step)(step.block)
             for step in computes:
@@ -164,14 +166,6 @@ class Graph:
                 else:
                     yield type(step)(tokens[step.inputs[0].block.key], into=step.block)
             yield Boundary()
-
-    def _sum_of(self, number: int) -> int:
-        """The sum an Accumulate sends."""
-        return next(
-            self.nodes[other].sum
-            for other in self.nodes[number].needs
-            if self.nodes[other].sum is not None
-        )
 
 
 class Frontier:
