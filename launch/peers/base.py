@@ -9,8 +9,9 @@ the same verification. No module of this package imports mpi4py or the peer when
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms.registry import Option, check_options, pick_options
@@ -114,13 +115,11 @@ class Job:
 
     blas: Blas
     layouts: tuple[str, str, str]
+    settled: dict
+    moved: Mapping[str, int] = MappingProxyType({})
     replicas = 1
     arena_bytes = 0
     clock = operands = out = None
-
-    def __init__(self):
-        self.settled: dict = {}
-        self.moved: dict[str, int] = {}
 
     @property
     def bytes(self) -> dict[str, int]:

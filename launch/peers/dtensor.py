@@ -51,7 +51,6 @@ def _settings(nprocs: int) -> list[Setting]:
 
 class _Multiplication(Job):
     def __init__(self, problem, topology, fill, threads, options):
-        super().__init__()
         import torch
         from torch.distributed.tensor import DTensor, Replicate, Shard
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset

@@ -91,7 +91,6 @@ def _import_heat():
 
 class _Multiplication(Job):
     def __init__(self, problem, topology, fill, threads, options):
-        super().__init__()
         import torch
 
         splits = {name: split_of(problem.operand(name).partition) for name in "AB"}

@@ -36,7 +36,6 @@ def ranges(extent: int, parts: int) -> list[tuple[int, int]]:
 
 class _Multiplication(Job):
     def __init__(self, problem, topology, fill, threads, options):
-        super().__init__()
         comm, variant = topology.comm, options.get("variant") or _VARIANTS[0]
         side = math.isqrt(comm.size)
         if (
@@ -59,7 +58,7 @@ class _Multiplication(Job):
         m, n, k = (ranges(problem.extent(axis), side) for axis in "mnk")
         if variant == "summa":  # A, B and C in blocks of a square grid
             at_a, at_b, self._at_c = (m[i], k[j]), (k[i], n[j]), (m[i], n[j])
-            self.layouts, self.settled["mesh"] = ("block", "block", "block"), f"{side}x{side}"
+            self.layouts, mesh = ("block", "block", "block"), f"{side}x{side}"
         else:  # A by rows in each process row, B and C by columns, one copy a process column
             at_a, at_b, self._at_c = (
                 (m[j], (0, problem.k)),
@@ -67,7 +66,7 @@ class _Multiplication(Job):
                 ((0, problem.m), n[i]),
             )
             self.layouts = (f"row/c{side}", f"S(1),R@{side}x{side}", f"S(1),R@{side}x{side}")
-            self.replicas = side
+            self.replicas, mesh = side, None
         self._replica = j if variant == "block" else 0
         own = {}
         for name, ((row0, row1), (col0, col1)) in (("A", at_a), ("B", at_b)):
@@ -87,7 +86,12 @@ class _Multiplication(Job):
         b.local_array[:] = own["B"].ravel()
         self.operands = operator, b
         self.blas = load_blas()
-        self.settled |= {"dataflow": variant, "transport": "mpi", "backend": "pylops-mpi"}
+        self.settled = {
+            "dataflow": variant,
+            "mesh": mesh,
+            "transport": "mpi",
+            "backend": "pylops-mpi",
+        }
         if variant == "summa":
             # in its broadcasts: the blocks of A and B, padded to the largest, of all other process
             # columns and rows

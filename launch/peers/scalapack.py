@@ -196,7 +196,6 @@ def _settings(nprocs: int) -> list[Setting]:
 
 class _Multiplication(Job):
     def __init__(self, problem, topology, fill, threads, options):
-        super().__init__()
         comm = topology.comm
         self._mesh = rows, cols = parse_mesh(options.get("mesh"), comm.size)
         self._block = block = options.get("block") or BLOCK

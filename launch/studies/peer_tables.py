@@ -4,6 +4,8 @@ from math import inf
 
 from .peer_bench import NAME, PARTITIONINGS
 
+#: The header, and the rows of cells.
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 _HEADER = (
     "shape",
     "who",
@@ -78,7 +80,7 @@ def lines(records) -> list:
     return rows(table.reset_index())
 
 
-def table_rows(chosen: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def table_rows(chosen: list) -> Table:
     """Header and cells: shape, who, setting, times, rate and ratios as text."""
     rows = []
     for line in chosen:
@@ -108,7 +110,7 @@ def table_rows(chosen: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return _HEADER, rows
 
 
-def libraries(found: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def libraries(found: list) -> Table:
     """Who multiplies locally with which BLAS and kernels, on how many threads, and how fast that is
     alone: the largest roof of all shapes."""
     from pandas import DataFrame
@@ -137,7 +139,7 @@ def best_settings(found: list) -> list:
     return [found[at] for at in fastest]
 
 
-def summary(found: list) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def summary(found: list) -> Table:
     """For each shape: drbench's best, median and worst of its five partitionings, the first setting
     of each peer, and which of these are as fast as drbench's median partitioning or faster.
 
