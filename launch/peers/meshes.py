@@ -1,7 +1,9 @@
 """DTensor's side of a partition: placements of several matrices on one device mesh. Integers
 only."""
 
-from math import prod
+from bisect import bisect
+from itertools import accumulate, pairwise
+from operator import mul
 
 from drbench.errors import UnsupportedError
 from partitions import LayoutError, Partition, to_placements
@@ -52,19 +54,15 @@ def on_one_mesh(operands: list[Placed]) -> list[Placed]:
     >>> on_one_mesh([((0, 1), (2, 3)), ((0, 1), (3, 2))])
     [((0, 1), (2, 3)), ((0, 1), (3, 2))]
     """
-    boundaries = sorted({prod(mesh[:end]) for _, mesh in operands for end in range(len(mesh) + 1)})
-    if any(high % low for low, high in zip(boundaries, boundaries[1:])):
+    # products of leading extents
+    boundaries = sorted({at for _, mesh in operands for at in accumulate(mesh, mul, initial=1)})
+    steps = list(pairwise(boundaries))
+    if any(high % low for low, high in steps):
         return [*on_one_mesh(operands[:-1]), operands[-1]]
-    extents = tuple(high // low for low, high in zip(boundaries, boundaries[1:])) or (1,)
-    return [
-        (tuple(_placement_at(operand, low) for low in boundaries[:-1]) or operand[0][:1], extents)
-        for operand in operands
-    ]
-
-
-def _placement_at(operand: Placed, boundary: int):
-    """The placement of the mesh dimension that begins at or before a boundary (a product of leading
-    extents)."""
-    placements, mesh = operand
-    end = next(end for end in range(1, len(mesh) + 1) if prod(mesh[:end]) > boundary)
-    return placements[end - 1]
+    extents = tuple(high // low for low, high in steps) or (1,)
+    out = []
+    for placements, mesh in operands:
+        ends = list(accumulate(mesh, mul))  # of its own dimensions: the first beyond a boundary
+        found = tuple(placements[bisect(ends, low)] for low, _ in steps)
+        out.append((found or placements[:1], extents))
+    return out
