@@ -28,18 +28,6 @@ class DeviceArray(np.ndarray):
     elements on a device cannot be used by the host: add. Give them to a Device.
     """
 
-    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        raise TypeError(
-            f"elements on a device cannot be used by the host: {ufunc.__name__}. Give them to a "
-            "Device."
-        )
-
-    def __array_function__(self, function, types, args, kwargs):
-        raise TypeError(
-            f"elements on a device cannot be used by the host: {function.__name__}. Give them to "
-            "a Device."
-        )
-
     def __repr__(self) -> str:
         return (
             f"DeviceArray({'x'.join(map(str, self.shape))}, {self.dtype}, at "
@@ -48,9 +36,13 @@ class DeviceArray(np.ndarray):
 
     __str__ = __repr__
 
-    def _refuse(self, *args, **kwargs):
-        raise TypeError("elements on a device cannot be used by the host. Give them to a Device.")
+    def _refuse(self, function=None, *args, **kwargs):
+        name = f": {function.__name__}" if hasattr(function, "__name__") else ""
+        raise TypeError(
+            f"elements on a device cannot be used by the host{name}. Give them to a Device."
+        )
 
+    __array_ufunc__ = __array_function__ = _refuse
     fill = item = tolist = tobytes = copy = astype = __setitem__ = __iter__ = __float__ = (
         __int__
     ) = __bool__ = __array__ = _refuse

@@ -5,9 +5,11 @@ Reserving links when a transfer is asked for would leave gaps: one case came out
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 
+@dataclass(slots=True, eq=False)
 class Transfer:
     """Something that occupies links for some seconds; ``steps`` are the (rank, step index) that
     then complete.
@@ -16,18 +18,12 @@ class Transfer:
     for.
     """
 
-    __slots__ = ("resources", "seconds", "latency_s", "steps", "flows", "age")
-
-    def __init__(
-        self, resources: tuple, seconds: float, latency_s: float, steps: tuple, flows: int = 1
-    ):
-        self.resources, self.seconds, self.latency_s, self.steps, self.flows = (
-            resources,
-            seconds,
-            latency_s,
-            steps,
-            flows,
-        )
+    resources: tuple
+    seconds: float
+    latency_s: float
+    steps: tuple
+    flows: int = 1
+    age: int = 0
 
 
 class Links:

@@ -38,8 +38,6 @@ class Rank:
         The (m, n, k) of the products that a Gemm consists of, where it is several.
     computing : tuple of (int, float), or None
         The compute under way and when it started.
-    compute_s : float
-        Seconds of computing so far.
     started : int
         Steps started since the last compute.
     idle_since, last
@@ -59,7 +57,7 @@ class Rank:
     ):
         self.number, self.steps, self.parts = trace.rank, trace.steps, parts_of(trace, machine)
         self.schedule = Scheduler(Lookahead(trace, prefetch), at_hand(trace, machine))
-        self.computing, self.compute_s, self.started = None, 0.0, 0
+        self.computing, self.started = None, 0
         self.idle_since, self.last, self.core_free = 0.0, "get_wait", 0.0
         self.own_free, self.began, self.fences, self.version = {}, {}, 0, 0
         self._machine, self._itemsize, self._at, self._computed = machine, itemsize, at, computed
@@ -69,7 +67,6 @@ class Rank:
     def compute(self, t: int, now: float, seconds: float) -> None:
         """A compute starts that takes so long with nothing beside it."""
         self.computing, self._left, self._since = (t, now), seconds, now
-        self.compute_s += seconds
         self._predict()
 
     def _predict(self) -> None:

@@ -58,9 +58,6 @@ class Simulated:
         Bytes by kind, summed over the ranks, named as in a record.
     phases : dict of str to float
         Seconds by phase, mean over the ranks; waits are named after what ended them.
-    compute_s : list of float
-        Seconds each rank computed.
-    events : int
     timeline : list of StepTime
         If asked for. A transfer's bar is its time on the link; a group step's begins when the rank
         has come.
@@ -69,8 +66,6 @@ class Simulated:
     time_s: float
     counters: dict
     phases: dict
-    compute_s: list
-    events: int
     timeline: list = field(default_factory=list)
 
 
@@ -116,8 +111,8 @@ def simulate(
     >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
     >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
     >>> found = simulate(traces, toy)
-    >>> found.time_s, found.compute_s, found.counters["get_bytes"]
-    (3.0, [2.0, 2.0], 256)
+    >>> found.time_s, found.phases["gemm"], found.counters["get_bytes"]
+    (3.0, 2.0, 256)
     """
     return _Run(traces, machine, prefetch, timeline, folded).run()
 
@@ -165,14 +160,7 @@ class _Run:
         for rank in ranks:
             self.phases[rank.last] += end - rank.idle_since
         mean = {name: seconds / len(ranks) for name, seconds in self.phases.items()}
-        return Simulated(
-            end,
-            self._counters(),
-            mean,
-            [rank.compute_s for rank in ranks],
-            self.order,
-            self.bars or [],
-        )
+        return Simulated(end, self._counters(), mean, self.bars or [])
 
     def _counters(self) -> dict[str, int]:
         """Bytes moved, by kind, of all ranks, those included that others stand for."""

@@ -37,7 +37,7 @@ group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 #: Byte counters of a record. Of a run's Gets ``get_bytes`` was copied and ``direct_bytes`` read in
@@ -132,9 +132,10 @@ class Block:
         return f"{self.matrix}[{self.row0}:{self.row1}, {self.col0}:{self.col1}]{at}"
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, unsafe_hash=True, repr=False)
 class Group:
-    """A process row or column: the ranks that issue its steps together, in the same order.
+    """A process row or column: the ranks that issue its steps together, in the same order; equal
+    whoever looks at it.
 
     Attributes
     ----------
@@ -148,17 +149,10 @@ class Group:
 
     name: str
     members: tuple[int, ...]
-    position: int
+    position: int = field(compare=False)
 
     def __len__(self) -> int:
         return len(self.members)
-
-    def __eq__(self, other: object) -> bool:
-        """The same process row or column, whoever looks at it."""
-        return isinstance(other, Group) and (self.name, self.members) == (other.name, other.members)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.members))
 
     def __repr__(self) -> str:
         return f"{self.name} {list(self.members)}"
