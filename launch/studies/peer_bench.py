@@ -340,11 +340,10 @@ def _check_same(path: Path, base: Case, ranks: int, wanted: dict[str, Case]) -> 
     for record in read_csv(path) if path.exists() else ():
         if case_name(record) is None:
             continue
-        values = {name: getattr(base, name) for name in ("iters", "dtype", "threads")}
-        values["ranks"] = ranks
-        if record.case in wanted:
-            values |= {axis: getattr(wanted[record.case], axis) for axis in "mnk"}
-        for name, value in values.items():
+        case = wanted.get(record.case, base)
+        names = ("iters", "dtype", "threads", *("mnk" if record.case in wanted else ()))
+        values = {name: getattr(case, name) for name in names}
+        for name, value in (values | {"ranks": ranks}).items():
             if getattr(record, name) != value:
                 raise UsageError(
                     f"the records there hold cases with {name} = {getattr(record, name)}, not "
