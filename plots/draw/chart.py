@@ -6,16 +6,18 @@ matplotlib; :mod:`plots.report.interactive` gives it to plotly.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import nan
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+from numpy import broadcast_to
 
 from .page import GREY, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
 from .style import Fill, LineStyle
 
-_BELOW_IN = 0.46
+BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
 
 
 class Axis(NamedTuple):
@@ -121,18 +123,24 @@ def draw_axis(axes: Axes, name: str, axis: Axis) -> None:
 
 
 def panels(
-    charts: Sequence[Chart],
+    charts: Sequence[Chart | tuple[str, str]],
     handles: Sequence,
     notes: Sequence[str],
+    high_in: float | Sequence[float] = 2.2,
     columns: int = 2,
-    left_in: float = 0.56,
-    high_in: float = 2.2,
+    room_in: tuple[float, float] = (0.56, 0.12),
+    below_in: float = BELOW_IN,
 ) -> tuple[Page, list[Axes]]:
-    """A page with titled axes of one size for each chart, two in a row."""
+    """A page with titled axes for each chart, some in a row: all of one height, or each of its
+    own."""
     columns = min(columns, len(charts))
-    wide_in, row_in = PAGE_IN / columns, TITLE_IN + high_in + _BELOW_IN
-    page, found = Page(-(-len(charts) // columns) * row_in, handles, notes), []
-    for index, chart in enumerate(charts):
-        left, top = index % columns * wide_in, index // columns * row_in
-        found.append(page.panel(chart[:2], left, top, wide_in, high_in, (left_in, 0.12)))
+    wide_in, highs_in = PAGE_IN / columns, broadcast_to(high_in, len(charts))
+    rows = [highs_in[at : at + columns] for at in range(0, len(charts), columns)]
+    tops_in = list(accumulate((TITLE_IN + max(row) + below_in for row in rows), initial=0))
+    page, found = Page(tops_in[-1], handles, notes), []
+    for index, (chart, high_in) in enumerate(zip(charts, highs_in)):
+        row, column = divmod(index, columns)
+        found.append(
+            page.panel(chart[:2], column * wide_in, tops_in[row], wide_in, high_in, room_in)
+        )
     return page, found

@@ -10,17 +10,8 @@ from typing import Any
 from pandas import DataFrame
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axes, draw_bars
-from plots.draw.page import (
-    GRID,
-    PAGE_IN,
-    TITLE_IN,
-    Page,
-    note,
-    number,
-    patch_handle,
-    time_unit,
-    width_in,
-)
+from plots.draw.chart import panels as draw_panels
+from plots.draw.page import GRID, note, number, patch_handle, time_unit, width_in
 from plots.draw.style import OTHER, PHASES, SMALL_PT, UNKNOWN
 from plots.registry import Figure, Made
 from plots.select.cases import Options, Shape, Source, configuration, elided, names, shape_text
@@ -30,7 +21,7 @@ from plots.select.selection import shown, usable
 from .volume import local_s
 
 _MOST_PANELS, _MOST_BARS = 4, 16
-_BAR_IN, _BELOW_IN, _RIGHT_IN = 0.17, 0.46, 0.86
+_BAR_IN, _RIGHT_IN = 0.17, 0.86
 _LOOKS = (*PHASES.values(), OTHER, UNKNOWN)
 
 #: Source and shape of a panel, and its bars: the best case of each algorithm and data movement,
@@ -139,12 +130,10 @@ def make(records: Records, options: Options) -> Made:
     told = ["the best case of each algorithm and data movement; phases are means over the ranks"]
     if any(marks.kind == "rule" for chart in described for marks in chart.marks):
         told.append("dashed: the same work without communication (the roof)")
-    heights = [TITLE_IN + len(bars) * _BAR_IN + _BELOW_IN for _, bars in found]
-    page, at = Page(sum(heights), handles, [*told, *notes]), 0.0
-    for (_, bars), chart, high_in in zip(found, described, heights):
-        axes = page.panel(chart[:2], 0, at, PAGE_IN, len(bars) * _BAR_IN, room_in)
+    highs_in = [len(bars) * _BAR_IN for _, bars in found]
+    page, every = draw_panels(described, handles, [*told, *notes], highs_in, 1, room_in)
+    for axes, (_, bars), chart in zip(every, found, described):
         _bars(axes, bars, chart)
-        at += high_in
     return Made(page.picture, notes)
 
 

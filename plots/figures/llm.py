@@ -72,7 +72,7 @@ def _chart(model: str, rows: DataFrame, x: Axis, y: Axis, marks: Sequence = ()) 
 
 
 def _page(charts: Sequence[Chart], handles: Sequence, notes: Sequence[str], columns: int = 2):
-    page, every = panels(charts, handles, notes, columns, 0.52, 2.1)
+    page, every = panels(charts, handles, notes, 2.1, columns, (0.52, 0.12))
     for axes in every:
         axes.grid(axis="y", **GRID)
     return page, every

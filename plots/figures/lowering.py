@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from numpy import inf, isfinite, isinf, nan
 from pandas import DataFrame, concat
 
-from plots.draw.page import PAGE_IN, TITLE_IN, Page, line_look, width_in
+from plots.draw.chart import panels as draw_panels
+from plots.draw.page import PAGE_IN, line_look, width_in
 from plots.draw.style import SMALL_PT, LineStyle
 from plots.registry import Figure, Made
 from plots.select.cases import (
@@ -25,7 +26,7 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, frame, rows
-from plots.select.selection import groups, not_shown, usable
+from plots.select.selection import shown, usable
 
 LOWERINGS = {
     "greedy": LineStyle("#E69F00", "s", "None"),
@@ -120,16 +121,16 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
         source=cases.source,
         shape=cases["shape"],
     ).sort_values(["best", "name"])
-    by_panel, chosen = groups(ratios, ["source", "shape"]), []
-    for panel, inside in by_panel[:_MOST_PANELS]:
+    by_panel, more = shown(ratios, _MOST_PANELS, "panels")
+    chosen = []
+    for panel, inside in by_panel:
         chosen.append((panel, inside[:_MOST_ROWS]))
         if len(inside) > _MOST_ROWS:
             notes.append(
                 f"{shape_text(panel[1])}: not drawn: {len(inside) - _MOST_ROWS} cases that gain "
                 "less by lowering"
             )
-    left = [shape_text(shape) for (_, shape), _ in by_panel[_MOST_PANELS:]]
-    return chosen, notes + not_shown(left, "panels")
+    return chosen, notes + more
 
 
 def make(records: Records, options: Options) -> Made:
@@ -149,23 +150,20 @@ def make(records: Records, options: Options) -> Made:
     if isinf(ratios).any(axis=None):
         text = "not ok: exhaustive is beyond its limit, or refused"
         handles.append(Line2D([], [], label=text, markersize=4, **_NOT_OK))
-    columns = min(2, len(found))
-    wide_in = PAGE_IN / columns
     widest_in = max(width_in(name, SMALL_PT) for name in every.name)
-    room_in = min(wide_in - 1.2, widest_in + 0.14), _RIGHT_IN
-    lines = [found[at : at + columns] for at in range(0, len(found), columns)]
-    heights = [
-        TITLE_IN + max(len(inside) for _, inside in line) * _ROW_IN + _BELOW_IN for line in lines
-    ]
-    page, top = Page(sum(heights), handles, [*told, *notes]), 0.0
+    room_in = min(PAGE_IN / min(2, len(found)) - 1.2, widest_in + 0.14), _RIGHT_IN
+    titles = [(shape_text(shape) + "  (m × n × k)", source.text) for (source, shape), _ in found]
+    page, axes = draw_panels(
+        titles,
+        handles,
+        [*told, *notes],
+        [len(inside) * _ROW_IN for _, inside in found],
+        room_in=room_in,
+        below_in=_BELOW_IN,
+    )
     low, high = min(every.best.min(), WITHIN), max(ratios.replace(inf, nan).max().max(), 1 / WITHIN)
-    for line, line_in in zip(lines, heights):
-        for at, ((source, shape), inside) in enumerate(line):
-            title = shape_text(shape) + "  (m × n × k)", source.text
-            high_in = len(inside) * _ROW_IN
-            axes = page.panel(title, at * wide_in, top, wide_in, high_in, room_in)
-            _panel(axes, inside, low, high)
-        top += line_in
+    for each, (_, inside) in zip(axes, found):
+        _panel(each, inside, low, high)
     return Made(page.picture, notes)
 
 
