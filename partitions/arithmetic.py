@@ -181,13 +181,8 @@ def covering(start: int, stop: int, tile: int, extent: int) -> range:
     >>> len(covering(12, 20, 3, 10))
     0
     """
-    if start < 0:
-        start = 0
-    if stop > extent:
-        stop = extent
-    if stop <= start:
-        return range(0)
-    return range(start // tile, (stop - 1) // tile + 1)
+    start, stop = intersect((start, stop), (0, extent))
+    return range(start // tile, ceil_div(stop, tile)) if start < stop else range(0)
 
 
 @dataclass(frozen=True, slots=True)
