@@ -355,7 +355,7 @@ def get_algorithm(name: str) -> Algorithm:
     UsageError
         If there is none; the message lists those there are.
     """
-    known = algorithms()
+    known = _REGISTRY if name in _REGISTRY else algorithms()
     if name not in known:
         raise UsageError(
             f"no algorithm {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}"
