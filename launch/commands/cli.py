@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import time
 import traceback
 from collections import UserDict
 
@@ -35,6 +36,8 @@ _MODULE_OF = {
     "unlock": "sweep",
 }
 _INTERRUPTED = 130
+#: A launcher drops what a rank has said and it has not passed on yet when that rank ends all.
+_FORWARD_S = 0.1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,8 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
         Exception
     ) as error:  # a bug, or a rank that broke: show it, and take the other ranks along
         sys.stdout.flush()
-        traceback.print_exc()
+        sys.stderr.write(traceback.format_exc())
         sys.stderr.flush()
+        time.sleep(_FORWARD_S)
         code = exit_code_of(error)
         _abort(code)
         return code
