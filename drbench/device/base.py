@@ -95,7 +95,7 @@ class Device(ABC):
     #: Most bytes that were allocated on it at one time by this process; None where its memory is
     #: the host's.
     peak_bytes: int | None = None
-    #: True if :meth:`poison` makes buffers NaN that are given away (a device for tests).
+    #: True if buffers that are given away become NaN (a device for tests).
     poisons = False
 
     def spare_event(self) -> Event:
@@ -107,10 +107,6 @@ class Device(ABC):
     def give_back(self, event: Event) -> None:
         """Nobody asks about the event's last point any more."""
         self.__dict__.setdefault("_spares", []).append(event)
-
-    def poison(self, target, stream: Stream) -> None:  # noqa: B027  (most devices cannot)
-        """target[...] = NaN (flat): what was there must not be read again. Only where
-        ``poisons``."""
 
     # -- memory
 
@@ -190,6 +186,10 @@ class Device(ABC):
     def zero(self, target, stream: Stream) -> None:
         """target[...] = 0 (2-D)."""
 
+    @abstractmethod
+    def poison(self, target, stream: Stream) -> None:
+        """target[...] = NaN (flat, of any dtype): what was there must not be read again."""
+
     # -- outside the clock; these block the host
 
     @abstractmethod
@@ -208,8 +208,8 @@ class Device(ABC):
         """Rows [row0, row1) of A or B, made anew from their hash, times x, in float64."""
 
     @abstractmethod
-    def all_finite(self, tile) -> bool:
-        """Whether no element is NaN or infinite."""
+    def all_finite(self, tile, whole: bool = False) -> bool:
+        """Whether no element is NaN or infinite, nor (if ``whole``) has a fraction."""
 
     @abstractmethod
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:

@@ -75,6 +75,11 @@ class DeviceMatrix(DistributedMatrix):
         """This rank's tiles, flat."""
         return self.window.in_reach[self.rank]
 
+    def spoil(self) -> None:
+        stream = self.device.stream("poison")
+        self.device.poison(self.storage, stream)
+        stream.synchronise()
+
     # -- steps that the host must take part in: generators that yield while they wait
     # ---------------------------
 

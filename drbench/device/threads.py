@@ -224,7 +224,6 @@ class HostDevice(HostElements, Device):
         stream.put(lambda: target.fill(0))
 
     def poison(self, target, stream) -> None:
-        """target[...] = NaN (flat, of any dtype): what was there must not be read again."""
         target = _elements(target)
         stream.put(lambda: target.fill(np.nan))
 
@@ -236,8 +235,8 @@ class HostDevice(HostElements, Device):
     def times(self, tile, x: np.ndarray) -> np.ndarray:
         return super().times(_elements(tile), x)
 
-    def all_finite(self, tile) -> bool:
-        return super().all_finite(_elements(tile))
+    def all_finite(self, tile, whole: bool = False) -> bool:
+        return super().all_finite(_elements(tile), whole)
 
     def rows_of(self, tile, rows: np.ndarray) -> np.ndarray:
         return _elements(tile)[rows]

@@ -154,9 +154,10 @@ class HostElements:
         return out
 
     @staticmethod
-    def all_finite(tile: np.ndarray) -> bool:
-        """Whether no element is NaN or infinite."""
-        return all(np.isfinite(tile[top:stop]).all() for top, stop in parts(0, *tile.shape))
+    def all_finite(tile: np.ndarray, whole: bool = False) -> bool:
+        """Whether no element is NaN or infinite, nor (if ``whole``) has a fraction."""
+        regions = (tile[top:stop] for top, stop in parts(0, *tile.shape))
+        return all((x - (np.rint(x) if whole else x) == 0).all() for x in regions)
 
     @staticmethod
     def rows_of(tile: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -131,6 +131,12 @@ class Frame:
         self.bytes.update(self._resolved_bytes)
         self._prepared = True
 
+    def spoil(self) -> None:
+        """Make this rank's part of the result NaN, so that nothing but what the next run computes
+        can pass for it; and make ready for that run. Never inside the timed region."""
+        self.matrices[self.trace.written].spoil()
+        self.prepare()
+
     def run(self) -> None:
         """Execute the trace once (collective over the ranks of the program); returns when all of
         this rank's work is done."""

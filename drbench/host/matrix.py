@@ -92,6 +92,8 @@ class DistributedMatrix:
         memory = self.window.in_reach[block.owner]
         if memory is None:
             return None
+        if not block.size:  # it may begin where the storage has ended
+            return memory[:0].reshape(block.shape)
         item = self.dtype.itemsize
         return type(memory)(
             block.shape, self.dtype, memory, block.offset * item, (block.ld * item, item)
@@ -121,6 +123,10 @@ class DistributedMatrix:
     def own_blocks(self) -> list[tuple[Block, np.ndarray]]:
         """The tiles this rank owns, with their views."""
         return [(block, self.view(block)) for block in self.operand.own_tiles(self.rank)]
+
+    def spoil(self) -> None:
+        """Make every element of this rank's tiles NaN: a result that was not computed is none."""
+        self.window.local.fill(np.nan)
 
     def close(self) -> None:
         """Free the window (collective); no view of a tile may be used afterwards."""

@@ -127,8 +127,8 @@ class Job:
             name: count for name, count in self.moved.items() if name in COUNTERS
         }
 
-    def prepare(self) -> None:
-        """Before each repeat, untimed."""
+    def spoil(self) -> None:
+        """Before each repeat, untimed: what the run before computed is no result of the next."""
         self.out = None
 
     def run(self) -> None:

@@ -239,7 +239,7 @@ class _Multiplication(Job):
         for (i, row), (j, col) in product(rows, cols):
             yield row, col, array[i * block :, j * block :][:block, :block]
 
-    def prepare(self) -> None:
+    def spoil(self) -> None:
         self._arrays[2].fill(np.nan)  # beta is 0: what was there must not matter
 
     def run(self) -> None:

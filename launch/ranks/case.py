@@ -293,7 +293,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
     roof = Roof(problem, comm, work, fill) if case.roof else None
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
-            each.prepare()
+            each.spoil()
             comm.Barrier()
             each.run()
     samples, ratios, roofs, phases, collective_s = [], [], [], [], []
@@ -302,7 +302,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
             if baseline:  # before the repeat: C is the algorithm's own when it is verified
                 baseline.prepare()
                 collective_s.append(timed(comm, baseline.run))
-            executor.prepare()
+            executor.spoil()
             clock.reset()
             seconds = timed(comm, executor.run)
             if pair < case.iters:

@@ -55,6 +55,23 @@ def test_a_nan_is_caught_in_rows_that_uniform_fill_does_not_sample(mpirun):
     assert [rank["status"] for rank in ranks] == ["wrong"] * 3
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_least_error_that_an_element_can_have_is_caught(mpirun, dtype):
+    ranks = mpirun(3, "corrupt.py", f"integer:{dtype}", "32", "nothing", "least")
+    right, least = (ranks[0]["verdicts"][way] for way in ("nothing", "least"))
+    assert right[0] and not least[0] and least[2]
+    assert ranks == [ranks[0]] * 3
+
+
+@pytest.mark.parametrize(
+    "backend, situation",
+    [("numpy", "direct"), ("numpy", "rma"), ("numpy", "mixed"), ("numpy-async", "direct")],
+)
+def test_a_repeat_that_leaves_work_out_is_not_saved_by_the_one_before(mpirun, backend, situation):
+    found = mpirun(4, "idle.py", backend, "nobody", "one", "all", situation=situation)
+    assert found == {"nobody": ["ok"] * 3, "one": ["wrong"] * 3, "all": ["wrong"] * 3}
+
+
 def test_with_uniform_fill_the_right_result_of_any_shape_passes(mpirun):
     """fp32 and fp64, all-positive sums to cancelling ones, one element to many rows."""
     cases = [

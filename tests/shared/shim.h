@@ -1,4 +1,4 @@
-// Enough of CUDA to compile drbench/devices/kernels.cu with g++ and run it on the host: a launch runs its blocks one after another and
+// Enough of CUDA to compile drbench/device/gpu/kernels.cu with g++ and run it on the host: a launch runs its blocks one after another and
 // the threads of a block as coroutines on the thread that launches, so that __syncthreads waits for all of them.
 // Several host threads may launch at once; then the atomic operations are atomic between them.
 

@@ -227,6 +227,10 @@ class CudaDevice(Device, Peers):
         else:
             self._kernels.zero(target if target.strides[1] == target.itemsize else target.T, stream)
 
+    def poison(self, target, stream: CudaStream) -> None:
+        if target.size:  # all bits of every element set is a NaN, whatever its width
+            self._runtime.memsetAsync(target.ctypes.data, 0xFF, target.nbytes, stream.cupy.ptr)
+
     def _launch(self, name: str, grid, block, arguments, stream: CudaStream) -> None:
         self.use()
         with stream.cupy:
@@ -267,9 +271,9 @@ class CudaDevice(Device, Peers):
         self._lent(both, lambda at, stream: start(at, vectors, at + x.nbytes, stream))
         return both[len(x) :]
 
-    def all_finite(self, tile) -> bool:
+    def all_finite(self, tile, whole: bool = False) -> bool:
         found = np.zeros(1, np.uint32)
-        self._lent(found, functools.partial(self._kernels.not_finite, tile))
+        self._lent(found, functools.partial(self._kernels.not_finite, tile, whole))
         return not found[0]
 
     def _lent(self, array: np.ndarray, start) -> None:

@@ -162,13 +162,13 @@ class Kernels:
             stream,
         )
 
-    def not_finite(self, tile, found: int, stream) -> None:
-        """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite; it is
-        left alone otherwise."""
+    def not_finite(self, tile, whole: bool, found: int, stream) -> None:
+        """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite, or (if
+        ``whole``) has a fraction; it is left alone otherwise."""
         self._over(
             f"not_finite_{_suffix(tile.dtype)}",
             *tile.shape,
-            [*_whole(tile), *_words64(found)],
+            [*_whole(tile), np.uint32(whole), *_words64(found)],
             stream,
         )
 

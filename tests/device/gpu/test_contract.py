@@ -212,6 +212,7 @@ def test_filling_and_checking_agree_with_the_host(any_device, memories, dtype, k
     tile = memories(np.full((72, 310), np.nan, kept))[1:71, 4:304]
     assert not any_device.all_finite(tile)
     any_device.fill(tile, fill, "A", 1000, 0)
+    assert any_device.all_finite(tile, whole=True) == (kind == "integer")
     assert any_device.all_finite(tile) and (fetch(any_device, tile) == exact.astype(kept)).all()
     x = integers(3, 300, 2).astype(float)
     assert (any_device.times(tile, x) == exact.astype(kept).astype(float) @ x).all()

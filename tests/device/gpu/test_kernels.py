@@ -271,6 +271,16 @@ def test_one_element_that_is_not_finite_is_found_wherever_it_is(device, dtype, v
         assert not device.all_finite(put(tile))
 
 
+@every_dtype
+def test_a_fraction_is_found_where_all_should_be_whole(device, dtype):
+    tile, whole, outside = place(np.full((40, 300), -3), dtype_of(dtype))
+    whole[outside] = 0.5
+    assert device.all_finite(put(tile), whole=True)
+    for value in (0.5, -2.75, np.nan, np.inf):
+        tile[20, 299] = value
+        assert not device.all_finite(put(tile), whole=True)
+
+
 def test_the_largest_and_smallest_finite_numbers_are_finite(device):
     for dtype in ("f4", "f8"):
         limits = np.finfo(dtype)

@@ -1,8 +1,8 @@
 """Spoil a right C before it is verified; answer every rank's verdict for each way to spoil it, and
 its record.
 
-``corrupt.py FILL M WAY...``. The tiles of C are spoilt by their owners, in place; the record is
-that of the last way.
+``corrupt.py FILL[:DTYPE] M WAY...``. The tiles of C are spoilt by their owners, in place; the
+record is that of the last way.
 """
 
 import sys
@@ -16,11 +16,13 @@ from drbench.table1 import table1
 from launch.ranks.case import Case, run_case
 
 N, K = 80, 256
+KIND, _, DTYPE = sys.argv[1].partition(":")
+DTYPE = DTYPE or "float32"
 
 
 def operands(fill, m):
     """A and B as they should be, made here, in one piece."""
-    a, b = np.empty((m, K), "f4"), np.empty((K, N), "f4")
+    a, b = np.empty((m, K), DTYPE), np.empty((K, N), DTYPE)
     fill.into(a, "A", 0, 0)
     fill.into(b, "B", 0, 0)
     return a.astype(float), b.astype(float)
@@ -28,6 +30,11 @@ def operands(fill, m):
 
 def one_element(c, a, b):
     c[11, 47] += 1
+
+
+def least(c, a, b):
+    """One element is the next number its type has, or the one before."""
+    c[11, 47] = np.nextafter(c[11, 47], np.inf, dtype=DTYPE)
 
 
 def nan(c, a, b):
@@ -66,12 +73,23 @@ def nothing(c, a, b):
 
 WAYS = {
     way.__name__: way
-    for way in (one_element, nan, infinity, all_nan, lost_chunk, twice, swapped_rows, zero, nothing)
+    for way in (
+        one_element,
+        least,
+        nan,
+        infinity,
+        all_nan,
+        lost_chunk,
+        twice,
+        swapped_rows,
+        zero,
+        nothing,
+    )
 }
 
 
 def main() -> None:
-    kind, m, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    m, names = int(sys.argv[2]), sys.argv[3:]
     case = Case(
         m,
         N,
@@ -81,7 +99,8 @@ def main() -> None:
         c="tiles:13x17",
         options={"stationary": "B"},
         transport=TRANSPORT.kind,
-        fill=kind,
+        fill=KIND,
+        dtype=DTYPE,
         iters=1,
         warmup=0,
         threads=1,
@@ -94,7 +113,7 @@ def main() -> None:
         verified."""
         a, b = operands(fill, m)
         c = table1(matrix)
-        right = np.zeros((m, N))
+        right = np.zeros((m, N), DTYPE)
         for idx in np.ndindex(c.grid_shape()):
             rows, cols = c.tile_bounds(idx)
             right[slice(*rows), slice(*cols)] = c.get_tile(idx)

@@ -1,0 +1,64 @@
+"""Repeats that compute nothing, or not all, after a warm-up that was right; answer the status of
+each layout for each way.
+
+``idle.py BACKEND WAY...``; ways: ``nobody`` is idle, ``one`` rank multiplies nothing, ``all`` ranks
+do nothing whatever.
+"""
+
+import sys
+from unittest import mock
+
+from harness import TRANSPORT, answer, ranks
+
+from drbench.device.threads import HostDevice
+from drbench.host.blas import Blas
+from drbench.host.frame import Frame
+from launch.ranks.case import Case, run_case
+
+LAYOUTS = [
+    {"a": "column", "b": "block", "c": "row", "options": {"stationary": "C"}},
+    {"a": "column", "b": "block", "c": "row", "options": {"stationary": "B"}},
+    {"algorithm": "summa", "options": {"mesh": "2x2"}},
+]
+RIGHT_RUNS = 1
+
+
+def main() -> None:
+    backend, ways = sys.argv[1], sys.argv[2:]
+    multiplier = HostDevice if backend == "numpy-async" else Blas
+    real_run, real_gemm = Frame.run, multiplier.gemm
+
+    def statuses(comm, way):
+        for layout in LAYOUTS:
+            runs = 0
+
+            def run(frame):
+                nonlocal runs
+                runs += 1
+                if way != "all" or runs <= RIGHT_RUNS:
+                    real_run(frame)
+
+            def gemm(self, *operands):
+                if way != "one" or comm.rank != 1 or runs <= RIGHT_RUNS:
+                    real_gemm(self, *operands)
+
+            case = Case(
+                48,
+                64,
+                96,
+                backend=backend,
+                transport=TRANSPORT.kind,
+                iters=2,
+                warmup=RIGHT_RUNS,
+                threads=1,
+                **layout,
+            )
+            with mock.patch.object(Frame, "run", run), mock.patch.object(multiplier, "gemm", gemm):
+                yield run_case(case, comm).status
+
+    with ranks() as comm:
+        answer(comm, {way: list(statuses(comm, way)) for way in ways})
+
+
+if __name__ == "__main__":
+    main()
