@@ -70,6 +70,27 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, p):
     run(mpirun, p, cases)
 
 
+@pytest.mark.parametrize("turn, situation", enumerate(["direct", "rma", "mixed"]))
+def test_chips_that_own_nothing_take_part(mpirun, turn, situation):
+    """Also as the baseline of overlap, and whatever the mesh: fewer rows or columns than chips.
+    Each situation takes its turn of the cases."""
+    shapes = [(1, 64, 64), (64, 1, 64), (64, 64, 1), (3, 3, 3), (5, 8, 8), (1, 1, 1)]
+    once = {"iters": 1, "warmup": 0}
+    alone = {"meshslice": {"slices": 1, "block": 1}}  # of more it asks for a block each
+    cases = [
+        {"m": m, "n": n, "k": k, "algorithm": name, "options": options | alone.get(name, {}), **once}
+        for m, n, k in shapes
+        for mesh in ("1x4", "2x2", "4x1")
+        for name, options in two_d(mesh)
+    ]
+    run(mpirun, 4, cases, situation=situation)
+    turned = {"a": "block:2x2", "b": "block:2x2:col", "c": "block:2x2", "roof": True}
+    answers = mpirun.cases(
+        4, [{"m": m, "n": n, "k": k, **turned, **once} for m, n, k in shapes], situation=situation
+    )
+    assert [out["status"] for out in answers] == ["ok"] * len(shapes)
+
+
 @pytest.mark.parametrize("p", [1, 2, 4, 5])
 def test_the_1d_baselines_are_exact(mpirun, p):
     cases = [
