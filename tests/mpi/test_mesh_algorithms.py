@@ -78,7 +78,14 @@ def test_chips_that_own_nothing_take_part(mpirun, turn, situation):
     once = {"iters": 1, "warmup": 0}
     alone = {"meshslice": {"slices": 1, "block": 1}}  # of more it asks for a block each
     cases = [
-        {"m": m, "n": n, "k": k, "algorithm": name, "options": options | alone.get(name, {}), **once}
+        {
+            "m": m,
+            "n": n,
+            "k": k,
+            "algorithm": name,
+            "options": options | alone.get(name, {}),
+            **once,
+        }
         for m, n, k in shapes
         for mesh in ("1x4", "2x2", "4x1")
         for name, options in two_d(mesh)
