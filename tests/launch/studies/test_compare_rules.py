@@ -146,12 +146,25 @@ def test_a_column_that_one_side_never_fills_is_not_compared_by_and_said():
 
 def test_repeated_runs_of_a_case_are_one_case():
     pairs, notes = compare([run((1.0, 1.1)), run((0.9, 1.2)), bad()], [run((0.95,) * 4)], 0.05)
-    assert notes == ["OLD: 2 rows are repeated runs of a case, merged with it"]
+    assert notes == [
+        "OLD: of cases that are ok in another row, 1 failed are not compared",
+        "OLD: 2 rows are repeated runs of a case, merged with it",
+    ]
     assert (pairs[0].old.best_s, pairs[0].old.samples_s, pairs[0].best) == (
         0.9,
         [1.0, 1.1, 0.9, 1.2],
         0.95 / 0.9,
     )
+
+
+def test_a_case_with_a_wrong_run_is_wrong_however_many_were_right():
+    wrong = bad(status="wrong", reason="row 0 is wrong")
+    assert outcome(run(), run()) == "same"
+    for new in ([wrong, run()], [run(), *[wrong] * 9], [run(), run(), wrong]):
+        (pair,), _ = compare([run()], new, 0.05)
+        assert (pair.outcome, pair.new.status) == ("broken", "wrong")
+    (pair,), _ = compare([run(), wrong], [run()], 0.05)
+    assert pair.outcome == "fixed"
 
 
 def test_regressions_come_first_and_the_worst_of_them_at_the_top():
