@@ -95,10 +95,11 @@ class Started:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Whoever ends this process means what it has started: SIGTERM and SIGHUP interrupt it, as
-    Ctrl-C does."""
+    Ctrl-C does; but not a hangup that it was told to ignore (nohup)."""
     before = {
         number: signal.signal(number, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield

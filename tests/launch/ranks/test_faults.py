@@ -117,3 +117,22 @@ def test_who_ends_run_p_ends_its_ranks(drbench, fault, tmp_path, number):
     assert ended.returncode != 0
     assert ended.left == ()
     assert "Traceback" not in ended.stderr
+
+
+def test_a_hangup_that_is_to_be_ignored_ends_nothing(process, fault, tmp_path):
+    """``nohup drbench run -p …`` outlives its terminal."""
+
+    def hang_up(process):
+        deadline = time.monotonic() + LIMIT_S
+        while not (tmp_path / "hanging").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        alive.append(process.poll() is None)
+        process.send_signal(signal.SIGTERM)
+
+    alive = []
+    nohup = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-m", "drbench"]
+    ended = process(*nohup, *RUN, "-p", 2, env=fault("hang"), during=hang_up, timeout=LIMIT_S)
+    assert alive == [True] and ended.returncode != 0 and ended.left == ()
