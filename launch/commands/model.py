@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from drbench.errors import UsageError
-from launch.host.files import check_csv, hand_over, made_folder
+from launch.host.files import check_csv, check_output, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
 from .options import (
@@ -163,6 +163,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     from launch.models.predict import predict_with, ranks_on
 
     check_csv(csv_path)
+    check_output("--timeline", timeline)
     values["dtype"] = values["dtype"] or machine.dtype
     for name in "mnk":
         if values[name] is None:

@@ -28,8 +28,8 @@ from .options import (
 @command()
 @problem_options(type=("float32", "float64", "bfloat16:float32"))
 @ranks_option(
-    help="Start this many ranks with mpiexec; under mpirun, or without -p, the command runs as it "
-    "is."
+    help="Start this many ranks with mpiexec. Under mpirun leave it out: the ranks are started. "
+    "Without either, one rank.",
 )
 @of_case("threads", "transport", "get", "progress", "pool")
 @timeout_option(
@@ -59,7 +59,13 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
     """
     values["options"] = take_options(values)
     asked, values["machine"], values["model"] = machine_of(values)
-    if ranks is None or launched() is not None or started_by_us():
+    here = launched()
+    if here is not None and not started_by_us() and ranks not in (None, here.size):
+        raise UsageError(
+            f"-p {ranks}, but a launcher started this command on {here.size} "
+            f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
+        )
+    if ranks is None or here is not None or started_by_us():
         from launch.ranks.case import run_here
 
         return run_here(lambda size: case_of(values, size, asked), csv_path, as_json)

@@ -67,8 +67,8 @@ def made_folder(path: str | os.PathLike, option: str = "--out") -> Path:
     return Path(path)
 
 
-def check_csv(path: str | None) -> None:
-    """A result file can be appended to, and holds records if it holds anything; None is no file.
+def check_output(option: str, path: str | None) -> None:
+    """A file that is written in the end can be; None is no file. Asked before any work is done.
 
     Raises
     ------
@@ -76,20 +76,33 @@ def check_csv(path: str | None) -> None:
     """
     if not path:
         return
-    folder, there = os.path.dirname(path) or ".", os.path.exists(path)
+    folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        raise UsageError(f"--csv {path}: no folder {folder}. Make it first.")
-    if there and not os.path.isfile(path):
+        raise UsageError(f"{option} {path}: no folder {folder}. Make it first.")
+    if os.path.isdir(path):
+        raise UsageError(f"{option} {path}: it is a folder. Use the name of a file.")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise UsageError(f"{option} {path}: it cannot be written. Use another name.")
+
+
+def check_csv(path: str | None) -> None:
+    """A result file can be appended to, and holds records if it holds anything; None is no file.
+
+    Raises
+    ------
+    UsageError
+    """
+    check_output("--csv", path)
+    if not path or not os.path.exists(path):
+        return
+    if not os.path.isfile(path):
         raise UsageError(f"--csv: {path} is not a file that can be appended to. Use another name.")
     try:
-        if there:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a torn last line; said when it is cut off
-                read_csv(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a torn last line; said when it is cut off
+            read_csv(path)
     except (OSError, RecordError) as error:
         raise UsageError(f"--csv: {error}") from None
-    if not os.access(path if there else folder, os.W_OK):
-        raise UsageError(f"--csv {path}: it cannot be written. Use another name.")
 
 
 def add_records(path: str | None, *records: Record) -> None:

@@ -41,7 +41,7 @@ from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded, refuse_our_options
 from launch.cases.machine_models import of_schedule
-from launch.host.files import check_csv, hand_over
+from launch.host.files import check_csv, check_output, hand_over
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS, Parts, get_peer, present
 
@@ -65,7 +65,8 @@ def run_here(case_of: Callable[[int], Case], csv_path: str | None, as_json: bool
     same on every rank."""
     comm = world()
     case = case_of(comm.size)
-    everywhere(comm, lambda: csv_path and comm.rank == 0 and check_csv(csv_path))
+    if csv_path or case.trace:
+        everywhere(comm, lambda: comm.rank or _check_outputs(csv_path, case.trace))
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
@@ -73,6 +74,11 @@ def run_here(case_of: Callable[[int], Case], csv_path: str | None, as_json: bool
     record = run_case(case, comm)
     everywhere(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
     return EXIT_CODES[record.status]
+
+
+def _check_outputs(csv_path: str | None, trace: str | None) -> None:
+    check_csv(csv_path)
+    check_output("--trace", trace)
 
 
 def world() -> MPI.Comm:

@@ -119,7 +119,7 @@ def test_under_mpiexec_it_runs_as_it_is(under_mpiexec):
 
 
 def test_p_under_mpiexec_does_not_start_more_ranks(under_mpiexec):
-    assert under_mpiexec(2, "run", "-p", 4, *QUICK, "--json").json()["ranks"] == 2
+    assert under_mpiexec(2, "run", "-p", 2, *QUICK, "--json").json()["ranks"] == 2
 
 
 def test_without_p_it_is_one_rank_with_all_cores(drbench):

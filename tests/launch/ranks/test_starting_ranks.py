@@ -293,3 +293,29 @@ def test_ranks_end_when_whoever_waits_for_them_is_killed(on_path, tmp_path, monk
     while psutil.pid_exists(launcher) and psutil.Process(launcher).status() != "zombie":
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.mpi
+def test_ranks_asked_for_under_a_launcher_that_started_others_are_refused(under_mpiexec, mpich):
+    """They would be forgotten, and the record would be of other ranks than the command asks for."""
+    ended = under_mpiexec(2, *RUN, "-p", 4)
+    assert ended.codes == (2, 2) and len(ended.stderr.splitlines()) == 1
+    assert all(part in ended.stderr for part in ("-p 4", "PMI_SIZE=2", "Leave -p out"))
+    assert under_mpiexec(2, *RUN, "-p", 2).codes == (0, 0)
+
+
+@pytest.mark.mpi
+def test_a_trace_that_cannot_be_written_is_said_before_anything_is_measured(drbench, tmp_path):
+    arguments = (*RUN, "-p", 2, "--csv", tmp_path / "q.csv", "--trace")
+    line = drbench(*arguments, "/nonexistent/x.json").refusal(2)
+    assert "--trace /nonexistent/x.json: no folder /nonexistent" in line
+    assert not (tmp_path / "q.csv").exists()
+
+
+def test_a_timeline_that_cannot_be_written_is_said_before_anything_is_simulated(say, tmp_path):
+    line = say(
+        *("simulate", "--machine", "pvc12", "-m", 64, "-n", 64, "-k", 64),
+        *("--csv", tmp_path / "q.csv", "--timeline", "/nonexistent/x.json"),
+    ).refusal(2)
+    assert "--timeline /nonexistent/x.json: no folder" in line
+    assert not (tmp_path / "q.csv").exists()
