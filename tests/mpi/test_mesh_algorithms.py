@@ -70,7 +70,7 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, p):
     run(mpirun, p, cases)
 
 
-@pytest.mark.parametrize("turn, situation", enumerate(["direct", "rma", "mixed"]))
+@pytest.mark.parametrize("turn, situation", list(enumerate(["direct", "rma", "mixed"])))
 def test_chips_that_own_nothing_take_part(mpirun, turn, situation):
     """Also as the baseline of overlap, and whatever the mesh: fewer rows or columns than chips.
     Each situation takes its turn of the cases."""
