@@ -8,6 +8,7 @@ Nothing heavy is imported: a rank imports this module.
 """
 
 import csv
+import errno
 import fcntl
 import io
 import math
@@ -467,6 +468,16 @@ def options_of(record: Record) -> dict[str, Any]:
     )
 
 
+def _lock(descriptor: int) -> None:
+    """Keep other writers out, where the file system can (Lustre without ``-o flock`` cannot): a
+    sweep has its folder to itself, and any row is one write at the end of the file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOTSUP):
+            raise
+
+
 def append_csv(path: str | os.PathLike, *records: Record) -> None:
     """Append records to a CSV file, all of them or none; a new file gets the header first.
 
@@ -494,7 +505,7 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
     lines = _lines(record.to_row() for record in records)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor)
         size = _whole_size(descriptor, path)
         data = lines if size else _lines([HEADER]) + lines
         try:

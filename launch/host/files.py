@@ -1,6 +1,7 @@
 """Files and folders that someone named: small files that are the old or the new one, whatever is
 killed when; result files that can be appended to."""
 
+import errno
 import json
 import os
 import sys
@@ -36,10 +37,13 @@ def write_json(path: Path, value) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the names in a folder durable, where the file system takes such a wish."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
     finally:
         os.close(handle)
 

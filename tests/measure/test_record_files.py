@@ -314,3 +314,21 @@ def test_a_file_of_an_earlier_schema_is_read_and_not_appended_to(path, version, 
     with pytest.raises(RecordError, match="another header"):
         append_csv(path, case(2))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.EIO])
+def test_rows_are_taken_where_the_file_system_has_no_locks(tmp_path, monkeypatch, number):
+    """Lustre mounted without ``-o flock``. Any other failure to lock is said."""
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("drbench.measure.record.fcntl.flock", refuse)
+    path, rows = tmp_path / "r.csv", [made_up(m=m) for m in (64, 128)]
+    if number == errno.EIO:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            append_csv(path, rows[0])
+    else:
+        for row in rows:
+            append_csv(path, row)
+        assert [record.m for record in read_csv(path)] == [64, 128]

@@ -1,6 +1,7 @@
 """The folder of a sweep loses no finished case, has none twice, and never deletes what it does not
 want."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -183,3 +184,22 @@ def test_records_that_cannot_be_written_anew_stay_as_they_were(tmp_path, rows, m
     with pytest.raises(OSError):
         write_csv(path, [rows(CASES[0])])
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_a_folder_that_cannot_be_made_durable_is_no_failure(tmp_path, monkeypatch, rows, number):
+    """Some file systems refuse fsync of a folder; one that breaks says something else."""
+    real = os.fsync
+
+    def refuse(handle):
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            raise OSError(number, os.strerror(number))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            filled(tmp_path, rows)
+    else:
+        filled(tmp_path, rows)
+        assert len(read_csv(tmp_path / "records.csv")) == 3
