@@ -3,6 +3,7 @@ addresses and those of other nodes reach through a mirror in host memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 
 from mpi4py import MPI
 
@@ -75,10 +76,14 @@ class DeviceMatrix(DistributedMatrix):
         """This rank's tiles, flat."""
         return self.window.in_reach[self.rank]
 
+    @cached_property
+    def _spoils(self) -> Stream:
+        """One for all repeats: a stream lasts as long as its device."""
+        return self.device.stream("poison")
+
     def spoil(self) -> None:
-        stream = self.device.stream("poison")
-        self.device.poison(self.storage, stream)
-        stream.synchronise()
+        self.device.poison(self.storage, self._spoils)
+        self._spoils.synchronise()
 
     # -- steps that the host must take part in: generators that yield while they wait
     # ---------------------------

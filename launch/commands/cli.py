@@ -10,7 +10,7 @@ import click
 
 from drbench import __version__
 from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
-from launch.host.mpi import launched
+from launch.host.mpi import FORWARD_S, launched
 from partitions import LayoutError
 
 #: Commands, and the module of each.
@@ -36,8 +36,6 @@ _MODULE_OF = {
     "unlock": "sweep",
 }
 _INTERRUPTED = 130
-#: A launcher drops what a rank has said and it has not passed on yet when that rank ends all.
-_FORWARD_S = 0.1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -76,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
         sys.stderr.flush()
-        time.sleep(_FORWARD_S)
+        time.sleep(FORWARD_S)
         code = exit_code_of(error)
         _abort(code)
         return code

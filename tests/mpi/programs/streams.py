@@ -1,0 +1,25 @@
+"""Answer how many streams a case opens on a device, for one repeat and for five."""
+
+from unittest import mock
+
+from harness import answer, ranks
+
+from drbench.device.threads import HostDevice
+from launch.ranks.case import Case, run_case
+
+
+def main() -> None:
+    with ranks() as comm:
+        counts = []
+        for repeats in (1, 5):
+            with mock.patch.object(
+                HostDevice, "stream", autospec=True, side_effect=HostDevice.stream
+            ) as stream:
+                case = Case(32, 32, 32, backend="numpy-async", iters=repeats, threads=1)
+                status = run_case(case, comm).status
+            counts.append((status, stream.call_count))
+        answer(comm, counts)
+
+
+if __name__ == "__main__":
+    main()
