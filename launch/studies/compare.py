@@ -124,10 +124,11 @@ def compare(old, new, tolerance: float) -> tuple[list[Pair], list[str]]:
     ]
     merged = []
     for side, table in sides.items():
-        merged.append(_merged(table, fields))
-        counts = _hidden(table, fields)
-        if counts:
-            said = ", ".join(f"{count} {status}" for status, count in counts.items())
+        counts = _counts(table, fields)
+        merged.append(_merged(table[counts], fields))
+        hidden = table.status[~counts & (table.status != "ok")].astype(str).value_counts()
+        if len(hidden):
+            said = ", ".join(f"{count} {status}" for status, count in hidden.items())
             notes.append(f"{side}: of cases that are ok in another row, {said} are not compared")
         if repeated := len(table) - len(merged[-1]):
             notes.append(f"{side}: {repeated} rows are repeated runs of a case, merged with it")
@@ -181,24 +182,17 @@ def _cases(table, fields: list[str]):
 
 
 def _counts(table, fields: list[str]):
-    """Whether a row stands for its case."""
+    """Whether a row stands for its case: a case is wrong if a run of it was; else ok runs count
+    where there are any."""
     case, ok, wrong = _cases(table, fields), table.status == "ok", table.status == "wrong"
     any_ok, any_wrong = (some.groupby(case).transform("any") for some in (ok, wrong))
     return wrong | ~any_wrong & (ok | ~any_ok)
 
 
-def _hidden(table, fields: list[str]) -> dict[str, int]:
-    """Rows that stand for no case because another run of it was ok, by status."""
-    hidden = table[~_counts(table, fields) & (table.status != "ok")]
-    return hidden.status.astype(str).value_counts().to_dict()
-
-
 def _merged(table, fields: list[str]) -> dict[tuple, Any]:
-    """Cases by their keys, with all samples of repeated runs. A case is wrong if a run of it was;
-    else ok runs count where there are any."""
+    """Cases by their keys, with all samples of repeated runs, from rows that stand for them."""
     from plots.select.records import rows
 
-    table = table[_counts(table, fields)]
     ok = table.status == "ok"
     group = _cases(table, fields)
     table = table.assign(group=group, time=table.best_s.where(ok), turn=range(len(table)))
