@@ -2,14 +2,13 @@
 assumed constants."""
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import click
 
 from drbench.errors import UsageError
 from launch.host.files import made_folder
-from launch.studies.verdicts import WORDS, show
+from launch.studies.verdicts import HOLDS, show
 
 from .options import json_option, reading
 
@@ -57,8 +56,9 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
       drbench check-claims results/simulated
 
     No claim has constants of its own; launch/studies/slicing_claims.py states what each must show.
-    A claim that does not hold is a finding (docs/reproduction.md), not a failure: the exit code is
-    0 if the report was made.
+    PASS: it holds. KNOWN: it does not, and docs/reproduction.md says so and why. FAIL: it does not,
+    or it does and the page says that it does not. SKIP: records are missing. Exit code 0 if the
+    report was made, whatever it says; drbench artifact exits with 1.
     """
     from pandas import concat
 
@@ -84,9 +84,9 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
     records = concat([records, frame(theirs)], ignore_index=True)
     verdicts = check(records)
     if as_json:
-        print(json.dumps([vars(verdict) for verdict in verdicts]))
+        print(json.dumps([vars(verdict) | {"word": verdict.word} for verdict in verdicts]))
     else:
-        _show(verdicts)
+        show(verdicts)
     if figures:
         _draw(records, figures)
     if factor:
@@ -102,12 +102,6 @@ def _draw(records, folder) -> None:
         ours, out = records[records.machine == machine], Path(folder) / f"mlp-{machine}"
         drawn = draw("mlp", ours, out, (".pdf", ".png"))
         click.echo(f"figure: {', '.join(str(path) for path in drawn.paths)}", err=True)
-
-
-def _show(verdicts) -> None:
-    show(verdicts)
-    counts = Counter(WORDS[verdict.holds] for verdict in verdicts)
-    click.echo(", ".join(f"{counts[word]} {word}" for word in WORDS.values()))
 
 
 #: Of the sensitivity runs: batch sizes (the ends of the figures), the most replicas of C, and how
@@ -153,7 +147,7 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
     }
     theirs = [record for record in theirs if record.m in _ENDS]
     base = {v.claim: v.holds for v in check([*found["pvc12"][1], *found["h100x8"][1], *theirs])}
-    told = ", ".join(f"{claim} {WORDS[holds]}" for claim, holds in base.items())
+    told = ", ".join(f"{claim} {HOLDS[holds]}" for claim, holds in base.items())
     click.echo(
         json.dumps({"unchanged": told})
         if as_json
@@ -167,7 +161,7 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
             verdicts = check(
                 [*run_simulations(cases, changed, machine.devices, None), *other, *theirs]
             )
-            flips = [f"{v.claim} {WORDS[v.holds]}" for v in verdicts if v.holds != base[v.claim]]
+            flips = [f"{v.claim} {HOLDS[v.holds]}" for v in verdicts if v.holds != base[v.claim]]
             line = {"machine": name, "change": told, "changed_claims": flips}
             click.echo(
                 json.dumps(line)

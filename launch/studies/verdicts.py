@@ -1,28 +1,64 @@
 """Claims of a paper, and what records say of them."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 #: What a claim does.
-WORDS = {True: "holds", False: "does not hold", None: "undecided"}
+HOLDS = {True: "holds", False: "does not hold", None: "undecided"}
+#: What is said of it. KNOWN: it does not hold, and the documentation says so and why. SKIP: what it
+#: needs is not at hand.
+WORDS = ("PASS", "FAIL", "KNOWN", "SKIP")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim and what the records say: ``holds`` is None if they cannot say."""
+    """A claim and what the records say.
+
+    Attributes
+    ----------
+    holds : bool or None
+        None if the records cannot say.
+    numbers : str
+        What decides it.
+    see : str
+        Where the documentation says that it does not hold, and why; empty if it is expected to.
+    """
 
     claim: str
     text: str
     holds: bool | None
     numbers: str
+    see: str = ""
+
+    @property
+    def word(self) -> str:
+        """One of :data:`WORDS`. A claim that holds although the documentation says it does not is a
+        FAIL too: the documentation is wrong.
+
+        Examples
+        --------
+        >>> [Verdict("P0", "", holds, "", "page.md#p0").word for holds in (True, False, None)]
+        ['FAIL', 'KNOWN', 'SKIP']
+        >>> [Verdict("P0", "", holds, "").word for holds in (True, False, None)]
+        ['PASS', 'FAIL', 'SKIP']
+        """
+        if self.holds is None:
+            return "SKIP"
+        if self.see:
+            return "FAIL" if self.holds else "KNOWN"
+        return "PASS" if self.holds else "FAIL"
 
 
 def verdicts(
-    claims: dict[str, tuple[str, Callable[[Any], tuple[bool | None, str]]]], found: Any
+    claims: dict[str, tuple[str, Callable[[Any], tuple[bool | None, str]]]],
+    found: Any,
+    known: Mapping[str, str] = {},
 ) -> list[Verdict]:
     """Check every claim: its words, and a check that gets what was found and says whether it holds,
-    and the numbers. One whose records are missing is undecided and says what is missing.
+    and the numbers. One whose records are missing is undecided and says what is missing. ``known``
+    has the claims that do not hold, and where the documentation says so.
 
     Examples
     --------
@@ -41,15 +77,34 @@ def verdicts(
         except (KeyError, StopIteration, ValueError) as error:
             what = error if isinstance(error, KeyError) else "a case of the figure"
             holds, numbers = None, f"records missing: {what}"
-        out.append(Verdict(name, text, None if holds is None else bool(holds), numbers))
+        holds = None if holds is None else bool(holds)
+        out.append(Verdict(name, text, holds, numbers, known.get(name, "")))
     return out
 
 
 def show(found: Iterable[Verdict]) -> None:
-    """Print each claim, and the numbers below it."""
+    """Print each claim, the numbers below it, and how many there are of each word."""
+    found = list(found)
     for verdict in found:
-        print(f"{verdict.claim:4} {WORDS[verdict.holds]:14} {verdict.text}")
-        print(f"{'':19} {verdict.numbers}")
+        print(f"{verdict.claim:4} {verdict.word:5} {verdict.text}")
+        print(f"{'':10} {verdict.numbers}")
+        if verdict.word == "KNOWN":
+            print(f"{'':10} it does not hold: {verdict.see}")
+        elif verdict.see and verdict.holds:
+            print(f"{'':10} it holds, and {verdict.see} says that it does not")
+    print(counted(verdict.word for verdict in found))
+
+
+def counted(words: Iterable[str]) -> str:
+    """How many there are of each word.
+
+    Examples
+    --------
+    >>> counted(["PASS", "KNOWN", "PASS"])
+    '2 PASS, 0 FAIL, 1 KNOWN, 0 SKIP'
+    """
+    counts = Counter(words)
+    return ", ".join(f"{counts[word]} {word}" for word in WORDS)
 
 
 def named(values, digits: int = 1) -> str:
