@@ -15,7 +15,7 @@ from partitions import LayoutError
 
 #: Commands, and the module of each.
 _MODULE_OF = {
-    "calibrate": "model",
+    "calibrate": "predict.model",
     "check-claims": "claims",
     "compare": "results",
     "compare-algorithms": "compare_algorithms",
@@ -29,9 +29,9 @@ _MODULE_OF = {
     "report": "results",
     "run": "run",
     "serve": "run",
-    "simulate": "model",
+    "simulate": "predict.model",
     "sweep": "sweep",
-    "tune": "tune",
+    "tune": "predict.tune",
     "tune-llm": "llm",
     "unlock": "sweep",
 }

@@ -12,7 +12,7 @@ from drbench.errors import UsageError
 from launch.host.files import check_csv, check_output, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
-from .options import (
+from ..options import (
     case_of,
     command,
     csv_option,

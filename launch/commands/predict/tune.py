@@ -12,7 +12,7 @@ from launch.host.files import add_records, check_csv
 from launch.host.show import console, table
 from launch.host.units import format_bytes, seconds
 
-from .options import (
+from ..options import (
     BYTES,
     TEXT,
     command,
