@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -108,7 +108,8 @@ class Record:
     get: Text = None
     progress: Text = None
     prefetch: Integer = None  # look-ahead in Gemms
-    iters: Integer = None
+    iters: Integer = None  # at least so many timed repeats
+    budget_s: Number = None  # and more, until the median is known well, for so long; 0: none
     warmup: Integer = None
     seed: Integer = None
     replicate_result: Truth = None
@@ -121,12 +122,22 @@ class Record:
     best_s: Number = None
     median_s: Number = None
     samples_s: list[float] = field(default_factory=list)  # every timed repeat, slowest rank
-    gflops: Number = None  # 2mnk / best_s / 1e9, all ranks together
+    iqr_s: Number = None  # interquartile range of the samples
+    median_low_s: Number = None  # 95 % interval of the median, from order statistics
+    median_high_s: Number = None
+    stable: Truth = None  # half of that interval is within 2 % of the median
+    noisy: Truth = None  # nothing is to be concluded from this row: drbench.measure.noise says when
+    oversubscribed: Truth = None  # some node has more ranks x threads than cores
+    gflops: Number = None  # 2mnk / median_s / 1e9, all ranks together
     roof_gflops: Number = None  # local GEMMs alone, all ranks together
     percent_of_roof: Number = None  # median of the paired ratios; min and max are their range
     percent_of_roof_min: Number = None
     percent_of_roof_max: Number = None
+    percent_of_roof_low: Number = None  # 95 % interval of that median
+    percent_of_roof_high: Number = None
     percent_of_peak: Number = None  # empty without a peak that has a source
+    peak_gflops: Number = None  # of all ranks together, of this element type and backend
+    peak_source: Text = None  # where that peak comes from
     local_gemm_s: Number = (
         None  # the same work in one local product a rank, best shape, no communication
     )
@@ -171,6 +182,18 @@ class Record:
         trouble = _trouble(*(getattr(self, name) for name in _CHECKED))
         if trouble:
             raise RecordError(trouble)
+
+    @property
+    def time_s(self) -> float | None:
+        """The time of the case: the median of its repeats; what is simulated or published has one
+        time.
+
+        Examples
+        --------
+        >>> Record(mode="measured", status="ok", best_s=1.0, median_s=1.5).time_s
+        1.5
+        """
+        return self.best_s if self.median_s is None else self.median_s
 
     @property
     def moved_bytes(self) -> int | None:
@@ -388,7 +411,22 @@ _ADDED = {
         "ranks_per_device",
     ],
     4: ["options"],
+    5: [
+        "budget_s",
+        "iqr_s",
+        "median_low_s",
+        "median_high_s",
+        "stable",
+        "noisy",
+        "oversubscribed",
+        "percent_of_roof_low",
+        "percent_of_roof_high",
+        "peak_gflops",
+        "peak_source",
+    ],
 }
+#: Rates of rows before this schema were those of the best repeat; they are read as of the median.
+_RATES_OF_THE_MEDIAN = 5
 #: Headers of earlier schemas, by version: their files are still read, what they lack being empty.
 _EARLIER: dict[int, tuple[str, ...]] = {}
 _names = HEADER
@@ -625,7 +663,31 @@ def _widened(row: tuple[str, ...], header: tuple[str, ...], version: int) -> tup
     if len(row) != len(header) or row[0] != str(version):
         return row
     cells = dict(zip(header, row, strict=True)) | {"schema_version": str(SCHEMA_VERSION)}
+    if version < _RATES_OF_THE_MEDIAN:
+        cells |= _of_the_median(cells)
     return tuple(cells.get(name, "") for name in HEADER)
+
+
+def _of_the_median(cells: dict[str, str]) -> dict[str, str]:
+    """The rates of the median repeat, of cells that hold those of the best one.
+
+    Examples
+    --------
+    >>> _of_the_median({"best_s": "0.5", "median_s": "1.0", "gflops": "3.0"})
+    {'gflops': '1.5'}
+    """
+    try:
+        best_s, median_s = (_KINDS[name].read(cells[name]) for name in ("best_s", "median_s"))
+        rates = {
+            name: _KINDS[name].read(cells[name])
+            for name in ("gflops", "percent_of_peak")
+            if cells.get(name)
+        }
+        if best_s == median_s:
+            return {}
+        return {name: repr(rate * best_s / median_s) for name, rate in rates.items()}
+    except (ValueError, ZeroDivisionError):
+        return {}  # empty, or a damaged row: who reads the cells says so
 
 
 def _whole_size(descriptor: int, path: str | os.PathLike) -> int:

@@ -323,7 +323,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
         "samples_s": samples,
         "best_s": best,
         "median_s": statistics.median(samples),
-        "gflops": problem.flops / best / 1e9,
+        "gflops": problem.flops / statistics.median(samples) / 1e9,
     }
     counted = {name: executor.bytes[name] for name in COUNTERS}
     if executor.clock is not None:  # on a device nobody is idle where the host could see it

@@ -54,7 +54,7 @@ def lines(records) -> list:
     ok = found[found.status == "ok"]
     ours = ok[(ok.who == "drbench") & (ok.roof_gflops > 0)].groupby(["turn", "shape"])
     ok = ok.join(ours.roof_gflops.median().rename("common"), on=["turn", "shape"])
-    ok["roof"] = 100 * ok.gflops * ok.best_s / ok.median_s / ok.common
+    ok["roof"] = 100 * ok.gflops / ok.common
     ok["own_gflops"] = ok.roof_gflops.where(ok.percent_of_roof.notna())
     ok["blas"] = (ok.blas.fillna("") + " " + ok.blas_kernel.fillna("")).str.strip()
     by, times = ok.groupby(keys), ok.explode("samples_s").groupby(keys).samples_s

@@ -72,6 +72,8 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
         floats ``float64`` (an empty cell is NaN), truths ``boolean``, texts ``str``; ``mode`` and
         ``status`` are categories, ``samples_s`` lists. The columns that are derived:
 
+        ``time_s``
+            The time of a case, as :attr:`Record.time_s`. ``gflops`` is of this time in all rows.
         ``moved_bytes``
             The sum of all kinds of bytes, as :attr:`Record.moved_bytes`.
         ``source``, ``shape``
@@ -180,6 +182,7 @@ def _frame(columns: dict[str, list]) -> DataFrame:
         known = {case: function(case) for case in set(named)}
         derived[name] = [known[case] for case in named]
     return found.assign(
+        time_s=found.median_s.fillna(found.best_s),
         moved_bytes=total,
         **{name: Series(values, dtype=object) for name, values in derived.items()},
     )

@@ -10,6 +10,7 @@ import pytest
 from made_up import made_up
 
 from drbench.measure.record import HEADER, RecordError, TornRowWarning, append_csv, read_csv
+from plots.select.records import read_records
 
 SECOND_SCHEMA = [
     "schema_version",
@@ -254,17 +255,17 @@ def test_a_file_of_something_else_is_neither_appended_to_nor_changed(path, text)
 )
 def test_another_header_is_refused_on_reading_and_names_the_column(path, change):
     path.write_text(",".join(change(list(HEADER))) + "\n")
-    with pytest.raises(RecordError, match="another header: '.*' where schema 4 has '.*'"):
+    with pytest.raises(RecordError, match="another header: '.*' where schema 5 has '.*'"):
         read_csv(path)
 
 
 def test_an_unknown_schema_version_is_said_whether_or_not_the_columns_changed(path):
     row = case(1).to_row()
-    row[0] = "5"
+    row[0] = "6"
     for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "7"])]:
         with open(path, "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, cells])
-        with pytest.raises(RecordError, match="schema_version 5 is unknown; this drbench reads 4"):
+        with pytest.raises(RecordError, match="schema_version 6 is unknown; this drbench reads 5"):
             read_csv(path)
 
 
@@ -272,7 +273,7 @@ def test_a_row_that_does_not_parse_is_named_by_file_and_line(path):
     append_csv(path, case(1))
     with open(path, "a") as file:
         file.write("1,measured,too short\n")
-    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 4"):
+    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 5"):
         read_csv(path)
 
 
@@ -296,24 +297,67 @@ def test_appending_nothing_leaves_a_header(path):
     assert path.read_text() == ",".join(HEADER) + "\n"
 
 
-THIRD_SCHEMA = [name for name in HEADER if name != "options"]
+#: What schema 5 added to schema 4, and schema 4 to schema 3.
+FIFTH_ADDED = {
+    "budget_s",
+    "iqr_s",
+    "median_low_s",
+    "median_high_s",
+    "stable",
+    "noisy",
+    "oversubscribed",
+    "percent_of_roof_low",
+    "percent_of_roof_high",
+    "peak_gflops",
+    "peak_source",
+}
+FOURTH_SCHEMA = [name for name in HEADER if name not in FIFTH_ADDED]
+THIRD_SCHEMA = [name for name in FOURTH_SCHEMA if name != "options"]
+EARLIER = [
+    ("1", FIRST_SCHEMA),
+    ("2", SECOND_SCHEMA),
+    ("3", THIRD_SCHEMA),
+    ("4", FOURTH_SCHEMA),
+]
 
 
-@pytest.mark.parametrize(
-    "version, names", [("1", FIRST_SCHEMA), ("2", SECOND_SCHEMA), ("3", THIRD_SCHEMA)]
-)
+def write_earlier(path, version, names, *records):
+    """A file as the drbench of that schema wrote it."""
+    rows = [dict(zip(HEADER, r.to_row())) | {"schema_version": version} for r in records]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([names, *([cells[name] for name in names] for cells in rows)])
+
+
+@pytest.mark.parametrize("version, names", EARLIER)
 def test_a_file_of_an_earlier_schema_is_read_and_not_appended_to(path, version, names):
     record = case(1, gflops=2.5, plan_s=0.25)
-    cells = {name: cell for name, cell in zip(HEADER, record.to_row()) if name in names} | {
-        "schema_version": version
-    }
-    with open(path, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([names, [cells[name] for name in names]])
+    write_earlier(path, version, names, record)
     before = path.read_bytes()
     assert read_csv(path) == [record]
     with pytest.raises(RecordError, match="another header"):
         append_csv(path, case(2))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("version, names", EARLIER)
+def test_rates_of_earlier_rows_are_those_of_the_median_when_read(path, version, names):
+    """Up to schema 4 they were of the best repeat; a row without a median keeps its own."""
+    of_best = 2 * 3 * 5 * 7 / 0.5 / 1e9
+    known = {"n": 5, "k": 7, "gflops": of_best, "percent_of_peak": 60.0}
+    simulated = case(3, mode="simulated", median_s=0.5, **known)
+    written = [case(3, median_s=0.75, **known), simulated, case(3, mode="published", **known)]
+    write_earlier(path, version, names, *written)
+    measured, *others = read_csv(path)
+    assert measured.gflops == pytest.approx(2 * 3 * 5 * 7 / 0.75 / 1e9, rel=1e-12)
+    assert measured.percent_of_peak == pytest.approx(40.0, rel=1e-12)
+    assert others == written[1:]
+    assert read_records([path]).gflops.tolist() == [measured.gflops, of_best, of_best]
+
+
+def test_rates_of_this_schema_are_read_as_they_are(path):
+    append_csv(path, case(3, median_s=0.75, gflops=2.5))
+    assert read_csv(path)[0].gflops == 2.5
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.EIO])

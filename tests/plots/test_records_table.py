@@ -62,6 +62,12 @@ def test_columns_have_types_and_statuses_an_order(path):
     assert found.groupby("mode", observed=True).size().to_dict() == {"measured": 4, "simulated": 2}
 
 
+def test_the_time_of_a_case_is_its_median_or_the_one_time_it_has():
+    found = frame([case(best_s=1.0, median_s=1.5), case(mode="simulated", best_s=2.0), CASES[2]])
+    assert found.time_s.tolist()[:2] == [1.5, 2.0] and found.time_s.isna().tolist()[2]
+    assert [record.time_s for record in (case(median_s=1.5), case(), CASES[2])] == [1.5, 0.5, None]
+
+
 counts = st.tuples(*[st.none() | st.integers(0, 2**50)] * len(COUNTERS))
 
 
