@@ -9,10 +9,8 @@ while our ranks ran, and *no* process at all has it open or mapped.
 """
 
 import ctypes
-import functools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -149,23 +147,6 @@ def _end_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before that was said
         os._exit(1)
-
-
-@functools.cache
-def this_system() -> str:
-    """Where the numbers of processes mean something: host, boot and, in containers of one host
-    name, the pid namespace.
-
-    Examples
-    --------
-    >>> this_system().startswith(socket.gethostname())
-    True
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return " ".join((socket.gethostname(), boot, os.readlink("/proc/self/ns/pid")))
-    except OSError:
-        return socket.gethostname()
 
 
 def family(token: str) -> list[int]:

@@ -1,8 +1,12 @@
 """One sweep a folder: a lock file that says who holds it.
 
 The file is made under a name of its own and then linked to ``lock``: link(2) fails if the name
-exists, on NFS too, where neither flock nor O_EXCL of old clients can be trusted. Its time stamp is
-the holder's heartbeat.
+exists, on NFS too, where neither flock nor O_EXCL of old clients can be trusted.
+
+Whether a holder lives is asked of the kernel where its process can be seen, by its number and the
+clock ticks at which it was started; no clock that someone can set has a say. Elsewhere (another
+host, another container) the time stamp of the file is its heartbeat: an old one is watched before
+it is taken for a dead one's, since clocks differ, and are set.
 """
 
 from __future__ import annotations
@@ -15,28 +19,29 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 from drbench.errors import UsageError
-from launch.host.processes import this_system
+from launch.host.identity import this_system, ticks_of
 
-#: A holder on another host that has not stamped its lock for so long is dead.
+#: A holder that cannot be seen from here, and has not stamped its lock for so long, is dead ...
 STALE_S = 600.0
+#: ... unless it does so while it is watched for so long.
+WATCH_S = 25.0
 #: A living holder stamps it this often.
 HEARTBEAT_S = 10.0
-#: Someone who takes a stale lock away needs milliseconds.
+#: Someone who takes a stale lock away needs milliseconds, and so does who writes one.
 _BREAKING_S = 30.0
+_WRITING_S = 1.0
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock. ``born`` is when its process started (s since the epoch), so that a reused
-    pid is not taken for it; ``system`` is where ``pid`` means something."""
+    """Who holds a lock: process ``pid`` of ``system`` (see :func:`this_system`), started so many
+    clock ``ticks`` after its boot, so that a number that was given anew is not taken for it."""
 
     host: str
     system: str
     pid: int
-    born: float
+    ticks: int
     since: str
     token: str
 
@@ -46,19 +51,14 @@ class Holder:
             socket.gethostname(),
             this_system(),
             os.getpid(),
-            psutil.Process().create_time(),
+            ticks_of() or 0,
             time.strftime("%Y-%m-%d %H:%M:%S"),
             uuid.uuid4().hex,
         )
 
     def alive(self) -> bool | None:
-        """Whether the process lives; None if it is on another host, or in another container."""
-        if (self.host, self.system) != (socket.gethostname(), this_system()):
-            return None
-        try:
-            return abs(psutil.Process(self.pid).create_time() - self.born) < 2
-        except psutil.NoSuchProcess:
-            return False
+        """Whether the process lives; None if it cannot be seen from here."""
+        return ticks_of(self.pid) == self.ticks if self.system == this_system() else None
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} since {self.since}"
@@ -84,16 +84,16 @@ class FolderLock:
         for _ in range(3):  # whoever takes a stale lock away leaves a free one for a moment
             if self._link(self.path):
                 return self
-            holder, age_s = _read(self.path)
-            if not _stale(holder, age_s):
+            seen = holder, stamp_s = _read(self.path)
+            if not _stale(self.path):
                 break
-            self._break(holder)
+            self._break(seen)
         if holder is None:
             raise UsageError(
                 f"{self.folder.name}: someone is just locking or unlocking it. Run the same "
                 "command again."
             )
-        heartbeat = "" if holder.alive() else f", last heard of {age_s:.0f} s ago"
+        heartbeat = "" if holder.alive() else f", last heard of {_age(stamp_s):.0f} s ago"
         raise UsageError(
             f"{self.folder.name} is in use by {holder}{heartbeat}. Wait for it or use another "
             "--out; "
@@ -149,19 +149,19 @@ class FolderLock:
             file.write(self._text)
         return True
 
-    def _break(self, stale: Holder | None) -> None:
+    def _break(self, stale: tuple[Holder | None, float]) -> None:
         """Take a stale lock away. Only one may at a time, and only the lock that was seen to be
-        stale."""
+        stale: someone else may have taken it away and made a new one meanwhile."""
         breaking = self.folder / "lock.breaking"
         if not self._link(breaking):
-            holder, age_s = _read(breaking)
-            if age_s > _BREAKING_S or (holder is not None and holder.alive() is False):
+            holder, stamp_s = _read(breaking)
+            dead = holder is not None and holder.alive() is False
+            if dead or _age(stamp_s) > _BREAKING_S and _unchanged(breaking, _WRITING_S):
                 breaking.unlink(missing_ok=True)  # its maker died within milliseconds
             time.sleep(0.05)
             return
         try:
-            holder, age_s = _read(self.path)
-            if holder == stale and _stale(holder, age_s):
+            if _read(self.path) == stale:
                 self.path.unlink(missing_ok=True)
         finally:
             breaking.unlink(missing_ok=True)
@@ -178,12 +178,12 @@ def unlock(folder: Path, force: bool = False) -> str:
     path = Path(folder) / "lock"
     if not path.exists():
         return f"{Path(folder).name} is not locked"
-    holder, age_s = _read(path)
-    if not force and holder is not None and not _stale(holder, age_s):
+    holder, stamp_s = _read(path)
+    if not force and holder is not None and not _stale(path):
         known = (
             "is alive"
             if holder.alive()
-            else f"was heard of {age_s:.0f} s ago, where it cannot be seen from here"
+            else f"was heard of {_age(stamp_s):.0f} s ago, where it cannot be seen from here"
         )
         raise UsageError(
             f"{holder} {known}. End it first; if it is certain that it is dead: drbench unlock "
@@ -198,19 +198,43 @@ def unlock(folder: Path, force: bool = False) -> str:
 
 
 def _read(path: Path) -> tuple[Holder | None, float]:
-    """The holder (None if the file says nothing), and the seconds since its last heartbeat."""
+    """The holder (None if the file says nothing), and its last heartbeat (s since the epoch)."""
     try:
-        text, age_s = path.read_text(), time.time() - path.stat().st_mtime
+        text, stamp_s = path.read_text(), path.stat().st_mtime
     except OSError:
-        return None, 0.0
+        return None, time.time()
     try:
-        return Holder(**json.loads(text)), age_s
+        return Holder(**json.loads(text)), stamp_s
     except (ValueError, TypeError):
-        return None, age_s
+        return None, stamp_s
 
 
-def _stale(holder: Holder | None, age_s: float) -> bool:
-    if holder is None:
-        return age_s > _BREAKING_S  # a file that is being written by a system without links
+def _age(stamp_s: float) -> float:
+    """Seconds since then by our clock, which may not be the one that stamped it."""
+    return time.time() - stamp_s
+
+
+def _stale(path: Path) -> bool:
+    """Whether whoever made this lock is dead."""
+    holder, stamp_s = _read(path)
+    if holder is None:  # a file that is being written by a system without links
+        return _age(stamp_s) > _BREAKING_S and _unchanged(path, _WRITING_S)
     alive = holder.alive()
-    return age_s > STALE_S if alive is None else not alive
+    return _age(stamp_s) > STALE_S and _unchanged(path, WATCH_S) if alive is None else not alive
+
+
+def _unchanged(path: Path, seconds: float) -> bool:
+    """Whether nobody stamps or writes a file while it is watched for so long, by the clock that is
+    never set."""
+    state = lambda: (found := os.stat(path)) and (found.st_mtime_ns, found.st_ino, found.st_size)
+    until = time.monotonic() + seconds
+    try:
+        before = state()
+        while time.monotonic() < until:
+            time.sleep(min(0.2, seconds))
+            path.read_bytes()  # NFS looks at the server only when a file is opened
+            if state() != before:
+                return False
+    except OSError:  # it is gone
+        return False
+    return True

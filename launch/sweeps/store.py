@@ -26,7 +26,8 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_json
-from launch.host.processes import end_family, remove_abandoned, remove_files, this_system
+from launch.host.identity import this_system
+from launch.host.processes import end_family, remove_abandoned, remove_files
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
