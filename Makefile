@@ -2,7 +2,9 @@
 # make test   run the tests, those under mpiexec included
 # make lint   look at the format and style (ruff) and the types (mypy); changes nothing
 # make format put the format and the order of imports right
-# make bench  measure the performance table of docs/performance.md (minutes, on a quiet machine)
+# make docs   write the numbers and tables of the committed records into README, ARTIFACT and docs/
+# make docs-check  hold every number of those pages against the records; changes nothing
+# make bench  measure the tables of docs/performance.md (half an hour, on a quiet machine)
 #
 # Each makes its environment first: .venv, with everything in it. Variables:
 #   PYTHON=python3.12   the Python to make it with (3.11 or newer)
@@ -22,7 +24,7 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp test lint format bench clean
+.PHONY: mlp test lint format docs docs-check bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
@@ -39,8 +41,14 @@ format: .venv/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/.installed
+	$(BIN)/python -m docs.check --write
+
+docs-check: .venv/.installed
+	$(BIN)/python -m docs.check
+
 bench: .venv/.installed
-	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/core.py --out results/measured/here/performance
 
 .venv/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv

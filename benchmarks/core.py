@@ -1,18 +1,26 @@
-"""The bars of the core, measured: one table a section. Not a test: it takes minutes and wants a
-quiet machine.
+"""The bars of the core, measured: rows for tables of performance.md and algorithms.md. Not a test:
+it takes minutes and wants a quiet machine.
 
-    python benchmarks/core.py [fast] [remote] [overlap] [planning] [executor] [--size 4096] [--csv
-    FILE]
+    python benchmarks/core.py [SECTION...] [--out DIR] [--size 4096] [--pairs 5]
 
-Every ratio is the median of interleaved pairs of the same run (``drbench run --roof``).
+Each section prints its table and, with ``--out``, writes DIR/SECTION.csv, a row a case with the
+command that measured it; ``make docs`` takes the tables of the pages from those of
+results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
+(``drbench run --roof``). On two cores and at the default size, in minutes: one_node 6, remote 4,
+overlap 5, progress 2, pieces 1, planning and executor less than one.
 """
 
 import argparse
+import csv
 import json
 import os
+import shlex
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,18 +34,35 @@ PRESETS = {
     "misaligned": ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"),
     "column, column, row": ("column", "column", "row"),
 }
+FIVE = ("row", "column", "inner", "outer", "misaligned")
+#: Of a row that compares with the roof: what the record of the run calls it.
+MEASURED = (
+    "status",
+    "percent_of_roof",
+    "percent_of_roof_min",
+    "percent_of_roof_max",
+    "percent_of_roof_low",
+    "percent_of_roof_high",
+    "stable",
+    "noisy",
+    "median_s",
+    "roof_gflops",
+    "get_bytes",
+)
 
 
 def run(ranks: int, *arguments: str, env: dict | None = None) -> dict:
-    """One ``drbench run --json``; its record."""
+    """One ``drbench run --json``; its record, with its ``command``."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         environ.pop(name, None)
-    command = [sys.executable, "-m", "drbench", "run", "-p", str(ranks), "--json", *arguments]
+    words = ["run", "-p", str(ranks), *arguments]
+    command = [sys.executable, "-m", "drbench", *words, "--json"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True)
     if not done.stdout:
-        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-    return json.loads(done.stdout)
+        raise SystemExit(f"{shlex.join(command)}\n{done.stderr}")
+    told = [f"{name}={value}" for name, value in (env or {}).items()]
+    return json.loads(done.stdout) | {"command": " ".join([*told, "drbench", shlex.join(words)])}
 
 
 def case(sizes, layout: str, stationary: str, *more: str, pairs: int = 5, env=None) -> dict:
@@ -48,69 +73,35 @@ def case(sizes, layout: str, stationary: str, *more: str, pairs: int = 5, env=No
     return run(2, *words.split(), a, b, c, *more, env=env)
 
 
-#: Of :func:`ratio_row`.
-RATIO_COLUMNS = "case,status,ratio,range,bar,met,best ms,roof GF/s,copied B".split(",")
+def ratio(name: str, bar: float, record: dict, **more) -> dict:
+    """A row of a table of ratios to the roof."""
+    measured = {column: record.get(column) for column in MEASURED}
+    return {"case": name, **more, "bar": bar, **measured, "command": record["command"]}
 
 
-class Lines:
-    """A table printed row by row, so that an interrupted run loses nothing."""
-
-    def __init__(self, title: str, *columns: str):
-        print(f"\n{title}", flush=True)
-        self.add_row(*columns)
-
-    def add_row(self, first: str, *cells: str) -> None:
-        print(f"{first:44}" + "".join(f"{cell:>14}" for cell in cells), flush=True)
-
-
-def ratio_row(to: Lines, name: str, bar: float, record: dict) -> None:
-    ratio = record["percent_of_roof"] / 100 if record["status"] == "ok" else float("nan")
-    moved = record["get_bytes"] or 0
-    to.add_row(
-        name,
-        record["status"],
-        f"{ratio:.3f}",
-        f"{record['percent_of_roof_min'] / 100:.3f}-{record['percent_of_roof_max'] / 100:.3f}",
-        f"{bar:.2f}",
-        "yes" if ratio >= bar else "no",
-        f"{record['best_s'] * 1e3:.1f}",
-        f"{record['roof_gflops']:.0f}",
-        str(moved),
-    )
-
-
-def fast(size: int, pairs: int) -> None:
-    """Ratios to the roof on one node."""
+def one_node(size: int, pairs: int) -> Iterator[dict]:
+    """Ratios to the roof on one node: cubes and MLP layers in place, cubes by RMA."""
     cube, h = (size,) * 3, size // 2
-    t = Lines(
-        f"2 ranks x 1 thread, fp32, ratio to the no-communication roof (median of {pairs} pairs)",
-        *RATIO_COLUMNS,
-    )
-    for layout in ("row", "column", "inner", "outer", "misaligned"):
-        ratio_row(t, f"{size}^3 {layout}, S-C", 0.97, case(cube, layout, "C", pairs=pairs))
-    for layout in ("row", "column", "inner", "outer", "misaligned", "column, column, row"):
-        ratio_row(t, f"{size}^3 {layout}, S-B", 0.93, case(cube, layout, "B", pairs=pairs))
+    for stationary, bar, layouts in (
+        ("C", 0.97, FIVE),
+        ("B", 0.93, (*FIVE, "column, column, row")),
+    ):
+        for layout in layouts:
+            found = case(cube, layout, stationary, pairs=pairs)
+            yield ratio(f"{layout}, S-{stationary}", bar, found, table="cube")
     for name, sizes in (("MLP-1", (1024, 4 * h, h)), ("MLP-2", (1024, h, 4 * h))):
         for layout in ("row", "column", "inner", "outer", "block"):
             for stationary in "CB":
-                ratio_row(
-                    t,
-                    f"{name} h={h} m=1024 {layout}, S-{stationary}",
-                    0.93,
-                    case(sizes, layout, stationary, pairs=pairs),
-                )
-    for layout in ("row", "column", "inner", "outer", "misaligned"):
+                found = case(sizes, layout, stationary, pairs=pairs)
+                yield ratio(f"{name} {layout}, S-{stationary}", 0.93, found, table="mlp")
+    for layout in FIVE:
         for stationary in "CB":
             found = case(cube, layout, stationary, "--transport", "rma", pairs=pairs)
-            ratio_row(t, f"{size}^3 {layout}, S-{stationary}, --transport rma", 0.85, found)
+            yield ratio(f"{layout}, S-{stationary}", 0.85, found, table="rma")
 
 
-def remote(size: int, pairs: int) -> None:
+def remote(size: int, pairs: int) -> Iterator[dict]:
     """Ratios with every rank remote (TCP), by progress engine."""
-    t = Lines(
-        f"2 ranks, all remote over TCP, {size}^3 fp32 (median of {pairs} pairs)",
-        *RATIO_COLUMNS,
-    )
     for layout, stationaries in (
         ("row", "CB"),
         ("column", "C"),
@@ -119,101 +110,125 @@ def remote(size: int, pairs: int) -> None:
     ):
         for stationary in stationaries:
             for progress in ("poll", "none", "thread"):
-                record = case(
+                found = case(
                     (size,) * 3, layout, stationary, "--progress", progress, pairs=pairs, env=REMOTE
                 )
-                ratio_row(
-                    t,
-                    f"{layout}, S-{stationary}, progress {progress}",
-                    0.80 if progress == "poll" else 0.0,
-                    record,
-                )
+                bar = 0.80 if progress == "poll" else None
+                yield ratio(f"{layout}, S-{stationary}", bar, found, progress=progress)
 
 
-def overlap(size: int, pairs: int) -> None:
+def progress(size: int, pairs: int) -> Iterator[dict]:
+    """The 2-D algorithms by who drives MPI, on the node and with every rank remote."""
+    half = str(size // 2)
+    for algorithm in ("collective", "summa", "meshslice", "wang"):
+        words = f"--algorithm {algorithm} --dataflow OS --mesh 1x2 --threads 1 --iters {pairs}"
+        for where, env in (("node", None), ("tcp", REMOTE)):
+            for engine in ("poll", "thread", "none"):
+                sizes = ["-m", half, "-n", half, "-k", half, "--roof", "--progress", engine]
+                found = run(2, *words.split(), *sizes, env=env)
+                yield ratio(algorithm, None, found, where=where, progress=engine)
+
+
+def overlap(size: int, pairs: int) -> Iterator[dict]:
     """Throttled transfers against max(compute, communication) and against their sum."""
-    t = Lines(
-        f"throttled, 2 ranks, {size}^3 fp32: time against compute and communication",
-        "case",
-        "comm/compute",
-        "prefetch",
-        "time ms",
-        "compute ms",
-        "comm ms",
-        "time/max",
-        "time/sum",
-    )
     for layout, stationary in (("column", "C"), ("row", "C"), ("column, column, row", "B")):
         for share in (0.3, 0.7, 1.0):
+            throttled = lambda gbps, *more: case(
+                (size,) * 3,
+                layout,
+                stationary,
+                f"--transport=throttled:{gbps},0",
+                "--no-check",
+                *more,
+                pairs=pairs,
+            )
+            free = throttled("1e6")
+            moved = free["direct_bytes"] + free["get_bytes"] + free["accumulate_bytes"]
+            compute_s = free["median_s"]
+            comm_s = share * compute_s
+            gbps = moved / 2 / comm_s / 1e9
             for prefetch in (1, 0):
-                throttled = lambda gbps, *more: case(
-                    (size,) * 3,
-                    layout,
-                    stationary,
-                    f"--transport=throttled:{gbps},0",
-                    "--no-check",
-                    *more,
-                    pairs=pairs,
-                )
-                free = throttled("1e6")
-                moved = free["direct_bytes"] + free["get_bytes"] + free["accumulate_bytes"]
-                compute_s = free["median_s"]
-                gbps = moved / 2 / (share * compute_s) / 1e9
                 found = throttled(f"{gbps:.6f}", f"--prefetch={prefetch}")
-                time_s, comm_s = found["median_s"], share * compute_s
-                t.add_row(
-                    f"{layout}, S-{stationary}",
-                    f"{share:.1f}",
-                    str(prefetch),
-                    f"{time_s * 1e3:.1f}",
-                    f"{compute_s * 1e3:.1f}",
-                    f"{comm_s * 1e3:.1f}",
-                    f"{time_s / max(compute_s, comm_s):.3f}",
-                    f"{time_s / (compute_s + comm_s):.3f}",
-                )
+                yield {
+                    "case": f"{layout}, S-{stationary}",
+                    "transfers_over_compute": share,
+                    "prefetch": prefetch,
+                    "median_s": found["median_s"],
+                    "compute_s": compute_s,
+                    "transfers_s": comm_s,
+                    "time_over_max": found["median_s"] / max(compute_s, comm_s),
+                    "time_over_sum": found["median_s"] / (compute_s + comm_s),
+                    "command": found["command"],
+                }
 
 
-def planning(size: int, pairs: int) -> None:
-    """Time to plan one rank of p = 4096."""
+def pieces(size: int, pairs: int) -> Iterator[dict]:
+    """What cutting a product costs: one GEMM of size/2 x size x size/2 on one thread, whole and in
+    pieces along m, n or k, measured in turn."""
+    import numpy
+    from threadpoolctl import threadpool_limits
+
+    m = n = size // 2
+    a, b, c = (numpy.ones(shape, numpy.float32) for shape in ((m, size), (size, n), (m, n)))
+    product = numpy.empty_like(c)
+
+    def multiply(axis: str, count: int) -> float:
+        start = time.perf_counter()
+        for at in range(count):
+            part = lambda extent: slice(at * extent // count, (at + 1) * extent // count)
+            rows, columns, inner = (
+                part(extent) if name == axis else slice(None)
+                for name, extent in (("m", m), ("n", n), ("k", size))
+            )
+            numpy.matmul(a[rows, inner], b[inner, columns], out=product[rows, columns])
+        return time.perf_counter() - start
+
+    with threadpool_limits(1):
+        for axis in "mnk":
+            for count in (2, 4, 8):
+                multiply(axis, count)
+                ratios = [multiply(axis, count) / multiply(axis, 1) for _ in range(max(pairs, 9))]
+                yield {
+                    "case": f"{m}x{size}x{n}",
+                    "axis": axis,
+                    "pieces": count,
+                    "time_over_whole": statistics.median(ratios),
+                    "least": min(ratios),
+                    "most": max(ratios),
+                    "command": "python benchmarks/core.py pieces",
+                }
+
+
+def planning(size: int, pairs: int) -> Iterator[dict]:
+    """Time to plan one rank of p = 4096, m = n = k = 262144; the median and the range of some."""
     sys.path.insert(0, str(ROOT))
     from algorithms import get_algorithm
     from drbench.program.problem import Problem
 
-    t = Lines(
-        "planning one rank of p = 4096, m = n = k = 262144 (best of 5)",
-        "tiles",
-        "steps",
-        "ms",
-        "bar ms",
-    )
-    for grid, bar in ((64, 20), (512, 300)):
+    for grid, bar_s in ((64, 0.02), (512, 0.3)):
         text = f"tiles:{262144 // grid}x{262144 // grid}@64x64"
         problem = Problem(262144, 262144, 262144, 4096, text, text, text)
         for stationary in "CBA":
             times = []
-            for _ in range(5):
+            for _ in range(max(pairs, 5)):
                 start = time.perf_counter()
                 trace = get_algorithm("universal").trace(problem, 77, stationary=stationary)
                 times.append(time.perf_counter() - start)
-            t.add_row(
-                f"{grid}x{grid} tiles, S-{stationary}",
-                str(len(trace.steps)),
-                f"{min(times) * 1e3:.1f}",
-                str(bar),
-            )
+            yield {
+                "case": f"{grid} x {grid} tiles, S-{stationary}",
+                "steps": len(trace.steps),
+                "median_s": statistics.median(times),
+                "least_s": min(times),
+                "most_s": max(times),
+                "bar_s": bar_s,
+                "command": "python benchmarks/core.py planning",
+            }
 
 
-def executor(size: int, pairs: int) -> None:
-    """Own cost of the executor: products of next to no work."""
-    t = Lines(
-        "executor: one rank, 16^2 tiles of 8x8 (4096 products), time a step (best)",
-        "case",
-        "steps",
-        "us a step",
-        "bar us",
-    )
+def executor(size: int, pairs: int) -> Iterator[dict]:
+    """Own cost of the executor: products of next to no work, 4096 of 8 x 8 x 8."""
     tiles = "-m 128 -n 128 -k 128 --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 --no-check"
-    for ranks, stationary, case, more in (
+    for ranks, stationary, name, more in (
         (1, "C", "S-C", ""),
         (1, "B", "S-B", ""),
         (
@@ -223,27 +238,68 @@ def executor(size: int, pairs: int) -> None:
             "--transport throttled:1000,0 --chunk none",
         ),
     ):
-        r = run(ranks, *f"{tiles} --stationary {stationary} {more}".split())
-        us = r["best_s"] / (r["steps"] / ranks) * 1e6
-        t.add_row(case, str(r["steps"]), f"{us:.2f}", "20")
+        found = run(ranks, *f"{tiles} --stationary {stationary} {more}".split())
+        yield {
+            "case": name,
+            "steps": found["steps"],
+            "median_s": found["median_s"] / (found["steps"] / ranks),
+            "bar_s": 20e-6,
+            "command": found["command"],
+        }
+
+
+SECTIONS = {
+    each.__name__: each
+    for each in (one_node, remote, progress, overlap, pieces, planning, executor)
+}
+
+
+def commit() -> str:
+    asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=7"]
+    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+
+
+def shown(row: dict) -> str:
+    """A row as a line of the terminal: what it is, then its numbers."""
+    cells = [
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in row.items()
+        if name not in ("case", "command") and value is not None
+    ]
+    return f"{row['case']:36} " + " ".join(cells)
 
 
 def main() -> None:
-    sections = {each.__name__: each for each in (fast, remote, overlap, planning, executor)}
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "sections", nargs="*", help=f"of {', '.join(sections)}; all if none is named"
+        "sections", nargs="*", help=f"of {', '.join(SECTIONS)}; all if none is named"
     )
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="folder for a CSV file a section")
     chosen = parser.parse_args()
     for name in chosen.sections:
-        if name not in sections:
-            parser.error(f"no section {name!r}; there are {', '.join(sections)}")
-    for name in chosen.sections or sections:
-        sections[name](chosen.size, chosen.pairs)
+        if name not in SECTIONS:
+            parser.error(f"no section {name!r}; there are {', '.join(SECTIONS)}")
+    if chosen.out:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+    about = {"date": date.today().isoformat(), "commit": commit()}
+    for name in chosen.sections or SECTIONS:
+        print(f"\n{name}: {' '.join(SECTIONS[name].__doc__.split())}", flush=True)
+        start, rows = time.perf_counter(), []
+        for row in SECTIONS[name](chosen.size, chosen.pairs):
+            rows.append(row | about)
+            print(shown(row), flush=True)
+        print(f"{name} took {(time.perf_counter() - start) / 60:.1f} minutes")
+        if chosen.out:  # whole or not at all: a section that was ended leaves what was there
+            made = chosen.out / f"{name}.csv.new"
+            with open(made, "w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+            made.replace(chosen.out / f"{name}.csv")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""The committed records that numbers of the pages come from, each read once."""
+
+from functools import cache
+from pathlib import Path
+
+import pandas
+from pandas import DataFrame
+
+from plots.select.records import read_records
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+#: Where most of what is measured was measured.
+HERE = "measured/spr-2core"
+
+
+@cache
+def records(*names: str) -> DataFrame:
+    """Cases of files or folders below results/, as
+    :func:`plots.select.records.read_records` gives them."""
+    return read_records([RESULTS / name for name in names])
+
+
+@cache
+def rows(name: str) -> DataFrame:
+    """A file below results/ that has columns of its own; empty cells are NaN."""
+    return pandas.read_csv(RESULTS / name)
+
+
+def core(section: str, **fields) -> DataFrame:
+    """Rows of a section of benchmarks/core.py with these values."""
+    return where(rows(f"{HERE}/performance/{section}.csv"), **fields)
+
+
+def where(table: DataFrame, /, **fields) -> DataFrame:
+    """The rows with these values; an error if there are none.
+
+    Examples
+    --------
+    >>> where(DataFrame({"a": [1, 2], "b": [3, 4]}), a=2).b.tolist()
+    [4]
+    """
+    for name, value in fields.items():
+        table = table[table[name] == value]
+    if table.empty:
+        raise ValueError(f"no row with {fields}")
+    return table
+
+
+def only(table: DataFrame, /, **fields):
+    """The one row with these values, as a named tuple.
+
+    Examples
+    --------
+    >>> only(DataFrame({"a": [1, 2], "b": [3, 4]}), a=2).b
+    4
+    """
+    found = where(table, **fields)
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} rows with {fields}, not one")
+    return next(found.itertuples())

@@ -1,0 +1,414 @@
+"""Generated blocks of the pages, each made of committed records: tables, and lists of claims."""
+
+import textwrap
+from collections.abc import Callable, Iterable
+
+from pandas import DataFrame, concat
+
+from .records import HERE, RESULTS, core, only, records, rows, where
+
+FUNCTIONS: dict[str, Callable[..., str]] = {}
+_WIDTH = 120
+
+
+def block(function: Callable[..., str]) -> Callable[..., str]:
+    """Pages may call it: ``<!-- docs: NAME(constants) -->``."""
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
+    """Markdown.
+
+    Examples
+    --------
+    >>> print(table(["a", "b"], [[1, "x"]]), end="")
+    | a | b |
+    |---|---|
+    | 1 | x |
+    """
+    written = [[str(cell) for cell in line] for line in (header, *lines)]
+    written.insert(1, ["---"] * len(written[0]))
+    text = "".join(f"| {' | '.join(line)} |\n" for line in written)
+    return (
+        text.replace("| --- ", "|---").replace("--- |\n", "---|\n").replace("---|--- ", "---|---")
+    )
+
+
+def _ratio(row) -> str:
+    """Ratio to the roof and its range, as far as they are known; noisy ones in brackets."""
+    text = f"{row.percent_of_roof / 100:.2f}"
+    if row.percent_of_roof_min > 0:
+        text += f" ({row.percent_of_roof_min / 100:.2f}–{row.percent_of_roof_max / 100:.2f})"
+    return f"[{text}]" if row.noisy is True else text
+
+
+def _met(row) -> str:
+    return "yes" if row.percent_of_roof >= 100 * row.bar else "no"
+
+
+@block
+def core_ratios(part: str) -> str:
+    """The ratios to the roof on one node: ``cube``, ``mlp`` or ``rma``."""
+    found = core("one_node", table=part)
+    return table(
+        ["case", "ratio to the roof (range)", "bar", "met"],
+        [(row.case, _ratio(row), f"{row.bar:.2f}", _met(row)) for row in found.itertuples()],
+    )
+
+
+@block
+def core_remote() -> str:
+    """The ratios with every rank remote, by who drives MPI."""
+    found = core("remote")
+    engines = ["poll", "none", "thread"]
+    return table(
+        ["case", "poll (default)", *engines[1:], "bar", "met"],
+        [
+            (
+                case,
+                *(_ratio(only(each, progress=engine)) for engine in engines),
+                f"{only(each, progress='poll').bar:.2f}",
+                _met(only(each, progress="poll")),
+            )
+            for case, each in found.groupby("case", sort=False)
+        ],
+    )
+
+
+@block
+def core_overlap() -> str:
+    """Throttled times over the larger of compute and transfers, and over their sum."""
+    found = core("overlap")
+    return table(
+        ["case", "transfers / compute", "prefetch 1: time / max", "prefetch 0: time / sum"],
+        [
+            (
+                case,
+                share,
+                f"{only(each, prefetch=1).time_over_max:.2f}",
+                f"{only(each, prefetch=0).time_over_sum:.2f}",
+            )
+            for (case, share), each in found.groupby(["case", "transfers_over_compute"], sort=False)
+        ],
+    )
+
+
+def _time(seconds: float) -> str:
+    """
+    Examples
+    --------
+    >>> _time(0.1), _time(0.0005), _time(3.4e-6), _time(42)
+    ('100 ms', '0.5 ms', '3.4 µs', '42 s')
+    """
+    for unit, least in (("s", 1), ("ms", 1e-4), ("µs", 0)):
+        if seconds >= least:
+            scaled = seconds * {"s": 1, "ms": 1e3, "µs": 1e6}[unit]
+            return f"{scaled:.0f} {unit}" if scaled >= 10 else f"{scaled:.1f} {unit}"
+    raise ValueError(f"a time of {seconds} s")
+
+
+def _middle_or_range(row) -> str:
+    if row.median_s > 0:
+        return _time(row.median_s)
+    if row.least_s == row.most_s:
+        return _time(row.least_s)
+    return f"{_time(row.least_s)} to {_time(row.most_s)}"
+
+
+@block
+def core_planning() -> str:
+    """Time to plan one rank of 4096."""
+    return table(
+        ["tiles of one rank of p = 4096", "steps", "time to plan", "bar"],
+        [
+            (
+                row.case,
+                f"{row.steps:.0f}" if row.steps > 0 else "",
+                _middle_or_range(row),
+                _time(row.bar_s),
+            )
+            for row in core("planning").itertuples()
+        ],
+    )
+
+
+@block
+def core_pieces() -> str:
+    """What cutting a product costs, by axis and number of pieces, percent more time."""
+    found = core("pieces")
+    counts = sorted(found.pieces.unique())
+    return table(
+        ["cut along", *(f"{count} pieces" for count in counts)],
+        [
+            (axis, *(f"{100 * only(each, pieces=n).time_over_whole - 100:+.0f} %" for n in counts))
+            for axis, each in found.groupby("axis", sort=False)
+        ],
+    )
+
+
+@block
+def core_progress() -> str:
+    """Percent of the roof of the 2-D algorithms, by who drives MPI."""
+    found = core("progress")
+    places = [
+        (where_, engine) for where_ in ("node", "tcp") for engine in ("poll", "thread", "none")
+    ]
+    words = {"node": "on the node: {}", "tcp": "remote, TCP: {}"}
+    return table(
+        ["percent of the roof", *(words[place].format(engine) for place, engine in places)],
+        [
+            (
+                name,
+                *(
+                    f"{only(each, where=place, progress=engine).percent_of_roof:.0f}"
+                    for place, engine in places
+                ),
+            )
+            for name, each in found.groupby("case", sort=False)
+        ],
+    )
+
+
+_DATAFLOW = {"C": "OS", "A": "LS", "B": "RS"}
+_MOVES = ("universal", "wang", "collective", "summa", "meshslice")
+
+
+@block
+def algorithms() -> str:
+    """Percent of the roof of the algorithms on two ranks, by dataflow and mesh."""
+    found = records(f"{HERE}/algorithms-p2", f"{HERE}/algorithms-p2-rs")
+    found = found[found.algorithm.isin(_MOVES) & ~found.a.isin(["row", "column"])]
+    flow = found.dataflow.fillna(found.stationary.map(_DATAFLOW))
+    mesh = found.c.str.removeprefix("block:").str.replace("x", "×")
+    columns = flow + " " + mesh
+    cells = {
+        (row.algorithm, column): f"{row.percent_of_roof:.0f} "
+        f"({row.percent_of_roof_min:.0f}–{row.percent_of_roof_max:.0f})"
+        for row, column in zip(found.itertuples(), columns)
+    }
+    names = sorted(columns.unique())
+    order = sorted(names, key=lambda name: (["OS", "LS", "RS"].index(name[:2]), name))
+    return table(
+        ["percent of the roof (range)", *order],
+        [(name, *(cells.get((name, column), "") for column in order)) for name in _MOVES],
+    )
+
+
+@block
+def throttled() -> str:
+    """Median times of the algorithms over the local product, with a throttled network."""
+    folders = {
+        "3072³, both directions alike": f"{HERE}/algorithms-throttled-p4",
+        "6144×1536×3072, one carries more": f"{HERE}/algorithms-throttled-p4-wide",
+    }
+    cells: dict[str, dict[str, str]] = {}
+    for title, folder in folders.items():
+        found = records(folder)
+        for row in found[found.c == "block:2x2"].itertuples():
+            cells.setdefault(row.algorithm, {})[title] = f"{row.time_s / row.local_gemm_s:.2f}"
+    lines = [(name, *(told[title] for title in folders)) for name, told in cells.items()]
+    return table(["median time / local product", *folders], sorted(lines, key=lambda line: line[1]))
+
+
+# --- peers
+
+
+def peer_lines(ranks: int) -> DataFrame:
+    """Lines of :func:`launch.studies.peer_tables.lines`, with the rate of the median time."""
+    from fractions import Fraction
+
+    from launch.studies.peer_bench import SHAPES, shapes
+    from launch.studies.peer_tables import lines
+
+    found = DataFrame(lines(records(f"{HERE}/peers-p{ranks}")))
+    flops = {
+        each.label: 2 * each.m * each.n * each.k for each in shapes(",".join(SHAPES), Fraction(1))
+    }
+    return found.assign(rate=found["shape"].map(flops) / found.median_s / 1e9)
+
+
+def contest(ranks: int) -> DataFrame:
+    """For each shape the contenders that are compared, fastest median time first: drbench's five
+    partitionings, its other algorithms, each peer as it comes."""
+    from launch.studies.peer_bench import PARTITIONINGS
+
+    found = peer_lines(ranks)
+    ours = found.who == "drbench"
+    five = ours & found.label.isin(PARTITIONINGS)
+    kind = found.who.where(~ours, "other").mask(five, "five")
+    found = found.assign(kind=kind)
+    first = found[~ours].drop_duplicates(["shape", "who"])
+    others = ours & ~five & ~found.label.str.contains(" S-")
+    return concat([found[five], found[others], first]).sort_values(
+        "median_s", kind="stable", na_position="last"
+    )
+
+
+_PEERS = {"dtensor": "DTensor", "scalapack": "ScaLAPACK", "pylops": "pylops-mpi", "heat": "HeAT"}
+
+
+def _peer_cell(line, named: bool, roof: bool) -> str:
+    if not line.median_s > 0:
+        return line.reason.partition(":")[0] or "–"
+    told = f"{line.label} " if named else ""
+    told += f"{1e3 * line.median_s:.0f} ms"
+    if roof and line.own_roof > 0:
+        told += f", {line.own_roof:.0f} %"
+    return told
+
+
+@block
+def peers(ranks: int, roof: bool = True) -> str:
+    """Median times of drbench's fastest, its middle and its other algorithms, and of each peer."""
+    found = contest(ranks)
+    lines = []
+    for shape in found["shape"].drop_duplicates().sort_values(key=_shape_order):
+        each = found[found["shape"] == shape]
+        five = each[each.kind == "five"].dropna(subset="median_s")
+        cells = [
+            _peer_cell(next(five.itertuples()), True, roof),
+            _peer_cell(five.iloc[len(five) // 2], False, roof),
+            _peer_cell(next(each[each.kind == "other"].itertuples()), True, roof),
+        ]
+        for name in _PEERS:
+            theirs = each[each.kind == name]
+            cells.append(_peer_cell(theirs.iloc[0], False, roof) if len(theirs) else "–")
+        lines.append((shape, *cells))
+    header = ["shape", "drbench's fastest", "median of its five", "fastest 2-D or 1-D algorithm"]
+    return table([*header, *_PEERS.values()], lines)
+
+
+def _setting_cell(line) -> str:
+    return f"{line.label}, {line.own_roof:.0f} %" if line.own_roof > 0 else line.label
+
+
+def _shape_order(labels):
+    kinds = {"square": 0, "mlp1": 1, "mlp2": 2}
+    return [(kinds[label.split()[0]], int(label.split("=")[-1].split()[-1])) for label in labels]
+
+
+@block
+def peers_settings(ranks: int) -> str:
+    """The fastest setting of each that moves anything, percent of its own roof."""
+    from launch.studies.peer_tables import best_settings
+
+    found = DataFrame(best_settings(list(peer_lines(ranks).itertuples())))
+    names = {"drbench": "drbench"} | {
+        name: told for name, told in _PEERS.items() if name in set(found.who)
+    }
+    lines = []
+    for shape in found["shape"].drop_duplicates().sort_values(key=_shape_order):
+        each = found[found["shape"] == shape].set_index("who")
+        lines.append(
+            (
+                shape,
+                *(_setting_cell(each.loc[name]) if name in each.index else "–" for name in names),
+            )
+        )
+    return table(["shape", *names.values()], lines)
+
+
+_TRIPLES = f"{HERE}/dtensor-triples-p4"
+
+
+@block
+def triples() -> str:
+    """What DTensor does with each triple without replication, and the bytes of both."""
+    return table(
+        ["A", "B", "C", "DTensor", "its steps", "its bytes", "drbench's bytes"],
+        [
+            (row.a, row.b, row.c, row.dtensor, row.steps, row.dtensor_bytes, row.drbench_bytes)
+            for row in rows(f"{_TRIPLES}/bytes.csv").itertuples()
+        ],
+    )
+
+
+@block
+def triples_replicated() -> str:
+    """Over the replication factors of each triple, how often DTensor does what."""
+    header = [
+        "A",
+        "B",
+        "C",
+        "multiplies",
+        "reshards C",
+        "reshards an operand",
+        "both",
+        "repeats products",
+    ]
+    return table(
+        [*header, "drbench moves fewer / same / more"],
+        [
+            (
+                *(row.a, row.b, row.c, row.multiplies, row.reshards_c, row.reshards_operand),
+                *(row.reshards_both, row.repeats, f"{row.fewer} / {row.same} / {row.more}"),
+            )
+            for row in rows(f"{_TRIPLES}/replicated.csv").itertuples()
+        ],
+    )
+
+
+# --- the papers' claims
+
+
+def verdicts(paper: str) -> list:
+    """Verdicts of ``slicing`` or ``meshslice`` on the committed records."""
+    from launch.studies import meshslice_claims, slicing_claims
+    from plots.select.llm_rows import read_rows
+
+    if paper == "meshslice":
+        return meshslice_claims.check(
+            read_rows(sorted((RESULTS / "simulated/tpuv4-llm").glob("*.csv")))
+        )
+    names = sorted(f"simulated/{path.name}" for path in RESULTS.glob("simulated/*-*.csv"))
+    return slicing_claims.check_claims(records(*names, "published/h100.csv"))
+
+
+@block
+def claims(paper: str) -> str:
+    """Each claim with its verdict, and the numbers that decide it."""
+    text = "| | verdict | claim |\n|---|---|---|\n"
+    found = verdicts(paper)
+    text += "".join(f"| {each.claim} | {each.word} | {each.text} |\n" for each in found)
+    text += "\nThe numbers that decide each:\n\n"
+    for each in found:
+        words = f"- **{each.claim}** {each.numbers}."
+        if each.word == "KNOWN":
+            words += f" Does not hold: [why](#{each.see.partition('#')[2]})."
+        text += (
+            textwrap.fill(
+                words,
+                _WIDTH,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            + "\n"
+        )
+    return text
+
+
+@block
+def llm_sensitivity() -> str:
+    """One constant at a time: utilization of MeshSlice, Wang and Collective, and the lead."""
+    found = where(rows("simulated/tpuv4-llm/sensitivity.csv"), chips=256, product="all")
+    lines = []
+    for variant, each in found.groupby("variant", sort=False):
+        cells = [variant]
+        for model in ("gpt3", "megatron-nlg"):
+            of = {
+                name: only(each, model=model, algorithm=name)
+                for name in ("meshslice", "wang", "collective")
+            }
+            cells += [
+                f"{of['meshslice'].utilization_percent:.1f} ({of['meshslice'].mesh})",
+                f"{of['wang'].utilization_percent:.1f} ({of['wang'].mesh})",
+                f"{of['collective'].utilization_percent:.1f}",
+                f"{100 * of['wang'].seconds / of['meshslice'].seconds - 100:.1f} %",
+            ]
+        lines.append(cells)
+    names = ["MeshSlice", "Wang", "Collective", "lead over Wang"]
+    return table(
+        ["", *(f"GPT-3: {names[0]}", *names[1:]), *(f"Megatron-NLG: {names[0]}", *names[1:])], lines
+    )

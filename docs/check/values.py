@@ -1,0 +1,3 @@
+"""Numbers of the pages, each computed from committed records."""
+
+FUNCTIONS = {}
