@@ -118,15 +118,24 @@ def read_document(path: str | os.PathLike):
     return read_toml(path, parse=tomlkit.parse) if path.exists() else tomlkit.document()
 
 
-def write_model(path: str | os.PathLike, model: dict) -> str:
-    """Replace the ``[model]`` tables of a machine file; its other tables stay as they are. The text
-    of the new ones.
+def write_model(path: str | os.PathLike, model: dict, option: str = "--out") -> str:
+    """Replace the ``[model]`` tables of a machine file; see :func:`write_table`."""
+    return write_table(path, "model", model, option)
+
+
+def write_table(path: str | os.PathLike, name: str, values: dict, option: str) -> str:
+    """Replace one table of a machine file, with those inside it; its other tables stay as they are.
+    The text of the new ones.
 
     Parameters
     ----------
-    model : dict
+    name : str
+        Of the table.
+    values : dict
         Numbers, texts, lists and tables; a pair (value, text) has the text as its comment. In each
         table ``"#"`` is the comment beside its name.
+    option : str
+        What the file was named with, for errors.
 
     Raises
     ------
@@ -136,15 +145,15 @@ def write_model(path: str | os.PathLike, model: dict) -> str:
     import tomlkit
 
     document, own = read_document(path), tomlkit.document()
-    if "model" in document:
-        document.remove("model")
-    own.add("model", _table(model))
+    if name in document:
+        document.remove(name)
+    own.add(name, _table(values))
     kept, text = (tomlkit.dumps(each).strip("\n") for each in (document, own))
     try:
         write_whole(Path(path), f"{kept}\n\n{text}\n" if kept else f"{text}\n")
     except OSError as error:
         raise UsageError(
-            f"--out {path}: {error.strerror}. Use a file that can be written."
+            f"{option} {path}: {error.strerror}. Use a file that can be written."
         ) from None
     return text
 

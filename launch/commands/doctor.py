@@ -13,15 +13,19 @@ import psutil
 from rich.text import Text
 
 from drbench.common import SHARED_MEMORY, shared_memory_free
-from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError
+from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError, UsageError
 from drbench.host.blas import load_blas
+from launch.cases.machine_models import read_document
+from launch.cases.peaks import write_peaks
+from launch.host.files import check_output
 from launch.host.kernels import measure_kernels, pinned, without_pins
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table
 from launch.host.units import format_bytes
+from launch.studies.machine_peaks import measure_core_peaks
 
-from .options import json_option, ranks_option
+from .options import FILE, json_option, option, ranks_option
 
 _PROBE_TIMEOUT_S = 60
 
@@ -29,9 +33,26 @@ _PROBE_TIMEOUT_S = 60
 @click.command()
 @ranks_option(default=2, help="Ranks of the MPI self-test.")
 @json_option("Print the findings as one JSON object.")
-def doctor(ranks, as_json):
-    """Report what this machine offers (MPI, RMA, BLAS, cores, memory, GPUs) and what to change."""
-    return show_findings(ranks, as_json)
+@option(
+    "-o",
+    "--save",
+    type=FILE,
+    group="Output",
+    help="Also write the peaks of the cores to this machine file, for --peak; what else it holds "
+    "stays.",
+)
+def doctor(ranks, as_json, save):
+    """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what
+    to change. About ten seconds.
+
+    \b
+      drbench doctor --save mine.toml
+      drbench run -p 2 -m 4Ki -n 4Ki -k 4Ki --peak mine.toml
+    """
+    if save:
+        check_output("--save", save)
+        read_document(save)  # what cannot be kept is refused before anything is measured
+    return show_findings(ranks, as_json, save)
 
 
 @dataclass(frozen=True)
@@ -45,15 +66,18 @@ class Finding:
     way_out: str = ""
 
 
-def findings(ranks: int) -> list[Finding]:
-    """Look at MPI, cores, BLAS, memory and GPUs."""
-    return [*_mpi(ranks), *_cores(ranks), *_blas(), *_memory(), *_gpus()]
+def findings(ranks: int, save: str | None = None) -> list[Finding]:
+    """Look at MPI, cores and their peak, which is kept in a machine file if one is named, BLAS,
+    memory and GPUs."""
+    return [*_mpi(ranks), *_cores(ranks), *_blas(), *_peak(save), *_memory(), *_gpus()]
 
 
-def show_findings(ranks: int, as_json: bool) -> int:
+def show_findings(ranks: int, as_json: bool, save: str | None = None) -> int:
     """Print the report; exit code 3 if something is missing that a run needs."""
     here = launched()
-    found = findings(ranks) if here is None or here.rank == 0 else []
+    if save and here is not None:
+        raise UsageError("--save: started by a launcher. Run doctor without it.")
+    found = findings(ranks, save) if here is None or here.rank == 0 else []
     if found and as_json:
         print(json.dumps([asdict(each) for each in found]))
     elif found:
@@ -181,6 +205,31 @@ def _blas() -> Iterator[Finding]:
             f"{100 * (1 - now.flops_per_s / free.flops_per_s):.0f} % are lost",
             f"unset {' '.join(pins)}",
         )
+
+
+def _peak(save: str | None) -> Iterator[Finding]:
+    """What the cores multiply at most, by element type."""
+    if launched() is not None:
+        return
+    try:
+        found = measure_core_peaks()
+    except MissingError as error:
+        if save:
+            raise
+        yield Finding("peak", "advice", f"not measured: {error}", "give it: --peak GFLOPS")
+        return
+    for dtype, each in found.items():
+        yield _ok_if(
+            each.sure,
+            f"peak {dtype}",
+            str(each),
+            "advice",
+            f"{each}: the cores have other work",
+            "measure again when nothing else runs; times would be as unsure",
+        )
+    if save:
+        write_peaks(save, {dtype: each.peak for dtype, each in found.items()}, "--save")
+        yield Finding("peaks", "ok", f"written to {save}: --peak {save}")
 
 
 def _memory() -> Iterator[Finding]:
