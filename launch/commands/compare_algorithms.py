@@ -6,11 +6,13 @@ import click
 from partitions import divisors
 
 from .options import (
+    PEAK_OF_MANY,
     TEXT,
     command,
     of_case,
     option,
     out_option,
+    peak_option,
     ranks_option,
     refuse_ranks,
     timeout_option,
@@ -38,9 +40,10 @@ from .options import (
 @of_case("iters", default=5, help="Timed repeats of each case.")
 @of_case("threads", says="1; none on GPUs")
 @of_case("prefetch", "progress", "transport", "backend", "machine")
+@peak_option(PEAK_OF_MANY)
 @timeout_option("Longest a case may take, in seconds.", default=300.0)
 @out_option("Keep the records here; what is there already is not run again.")
-def compare_algorithms(ranks, dataflows, meshes, timeout, out, **fields):
+def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, **fields):
     """Run all algorithms on one problem, each beside the universal one on the same layout, and
     print where the time goes.
 
@@ -50,6 +53,7 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, **fields):
     """
     from algorithms.mesh import parse_mesh
     from launch.cases.case import Case
+    from launch.cases.peak_files import read_peaks
     from launch.studies.compare_algorithms import layout_cases, run_layouts
 
     refuse_ranks("compare-algorithms")
@@ -60,4 +64,4 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, **fields):
     meshes = list(meshes) or [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]
     base = Case(**fields, roof=True)
     layouts = layout_cases(base, ranks, list(dataflows) or ["OS", "LS", "RS"], meshes)
-    return run_layouts(layouts, ranks, timeout, out)
+    return run_layouts(layouts, ranks, timeout, out, read_peaks(peak, [base], base.machine))

@@ -16,7 +16,7 @@ from drbench.common import SHARED_MEMORY, shared_memory_free
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError, UsageError
 from drbench.host.blas import load_blas
 from launch.cases.machine_models import read_document
-from launch.cases.peaks import write_peaks
+from launch.cases.peak_files import write_peaks
 from launch.host.files import check_output
 from launch.host.kernels import measure_kernels, pinned, without_pins
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command

@@ -13,6 +13,7 @@ from algorithms.registry import Option, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
 from launch.cases.case import FIELDS, Case, partition_texts
+from launch.cases.peak_files import check_peak
 from launch.host.mpi import launched
 from launch.peers import known_options
 
@@ -173,6 +174,17 @@ def _shared(*names, **words):
 json_option = _shared("--json", "as_json", is_flag=True, group="Output")
 csv_option = _shared("--csv", "csv_path", type=FILE, group="Output")
 out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
+peak_option = _shared(
+    "--peak",
+    type=Value(Option(check=check_peak)),
+    metavar="GFLOPS|NAME|FILE|measure|none",
+    group="Measurement",
+)
+PEAK_OF_MANY = (
+    "For percent of peak: GFLOP/s of one rank, a machine by name or file with a table "
+    "[peak.DTYPE], measure, or none. [default: what --machine holds, else measure: the cores, "
+    "once, between cases]"
+)
 ranks_option = _shared(
     "-p", "--ranks", type=click.IntRange(1), metavar="N", group="Ranks and data movement"
 )

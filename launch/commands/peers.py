@@ -12,10 +12,12 @@ from launch.studies.peer_tables import best_settings, libraries, lines, summary,
 from launch.studies.peer_triples import ACTIONS, triple_rows
 
 from .options import (
+    PEAK_OF_MANY,
     command,
     of_case,
     option,
     out_option,
+    peak_option,
     ranks_option,
     refuse_ranks,
     timeout_option,
@@ -75,6 +77,7 @@ class _Scale(click.ParamType):
 )
 @timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=300.0)
 @of_case("machine", help="Machine file (see drbench list), or a label for the records.")
+@peak_option(PEAK_OF_MANY)
 @option(
     "--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued."
 )
@@ -100,6 +103,7 @@ def peers(
     only,
     out,
     timeout,
+    peak,
     fresh,
     show,
     markdown,
@@ -120,6 +124,7 @@ def peers(
     """
     refuse_ranks("peers")
     from launch.cases.case import Case
+    from launch.cases.peak_files import read_peaks
     from launch.peers import PEERS
     from launch.studies.peer_bench import run_peers, shapes
     from launch.studies.peer_triples import run_triples
@@ -143,7 +148,10 @@ def peers(
     elif not show:
         values["threads"] = values["threads"] or (None if values["backend"] == "cupy" else 1)
         base, every_setting = Case(1, 1, 1, roof=True, **values), settings == "all"
-        code = run_peers(ranks, base, chosen, rounds, every_setting, names, timeout, folder, fresh)
+        peaks = read_peaks(peak, [base], base.machine)
+        code = run_peers(
+            ranks, base, chosen, rounds, every_setting, names, timeout, folder, fresh, peaks
+        )
     found = read_records([path])
     for title, header, rows in tables_of_triples(found) if triples else tables_of_peers(found):
         if markdown:

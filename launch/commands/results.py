@@ -205,7 +205,7 @@ class Shape(click.ParamType):
     "--quantity",
     type=click.Choice(["auto", "peak", "roof"]),
     default="auto",
-    help="Percent of what; auto: of peak if every case has it.",
+    help="Percent of what; auto: of the roof where it was measured, else of peak.",
 )
 @click.option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
 def plot(name, files, out, list_, **options):

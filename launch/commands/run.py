@@ -6,6 +6,8 @@ import click
 
 from drbench.errors import DrbenchError, UsageError
 from launch.cases.case import Case, bound, case_keys, failure, refuse_our_options
+from launch.cases.peak_files import read_peaks
+from launch.cases.peaks import Peaks, with_peak
 from launch.host.files import check_csv, hand_over
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
@@ -18,6 +20,7 @@ from .options import (
     json_option,
     machine_of,
     of_case,
+    peak_option,
     problem_options,
     ranks_option,
     take_options,
@@ -37,6 +40,11 @@ from .options import (
 )
 @of_case("fill", "seed", "iters", "warmup", "check")
 @of_case("roof", default=True)
+@peak_option(
+    "For percent of peak: GFLOP/s of one rank (its threads, or its device), a machine by name or "
+    "file with a table [peak.DTYPE] (drbench doctor --save FILE writes one), or measure: the "
+    "cores, before the case. [default: what --machine holds]"
+)
 @of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks", "collectives")
 @of_case("trace", kind=FILE)
 @csv_option("Append the record to this file.")
@@ -50,7 +58,7 @@ from .options import (
     "[default: 100 FLOPs to a byte].",
 )
 @click.pass_obj
-def run(arguments, ranks, csv_path, as_json, timeout, **values):
+def run(arguments, ranks, csv_path, as_json, timeout, peak, **values):
     """Run one multiplication on MPI ranks, verify and time it.
 
     \b
@@ -68,7 +76,8 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
     if ranks is None or here is not None or started_by_us():
         from launch.ranks.case import run_here
 
-        return run_here(lambda size: case_of(values, size, asked), csv_path, as_json)
+        peaks_of = lambda case: _peaks(peak, case, asked)
+        return run_here(lambda size: case_of(values, size, asked), csv_path, as_json, peaks_of)
     # what does not fit is refused before any rank is started
     if values["algorithm"] in PEERS:
         present(get_peer(values["algorithm"]))
@@ -77,13 +86,20 @@ def run(arguments, ranks, csv_path, as_json, timeout, **values):
         refuse_our_options(case)
     taker, problem, options = bound(case, ranks)
     if case.algorithm in PEERS and taker.launch is not None:
-        return _run_program(taker, case, ranks, csv_path, as_json, timeout)
+        peaks = _peaks(peak, case, asked) or {}
+        return _run_program(taker, case, ranks, csv_path, as_json, timeout, peaks)
     if case.algorithm not in PEERS:
         taker.settle(problem, **options)
     return run_ranks(ranks, list(arguments), timeout)
 
 
-def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout) -> int:
+def _peaks(peak: str | None, case: Case, machine: str) -> Peaks | None:
+    """The peaks for a case; None to measure them, which a single run does if it is told to only."""
+    found = read_peaks(peak, [case], machine)
+    return {} if found is None and peak is None else found
+
+
+def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout, peaks: Peaks) -> int:
     """Run one case of a peer that is a program of its own; the exit code."""
     check_csv(csv_path)
     if case.roof:
@@ -95,7 +111,7 @@ def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout) -> in
             )
         case = replace(case, roof=False)
     try:
-        record = peer.launch(case, case_keys(case), ranks, timeout)
+        record = with_peak(peer.launch(case, case_keys(case), ranks, timeout), peaks)
     except UsageError:
         raise
     except DrbenchError as error:

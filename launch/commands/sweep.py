@@ -20,12 +20,14 @@ from launch.sweeps.sweep import INTERRUPTED, SweepRequest, plan_cases, run_sweep
 
 from .options import (
     BYTES,
+    PEAK_OF_MANY,
     TEXT,
     Value,
     command,
     of_case,
     option,
     out_option,
+    peak_option,
     ranks_option,
     refuse_ranks,
     timeout_option,
@@ -80,6 +82,7 @@ def _part(text: str) -> tuple[int, int]:
     metavar="NAME|FILE",
     help="Machine file (see drbench list), or a label for the records.",
 )
+@peak_option(PEAK_OF_MANY)
 @option(
     "--shuffle",
     type=int,
@@ -192,7 +195,8 @@ _HIDDEN = 12288
 @out_option("Folder of the CSV file and the figures.", default="results/measured/here")
 @of_case("machine", help="Name of the machine in the records and figures.")
 @of_case("backend")
-def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
+@peak_option(PEAK_OF_MANY)
+def mlp(ranks, scale, layer, iters, threads, out, machine, backend, peak):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
     figures.
 
@@ -225,6 +229,7 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend):
             machine,
             environ=environ,
             backend=None if backend == "numpy" else backend,
+            peak=peak,
         )
         request = replace(request, fresh=_complete(request, place))
         code = run_sweep(request, say)

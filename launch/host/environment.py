@@ -148,7 +148,7 @@ def write_environment(folder: Path, description: dict) -> str:
     """Write both files into the folder of a sweep; the id."""
     name = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
     (folder / "environments").mkdir(exist_ok=True)
-    path = folder / "environments" / f"{name}.json"
+    path = _path_of(folder, name)
     if not path.exists():
         write_json(path, {"id": name, **description})
     latest = {
@@ -156,8 +156,26 @@ def write_environment(folder: Path, description: dict) -> str:
         "command": [without_paths(word) for word in ("drbench", *sys.argv[1:])],
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    write_json(folder / "environment.json", latest | description)
+    write_json(folder / "environment.json", latest | json.loads(path.read_text()))
     return name
+
+
+def known_peak(folder: Path, name: str, key: str) -> dict | None:
+    """What :func:`keep_peak` has kept for an environment."""
+    return json.loads(_path_of(folder, name).read_text()).get("peaks", {}).get(key)
+
+
+def keep_peak(folder: Path, name: str, key: str, found: dict) -> None:
+    """Keep a measured peak in both files of an environment, whose id it does not change: a sweep
+    that goes on there does not measure it again."""
+    for path in (_path_of(folder, name), folder / "environment.json"):
+        description = json.loads(path.read_text())
+        description.setdefault("peaks", {})[key] = found
+        write_json(path, description)
+
+
+def _path_of(folder: Path, name: str) -> Path:
+    return folder / "environments" / f"{name}.json"
 
 
 @functools.cache

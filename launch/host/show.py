@@ -142,8 +142,7 @@ def show_record(record: Record) -> None:
             else f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of "
             f"{record.iters}",
         )
-        peak = simulated and record.percent_of_peak
-        add("rate", f"{record.gflops:.4g} GFLOP/s", peak and f"{peak:.1f} % of peak")
+        add("rate", f"{record.gflops:.4g} GFLOP/s", _of_peak(record))
         add(
             "roof",
             record.percent_of_roof_min
@@ -201,6 +200,33 @@ def show_record(record: Record) -> None:
         verdict = Text(f"ok, {found}", "green")
     made.add_row("result", verdict)
     out.print(made)
+
+
+def _of_peak(record: Record) -> str:
+    """How much of the peak a record reached, and whose; empty without one.
+
+    Examples
+    --------
+    >>> run = dict(mode="measured", status="ok", best_s=1.0, gflops=150.0, peak_source="given")
+    >>> _of_peak(Record(**run, peak_gflops=200.0, percent_of_peak=75.0))
+    '75.0 % of the peak of 200 GFLOP/s (given)'
+    >>> _of_peak(Record(**run, peak_gflops=125.0, percent_of_peak=120.0)).partition(": ")[2]
+    'above it, so that was no peak: measured at a lower clock, beside other work, or given too low'
+    """
+    percent, peak = record.percent_of_peak, record.peak_gflops
+    if percent is None:
+        return ""
+    if peak is None:  # simulated: the model's
+        return f"{percent:.1f} % of peak"
+    told = f"{percent:.1f} % of the peak of {peak:.4g} GFLOP/s ({record.peak_source})"
+    return (
+        told
+        if percent <= 100
+        else (
+            f"{told}: above it, so that was no peak: measured at a lower clock, beside other work, "
+            "or given too low"
+        )
+    )
 
 
 def drawing(problem: Problem) -> Table:

@@ -41,11 +41,13 @@ from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded, refuse_our_options
 from launch.cases.machine_models import of_schedule
+from launch.cases.peaks import Peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over
 from launch.host.mpi import STRANGERS, launched, mismatch_message, started_by_us
 from launch.peers import PEERS, Parts, get_peer, present
 
 from .backends import Need, check_memory, everywhere, open_backend
+from .peak import peaks_here
 
 _PATIENCE_S = 5.0
 #: What a peer does not tell us.
@@ -60,18 +62,26 @@ _UNKNOWN = (
 )
 
 
-def run_here(case_of: Callable[[int], Case], csv_path: str | None, as_json: bool) -> int:
+def run_here(
+    case_of: Callable[[int], Case],
+    csv_path: str | None,
+    as_json: bool,
+    peaks_of: Callable[[Case], Peaks | None] = lambda case: {},
+) -> int:
     """Run one case, ``case_of(ranks)``, on the ranks this process belongs to; the exit code, the
-    same on every rank."""
+    same on every rank. Percent of peak is of what ``peaks_of(case)`` gives, None to measure it."""
     comm = world()
     case = case_of(comm.size)
+    peaks = peaks_of(case)
     if csv_path or case.trace:
         everywhere(comm, lambda: comm.rank or _check_outputs(csv_path, case.trace))
     if case.backend == "cupy":
         from drbench.device.gpu.cuda import require_gpu
 
         require_gpu()
-    record = run_case(case, comm)
+    if peaks is None:
+        peaks = peaks_here(comm, case)
+    record = with_peak(run_case(case, comm), peaks)
     everywhere(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
     return EXIT_CODES[record.status]
 

@@ -15,7 +15,10 @@ import numpy as np
 import threadpoolctl
 
 from drbench.host.blas import Blas, load_blas
+from drbench.host.topology import Topology
 from drbench.measure.roof import timed
+from launch.cases.case import Case
+from launch.cases.peaks import Peak, Peaks
 
 #: Local products, (m, n, k): square and flat ones, where libraries come nearest their peak.
 SHAPES = (
@@ -94,6 +97,17 @@ def measured(comm, dtype: str, threads: int, budget_s: float = BUDGET_S) -> dict
         f"at once ({found.samples} samples), {blas.info.library}, {blas.info.kernel} kernels",
         "library": f"{blas.info.library}, {blas.info.kernel} kernels",
     }
+
+
+def peaks_here(comm, case: Case) -> Peaks:
+    """The peak for one case, measured on the ranks that will run it; none for devices, whose
+    peak a machine file or ``--peak`` gives (collective)."""
+    if case.backend != "numpy":
+        return {}
+    with Topology(comm) as topology:
+        threads = case.threads or topology.cores_per_rank
+    found = measured(comm, case.dtype, threads)
+    return {case.dtype: Peak("rank", found["rank_gflops"], found["source"])}
 
 
 def main() -> None:

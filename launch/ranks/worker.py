@@ -24,6 +24,7 @@ from launch.host.mpi import FORWARD_S
 from launch.host.protocol import ANSWER, FAILED
 
 from .case import everyone_is_here, run_case, world
+from .peak import measured
 
 
 def serve() -> int:
@@ -55,6 +56,9 @@ def serve() -> int:
             order = comm.bcast(cases.get() if comm.rank == 0 else None)
             if "end" in order:
                 return 0
+            if "peak" in order:
+                say({"peak": measured(comm, **order["peak"])})
+                continue
             say({"start": order["index"]})
             case = Case(**order["case"])
             try:

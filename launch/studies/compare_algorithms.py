@@ -10,6 +10,7 @@ from algorithms import algorithms
 from drbench.errors import UnsupportedError
 from drbench.measure.record import Record
 from launch.cases.case import Case, bound
+from launch.cases.peaks import Peaks
 from launch.host.kernels import without_pins
 from launch.host.show import table
 from launch.host.units import seconds
@@ -63,11 +64,15 @@ def layout_cases(
 
 
 def run_layouts(
-    layouts: dict[str, list[Case]], ranks: int, timeout_s: float, out: str | None
+    layouts: dict[str, list[Case]],
+    ranks: int,
+    timeout_s: float,
+    out: str | None,
+    peaks: Peaks | None,
 ) -> int:
     """Run the cases of :func:`layout_cases`, and print a table a layout; the exit code."""
     cases = [case for found in layouts.values() for case in found]
-    settings = Settings(ranks, timeout_s=timeout_s, environ=without_pins())
+    settings = Settings(ranks, timeout_s=timeout_s, environ=without_pins(), peaks=peaks)
     say = progress_console()
     records = run_listed(cases, "compare-algorithms", settings, say, out)
     case, left = cases[0], iter(records)

@@ -78,8 +78,8 @@ def measure_core_peaks(cores: int | None = None) -> dict[str, CorePeak]:
     for dtype in DTYPES:
         one, every = alone[dtype], together[dtype]
         source = (
-            f"measured by drbench doctor, {Clock.date()[:10]}: best of many GEMM shapes on one core, and on all "
-            f"{cores} at once; {one['library']}"
+            f"measured by drbench doctor, {Clock.date()[:10]}: best of many GEMM shapes on one "
+            f"core, and on all {cores} at once; {one['library']}"
         )
         node = cores * every["rank_gflops"]
         # alone it had the core's best clock; less than in company is a sample that came to nothing

@@ -17,6 +17,7 @@ from drbench.errors import DrbenchError, UsageError
 from drbench.measure.record import Record, read_csv
 from launch.cases.case import Case, case_keys, failure
 from launch.cases.launchers import load_launcher
+from launch.cases.peaks import Peaks, with_peak
 from launch.host.kernels import weaker_pins, without_pins
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.folder import opened
@@ -259,6 +260,7 @@ def run_peers(
     timeout_s: float | None,
     folder: Path,
     fresh: bool,
+    peaks: Peaks | None = None,
 ) -> int:
     """Run what has no row in the folder yet; the exit code: 0, or 1 if some case was wrong or
     failed.
@@ -299,7 +301,7 @@ def run_peers(
 
     about = f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each"
     environ = without_pins() if weaker_pins() else dict(os.environ)
-    settings = Settings(ranks, machine, timeout_s, environ=environ)
+    settings = Settings(ranks, machine, timeout_s, environ=environ, peaks=peaks)
     run_batches("peers", batches, settings, folder, fresh, say, about, on_record)
     for line in bad:
         say.print(f"not ok: {line}", style="red")
@@ -330,7 +332,7 @@ def _launch(cases: list[tuple[str, Case]], store: Store, settings: Settings, wat
                 "failed" if error.status == "usage" else error.status,
                 str(error),
             )
-        store.add(replace(record, case=name))
+        store.add(replace(with_peak(record, settings.peaks or {}), case=name))
         watch.ended(case, store.done[name])
 
 

@@ -14,6 +14,7 @@ from drbench.errors import EXIT_CODES
 from drbench.measure.record import Record
 from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
+from launch.cases.peak_files import read_peaks
 from launch.cases.sweep_file import Sweep, load_sweep
 
 from .folder import opened
@@ -48,6 +49,7 @@ class SweepRequest:
     retry: bool = False
     rerun_on_new_code: bool = False
     backend: str | None = None
+    peak: str | None = None
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
@@ -110,7 +112,12 @@ def run_sweep(request: SweepRequest, console: Console, stream: bool = False) -> 
             f"{sweep.repeated} cases of {sweep.name} are the same as an earlier one and run once"
         )
     settings = Settings(
-        request.ranks, launcher, request.timeout or None, request.mem_limit, request.environ
+        request.ranks,
+        launcher,
+        request.timeout or None,
+        request.mem_limit,
+        request.environ,
+        read_peaks(request.peak, sweep.cases, request.machine),
     )
     ids = [name for name, _ in pairs]
     modes = {"fresh": request.fresh, "retry": request.retry}

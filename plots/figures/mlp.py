@@ -111,7 +111,7 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
 
 def charts(records: Records, options: Options) -> Charts:
     """Describe the panels that have a line: (charts, notes)."""
-    panels = select_panels(records)
+    panels = select_panels(records, quantity=options.quantity)
     return [_chart(lines) for lines in panels.values() if any(line.points for line in lines)], said(
         panels
     )
@@ -244,7 +244,7 @@ def make(records: Records, options: Options, layers: Sequence[str] | None = None
     panels of their own. Published numbers become the lines of the peers where they are of the same
     problem.
     """
-    panels = select_panels(records, layers)
+    panels = select_panels(records, layers, options.quantity)
     # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
     return Made(figure(_with_points(panels)), said(panels))
 
@@ -254,12 +254,19 @@ FIGURES = (
         "mlp",
         "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
         make,
+        ("quantity",),
         charts=charts,
     ),
     Figure_(
-        "mlp1", "the left plot of Figures 2 and 3: MLP-1, n = 4k", partial(make, layers=("mlp1",))
+        "mlp1",
+        "the left plot of Figures 2 and 3: MLP-1, n = 4k",
+        partial(make, layers=("mlp1",)),
+        ("quantity",),
     ),
     Figure_(
-        "mlp2", "the right plot of Figures 2 and 3: MLP-2, k = 4n", partial(make, layers=("mlp2",))
+        "mlp2",
+        "the right plot of Figures 2 and 3: MLP-2, k = 4n",
+        partial(make, layers=("mlp2",)),
+        ("quantity",),
     ),
 )

@@ -54,7 +54,8 @@ class Options:
     moving_only : bool
         Leave out cases that move no bytes at all, as the paper's figures do.
     quantity : str
-        ``peak``, ``roof``, or ``auto``: percent of peak if every case has it.
+        ``peak``, ``roof``, or ``auto``: percent of peak if every case has it and none was measured
+        beside its roof.
     shape : (m, n, k), optional
         Only this shape.
     """

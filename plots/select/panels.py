@@ -12,7 +12,9 @@ from .records import Records, frame
 from .selection import Line, select
 
 
-def select_panels(records: Records, layers: Sequence[str] | None = None) -> dict[str, list[Line]]:
+def select_panels(
+    records: Records, layers: Sequence[str] | None = None, quantity: str = "auto"
+) -> dict[str, list[Line]]:
     """Select the lines of every panel: measured, simulated and published ones side by side.
 
     Universal cases of one mode, machine, number of ranks, dtype and problem make a panel. The
@@ -25,6 +27,8 @@ def select_panels(records: Records, layers: Sequence[str] | None = None) -> dict
     records : DataFrame, or iterable of Record
     layers : sequence of str, optional
         ``"mlp1"``, ``"mlp2"`` or both; by default those that the records hold.
+    quantity : str
+        ``peak``, ``roof`` or ``auto``.
 
     Returns
     -------
@@ -61,7 +65,7 @@ def select_panels(records: Records, layers: Sequence[str] | None = None) -> dict
         case = inside.iloc[0]
         problem = f", h = {min(case.n, case.k)}"
         name = f"{layer} ({case.source.text}{problem})" if several[layer] else layer
-        named[name] = select(inside, layer)
+        named[name] = select(inside, layer, quantity)
     return named
 
 

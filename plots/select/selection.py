@@ -121,8 +121,7 @@ def with_quantity(found: DataFrame, options: Options) -> tuple[DataFrame, str, l
     SelectionError
         If no case has it.
     """
-    peak, roof = QUANTITIES.values()
-    field = QUANTITIES.get(options.quantity) or (peak if isfinite(found[peak]).all() else roof)
+    field = quantity_of(found, options.quantity)
     kept, words = found[isfinite(found[field])], field.replace("_", " ")
     if kept.empty:
         raise SelectionError(
@@ -130,6 +129,29 @@ def with_quantity(found: DataFrame, options: Options) -> tuple[DataFrame, str, l
         )
     lost = len(found) - len(kept)
     return kept, field, [f"not drawn: {cases(lost)} without {words}"] if lost else []
+
+
+def quantity_of(found: DataFrame, asked: str = "auto") -> str:
+    """The field that is drawn of some cases: what is asked for, or for ``auto`` percent of peak if
+    every case has it and none was measured beside its roof, which is taken between the repeats and
+    so drifts with the machine as they do.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from drbench.measure.record import Record
+    >>> case = Record(mode="simulated", status="ok", best_s=1.0, percent_of_peak=50.0)
+    >>> beside = replace(case, mode="measured", percent_of_roof=60.0)
+    >>> (
+    ...     [quantity_of(frame([each])) for each in (case, beside)],
+    ...     quantity_of(frame([beside]), "peak"),
+    ... )
+    (['percent_of_peak', 'percent_of_roof'], 'percent_of_peak')
+    """
+    peak, roof = QUANTITIES.values()
+    roofed = (found["mode"] == "measured") & found[roof].notna()
+    auto = peak if isfinite(found[peak]).all() and not roofed.any() else roof
+    return QUANTITIES.get(asked, auto)
 
 
 def groups(found: DataFrame, by: str | list[str]) -> list[tuple[Any, DataFrame]]:
@@ -175,12 +197,11 @@ class Line:
         return f"{self.name} (S-{self.stationary})" if self.stationary else self.name
 
 
-def select(records: Records, layer: str) -> list[Line]:
+def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     """Choose the lines of one layer's figure: one per row of :data:`LEGEND`, in that order.
 
-    What is drawn is ``percent_of_peak`` if every case that may be drawn has it, else
-    ``percent_of_roof``; the best case is the highest in what is drawn. Ties go to Stationary C and
-    to the smallest replication factors.
+    What is drawn is the field that :func:`quantity_of` names; the best case is the highest in what
+    is drawn. Ties go to Stationary C and to the smallest replication factors.
 
     Parameters
     ----------
@@ -188,6 +209,8 @@ def select(records: Records, layer: str) -> list[Line]:
         May hold other layers, other algorithms and cases that are not ok.
     layer : str
         ``"mlp1"`` or ``"mlp2"``.
+    quantity : str
+        ``peak``, ``roof`` or ``auto``.
 
     Raises
     ------
@@ -256,8 +279,7 @@ def select(records: Records, layer: str) -> list[Line]:
 
     # peers alone can still make a figure
     decides = kept & own if (kept & own).any() else kept
-    peak = found.percent_of_peak[decides].notna().all()
-    quantity = "percent_of_peak" if peak else "percent_of_roof"
+    quantity = quantity_of(found[decides], quantity)
     keep(f"no {quantity.replace('_', ' ')} in its records", found[quantity].notna())
 
     drawn = found.loc[kept, ["line", "m", quantity, "factors"]]

@@ -9,10 +9,15 @@ import pytest
 import launch.commands.doctor
 import launch.host.kernels
 from algorithms import algorithms
+from launch.cases.peak_files import read_peaks
+from launch.cases.peaks import Peak
 from launch.host.kernels import Kernels, pinned, weaker_pins, without_pins
+from launch.studies.machine_peaks import CorePeak
 from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}
+PEAKS = {"peak float32", "peak float64"}
+QUIET = CorePeak(Peak("core", 80.0, "measured", 150.0), 2, 0.01)
 FAST, SLOW = Kernels("SkylakeX", 60e9), Kernels("Haswell", 40e9)
 GIB = 1 << 30
 
@@ -38,18 +43,27 @@ def kernels(monkeypatch):
 def findings(say, kernels, monkeypatch):
     """``findings()``: subject -> finding, without starting ranks."""
     monkeypatch.setattr(launch.commands.doctor, "_mpi", lambda ranks: [])
+    monkeypatch.setattr(
+        launch.commands.doctor, "measure_core_peaks", lambda: {"float32": QUIET, "float64": QUIET}
+    )
     return lambda *options: {
         each["subject"]: each for each in say("doctor", "--json", *options).json()
     }
 
 
 @pytest.mark.mpi
-def test_a_machine_that_can_run_has_nothing_missing(drbench):
+def test_a_machine_that_can_run_has_nothing_missing(drbench, tmp_path):
     """The real thing: ranks are started, kernels measured, with weaker kernels pinned if the
     processor has them."""
-    found = drbench("doctor", "--json", "-p", 2, env={"OPENBLAS_CORETYPE": "Haswell"}).json()
+    words = ["doctor", "--json", "-p", 2, "--save", "mine.toml"]
+    found = drbench(*words, env={"OPENBLAS_CORETYPE": "Haswell"}, timeout=60).json()
     by_subject = {each["subject"]: each for each in found}
-    assert set(by_subject) == SUBJECTS
+    assert set(by_subject) == SUBJECTS | PEAKS | {"peaks"}
+    kept = read_peaks(str(tmp_path / "mine.toml"), ())
+    for dtype, peak in kept.items():
+        assert peak.per == "core" and 0 < peak.node_gflops
+        assert f"{peak.gflops:.0f} GFLOP/s on one core" in by_subject[f"peak {dtype}"]["text"]
+    assert kept["float32"].gflops > kept["float64"].gflops
     assert all(each["level"] in ("ok", "advice") and each["text"] for each in found)
     assert all(each["way_out"] for each in found if each["level"] == "advice")
     assert "launcher" in by_subject["MPI"]["text"] and "GFLOP/s" in by_subject["BLAS"]["text"]
@@ -90,6 +104,23 @@ def test_a_variable_that_costs_nothing_is_fine_and_named(findings, monkeypatch):
 def test_without_pins_blas_is_named_with_its_kernels(findings):
     blas = findings()["BLAS"]
     assert blas["level"] == "ok" and "SkylakeX" in blas["text"] and "60 GFLOP/s" in blas["text"]
+
+
+def test_the_peak_of_cores_with_other_work_is_advice(findings, monkeypatch):
+    assert findings()["peak float32"]["level"] == "ok"
+    busy = {"float32": CorePeak(Peak("core", 80.0, "measured", 150.0), 2, 0.2)}
+    monkeypatch.setattr(launch.commands.doctor, "measure_core_peaks", lambda: busy)
+    found = findings()["peak float32"]
+    assert found["level"] == "advice" and "medians 20.0 % lower" in found["text"]
+
+
+def test_a_file_that_cannot_be_kept_is_refused_before_anything_is_measured(
+    say, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(launch.commands.doctor, "findings", lambda *_: pytest.fail("measured"))
+    (tmp_path / "broken.toml").write_text("[peak\n")
+    for name in ("broken.toml", "no/folder.toml", ""):
+        say("doctor", "--save", tmp_path / name).refusal()
 
 
 def test_more_ranks_than_cores_is_advice(findings):

@@ -1,0 +1,178 @@
+"""Where peaks are kept, and what ``--peak`` may be.
+
+They lie in the tables ``[peak.DTYPE]`` of a machine file, each with its ``source``: ``core_gflops``
+with ``node_gflops`` (all cores of a node at once, whose clock or whose pairs of hardware threads
+may allow less than so many times one), ``device_gflops``, or ``rank_gflops`` of whatever a rank
+has. ``drbench doctor --save FILE`` writes those of this machine's cores. A machine model whose peak
+is a vendor's gives it too.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from math import inf
+from pathlib import Path
+
+from drbench.errors import UsageError
+from drbench.model.machine import Machine
+
+from .machine_models import machine_names, write_table
+from .peaks import Peak, Peaks, arithmetic
+from .sweep_values import check_keys, check_text, read_toml, require, shipped
+
+#: Words for ``--peak``: measure before the first case, or leave the columns empty.
+MEASURE, NONE = "measure", "none"
+#: Element types that a peak may be of; bfloat16 also stands for products of it summed in float32.
+DTYPES = ("float32", "float64", "tf32", "bfloat16")
+_UNITS = ("core", "device", "rank")
+
+
+def read_peaks(text: str | None, cases: Iterable, machine: str | None = None) -> Peaks | None:
+    """The peaks that ``--peak`` asks for, for some cases; None if they are to be measured, or if
+    it is not given and the machine's file holds none.
+
+    Parameters
+    ----------
+    text : str or None
+        GFLOP/s of one rank, a machine by name or file, ``measure`` or ``none``; None for what the
+        ``machine`` file holds.
+    cases : iterable of Case
+        What is to be run.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these, or a number stands for several element types.
+
+    Examples
+    --------
+    >>> from launch.cases.case import Case
+    >>> read_peaks("80.5", [Case(8, 8, 8)])
+    {'float32': Peak(per='rank', gflops=80.5, source='given: --peak 80.5 of one rank', ...)}
+    >>> (
+    ...     read_peaks("h100x8", [])["float32"].gflops,
+    ...     read_peaks("measure", []),
+    ...     read_peaks("none", []),
+    ... )
+    (67000.0, None, {})
+    """
+    if text is None:
+        return (_of_file(machine) if machine else {}) or None
+    if text == MEASURE:
+        return None
+    if text == NONE:
+        return {}
+    try:
+        gflops = float(text)
+    except ValueError:
+        return _of_machine(text)
+    if not 0 < gflops < inf:
+        raise UsageError(f"--peak {text}: must be above 0, in GFLOP/s of one rank.")
+    kinds = sorted({arithmetic(case.dtype, case.compute) for case in cases})
+    if len(kinds) > 1:
+        raise UsageError(
+            f"--peak {text}: the cases are of {' and '.join(kinds)}, which have peaks of their "
+            "own. Give a machine file with a table [peak.DTYPE] for each."
+        )
+    source = f"given: --peak {text} of one rank"
+    return {kind: Peak("rank", gflops, source) for kind in kinds}
+
+
+def check_peak(text: str) -> str:
+    """What ``--peak`` takes, read once to see that it can be.
+
+    Raises
+    ------
+    UsageError
+    """
+    read_peaks(text, ())
+    return text
+
+
+def write_peaks(path: str | os.PathLike, peaks: Peaks, option: str) -> str:
+    """Replace the ``[peak]`` tables of a machine file; its other tables stay as they are. The text
+    of the new ones.
+
+    Raises
+    ------
+    UsageError
+        If the file is not TOML, or cannot be written.
+    """
+    tables = {}
+    for dtype, peak in peaks.items():
+        tables[dtype] = {f"{peak.per}_gflops": peak.gflops}
+        if peak.node_gflops < inf:
+            tables[dtype]["node_gflops"] = peak.node_gflops
+        tables[dtype]["source"] = peak.source
+    return write_table(path, "peak", tables, option)
+
+
+def _of_machine(name: str) -> Peaks:
+    """The peaks of a machine by name, or of a file."""
+    path = Path(name)
+    if name.endswith(".toml") or "/" in name:
+        found = _of_file(name)
+    elif name in shipped("machines"):
+        found = _of_file(shipped("machines")[name])
+    else:
+        raise UsageError(
+            f"--peak {name!r}: is no number of GFLOP/s of one rank, {MEASURE}, {NONE}, a file "
+            f"(.toml) nor one of {', '.join(machine_names())}."
+        )
+    if not found:
+        raise UsageError(
+            f"--peak {path.name}: holds no table [peak.DTYPE], nor a model with a vendor's peak. "
+            f"Write one of this machine: drbench doctor --save FILE."
+        )
+    return found
+
+
+def _of_file(path: str | os.PathLike) -> Peaks:
+    """The peaks that a machine file holds, a vendor's in its model included; empty if there are
+    none, or it is no file but a label."""
+    path = shipped("machines").get(os.fspath(path), Path(path))
+    if path.suffix != ".toml":
+        return {}
+    document = read_toml(path)
+    tables = document.get("peak", {})
+    where = f"{path.name}: peak"
+    require(isinstance(tables, dict), where, "tables, as [peak.float32]", tables)
+    check_keys(tables, DTYPES, f"{where}.")
+    return _of_model(document.get("model"), path.stem) | {
+        dtype: _peak(table, f"{where}.{dtype}") for dtype, table in tables.items()
+    }
+
+
+def _of_model(section, name: str) -> Peaks:
+    """The peak of a machine model, if it is not the rate that products were fitted with."""
+    compute = section.get("compute", {}) if isinstance(section, dict) else {}
+    if "peak_flops" not in compute or compute.get("peak_measured"):
+        return {}
+    dtype = section.get("dtype", Machine.dtype)
+    source = f"model.compute.peak_flops of {name}"
+    return {dtype: Peak("device", compute["peak_flops"] / 1e9, source)}
+
+
+def _peak(table, where: str) -> Peak:
+    require(isinstance(table, dict), where, "a table", table)
+    check_keys(
+        table, (*(f"{unit}_gflops" for unit in _UNITS), "node_gflops", "source"), f"{where}."
+    )
+    given = [unit for unit in _UNITS if f"{unit}_gflops" in table]
+    what = f"one of {', '.join(f'{unit}_gflops' for unit in _UNITS)}"
+    require(len(given) == 1, where, f"a table with {what}", table)
+    if "node_gflops" in table:
+        require(given == ["core"], f"{where}.node_gflops", "beside core_gflops", table)
+    number: Callable[[str], float] = lambda key: _positive(table[key], f"{where}.{key}")
+    require("source" in table, where, "a table with its source, a text", table)
+    return Peak(
+        given[0],
+        number(f"{given[0]}_gflops"),
+        check_text(table["source"], f"{where}.source"),
+        number("node_gflops") if "node_gflops" in table else inf,
+    )
+
+
+def _positive(value, where: str) -> float:
+    fits = type(value) in (int, float) and 0 < value < inf
+    require(fits, where, "a number above 0", value)
+    return float(value)

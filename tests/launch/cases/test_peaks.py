@@ -1,0 +1,120 @@
+"""Peaks: what a machine file holds, what ``--peak`` may be, and what percent of peak is of."""
+
+import itertools
+from math import inf
+
+import pytest
+
+from drbench.errors import UsageError
+from drbench.measure.record import Record
+from launch.cases.case import Case
+from launch.cases.launchers import load_launcher
+from launch.cases.peak_files import DTYPES, read_peaks, write_peaks
+from launch.cases.peaks import Peak, with_peak
+
+CASES = [Case(8, 8, 8), Case(8, 8, 8, dtype="float64")]
+RUN = {"mode": "measured", "status": "ok", "best_s": 1.0, "dtype": "float32", "gflops": 90.0}
+
+
+@pytest.fixture
+def file(tmp_path):
+    """``file(text)``: path of a machine file."""
+
+    def write(text):
+        (tmp_path / "mine.toml").write_text(text)
+        return str(tmp_path / "mine.toml")
+
+    return write
+
+
+def test_what_is_written_is_read_and_the_rest_of_the_file_stays(file):
+    path = file("# my lab\n[launch]\nranks_per_node = 3\n\n[peak.float32]\nrank_gflops = 1.0\n")
+    peaks = {
+        "float32": Peak("core", 80.5, "measured", 150.25),
+        "float64": Peak("device", 67000.0, 'a data "sheet"'),
+        "tf32": Peak("rank", 0.125, "said"),
+    }
+    write_peaks(path, peaks, "--save")
+    assert read_peaks(path, ()) == read_peaks(None, (), path) == peaks
+    assert load_launcher(path).ranks_per_node == 3 and open(path).read().startswith("# my lab\n")
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("[peak]\nfloat16 = 1", "peak.float16: there is no such key. There are float32"),
+        ("peak = 3", "peak: must be tables"),
+        ("[peak.float32]\nsource = 'x'", "peak.float32: must be a table with one of core_gflops"),
+        ("[peak.float32]\ncore_gflops = 1\nrank_gflops = 1\nsource = 'x'", "must be a table with"),
+        ("[peak.float32]\ncore_gflops = 1", "peak.float32: must be a table with its source"),
+        ("[peak.float32]\ncore_gflops = -1\nsource = ''", "core_gflops: must be a number above 0"),
+        ("[peak.float32]\nrank_gflops = 1\nnode_gflops = 2\nsource = ''", "beside core_gflops"),
+        ("[peak.float32]\ngflops = 1\nsource = ''", "peak.float32.gflops: there is no such key"),
+        ("", "holds no table [peak.DTYPE]"),
+        ("[model.compute]\npeak_flops = 1e12\npeak_measured = true", "holds no table [peak.DTYPE]"),
+    ],
+)
+def test_a_slip_in_a_file_is_named_with_file_and_key(file, text, told):
+    with pytest.raises(UsageError) as caught:
+        read_peaks(file(text), CASES)
+    assert told in str(caught.value) and "mine.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "nan", "inf", "mine", "h100", "1,5"])
+def test_what_is_no_peak_is_refused_in_one_line(text):
+    with pytest.raises(UsageError, match="--peak") as caught:
+        read_peaks(text, CASES[:1])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_number_stands_for_one_element_type_only():
+    assert read_peaks("40", CASES[1:])["float64"].gflops == 40
+    with pytest.raises(UsageError, match="float32 and float64, which have peaks of their own"):
+        read_peaks("40", CASES)
+
+
+def test_a_vendors_peak_is_taken_from_a_model_and_a_fitted_rate_is_not():
+    found = read_peaks("tpuv4", CASES)
+    assert set(found) == {"bfloat16"} and found["bfloat16"].gflops == 272e3
+    assert found["bfloat16"].source == "model.compute.peak_flops of tpuv4"
+    assert read_peaks(None, CASES, "here") is None  # calibrated: to be measured
+
+
+def test_percent_is_of_the_cores_the_ranks_have_by_counting_them_one_by_one():
+    """The oracle adds a core at a time, and stops at what a node does at most."""
+    core, node = 50.0, 170.0
+    for ranks, threads, nodes in itertools.product((1, 2, 4, 6), (1, 2, 3), (1, 2)):
+        if ranks % nodes:
+            continue
+        total = 0.0
+        for _ in range(nodes):
+            here = 0.0
+            for _ in range(ranks // nodes * threads):
+                here = min(here + core, node)
+            total += here
+        record = Record(**RUN, backend="numpy", ranks=ranks, threads=threads, nodes=nodes)
+        found = with_peak(record, {"float32": Peak("core", core, "why", node)})
+        assert found.peak_gflops == pytest.approx(total)
+        assert found.percent_of_peak == pytest.approx(100 * 90.0 / total)
+        assert found.peak_source == "why"
+
+
+@pytest.mark.parametrize(
+    "changes, peak",
+    [
+        ({"dtype": "float64"}, Peak("rank", 9.0, "")),  # none of that element type
+        ({"backend": "cupy", "device": "X"}, Peak("core", 9.0, "", inf)),  # cores, on devices
+        ({"backend": "numpy", "threads": 1}, Peak("device", 9.0, "")),  # a device, on cores
+        ({"status": "failed", "reason": "x"}, Peak("rank", 9.0, "")),
+        ({"compute": "tf32", "backend": "cupy", "device": "X"}, Peak("device", 9.0, "")),
+    ],
+)
+def test_a_peak_of_something_else_leaves_the_columns_empty(changes, peak):
+    record = Record(**RUN | {"ranks": 2} | changes)
+    assert with_peak(record, {"float32": peak}) == record
+
+
+def test_peaks_are_of_the_element_types_that_runs_have():
+    from drbench.program.problem import ITEMSIZES
+
+    assert {dtype.partition(":")[0] for dtype in ITEMSIZES} < set(DTYPES)

@@ -1,0 +1,133 @@
+"""Percent of peak in records: given, kept in a file, or measured once by the ranks themselves."""
+
+import json
+
+import numpy as np
+import pytest
+
+import launch.ranks.peak
+from drbench.measure.record import read_csv
+from launch.cases.peak_files import write_peaks
+from launch.cases.peaks import Peak
+from launch.ranks.peak import SHAPES, best_gemm
+
+SMALL = ["-m", 64, "-n", 96, "-k", 48]
+SWEEP = """
+name = "two"
+[[cases]]
+m = 64
+n = 96
+k = 48
+preset = ["row", "column"]
+dtype = ["float32", "float64"]
+"""
+
+
+class FakeRanks:
+    """A communicator whose ``timed`` is a table of seconds by shape."""
+
+    def __init__(self, size, seconds):
+        self.rank, self.size, self.seconds, self.calls = 0, size, seconds, []
+
+    def timed(self, comm, function):
+        assert comm is self
+        function()
+        return self.seconds(self.calls[-1], self.calls.count(self.calls[-1]))
+
+    def gemm(self, a, b, c, beta):
+        assert beta == 0.0 and c.shape == (a.shape[0], b.shape[1]) and a.shape[1] == b.shape[0]
+        assert np.isfinite(a).all() and a.flags.c_contiguous and b.flags.c_contiguous
+        self.calls.append((*c.shape, a.shape[1]))
+
+
+def test_the_best_sample_of_the_best_shape_counts_and_slow_shapes_are_given_up(monkeypatch):
+    """At 10 GFLOP/s all but one shape, which has 20, and 16 in every other sample."""
+
+    def seconds(shape, count):
+        rate = (20e9 if count % 2 else 16e9) if shape == SHAPES[3] else 10e9
+        return 2 * shape[0] * shape[1] * shape[2] / rate
+
+    ranks = FakeRanks(3, seconds)
+    monkeypatch.setattr(launch.ranks.peak, "timed", ranks.timed)
+    found = best_gemm(ranks, ranks, "float64", budget_s=4.0)
+    assert found.shape == SHAPES[3] and found.gflops == pytest.approx(3 * 20)
+    assert found.median_gflops < found.gflops and found.samples == len(ranks.calls) - 1
+    slow = [ranks.calls.count(shape) for shape in SHAPES if shape != SHAPES[3]]
+    assert ranks.calls.count(SHAPES[3]) > 2 * max(slow)
+
+
+def test_every_shape_is_tried_once_whatever_it_takes(monkeypatch):
+    ranks = FakeRanks(1, lambda shape, count: 100.0)
+    monkeypatch.setattr(launch.ranks.peak, "timed", ranks.timed)
+    best_gemm(ranks, ranks, "float32", budget_s=0.1)
+    assert set(ranks.calls) == set(SHAPES) and len(ranks.calls) == len(SHAPES) + 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "peak, total, source",
+    [
+        ("25", 50.0, "given: --peak 25 of one rank"),
+        ("mine.toml", 30.0, "of my own"),
+        ("measure", None, "measured: best of"),
+        (None, None, None),
+        ("none", None, None),
+    ],
+)
+def test_a_run_has_percent_of_the_peak_it_was_given(drbench, tmp_path, peak, total, source):
+    write_peaks(tmp_path / "mine.toml", {"float32": Peak("core", 40.0, "of my own", 30.0)}, "-o")
+    words = [] if peak is None else ["--peak", peak]
+    record = drbench("run", "-p", 2, *SMALL, "--threads", 1, "--iters", 1, *words, "--json").json()
+    assert (record["peak_source"] or "").startswith(source or "")
+    if source is None:
+        assert [record[name] for name in ("peak_gflops", "percent_of_peak")] == [None, None]
+        return
+    assert total in (None, record["peak_gflops"]) and record["peak_gflops"] > 0
+    percent = 100 * record["gflops"] / record["peak_gflops"]
+    assert record["percent_of_peak"] == pytest.approx(percent)
+
+
+@pytest.mark.mpi
+def test_a_bad_peak_is_refused_before_ranks_start(drbench):
+    ended = drbench("run", "-p", 2, *SMALL, "--peak", "fast")
+    assert "--peak 'fast': is no number of GFLOP/s of one rank" in ended.refusal()
+
+
+@pytest.mark.mpi
+def test_a_sweep_measures_the_peak_once_for_each_element_type_and_again_never(drbench, tmp_path):
+    (tmp_path / "two.toml").write_text(SWEEP)
+    words = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", "--iters", 1]
+    assert drbench(*words, "--max-cases", 2, timeout=60).returncode == 0
+    (path,) = (tmp_path / "two" / "environments").glob("*.json")
+    before = json.loads(path.read_text())["peaks"]
+    assert drbench(*words, timeout=60).returncode == 0
+    peaks = json.loads(path.read_text())["peaks"]
+    assert set(peaks) == {f"{dtype} on 2 x 1 threads" for dtype in ("float32", "float64")}
+    assert before == peaks or before.items() < peaks.items()  # kept as it was found
+    latest = json.loads((tmp_path / "two" / "environment.json").read_text())
+    assert latest["peaks"] == peaks and latest["id"] == path.stem
+    records = read_csv(tmp_path / "two" / "records.csv")
+    assert len(records) == 4
+    for record in records:
+        found = peaks[f"{record.dtype} on 2 x 1 threads"]
+        assert record.peak_gflops == 2 * found["rank_gflops"]
+        assert record.peak_source == found["source"] and record.percent_of_peak > 0
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("words, percent", [(["--peak", "none"], None), (["--peak", "0.5"], True)])
+def test_a_sweep_that_is_given_a_peak_measures_none(drbench, tmp_path, words, percent):
+    (tmp_path / "two.toml").write_text(SWEEP.replace(', "float64"', ""))
+    sweep = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", "--iters", 1]
+    assert drbench(*sweep, *words, timeout=60).returncode == 0
+    assert "peaks" not in json.loads((tmp_path / "two" / "environment.json").read_text())
+    for record in read_csv(tmp_path / "two" / "records.csv"):
+        assert (record.percent_of_peak is None) == (percent is None)
+        assert record.peak_gflops == (percent and 1.0)
+
+
+@pytest.mark.mpi
+def test_a_sweep_of_two_element_types_refuses_one_number(drbench, tmp_path):
+    (tmp_path / "two.toml").write_text(SWEEP)
+    ended = drbench("sweep", "two.toml", "-p", 2, "--out", "two", "--peak", "80")
+    assert "peaks of their own" in ended.refusal() and not (tmp_path / "two").exists()
