@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drbench.measure.record import Record
-from plots.select.cases import LEGEND, SelectionError, factor_text, split_factor
+from plots.registry import find
+from plots.select.cases import LEGEND, Options, SelectionError, factor_text, split_factor
 from plots.select.selection import Line, missing, select
 
 UA = {name: texts for name, texts in LEGEND.items() if texts}
@@ -83,6 +84,25 @@ def drawn(lines):
 
 def only(lines, name):
     return next(line for line in lines if line.name == name)
+
+
+def test_measured_cases_with_both_are_drawn_in_percent_of_their_roof_or_as_asked(synthetic):
+    """A roof was measured between the repeats, and drifts as they do."""
+    both = [
+        replace(each, percent_of_peak=each.percent_of_roof and each.percent_of_roof / 2)
+        for each in synthetic.sweep(ranks=4, quantity="percent_of_roof", mode="measured")
+        if each.mode == "measured"
+    ]
+    for asked, field in (("auto", "roof"), ("roof", "roof"), ("peak", "peak")):
+        lines = [line for line in select(both, "mlp1", asked) if line.points]
+        assert {line.quantity for line in lines} == {f"percent_of_{field}"} and lines
+    heights = [
+        max(point.value for line in select(both, "mlp1", asked) for point in line.points)
+        for asked in ("roof", "peak")
+    ]
+    assert heights[0] == pytest.approx(2 * heights[1])
+    drawn = find("mlp1").make(both, Options(quantity="peak")).picture
+    assert "percent of peak (%)" in drawn.axes[0].get_ylabel()
 
 
 @pytest.mark.parametrize("layer", ["mlp1", "mlp2"])
