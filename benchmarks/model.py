@@ -28,6 +28,7 @@ from dataclasses import replace
 from itertools import combinations, groupby, product
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from pandas import DataFrame
 from rich.console import Console
@@ -99,38 +100,52 @@ def write(path: Path, records: Iterable[Record]) -> None:
     append_csv(path, *records)
 
 
-def report(measured: DataFrame, predicted: DataFrame) -> None:
-    """How far the prediction of each case is from its time, and what comes of going by it."""
+class Errors(NamedTuple):
+    """How far predictions are from times: the share of pairs of cases in the right order, of how
+    many; the median of the absolute errors, the median error, the least and the largest, percent.
+    """
+
+    concordance: float
+    pairs: int
+    median: float
+    bias: float
+    least: float
+    most: float
+
+
+class Picks(NamedTuple):
+    """Going by the prediction, for the cases of one shape: how far the pick, the median one, and
+    column with Stationary C are above the best measured, percent. Of programs too, counting all
+    repeats of a program under whichever name they ran; and how far apart the same program was
+    measured under eight names."""
+
+    pick: float
+    median: float
+    column: float
+    programs: int
+    program_pick: float
+    ties: float | None
+    program_median: float
+    program_column: float
+    apart: float
+
+
+def compared(measured: DataFrame, predicted: DataFrame) -> DataFrame:
+    """The cases that were measured, with ``best_s_model`` and the relative ``error``."""
     found = measured.merge(predicted[[*CASE, "best_s"]], on=CASE, suffixes=("", "_model"))
     pairs = found[found.status == "ok"]
-    pairs = pairs.assign(error=pairs.best_s_model / pairs.best_s - 1)
-    print(f"{len(pairs)} cases measured and predicted, {len(found) - len(pairs)} not ok")
-    for shape, each in [((), pairs), *pairs.groupby(["m", "n", "k"], sort=False)]:
-        right, total = concordance(zip(each.best_s, each.best_s_model))
-        print(
-            f"{'x'.join(map(str, shape)) or 'all':18} concordance {right:.3f} over {total} pairs; "
-            f"error median {100 * each.error.abs().median():.1f} %, "
-            f"bias {100 * each.error.median():+.1f} %, range {100 * each.error.min():+.0f} to "
-            f"{100 * each.error.max():+.0f} %"
-        )
-        if shape:
-            above = each.best_s / each.best_s.min() - 1
-            fixed = above[each.eval("a == b == c == 'column' and stationary == 'C'")]
-            print(
-                f"{'':18} the model's pick is {100 * above[each.best_s_model.idxmin()]:.1f} % "
-                f"above the best measured; the median case {100 * above.median():.0f} %"
-                + "".join(f", column with Stationary C {100 * other:.0f} %" for other in fixed)
-            )
-            picks(each)
-    for row in pairs.sort_values("error", key=abs, ascending=False)[:5].itertuples():
-        print(
-            f"  furthest off: {row.m}x{row.n}x{row.k} {row.a} {row.b} {row.c} S-{row.stationary}: "
-            f"measured {1e3 * row.best_s:.1f} ms, predicted {1e3 * row.best_s_model:.1f}"
-        )
+    return pairs.assign(error=pairs.best_s_model / pairs.best_s - 1)
 
 
-def picks(pairs: DataFrame) -> None:
-    """The same for programs instead of cases, and how far apart the same program was measured."""
+def errors(pairs: DataFrame) -> Errors:
+    right, total = concordance(zip(pairs.best_s, pairs.best_s_model))
+    error = 100 * pairs.error
+    return Errors(right, total, error.abs().median(), error.median(), error.min(), error.max())
+
+
+def picks(pairs: DataFrame) -> Picks:
+    above = 100 * (pairs.best_s / pairs.best_s.min() - 1)
+    column = above[pairs.eval("a == b == c == 'column' and stationary == 'C'")]
     forms = ["a", "b", "c"]
     same = pairs.assign(**pairs[forms].replace("block", "column"))  # on two ranks
     programs = same.groupby([*forms, "stationary"], sort=False).agg(
@@ -140,14 +155,49 @@ def picks(pairs: DataFrame) -> None:
         model=("best_s_model", "first"),
     )
     spread = (programs.most / programs.least)[programs.cases == 8].median()
-    above = programs.least / programs.least.min() - 1
-    chosen = above[programs.model <= programs.model.min() * (1 + 1e-9)]
-    ties = f" (ties: up to {100 * chosen.max():.1f} %)" if len(chosen) > 1 else ""
-    print(
-        f"{'':18} {len(programs)} programs: the pick {100 * chosen.iloc[0]:.1f} % above the best"
-        f"{ties}, the median one {100 * above.median():.0f} %; eight cases of one program are "
-        f"{100 * (spread - 1):.1f} % apart"
+    program = 100 * (programs.least / programs.least.min() - 1)
+    chosen = program[programs.model <= programs.model.min() * (1 + 1e-9)]
+    return Picks(
+        above[pairs.best_s_model.idxmin()],
+        above.median(),
+        column.iloc[0],
+        len(programs),
+        chosen.iloc[0],
+        chosen.max() if len(chosen) > 1 else None,
+        program.median(),
+        program[("column", "column", "column", "C")],
+        100 * (spread - 1),
     )
+
+
+def report(measured: DataFrame, predicted: DataFrame) -> None:
+    """How far the prediction of each case is from its time, and what comes of going by it."""
+    pairs = compared(measured, predicted)
+    print(f"{len(pairs)} cases measured and predicted, {len(measured) - len(pairs)} not ok")
+    for shape, each in [((), pairs), *pairs.groupby(["m", "n", "k"], sort=False)]:
+        found = errors(each)
+        print(
+            f"{'x'.join(map(str, shape)) or 'all':18} concordance {found.concordance:.3f} over "
+            f"{found.pairs} pairs; error median {found.median:.1f} %, bias {found.bias:+.1f} %, "
+            f"range {found.least:+.0f} to {found.most:+.0f} %"
+        )
+        if shape:
+            told = picks(each)
+            ties = "" if told.ties is None else f" (ties: up to {told.ties:.1f} %)"
+            print(
+                f"{'':18} the model's pick is {told.pick:.1f} % above the best measured; the "
+                f"median case {told.median:.0f} %, column with Stationary C {told.column:.0f} %"
+            )
+            print(
+                f"{'':18} {told.programs} programs: the pick {told.program_pick:.1f} % above the "
+                f"best{ties}, the median one {told.program_median:.0f} %; eight cases of one "
+                f"program are {told.apart:.1f} % apart"
+            )
+    for row in pairs.sort_values("error", key=abs, ascending=False)[:5].itertuples():
+        print(
+            f"  furthest off: {row.m}x{row.n}x{row.k} {row.a} {row.b} {row.c} S-{row.stationary}: "
+            f"measured {1e3 * row.best_s:.1f} ms, predicted {1e3 * row.best_s_model:.1f}"
+        )
 
 
 def main() -> None:

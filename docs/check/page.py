@@ -40,7 +40,6 @@ EXEMPT = {
     "limit": "set by the program or the text: a default, a bound, a bar, a size",
     "version": "of software",
     "example": "made up, or of one run that is shown as an example",
-    "published": "of a paper or a data sheet, which the comment names",
     "assumed": "a constant of a model that nobody has published",
     "arithmetic": "follows from sizes and counts in the sentence",
     "estimate": "roughly how long a step takes, for planning one's time",
@@ -240,8 +239,6 @@ class Page:
                     f"{self.place(marker.start)}: <!-- {marker.text} --> says neither where a "
                     f"value comes from (= name) nor why it has none ({', '.join(EXEMPT)})."
                 )
-            if marker.kind == "published" and not marker.reason:
-                raise PageError(f"{self.place(marker.start)}: published by whom? Name the source.")
             if not marker.covers:
                 raise PageError(
                     f"{self.place(marker.start)}: no measured number stands before "

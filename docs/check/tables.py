@@ -412,3 +412,63 @@ def llm_sensitivity() -> str:
     return table(
         ["", *(f"GPT-3: {names[0]}", *names[1:]), *(f"Megatron-NLG: {names[0]}", *names[1:])], lines
     )
+
+
+_TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
+
+
+def model_pairs(transport: str) -> DataFrame:
+    """Cases that benchmarks/model.py measured and predicted."""
+    from benchmarks.model import compared
+
+    folder = f"{HERE}/model/{transport}"
+    return compared(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
+
+
+@block
+def model_errors() -> str:
+    """How far the model is from this machine, by transport and shape."""
+    from benchmarks.model import errors
+
+    lines = []
+    for transport, name in _TRANSPORTS.items():
+        pairs = model_pairs(transport)
+        for shape, each in [("all", pairs), *pairs.groupby("shape", sort=False)]:
+            found = errors(each)
+            label = shape if shape == "all" else "×".join(map(str, shape))
+            lines.append(
+                (
+                    f"{name}, {label}",
+                    f"{found.concordance:.3f} of {found.pairs}",
+                    f"{found.median:.1f} %",
+                    f"{found.bias:+.1f} %",
+                    f"{found.least:+.0f} to {found.most:+.0f} %".replace("-", "−"),
+                )
+            )
+    header = ["", "pairs in the right order", "median error", "bias", "range of errors"]
+    return table(header, lines)
+
+
+@block
+def model_picks() -> str:
+    """What comes of going by the model: percent above the best measured."""
+    from benchmarks.model import picks
+
+    lines = []
+    for transport, name in _TRANSPORTS.items():
+        for shape, each in model_pairs(transport).groupby("shape", sort=False):
+            found = picks(each)
+            lines.append(
+                (
+                    f"{name}, {'×'.join(map(str, shape))}",
+                    f"{found.program_pick:.1f} %",
+                    f"{found.program_median:.0f} %",
+                    f"{found.program_column:.1f} %",
+                    f"{found.pick:.1f} %",
+                    f"{found.median:.0f} %",
+                    f"{found.column:.0f} %",
+                    f"{found.apart:.1f} %",
+                )
+            )
+    header = ["program: pick", "median", "column S-C", "case: pick", "median", "column S-C"]
+    return table(["", *header, "eight names"], lines)

@@ -1,3 +1,253 @@
-"""Numbers of the pages, each computed from committed records."""
+"""Numbers of the pages, each computed from committed records.
 
-FUNCTIONS = {}
+A function gives a number, or several; a page calls it in ``<!-- = name(constants) -->``. Times are
+in seconds unless the name says otherwise, shares in percent.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pandas import DataFrame
+
+from .records import HERE, core, only, records, rows, where
+from .tables import contest, model_pairs, verdicts
+
+Numbers = float | Sequence[float]
+FUNCTIONS: dict[str, Callable[..., Numbers]] = {}
+
+
+def value(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+@value
+def cases(*folders: str) -> int:
+    """How many rows of measured sweeps are ok."""
+    return sum(int((records(f"{HERE}/{name}").status == "ok").sum()) for name in folders)
+
+
+@value
+def sweep_cases(name: str, ranks: int) -> int:
+    """How many cases a sweep that comes with drbench has."""
+    from launch.cases.sweep_file import load_sweep
+
+    return len(load_sweep(name, ranks).cases)
+
+
+# --- the MLP figures
+
+
+def _lines(layer: str) -> dict:
+    """Percent of the roof by line and batch size."""
+    from plots.select.selection import select
+
+    found = records(f"{HERE}/{layer}-h768-p4")
+    return {
+        line.name.removeprefix("UA - "): {point.m: point.value for point in line.points}
+        for line in select(found, layer)
+        if line.points and line.name.startswith("UA")
+    }
+
+
+@value
+def mlp(layer: str, line: str, *batches: int) -> list[float]:
+    """Percent of the roof of a line of the first figure, at some batch sizes or all."""
+    points = _lines(layer)[line]
+    return [points[m] for m in batches or sorted(points)]
+
+
+@value
+def mlp_range(m: int | None = None) -> tuple[float, float]:
+    """The lowest and the highest of all lines of both layers, at one batch size or the largest."""
+    found = [points for layer in ("mlp1", "mlp2") for points in _lines(layer).values()]
+    values = [points[m or max(points)] for points in found]
+    return min(values), max(values)
+
+
+# --- the core
+
+
+@value
+def core_ratio(case: str, **fields) -> float:
+    """Ratio to the roof of a case of benchmarks/core.py."""
+    return only(core("one_node", case=case, **fields)).percent_of_roof / 100
+
+
+@value
+def piece(axis: str, *counts: int) -> list[float]:
+    """Percent more time that a product takes in pieces along an axis."""
+    found = core("pieces", axis=axis)
+    return [100 * only(found, pieces=count).time_over_whole - 100 for count in counts]
+
+
+@value
+def pieces_range(*axes: str) -> tuple[float, float]:
+    """The least and the most that cutting along some axes costs, percent."""
+    found = core("pieces")
+    costs = 100 * found[found.axis.isin(axes)].time_over_whole - 100
+    return costs.min(), costs.max()
+
+
+@value
+def progress_thread_costs() -> tuple[float, float]:
+    """By how many points of the roof a thread is behind polling: the least and the most."""
+    found = core("progress").pivot(
+        index=["case", "where"], columns="progress", values="percent_of_roof"
+    )
+    costs = found.poll - found.thread
+    return costs.min(), costs.max()
+
+
+@value
+def throttled(algorithm: str, wide: bool = False) -> float:
+    """Median time over the local product, with a throttled network, all on 2 x 2."""
+    found = records(f"{HERE}/algorithms-throttled-p4{'-wide' if wide else ''}")
+    row = only(found, algorithm=algorithm, c="block:2x2")
+    return row.time_s / row.local_gemm_s
+
+
+@value
+def one_d(algorithm: str) -> tuple[float, float, float]:
+    """Percent of the roof of a 1-D algorithm on two ranks, and its range."""
+    row = only(records(f"{HERE}/algorithms-p2-rs"), algorithm=algorithm)
+    return row.percent_of_roof, row.percent_of_roof_min, row.percent_of_roof_max
+
+
+# --- peers
+
+
+@value
+def ahead_of_peers(ranks: int, which: str = "fastest") -> tuple[int, int]:
+    """On how many shapes drbench's fastest partitioning, or the median of its five, has a smaller
+    median time than every peer; and on how many there are."""
+    found = contest(ranks).dropna(subset="median_s")
+    ahead = 0
+    for _, each in found.groupby("shape"):
+        five, peers = each[each.kind == "five"].median_s, each[~each.kind.isin(["five", "other"])]
+        at = 0 if which == "fastest" else len(five) // 2
+        ahead += five.iloc[at] < peers.median_s.min()
+    return ahead, found["shape"].nunique()
+
+
+@value
+def peer_lead(ranks: int) -> tuple[float, float]:
+    """The least and the most times that the fastest peer takes of drbench's fastest."""
+    found = contest(ranks).dropna(subset="median_s")
+    best = found.groupby(["shape", found.kind.isin(["five", "other"])]).median_s.min().unstack()
+    ours = found[found.kind == "five"].groupby("shape").median_s.min()
+    ratio = best[False] / ours
+    return ratio.min(), ratio.max()
+
+
+@value
+def triples(what: str) -> int:
+    """Counts over the partitionings and replication factors that DTensor and drbench ran."""
+    found = rows(f"{HERE}/dtensor-triples-p4/replicated.csv")
+    counts = {
+        "all": "multiplies reshards_c reshards_operand reshards_both refuses",
+        "in place": "multiplies reshards_c",
+        "operand": "reshards_operand reshards_both",
+        "runs": "runs",
+        "repeats": "repeats",
+        "reshards C alone": "reshards_c",
+        "refuses": "refuses",
+    }
+    return int(found[counts[what].split()].to_numpy().sum())
+
+
+@value
+def triple_bytes() -> tuple[int, int, int]:
+    """In how many partitionings without replication drbench moves fewer bytes than DTensor, as
+    many, and more."""
+    found = rows(f"{HERE}/dtensor-triples-p4/bytes.csv")
+    less = found.drbench_bytes - found.dtensor_bytes
+    return int((less < 0).sum()), int((less == 0).sum()), int((less > 0).sum())
+
+
+# --- simulated
+
+
+@value
+def verdict_count(paper: str, word: str) -> int:
+    """How many claims of a paper are PASS, FAIL, KNOWN or SKIP."""
+    return sum(each.word == word for each in verdicts(paper))
+
+
+@value
+def published(name: str) -> list[float]:
+    """Numbers of a paper, a data sheet or a repository: a row of results/published/numbers.csv,
+    which names the source."""
+    told = only(rows("published/numbers.csv"), name=name)
+    return [float(each) for each in str(told.numbers).split()]
+
+
+@value
+def machine(name: str, path: str, unit: float = 1.0) -> float:
+    """A constant of a machine model; its file names the source."""
+    from launch.cases.machine_models import find_machine
+
+    return find_machine(name).value(path) / unit
+
+
+def _reading(machine: str, reading: str, most: int, layer: str) -> DataFrame:
+    return where(
+        rows("simulated/readings/lines.csv"),
+        machine=machine,
+        reading=reading,
+        most_replicas=most,
+        layer=layer,
+    )
+
+
+@value
+def reading(
+    line: str,
+    stationary: str | None = None,
+    *,
+    machine: str = "pvc12",
+    reading: str = "as it is",
+    most: int = 12,
+    layer: str = "mlp2",
+) -> list[float]:
+    """Percent of peak of a line at each batch size: as drawn, or of one stationary matrix."""
+    found = where(_reading(machine, reading, most, layer), line=line)
+    chosen = found[found.drawn] if stationary is None else found[found.stationary == stationary]
+    return chosen.sort_values("m").percent_of_peak.tolist()
+
+
+@value
+def reading_mean(*lines: str, **fields) -> list[float]:
+    """The mean over the batch sizes of each line."""
+    found = [reading(line, **fields) for line in lines]
+    return [sum(each) / len(each) for each in found]
+
+
+@value
+def reading_at(m: int, *lines: str, stationary: str | None = None, **fields) -> list[float]:
+    """Each line at one batch size."""
+    at = [1024, 2048, 4096, 8192].index(m)
+    return [reading(line, stationary, **fields)[at] for line in lines]
+
+
+@value
+def model_error(transport: str) -> tuple[float, float]:
+    """Share of pairs in the right order, and the median error in percent."""
+    from benchmarks.model import errors
+
+    found = errors(model_pairs(transport))
+    return found.concordance, found.median
+
+
+@value
+def llm(column: str, algorithm: str, study: str = "weak", **fields) -> list[float]:
+    """A column of an algorithm for GPT-3 and Megatron-NLG, all products, on 256 chips."""
+    chosen = {"chips": 256, "product": "all"} | fields
+    found = where(rows(f"simulated/tpuv4-llm/{study}.csv"), algorithm=algorithm, **chosen)
+    return [float(getattr(only(found, model=m), column)) for m in ("gpt3", "megatron-nlg")]
+
+
+@value
+def llm_lead(other: str, study: str = "weak", **fields) -> list[float]:
+    """By how much MeshSlice is faster, percent, for GPT-3 and Megatron-NLG."""
+    ours, theirs = (llm("seconds", name, study, **fields) for name in ("meshslice", other))
+    return [100 * (slow / fast - 1) for fast, slow in zip(ours, theirs)]

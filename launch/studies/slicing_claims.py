@@ -87,7 +87,7 @@ class _Figure:
         return fastest.set_index("m").reindex(self.batches)
 
 
-class _Figures(dict):
+class Figures(dict):
     """The figures by machine and layer, and what is beside them."""
 
     def __init__(self, records: Iterable[Record]):
@@ -398,4 +398,4 @@ KNOWN = {
 def check_claims(records: Iterable[Record]) -> list[Verdict]:
     """Check every claim on records or their table; one whose records are missing is undecided and
     says what is missing."""
-    return verdicts(CLAIMS, _Figures(records), KNOWN)
+    return verdicts(CLAIMS, Figures(records), KNOWN)
