@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from pandas import DataFrame, concat
 
-from .records import HERE, RESULTS, core, only, records, rows, where
+from .records import HERE, RESULTS, ROOT, core, only, records, rows, where
 
 FUNCTIONS: dict[str, Callable[..., str]] = {}
 _WIDTH = 120
@@ -346,6 +346,19 @@ def triples_replicated() -> str:
             )
             for row in rows(f"{_TRIPLES}/replicated.csv").itertuples()
         ],
+    )
+
+
+@block
+def sweeps(ranks: int) -> str:
+    """The sweeps that come with drbench, and how many cases each has."""
+    from launch.cases.sweep_file import load_sweep
+
+    names = sorted(path.stem for path in (ROOT / "launch/data/sweeps").glob("*.toml"))
+    found = [(name, load_sweep(name, ranks)) for name in names]
+    return table(
+        ["name", f"cases on {ranks} ranks", "what"],
+        [(f"`{name}`", len(each.cases), each.about) for name, each in found],
     )
 
 
