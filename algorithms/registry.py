@@ -71,6 +71,10 @@ class Option:
         Values that ``drbench tune`` tries, or ``tried(nprocs)`` -> those; none: left open.
     metavar, group : str
         What the help shows for the value, and under which heading.
+    called : str
+        The name on the command line, if it is another than that of the field.
+    old : tuple of str
+        What it was called on the command line: accepted with a warning for one release.
 
     Examples
     --------
@@ -94,11 +98,13 @@ class Option:
     tried: Any = ()
     metavar: str | None = None
     group: str = "Algorithm"
+    called: str = ""
+    old: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
         """What it is called on the command line."""
-        return f"--{self.name.replace('_', '-')}"
+        return self.called or f"--{self.name.replace('_', '-')}"
 
     @property
     def about(self) -> str:

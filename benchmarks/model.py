@@ -25,6 +25,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations, groupby, product
 from operator import attrgetter
 from pathlib import Path
@@ -39,6 +40,7 @@ sys.path.insert(0, str(ROOT))
 from drbench.measure.record import Record, append_csv, read_csv
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
+from launch.cases.sweep_values import scale_of, scaled_size
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
 from launch.sweeps.folder import opened
@@ -53,9 +55,9 @@ RANKS = 2
 CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport"]
 
 
-def cases(scale: int, transport: str, stationaries: str, iters: int) -> list[Case]:
+def cases(scale: Fraction, transport: str, stationaries: str, iters: int) -> list[Case]:
     """All cases: shape × partition triple × data movement."""
-    n, h = 2048 // scale, 1024 // scale
+    n, h = scaled_size(2048, scale), scaled_size(1024, scale)
     return [
         Case(
             *shape, *forms, options={"stationary": s}, transport=transport, iters=iters, check=False
@@ -205,7 +207,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--scale", type=int, default=1, help="divide all extents by this")
+    parser.add_argument("--scale", default="1", help="multiply all extents by this, as 1/2")
     parser.add_argument("--transport", default="throttled:0.25,50")
     parser.add_argument("--stationary", default="CBA")
     parser.add_argument("--iters", type=int, default=2, help="timed repeats of a case in a round")
@@ -216,10 +218,12 @@ def main() -> None:
     model, rows, measured, predicted = (
         chosen.out / name for name in ("here.toml", "rounds.csv", "measured.csv", "predicted.csv")
     )
-    todo = cases(chosen.scale, chosen.transport, chosen.stationary, chosen.iters)
+    todo = cases(
+        scale_of(chosen.scale, "--scale"), chosen.transport, chosen.stationary, chosen.iters
+    )
     if not chosen.report_only:
         if not model.exists():
-            calibrate = f"-m drbench calibrate -p {RANKS} --out".split()
+            calibrate = f"-m drbench calibrate -p {RANKS} --save".split()
             subprocess.run([sys.executable, *calibrate, str(model)], check=True, cwd=ROOT)
         done = {record.case for record in read_csv(rows)} if rows.exists() else ()
         left = {}

@@ -72,6 +72,8 @@ def parse(words: list[str], command: click.Command = cli) -> None:
     """Look at the names of commands and options, at how many values they have, and at those values
     that are of a list; a placeholder in capitals may stand for any."""
     context = click.Context(command, info_name="drbench")
+    if isinstance(command, click.Group) and not words:
+        return None
     if isinstance(command, click.Group) and words[0] in command.list_commands(context):
         return parse(words[1:], command.get_command(context, words[0]))
     values, left, _ = command.make_parser(context).parse_args(list(words))

@@ -113,7 +113,7 @@ def test_an_installed_drbench_says_what_this_machine_offers(installed):
 @pytest.mark.mpi
 def test_an_installed_drbench_runs_plots_and_reports(installed):
     sizes = ("-m", "64", "-n", "64", "-k", "64")
-    installed("run", "-p", "2", *sizes, "--csv", "out.csv", "--trace", "trace.json")
+    installed("run", "-p", "2", *sizes, "--csv", "out.csv", "--timeline", "trace.json")
     with open(installed.folder / "out.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["status"] == "ok"
@@ -132,7 +132,7 @@ def test_an_installed_drbench_plans_predicts_and_expands_its_sweeps(installed):
     assert "512x512x512 row" in listed
     assert not (installed.folder / "none").exists()
     installed(
-        "sweep", "square", "-p", "4", "--machine", "slurm", "--jobs", "slurm", "--out", "jobs"
+        "sweep", "square", "-p", "4", "--launcher", "slurm", "--jobs", "slurm", "--out", "jobs"
     )
     (job,) = (installed.folder / "jobs").glob("*.sbatch")
     assert "#SBATCH" in job.read_text()

@@ -92,5 +92,5 @@ def read_chrome_trace(text: str) -> tuple[list[StepTime], dict]:
         return events, dict(whole["metadata"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"this is no trace of drbench run --trace ({type(error).__name__}: {error})"
+            f"this is no trace of drbench run --timeline ({type(error).__name__}: {error})"
         ) from None

@@ -77,7 +77,7 @@ def fit_gemm(samples: Sequence[tuple[int, int, int, float]]) -> tuple[dict, floa
     if not per_flop:
         raise CaseFailed(
             "products of more FLOPs did not take longer, so no rate can be fitted. Measure when "
-            "the machine is quiet, or with more --trials."
+            "the machine is quiet, or with more --rounds."
         )
     return {
         "peak_flops": 1 / per_flop,

@@ -265,7 +265,7 @@ class Machine:
         if section is None:
             raise UsageError(
                 f"machine file {path} has no section [model]. Add one, or make one with drbench "
-                f"calibrate --out {path}."
+                f"calibrate --save {path}."
             )
         return cls.from_dict(section | changes, name)
 

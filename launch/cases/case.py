@@ -60,10 +60,10 @@ class Case:
     collectives : str or None
         Also how nodes reach each other, where nccl means the best of the others.
     machine : str
-        Name of the machine in the record.
+        Name of the machine in the record; ``--label`` on the command line.
     model : str or None
-        Machine model, name or file, whose times the schedules ``cost`` and ``exhaustive`` go by;
-        None for 100 FLOPs to a byte.
+        Machine model, name or file (``--machine`` on the command line), whose times the schedules
+        ``cost`` and ``exhaustive`` go by; None for 100 FLOPs to a byte.
     """
 
     m: int = _is(
@@ -211,12 +211,25 @@ class Case:
         says="what the plan needs",
     )
     machine: str = _is(
-        str, "here", "Output", metavar="NAME", help="Name of the machine in the records."
+        str,
+        "here",
+        "Output",
+        called="--label",
+        metavar="TEXT",
+        help="Name of the machine in the records.",
     )
-    model: str | None = _is()
+    model: str | None = _is(
+        group="Machine model",
+        called="--machine",
+        metavar="NAME|FILE",
+        help="Machine model: drbench list names those there are.",
+    )
     trace: str | None = _is(
         group="Output",
         ours=True,
+        called="--timeline",
+        old=("--trace",),
+        metavar="FILE",
         help="Write what each step of one more repeat did when, for chrome://tracing, "
         "ui.perfetto.dev or drbench plot timeline.",
     )
@@ -305,7 +318,8 @@ def refuse_our_options(case: Case) -> None:
         name = each.name
         if each.metadata.get("ours") and getattr(case, name) != getattr(left_open, name):
             raise UsageError(
-                f"{case.algorithm} moves its data itself and takes no --{name}. Leave it out."
+                f"{case.algorithm} moves its data itself and takes no "
+                f"{FIELDS[name].flag}. Leave it out."
             )
 
 

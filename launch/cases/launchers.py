@@ -8,12 +8,11 @@ here.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from drbench.errors import UsageError
+from drbench.errors import UsageError, did_you_mean
 from launch.host.mpi import mpiexec_command
 
 from .sweep_values import check_keys, check_text, integer, read_toml, require, shipped
@@ -37,7 +36,7 @@ class Launcher:
     Attributes
     ----------
     name : str
-        Goes into records.
+        Goes into records, where no label is given.
     words : tuple of str
         The launcher with its arguments, with ``{ranks}``, ``{ranks_per_node}`` and ``{nodes}``;
         empty for this Python's mpiexec.
@@ -89,36 +88,38 @@ class Launcher:
         value_of = lambda place: str(values[place[1]])
         return [re.sub(r"\{(\w+)\}", value_of, word) for word in self.words]
 
-    def with_launcher(self, name: str | None) -> Launcher:
-        """The same with another launcher, by name; None leaves it."""
-        if name is None:
-            return self
-        if name not in LAUNCHERS:
-            raise UsageError(
-                f"--launcher {name!r}: there are {', '.join(LAUNCHERS)}. Others go into a "
-                "machine file, as a list of arguments."
-            )
+    def with_launcher(self, name: str) -> Launcher:
+        """The same with another launcher, by name."""
         return replace(self, words=LAUNCHERS[name] or ())
 
 
-def load_launcher(text: str) -> Launcher:
-    """The launcher of a machine by name or path; a name without a file is a label for this machine.
+def load_launcher(text: str | None) -> Launcher:
+    """A launcher by its own name, that of a machine by name or path; None is this Python's mpiexec.
 
     Raises
     ------
     UsageError
         Naming the file and the key.
+
+    Examples
+    --------
+    >>> load_launcher("flux").words, load_launcher("pvc12").ranks_per_node
+    (('flux', 'run', '-n', '{ranks}'), 12)
     """
-    check_text(text, "--machine")
+    if text is None:
+        return Launcher()
+    check_text(text, "--launcher")
+    if text in LAUNCHERS:
+        return Launcher().with_launcher(text)
     known = shipped("machines")
     path = known.get(text, Path(text))
     if path.suffix != ".toml":
-        if "/" in text or os.sep in text:
-            raise UsageError(
-                f"--machine {text!r}: a machine file ends in .toml; a label holds no {os.sep}."
-            )
-        return Launcher(text)
-    table = read_toml(path, f"--machine takes a file, or one of {', '.join(known)}.")
+        names = [*LAUNCHERS, *known]
+        raise UsageError(
+            f"--launcher {text!r}: there are {', '.join(LAUNCHERS)}, those of the machines "
+            f"{', '.join(known)}, and files that end in .toml.{did_you_mean(text, names)}"
+        )
+    table = read_toml(path, f"--launcher takes a file, or one of {', '.join(known)}.")
     return _launcher_of(path.stem, table, path.name)
 
 

@@ -118,7 +118,7 @@ def read_document(path: str | os.PathLike):
     return read_toml(path, parse=tomlkit.parse) if path.exists() else tomlkit.document()
 
 
-def write_model(path: str | os.PathLike, model: dict, option: str = "--out") -> str:
+def write_model(path: str | os.PathLike, model: dict, option: str = "--save") -> str:
     """Replace the ``[model]`` tables of a machine file; see :func:`write_table`."""
     return write_table(path, "model", model, option)
 

@@ -25,6 +25,7 @@ from .sweep_values import (
     name_of,
     read_toml,
     require,
+    scale_of,
     scaled_size,
     shipped,
     values_of,
@@ -125,9 +126,10 @@ def expand(
     check_keys(table, _TOP, f"{file}: ")
     name = name_of(table.get("name"), file)
     about = check_text(table.get("about", ""), f"{file}: about")
-    factor = _scale(
-        scale if scale is not None else table.get("scale", "1"),
-        f"{file}: scale" if scale is None else "--scale",
+    factor = (
+        scale_of(table.get("scale", "1"), f"{file}: scale")
+        if scale is None
+        else scale_of(scale, "--scale")
     )
     defaults, blocks = table.get("defaults", {}), table.get("cases")
     is_table = isinstance(defaults, dict)
@@ -146,16 +148,6 @@ def expand(
             cases.setdefault(repr(case), case)
             total += 1
     return Sweep(name, about, tuple(cases.values()), factor, total - len(cases))
-
-
-def _scale(text, where: str) -> Fraction:
-    try:
-        factor = Fraction(text) if not isinstance(text, (bool, float)) else None
-    except (ValueError, ZeroDivisionError, TypeError):
-        factor = None
-    if factor is None or factor <= 0:
-        raise UsageError(f'{where}: {text!r} is no scale. Use a fraction such as "1/16".')
-    return factor
 
 
 def _block(block: dict, ranks: int, scale: Fraction, where: str):

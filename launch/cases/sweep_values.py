@@ -75,6 +75,43 @@ def read_at(where: str, options: Iterable[Option], value: Any) -> Any:
         raise UsageError(f"{where}: {error}") from None
 
 
+def scale_of(text, where: str = "") -> Fraction:
+    """A factor on all extents, as ``1/16``, ``0.25`` or ``2/1``.
+
+    Raises
+    ------
+    UsageError
+        If it is none, or a bare whole number above 1: it once divided in some commands and
+        multiplied in others.
+
+    Examples
+    --------
+    >>> scale_of("1/16"), scale_of(0.25), scale_of("2/1"), scale_of(1)
+    (Fraction(1, 16), Fraction(1, 4), Fraction(2, 1), Fraction(1, 1))
+    >>> scale_of(16, "--scale")
+    Traceback (most recent call last):
+    drbench.errors.UsageError: --scale 16: write 1/16 (a 16th of the size) or 16/1 (16 times it).
+    """
+    where, shown = f"{where} " if where else "", str(text)
+    try:
+        factor = Fraction(shown) if not isinstance(text, bool) else Fraction(0)
+    except (ValueError, ZeroDivisionError):
+        factor = Fraction(0)
+    if factor <= 0:
+        raise UsageError(f"{where}{text!r} is no scale. Use a factor such as 1/16, 0.25 or 2/1.")
+    if (
+        factor > 1
+        and factor.denominator == 1
+        and "/" not in shown
+        and not isinstance(text, Fraction)
+    ):
+        raise UsageError(
+            f"{where}{text}: write 1/{factor} (a {factor}th of the size) or {factor}/1 "
+            f"({factor} times it)."
+        )
+    return factor
+
+
 def scaled_size(size: int, scale: Fraction) -> int:
     """An extent times a scale, rounded down, at least 1.
 

@@ -1,10 +1,8 @@
 """The command line. Options are read here; the work is done by the modules this one calls."""
 
-import importlib
 import sys
 import time
 import traceback
-from collections import UserDict
 
 import click
 
@@ -13,27 +11,36 @@ from drbench.errors import EXIT_CODES, DrbenchError, exit_code_of
 from launch.host.mpi import FORWARD_S, launched
 from partitions import LayoutError
 
-#: Commands, and the module of each.
-_MODULE_OF = {
-    "calibrate": "predict.model",
-    "check-claims": "claims",
-    "compare": "results",
-    "compare-algorithms": "compare_algorithms",
-    "doctor": "doctor",
-    "list": "plan",
-    "llm-study": "llm",
-    "mlp": "sweep",
-    "peers": "peers",
-    "plan": "plan",
-    "plot": "results",
-    "report": "results",
-    "run": "run",
-    "serve": "run",
-    "simulate": "predict.model",
-    "sweep": "sweep",
-    "tune": "predict.tune",
-    "tune-llm": "llm",
-    "unlock": "sweep",
+from .names import Group
+
+#: The commands by purpose: heading of the help -> command -> module in launch/commands that holds
+#: it. To add one: write launch/commands/NAME.py (or a folder's NAME, as predict/tune.py) with a
+#: ``@command("name")`` of options.py, and put a line here. Its module is imported when the command,
+#: or the help, is asked for; the first sentence of its docstring is its line in the help.
+_SECTIONS = {
+    "One multiplication": {"run": "run", "plan": "plan", "doctor": "doctor"},
+    "Many cases": {
+        "sweep": "sweep",
+        "report": "results",
+        "plot": "results",
+        "compare": "results",
+    },
+    "Choose and predict": {
+        "tune": "predict.tune",
+        "simulate": "predict.model",
+        "calibrate": "predict.model",
+    },
+    "Compare": {
+        "peers": "peers",
+        "compare-algorithms": "compare_algorithms",
+    },
+    "The paper": {"mlp": "sweep", "paper": None},
+    "Also": {"list": "plan", "unlock": "sweep"},
+}
+_PAPER = {
+    "check-claims": "paper.claims",
+    "llm-study": "paper.llm",
+    "tune-llm": "paper.llm",
 }
 _INTERRUPTED = 130
 
@@ -121,17 +128,18 @@ def _abort(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
-class _Commands(UserDict):
-    """Commands by name; the module of each is imported when it is asked for."""
-
-    def __getitem__(self, name):
-        module = importlib.import_module(f"{__package__}.{self.data[name]}")
-        found = (each for each in vars(module).values() if isinstance(each, click.Command))
-        return next(each for each in found if each.name == name)
+_SECTIONS["The paper"]["paper"] = Group(
+    "paper",
+    sections={"Commands": _PAPER},
+    help="Claims and studies of the papers: check-claims, llm-study, tune-llm.",
+)
 
 
 @click.group(
-    commands=_Commands(_MODULE_OF),
+    cls=Group,
+    sections=_SECTIONS,
+    hidden={"serve": "run"},
+    old={name: f"paper {name}" for name in _PAPER},
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,

@@ -9,6 +9,7 @@ from .options import (
     PEAK_OF_MANY,
     TEXT,
     command,
+    label_option,
     of_case,
     option,
     out_option,
@@ -39,7 +40,8 @@ from .options import (
 )
 @of_case("iters", default=5, help="Timed repeats of each case.")
 @of_case("threads", says="1; none on GPUs")
-@of_case("prefetch", "progress", "transport", "backend", "machine")
+@of_case("prefetch", "progress", "transport", "backend")
+@label_option()
 @peak_option(PEAK_OF_MANY)
 @timeout_option("Longest a case may take, in seconds.", default=300.0)
 @out_option("Keep the records here; what is there already is not run again.")
@@ -64,4 +66,4 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, **fields):
     meshes = list(meshes) or [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]
     base = Case(**fields, roof=True)
     layouts = layout_cases(base, ranks, list(dataflows) or ["OS", "LS", "RS"], meshes)
-    return run_layouts(layouts, ranks, timeout, out, read_peaks(peak, [base], base.machine))
+    return run_layouts(layouts, ranks, timeout, out, read_peaks(peak, [base]))

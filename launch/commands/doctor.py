@@ -25,7 +25,7 @@ from launch.host.show import console, table
 from launch.host.units import format_bytes
 from launch.studies.machine_peaks import measure_core_peaks
 
-from .options import FILE, json_option, option, ranks_option
+from .options import json_option, ranks_option, save_option
 
 _PROBE_TIMEOUT_S = 60
 
@@ -33,13 +33,8 @@ _PROBE_TIMEOUT_S = 60
 @click.command()
 @ranks_option(default=2, help="Ranks of the MPI self-test.")
 @json_option("Print the findings as one JSON object.")
-@option(
-    "-o",
-    "--save",
-    type=FILE,
-    group="Output",
-    help="Also write the peaks of the cores to this machine file, for --peak; what else it holds "
-    "stays.",
+@save_option(
+    "Also write the peaks of the cores to this machine file, for --peak; what else it holds stays."
 )
 def doctor(ranks, as_json, save):
     """Report what this machine offers (MPI, RMA, BLAS, cores and their peak, memory, GPUs) and what

@@ -14,8 +14,11 @@ from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
 from launch.cases.case import FIELDS, Case, partition_texts
 from launch.cases.peak_files import check_peak
+from launch.cases.sweep_values import scale_of, shipped
 from launch.host.mpi import launched
 from launch.peers import known_options
+
+from .names import renamed
 
 #: Headings of the help, in their order.
 _HEADINGS = (
@@ -34,9 +37,39 @@ _METAVARS = {"elements": "SIZE", "bytes": "BYTES", int: "N", float: "NUMBER", st
 
 
 class _Option(click.Option):
-    def __init__(self, *arguments, group: str = "Options", **words):
+    """An option with a heading in the help, and the names it had in earlier releases.
+
+    Parameters
+    ----------
+    group : str
+    old : iterable of str, or dict
+        Names that are accepted with a warning. Of a dict, each with ``meant(text)`` -> what the
+        value is now, or None if it is not for this option: one old name may have become two
+        options.
+    """
+
+    def __init__(self, *arguments, group: str = "Options", old=(), **words):
         super().__init__(*arguments, **words)
         self.group = group
+        self.old = old if isinstance(old, dict) else dict.fromkeys(old, lambda text: text)
+
+    def add_to_parser(self, parser, ctx):
+        super().add_to_parser(parser, ctx)
+        action = "append" if self.multiple else "store"
+        for name in self.old:
+            parser.add_option(self, [name], name, action, self.nargs)
+
+    def consume_value(self, ctx, opts):
+        for name, meant in self.old.items():
+            value = meant(opts[name]) if name in opts else None
+            if value is None:
+                continue
+            new = "/".join(self.opts)
+            if self.name in opts:
+                raise click.UsageError(f"{name} is now {new}, which is given too. Leave one out.")
+            renamed(name, new)
+            opts = {**opts, self.name: value}
+        return super().consume_value(ctx, opts)
 
 
 class _Command(click.Command):
@@ -93,6 +126,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 TEXT, FILE = Value(Option()), _File(dir_okay=False)
+SCALE = Value(Option(check=lambda text: text if scale_of(text) else None))
 BYTES, RANK = Value(FIELDS["pool"]), Value(Option(type=int, words=("all",)))
 #: Options of algorithms and peers by name, those of universal first: who takes it -> what it is.
 _OPTIONS = dict(sorted(known_options().items(), key=lambda each: "universal" not in each[1]))
@@ -117,17 +151,19 @@ def _described(described: Option, kind: click.ParamType | None, *names: str, **w
         "help": described.help + (f" [default: {described.says}]" if described.says else ""),
         "group": described.group,
     }
+    if described.old:
+        words["old"] = described.old
     flag = described.flag
     if described.type is bool:
         if described.default is not False:
             flag = f"{flag}/--no-{flag[2:]}"
         return option(flag, described.name, is_flag=True, **words)
+    if described.metavar:
+        words["metavar"] = described.metavar
     if isinstance(described.type, tuple) and kind is None:
         kind = click.Choice(described.type)
     elif kind is None or isinstance(kind, Value):
-        words["metavar"] = described.metavar or _METAVARS.get(
-            described.unit, _METAVARS.get(described.type)
-        )
+        words.setdefault("metavar", _METAVARS.get(described.unit, _METAVARS.get(described.type)))
     return option(*(names or [flag]), described.name, type=kind or Value(described), **words)
 
 
@@ -182,13 +218,59 @@ peak_option = _shared(
 )
 PEAK_OF_MANY = (
     "For percent of peak: GFLOP/s of one rank, a machine by name or file with a table "
-    "[peak.DTYPE], measure, or none. [default: what --machine holds, else measure: the cores, "
-    "once, between cases]"
+    "[peak.DTYPE], measure, or none. [default: what a --launcher file holds, else measure: the "
+    "cores, once, between cases]"
 )
 ranks_option = _shared(
     "-p", "--ranks", type=click.IntRange(1), metavar="N", group="Ranks and data movement"
 )
+save_option = _shared("-o", "--save", "save", type=FILE, metavar="FILE", group="Output")
+#: Multiplies the paper's extents, or those of a sweep file.
+scale_option = _shared("--scale", type=SCALE, metavar="FACTOR")
+launcher_option = _shared(
+    "--launcher",
+    metavar="NAME|FILE",
+    group="Ranks and data movement",
+    type=TEXT,
+    old={"--machine": lambda text: text if _is_file(text) else None},
+)
 timeout_option = _shared("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
+
+
+def _is_file(text: str) -> bool:
+    """Whether a machine of earlier releases was a file, rather than a label for the records."""
+    return text in shipped("machines") or text.endswith(".toml") or "/" in text
+
+
+def _is_model(text: str) -> bool:
+    from launch.cases.machine_models import machine_names
+
+    return text.partition("-")[0] in machine_names() or text.endswith(".toml") or "/" in text
+
+
+def label_option(**changes):
+    """The name of the machine in the records, which was called --machine; ``changes`` describe it
+    anew."""
+    return of_case("machine", **{"old": ("--machine",)} | changes)
+
+
+def machine_option():
+    """The machine model of what is decided before a run."""
+    return of_case(
+        "model",
+        help="Machine model that --stationary auto:model asks [default: here], and --schedule cost "
+        "and exhaustive [default: 100 FLOPs to a byte].",
+    )
+
+
+def label_beside_launcher():
+    """The label of a command whose --machine was a launcher or a label."""
+    meant = {"--machine": lambda text: None if _is_file(text) else text}
+    return label_option(
+        default=None,
+        old=meant,
+        help="Name of the machine in the records. [default: the launcher file's, or here]",
+    )
 
 
 def problem_options(*, required: bool = True, **dtype):
@@ -272,9 +354,9 @@ def refuse_ranks(name: str) -> None:
         )
 
 
-def machine_of(values: dict) -> tuple[str, str, str | None]:
-    """(model that auto:model asks, name in the record, model that a schedule goes by) of
-    ``--machine`` among the values of a command, whose options have been taken.
+def machine_of(values: dict) -> tuple[str, str | None]:
+    """(model that auto:model asks, model that a schedule goes by) of ``--machine`` among the values
+    of a command, whose options have been taken.
 
     Raises
     ------
@@ -285,20 +367,25 @@ def machine_of(values: dict) -> tuple[str, str, str | None]:
     --------
     >>> by_cost = {"schedule": "cost"}
     >>> (
-    ...     machine_of({"machine": "h100x8", "options": by_cost}),
-    ...     machine_of({"machine": "mine/box.toml", "options": {}}),
-    ...     machine_of({"machine": None, "options": by_cost}),
+    ...     machine_of({"model": "h100x8", "options": by_cost}),
+    ...     machine_of({"model": "pvc12", "options": {}}),
+    ...     machine_of({"model": None, "options": by_cost}),
     ... )
-    (('h100x8', 'h100x8', 'h100x8'), ('mine/box.toml', 'box', None), ('here', 'here', None))
+    (('h100x8', 'h100x8'), ('pvc12', None), ('here', None))
     """
-    text = values["machine"]
+    text, options = values["model"], values["options"]
     if text is None:
-        return "here", "here", None
-    from launch.cases.machine_models import of_schedule
+        return "here", None
+    from launch.cases.machine_models import find_machine, of_schedule
 
-    schedule, transport = values["options"].get("schedule"), values.get("transport", "auto")
-    model = text if of_schedule(text, schedule, transport) else None
-    return text, text.rpartition("/")[2].removesuffix(".toml"), model
+    schedule, transport = options.get("schedule"), values.get("transport", "auto")
+    asks = options.get("stationary") == "auto:model" or schedule in ("cost", "exhaustive")
+    if not asks and "machine" in values and not _is_model(text):  # as in earlier releases
+        renamed(f"--machine {text}, which is no model,", "--label")
+        values["machine"] = text
+        return "here", None
+    find_machine(text)
+    return text, text if of_schedule(text, schedule, transport) else None
 
 
 def case_of(values: dict, ranks: int, machine) -> Case:

@@ -1,7 +1,6 @@
 """``drbench peers``: the comparison, its tables, and DTensor triple by triple."""
 
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -14,27 +13,17 @@ from launch.studies.peer_triples import ACTIONS, triple_rows
 from .options import (
     PEAK_OF_MANY,
     command,
+    label_beside_launcher,
+    launcher_option,
     of_case,
     option,
     out_option,
     peak_option,
     ranks_option,
     refuse_ranks,
+    scale_option,
     timeout_option,
 )
-
-
-class _Scale(click.ParamType):
-    name = "fraction"
-
-    def convert(self, value, param, ctx):
-        try:
-            scale = Fraction(value)
-        except (ValueError, ZeroDivisionError):
-            scale = Fraction(0)
-        if not 0 < scale <= 64:
-            self.fail(f"{value!r} is no fraction such as 1/8 or 1.", param, ctx)
-        return scale
 
 
 @command()
@@ -45,13 +34,7 @@ class _Scale(click.ParamType):
     default="square,mlp1,mlp2",
     help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048.",
 )
-@option(
-    "--scale",
-    type=_Scale(),
-    default="1",
-    metavar="FRACTION",
-    help="Multiply all extents by this, as 1/8.",
-)
+@scale_option("Multiply all extents by this, as 1/8 or 2/1.", default="1")
 @of_case("threads", says="1; none on GPUs")
 @option(
     "--rounds",
@@ -76,7 +59,10 @@ class _Scale(click.ParamType):
     default="results/measured/here",
 )
 @timeout_option("Seconds a case may take; 0 for no limit.", type=click.FloatRange(0), default=300.0)
-@of_case("machine", help="Machine file (see drbench list), or a label for the records.")
+@launcher_option(
+    "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file (drbench list)."
+)
+@label_beside_launcher()
 @peak_option(PEAK_OF_MANY)
 @option(
     "--fresh", is_flag=True, help="Move what is there aside and begin anew; else it is continued."
@@ -108,6 +94,7 @@ def peers(
     show,
     markdown,
     triples,
+    launcher,
     **values,
 ):
     """Compare drbench with other libraries on the same work: DTensor, ScaLAPACK, COSMA, pylops-mpi,
@@ -124,13 +111,17 @@ def peers(
     """
     refuse_ranks("peers")
     from launch.cases.case import Case
+    from launch.cases.launchers import load_launcher
     from launch.cases.peak_files import read_peaks
+    from launch.cases.sweep_values import scale_of
     from launch.peers import PEERS
     from launch.studies.peer_bench import run_peers, shapes
     from launch.studies.peer_triples import run_triples
     from plots.select.records import read_records
 
-    chosen = shapes(kinds, scale)
+    chosen = shapes(kinds, scale_of(scale, "--scale"))
+    where = load_launcher(launcher)
+    values["machine"] = values["machine"] or where.name
     names = {word.strip() for word in only.split(",")} if only else None
     unknown = sorted((names or set()) - {"drbench", *PEERS})
     if unknown:
@@ -144,13 +135,23 @@ def peers(
             "--triples counts bytes, which are the same on every backend. Leave out --backend."
         )
     if triples and not show:
-        code = run_triples(ranks, folder, values["machine"], timeout, fresh)
+        code = run_triples(ranks, folder, values["machine"], timeout, fresh, where)
     elif not show:
         values["threads"] = values["threads"] or (None if values["backend"] == "cupy" else 1)
         base, every_setting = Case(1, 1, 1, roof=True, **values), settings == "all"
-        peaks = read_peaks(peak, [base], base.machine)
+        peaks = read_peaks(peak, [base], launcher)
         code = run_peers(
-            ranks, base, chosen, rounds, every_setting, names, timeout, folder, fresh, peaks
+            ranks,
+            base,
+            chosen,
+            rounds,
+            every_setting,
+            names,
+            timeout,
+            folder,
+            fresh,
+            peaks,
+            where,
         )
     found = read_records([path])
     for title, header, rows in tables_of_triples(found) if triples else tables_of_peers(found):

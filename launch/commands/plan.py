@@ -25,7 +25,7 @@ from .options import (
     command,
     json_option,
     machine_of,
-    of_case,
+    machine_option,
     option,
     problem_options,
     ranks_option,
@@ -52,13 +52,7 @@ from .options import (
     group="Output",
     help="Steps of the program to list.",
 )
-@of_case(
-    "machine",
-    default=None,
-    metavar="NAME|FILE",
-    help="Machine model that --stationary auto:model asks [default: here], and --schedule cost and "
-    "exhaustive [default: 100 FLOPs to a byte].",
-)
+@machine_option()
 @json_option("Print counts as one JSON object.")
 def plan(ranks, rank, limit, as_json, **values):
     """Show the program of a rank without running it: steps, bytes by kind and by peer, FLOPs,
@@ -73,7 +67,7 @@ def plan(ranks, rank, limit, as_json, **values):
             "show. Run it; drbench list --peers says more."
         )
     values["options"] = take_options(values)
-    asked, values["machine"], values["model"] = machine_of(values)
+    asked, values["model"] = machine_of(values)
     case = case_of(values, ranks, asked)
     algorithm, described, options = bound(case, ranks)
     settled = algorithm.settle(described, **options)

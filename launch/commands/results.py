@@ -10,24 +10,25 @@ import click
 
 from drbench.errors import EXIT_CODES, MissingError, UsageError
 from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
+from launch.host.files import check_output
 
-from .options import csv_option, json_option, reading
+from .options import command, csv_option, json_option, option, reading, save_option
 
 #: Fields that tell one case from another at a glance, in the order they are printed.
 _TOLD = ("algorithm", *OPTION_COLUMNS, *"m n k a b c ranks transport dtype".split())
 _RATIOS = tuple("outcome best_ratio median_ratio median_ratio_low median_ratio_high".split())
 
 
-@click.command()
+@command()
 @click.argument("old", type=click.Path(exists=True))
 @click.argument("new", type=click.Path(exists=True))
-@click.option(
+@option(
     "--tolerance",
     type=click.FloatRange(0, 10),
     default=0.05,
     help="How much slower a case may be: 0.05 for 5 %.",
 )
-@click.option(
+@option(
     "--limit",
     type=click.IntRange(0),
     default=40,
@@ -45,6 +46,7 @@ def compare(old, new, tolerance, limit, csv_path, as_json):
     \b
       drbench compare results/measured/before results/measured/here --tolerance 0.1
     """
+    check_output("--csv", csv_path)
     from launch.studies.compare import KEYS, REGRESSIONS, summary
     from launch.studies.compare import compare as judge
     from plots.select.records import read_records
@@ -186,29 +188,27 @@ class Shape(click.ParamType):
         return tuple(map(int, found.groups()))
 
 
-@click.command()
+@command()
 @click.argument("name", required=False)
 @click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
-@click.option(
-    "-o",
-    "--out",
-    help="The figure; .pdf or .png say the format, without a suffix both are written. [default: "
-    "NAME]",
+@save_option(
+    "The figure; .pdf or .png say the format, without a suffix both are written. [default: NAME]",
+    old=("--out",),
 )
-@click.option("--list", "list_", is_flag=True, help="List the figures.")
-@click.option(
+@option("--list", "list_", is_flag=True, help="List the figures.")
+@option(
     "--moving-only",
     is_flag=True,
     help="Leave out cases that move no bytes at all, as the paper does.",
 )
-@click.option(
+@option(
     "--quantity",
     type=click.Choice(["auto", "peak", "roof"]),
     default="auto",
     help="Percent of what; auto: of the roof where it was measured, else of peak.",
 )
-@click.option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
-def plot(name, files, out, list_, **options):
+@option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
+def plot(name, files, save, list_, **options):
     """Draw figure NAME from result files, folders of a sweep, published numbers, or - (standard
     input).
 
@@ -230,13 +230,14 @@ def plot(name, files, out, list_, **options):
         raise UsageError("which figure? Name one of those that drbench plot --list shows.")
     from plots.registry import draw, find
 
+    check_output("--save", save)
     with reading("Use files that can be read and a folder that can be written.") as caught:
         find(name)
         if not files:
             raise UsageError(
                 f"what shall {name} be drawn from? Give it result files, or - for standard input."
             )
-        drawn = draw(name, files, name if out is None else out, **options)
+        drawn = draw(name, files, name if save is None else save, **options)
     for text in [str(warning.message) for warning in caught] + drawn.notes:
         click.echo(text, err=True)
     for path in drawn.paths:
@@ -244,15 +245,10 @@ def plot(name, files, out, list_, **options):
     return 0
 
 
-@click.command()
+@command()
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True))
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(dir_okay=False),
-    help="The page. [default: report.html in DIR]",
-)
-def report(folder, out):
+@save_option("The page. [default: report.html in DIR]", old=("--out",))
+def report(folder, save):
     """Write one self-contained HTML page about DIR, the folder of a sweep (or one result file).
 
     Interactive figures, a table that filters and sorts, where the numbers come from, and what
@@ -261,6 +257,7 @@ def report(folder, out):
     \b
       drbench report results/measured/here -o report.html
     """
+    check_output("--save", save)
     try:
         import jinja2  # noqa: F401
         import plotly  # noqa: F401
@@ -271,7 +268,7 @@ def report(folder, out):
     from plots.report.page import build
 
     folder = Path(folder)
-    out = Path(out) if out else (folder if folder.is_dir() else folder.parent) / "report.html"
+    out = Path(save) if save else (folder if folder.is_dir() else folder.parent) / "report.html"
     with reading("Use a path that can be read, and written with -o.") as caught:
         out.write_text(build(folder), encoding="utf-8", errors="replace")
     for warning in caught:

@@ -8,7 +8,7 @@ from drbench.errors import DrbenchError, UsageError
 from launch.cases.case import Case, bound, case_keys, failure, refuse_our_options
 from launch.cases.peak_files import read_peaks
 from launch.cases.peaks import Peaks, with_peak
-from launch.host.files import check_csv, hand_over
+from launch.host.files import check_csv, check_output, hand_over
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
@@ -18,7 +18,9 @@ from .options import (
     command,
     csv_option,
     json_option,
+    label_option,
     machine_of,
+    machine_option,
     of_case,
     peak_option,
     problem_options,
@@ -49,14 +51,8 @@ from .options import (
 @of_case("trace", kind=FILE)
 @csv_option("Append the record to this file.")
 @json_option("Print the record as one JSON object instead of a table.")
-@of_case(
-    "machine",
-    default=None,
-    metavar="NAME|FILE",
-    help="Name of the machine in the record [default: here]; with --stationary auto:model the "
-    "machine model it asks [default: here], with --schedule cost or exhaustive the one they go by "
-    "[default: 100 FLOPs to a byte].",
-)
+@label_option(old=(), help="Name of the machine in the record.")
+@machine_option()
 @click.pass_obj
 def run(arguments, ranks, csv_path, as_json, timeout, peak, **values):
     """Run one multiplication on MPI ranks, verify and time it.
@@ -66,7 +62,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, **values):
       mpirun -n 4 drbench run -m 1024 -n 3072 -k 768 --a row --b column --c block/c2
     """
     values["options"] = take_options(values)
-    asked, values["machine"], values["model"] = machine_of(values)
+    asked, values["model"] = machine_of(values)
     here = launched()
     if here is not None and not started_by_us() and ranks not in (None, here.size):
         raise UsageError(
@@ -84,6 +80,8 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, **values):
     case = case_of(values, ranks, asked)
     if case.algorithm in PEERS:
         refuse_our_options(case)
+    check_csv(csv_path)
+    check_output("--timeline", case.trace)
     taker, problem, options = bound(case, ranks)
     if case.algorithm in PEERS and taker.launch is not None:
         peaks = _peaks(peak, case, asked) or {}
@@ -101,7 +99,6 @@ def _peaks(peak: str | None, case: Case, machine: str) -> Peaks | None:
 
 def _run_program(peer, case: Case, ranks: int, csv_path, as_json, timeout, peaks: Peaks) -> int:
     """Run one case of a peer that is a program of its own; the exit code."""
-    check_csv(csv_path)
     if case.roof:
         source = click.get_current_context().get_parameter_source("roof")
         if source is not click.core.ParameterSource.DEFAULT:

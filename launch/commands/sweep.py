@@ -12,6 +12,7 @@ from rich.console import Console
 from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
+from launch.cases.sweep_values import scale_of
 from launch.host.files import made_folder
 from launch.host.kernels import pinned, weaker_pins, without_pins
 from launch.peers import get_peer
@@ -24,12 +25,16 @@ from .options import (
     TEXT,
     Value,
     command,
+    label_beside_launcher,
+    label_option,
+    launcher_option,
     of_case,
     option,
     out_option,
     peak_option,
     ranks_option,
     refuse_ranks,
+    scale_option,
     timeout_option,
 )
 
@@ -71,18 +76,12 @@ def _part(text: str) -> tuple[int, int]:
     is_flag=True,
     help="Count rows of another version of the source as not done.",
 )
-@option(
-    "--launcher",
-    metavar="NAME",
-    help="mpiexec, srun, mpirun, aprun or flux instead of the machine file's.",
-)
-@of_case(
-    "machine",
-    default=None,
-    metavar="NAME|FILE",
-    help="Machine file (see drbench list), or a label for the records.",
+@launcher_option(
+    "What starts the ranks: mpiexec, srun, mpirun, aprun, flux, or a machine file with its modules "
+    "and environment (docs/sweeps.md). [default: this Python's mpiexec]"
 )
 @peak_option(PEAK_OF_MANY)
+@label_beside_launcher()
 @option(
     "--shuffle",
     type=int,
@@ -99,12 +98,7 @@ def _part(text: str) -> tuple[int, int]:
     help="Do not run what needs more memory than this on a node, as 16GiB; it becomes "
     "out_of_memory.",
 )
-@option(
-    "--scale",
-    type=TEXT,
-    metavar="FRACTION",
-    help="Multiply m, n and k by this instead of the file's scale, as 1/16.",
-)
+@scale_option("Multiply m, n and k by this instead of the file's scale, as 1/16 or 2/1.")
 @of_case("iters", default=None, help="Timed repeats, instead of the file's.")
 @of_case("threads")
 @of_case("backend", default=None, says="the file's")
@@ -138,7 +132,7 @@ def sweep(sweep, ranks, out, dry_run, limit, stream, jobs, parts, **options):
     \b
       drbench sweep mlp1-small -p 4 --out runs/mlp1
       drbench sweep mine.toml  -p 4 --out runs/mine --dry-run
-      drbench sweep mlp1 -p 8 --out runs/mlp1 --machine h100x8 --jobs slurm
+      drbench sweep mlp1 -p 8 --out runs/mlp1 --launcher h100x8 --jobs slurm
 
     FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: algorithms, exhaustive,
     misaligned, mlp1, mlp1-dtensor, mlp1-small, mlp2, mlp2-dtensor, mlp2-small, square. The same
@@ -147,6 +141,7 @@ def sweep(sweep, ranks, out, dry_run, limit, stream, jobs, parts, **options):
     refuse_ranks("sweep")
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder that gets the records.")
+    options["label"] = options.pop("machine")
     request = SweepRequest(sweep, ranks, out or "", **options)
     console = progress_console(stderr=stream)
     if jobs:
@@ -178,11 +173,9 @@ _HIDDEN = 12288
 
 @command()
 @ranks_option(default=4)
-@option(
-    "--scale",
-    type=click.IntRange(1, 12288),
-    default=16,
-    help="Divide the paper's hidden size 12288 and batch sizes by this.",
+@scale_option(
+    "Multiply the paper's hidden size 12288 and batch sizes by this, as 1/16 or 2/1.",
+    default="1/16",
 )
 @option(
     "--layer",
@@ -193,7 +186,7 @@ _HIDDEN = 12288
 @of_case("iters", default=5, help="Timed repeats of each case.")
 @of_case("threads", says="cores // ranks")
 @out_option("Folder of the CSV file and the figures.", default="results/measured/here")
-@of_case("machine", help="Name of the machine in the records and figures.")
+@label_option(help="Name of the machine in the records and figures.")
 @of_case("backend")
 @peak_option(PEAK_OF_MANY)
 def mlp(ranks, scale, layer, iters, threads, out, machine, backend, peak):
@@ -203,6 +196,11 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend, peak):
     A run that was killed goes on; one that is complete is moved aside and measured anew.
     """
     refuse_ranks("mlp")
+    hidden = int(_HIDDEN * scale_of(scale))
+    if not hidden:
+        raise UsageError(
+            f"--scale {scale} leaves nothing of the hidden size {_HIDDEN}. Use 1/{_HIDDEN} or more."
+        )
     say, folder = progress_console(), made_folder(out)
     layers = ("mlp1", "mlp2") if layer == "both" else (layer,)
     sweeps = {name: f"{name}-small" for name in layers}
@@ -218,12 +216,12 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend, peak):
         say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}", markup=False)
     environ, worst, files = _environment(say), 0, []
     for name, sweep in sweeps.items():
-        place = folder / f"{name}-h{_HIDDEN // scale}-p{ranks}"
+        place = folder / f"{name}-h{hidden}-p{ranks}"
         request = SweepRequest(
             sweep,
             ranks,
             os.fspath(place),
-            f"1/{scale}",
+            scale,
             iters,
             threads,
             machine,
@@ -237,7 +235,7 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend, peak):
             return code
         worst = max(worst, code)
         files.append(place / "records.csv")
-    stem = folder / f"{'mlp' if layer == 'both' else layer}-h{_HIDDEN // scale}-p{ranks}"
+    stem = folder / f"{'mlp' if layer == 'both' else layer}-h{hidden}-p{ranks}"
     records = [record for path in files for record in read_csv(path)]
     ok = sum(record.status == "ok" for record in records)
     say.print(f"{ok} of {len(records)} cases ok, each verified")

@@ -192,7 +192,7 @@ def tune(request: TuneRequest, machine: Machine) -> Found:
             )
         raise UnsupportedError(
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
-            "universal to --algorithms."
+            "universal to --only."
         )
     found.ranking = [
         Place(case, record, memory, equals[known] - 1)

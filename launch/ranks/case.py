@@ -88,7 +88,7 @@ def run_here(
 
 def _check_outputs(csv_path: str | None, trace: str | None) -> None:
     check_csv(csv_path)
-    check_output("--trace", trace)
+    check_output("--timeline", trace)
 
 
 def world() -> MPI.Comm:

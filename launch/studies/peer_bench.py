@@ -16,7 +16,7 @@ from rich.console import Console
 from drbench.errors import DrbenchError, UsageError
 from drbench.measure.record import Record, read_csv
 from launch.cases.case import Case, case_keys, failure
-from launch.cases.launchers import load_launcher
+from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.kernels import weaker_pins, without_pins
 from launch.peers import PEERS, get_peer, peers
@@ -260,7 +260,8 @@ def run_peers(
     timeout_s: float | None,
     folder: Path,
     fresh: bool,
-    peaks: Peaks | None = None,
+    peaks: Peaks | None,
+    launcher: Launcher,
 ) -> int:
     """Run what has no row in the folder yet; the exit code: 0, or 1 if some case was wrong or
     failed.
@@ -281,8 +282,7 @@ def run_peers(
         ]
     if not taking_part:
         raise UsageError("nobody is left to run. drbench list --peers says who is here.")
-    machine = load_launcher(base.machine)
-    batches = list(rounds_of(chosen, taking_part, rounds, replace(base, machine=machine.name)))
+    batches = list(rounds_of(chosen, taking_part, rounds, base))
     wanted = dict(pair for batch in batches for pair in batch)
     if not fresh:
         _check_same(folder / "records.csv", base, ranks, wanted)
@@ -301,7 +301,7 @@ def run_peers(
 
     about = f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each"
     environ = without_pins() if weaker_pins() else dict(os.environ)
-    settings = Settings(ranks, machine, timeout_s, environ=environ, peaks=peaks)
+    settings = Settings(ranks, launcher, timeout_s, environ=environ, peaks=peaks)
     run_batches("peers", batches, settings, folder, fresh, say, about, on_record)
     for line in bad:
         say.print(f"not ok: {line}", style="red")

@@ -6,7 +6,7 @@ from pathlib import Path
 from drbench.errors import UsageError
 from drbench.measure.record import Record
 from launch.cases.case import Case
-from launch.cases.launchers import load_launcher
+from launch.cases.launchers import Launcher
 from launch.peers import get_peer, present
 from launch.sweeps.supervisor import Settings
 from partitions import exhaustive
@@ -32,14 +32,19 @@ _REDUCTIONS = ("reduce_scatter", "all_reduce")
 
 
 def run_triples(
-    ranks: int, folder: Path, machine: str, timeout_s: float | None, fresh: bool
+    ranks: int,
+    folder: Path,
+    label: str,
+    timeout_s: float | None,
+    fresh: bool,
+    launcher: Launcher,
 ) -> int:
     """Run all triples with DTensor and with drbench, each verified; the exit code: 0, or 1 if
     drbench refuses or fails one."""
     say = plain_console()
     present(get_peer("dtensor"))
     m, n, k = _EXTENTS
-    triples, where = list(exhaustive(ranks)), load_launcher(machine)
+    triples = list(exhaustive(ranks))
     batches = [
         [
             (
@@ -56,7 +61,7 @@ def run_triples(
                     threads=1,
                     iters=1,
                     warmup=0,
-                    machine=where.name,
+                    machine=label,
                 ),
             )
             for a, b, c in triples
@@ -72,7 +77,7 @@ def run_triples(
         f"{len(triples)} triples on {ranks} ranks, C {m}x{n} = A {m}x{k} · B {k}x{n}, each with "
         "DTensor and with drbench"
     )
-    settings = Settings(ranks, where, timeout_s)
+    settings = Settings(ranks, launcher, timeout_s)
     done = run_batches("triples", batches, settings, folder, fresh, say, about, on_record)
     failed = [
         record

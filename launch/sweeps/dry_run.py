@@ -96,7 +96,7 @@ def dry_run(
     """Print the cases of a sweep and their sum; ``limit`` lines at most, 0 for all."""
     ranks, nodes = request.ranks, launcher.nodes(request.ranks)
     console.print(
-        f"{sweep.name}: {sweep.about}; scale {sweep.scale}, machine {launcher.name}, launcher "
+        f"{sweep.name}: {sweep.about}; scale {sweep.scale}, launcher "
         f"{' '.join(launcher.words) or 'mpiexec'}",
         markup=False,
     )

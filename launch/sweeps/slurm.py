@@ -100,7 +100,7 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
             "--jobs and --fresh: a job that is submitted again would begin anew. Use another --out."
         )
     sweep, launcher, pairs = plan_cases(request)
-    if request.launcher is None and not launcher.words:
+    if request.launcher is None:
         launcher = launcher.with_launcher("srun")
         request = dataclasses.replace(request, launcher="srun")
     folder = Path(request.out)

@@ -38,7 +38,7 @@ class SweepRequest:
     scale: str | None = None
     iters: int | None = None
     threads: int | None = None
-    machine: str | None = None
+    label: str | None = None
     launcher: str | None = None
     timeout: float = 120.0
     mem_limit: int | None = None
@@ -69,7 +69,7 @@ class SweepRequest:
 def plan_cases(request: SweepRequest) -> tuple[Sweep, Launcher, list[tuple[str, Case]]]:
     """The sweep, where it runs, and its (id, case) pairs in the order they will run, all parts of
     it."""
-    launcher = load_launcher(request.machine or "here").with_launcher(request.launcher)
+    launcher = load_launcher(request.launcher)
     sweep = load_sweep(
         request.sweep,
         request.ranks,
@@ -77,7 +77,7 @@ def plan_cases(request: SweepRequest) -> tuple[Sweep, Launcher, list[tuple[str, 
         iters=request.iters,
         threads=request.threads,
         backend=request.backend,
-        machine=launcher.name if request.machine is not None else None,
+        machine=request.label or (launcher.name if launcher.name != "here" else None),
     )
     code = code_version() if request.rerun_on_new_code else None
     pairs = [(case_id(case, request.ranks, code), case) for case in sweep.cases]
@@ -117,7 +117,7 @@ def run_sweep(request: SweepRequest, console: Console, stream: bool = False) -> 
         request.timeout or None,
         request.mem_limit,
         request.environ,
-        read_peaks(request.peak, sweep.cases, request.machine),
+        read_peaks(request.peak, sweep.cases, request.launcher),
     )
     ids = [name for name, _ in pairs]
     modes = {"fresh": request.fresh, "retry": request.retry}

@@ -1,8 +1,8 @@
 """MeshSlice's figures: FLOP utilization of a transformer's FC layers by algorithm, chips, mesh and
 slice count, and where communication goes.
 
-One panel a model. Drawn from the rows of ``drbench llm-study``; rows of mode ``published`` are
-marks without a line.
+One panel a model. Drawn from the rows of ``drbench paper llm-study``; rows of mode
+``published`` are marks without a line.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ def chosen(
     found = found[(found.study == study) & keep(found)]
     if not (found["mode"] == "simulated").any():
         raise SelectionError(
-            f"no rows of the study {study} in {len(rows)}. Make some with drbench llm-study "
+            f"no rows of the study {study} in {len(rows)}. Make some with drbench paper llm-study "
             f"{study}."
         )
     return dict(list(found.groupby("model", sort=False)))

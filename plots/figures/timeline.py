@@ -52,7 +52,7 @@ def panel(path: str, text: str) -> Panel:
         events, about = read_chrome_trace(text)
     except ValueError as error:
         raise SelectionError(
-            f"{path}: {error}. Give it files that drbench run --trace wrote."
+            f"{path}: {error}. Give it files that drbench run --timeline wrote."
         ) from None
     if not events:
         raise SelectionError(f"{path}: the trace has no steps.")
@@ -135,7 +135,7 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
 FIGURES = (
     Figure(
         "timeline",
-        "when a rank computed and communicated, from the files of drbench run --trace",
+        "when a rank computed and communicated, from the files of drbench run --timeline",
         make,
         (),
         read,

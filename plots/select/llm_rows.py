@@ -2,7 +2,8 @@
 file a study.
 
 A row is an algorithm on all twelve products of a block (``layer`` and ``product`` are ``all``) or
-on one of them; times are of one block, forward and backward. ``drbench llm-study`` writes them.
+on one of them; times are of one block, forward and backward. ``drbench paper llm-study``
+writes them.
 """
 
 import csv
@@ -97,7 +98,7 @@ def read_rows(paths: Sequence[str | os.PathLike]) -> list[LlmRow]:
         files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
         if not files:
             raise ValueError(
-                f"{path} holds no CSV file. Write some with drbench llm-study --out {path}."
+                f"{path} holds no CSV file. Write some with drbench paper llm-study --out {path}."
             )
         for file in files:
             rows += _read(file)
@@ -111,7 +112,7 @@ def _read(path: Path) -> list[LlmRow]:
             got = ", ".join(reader.fieldnames or ()) or "none"
             raise ValueError(
                 f"{path} holds no rows of an LLM study: its columns are {got}. Write it with "
-                "drbench llm-study."
+                "drbench paper llm-study."
             )
         rows = []
         for cells in reader:

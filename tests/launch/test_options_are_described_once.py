@@ -99,7 +99,7 @@ def test_it_is_planned_simulated_and_tuned(drbench):
     assert steps[0] < steps[1]
     told = drbench("simulate", *toy, "--slab", 4, "--machine", "pvc12", "--json").json()
     assert (told["status"], told["options"]) == ("ok", "slab=4")
-    tuned = ["tune", *SIZES, "-p", 2, "--machine", "pvc12", "--algorithms", "toy"]
+    tuned = ["tune", *SIZES, "-p", 2, "--machine", "pvc12", "--only", "toy"]
     places = drbench(*tuned, "--json").json()["ranking"]
     assert {place["record"]["options"] for place in places} <= {"slab=4", "slab=8"}
     assert "toy slab=" in drbench(*tuned).stdout

@@ -67,7 +67,7 @@ def test_no_two_steps_of_a_thread_overlap_and_every_thread_has_a_name(found):
     ],
 )
 def test_what_is_no_trace_is_refused(text):
-    with pytest.raises(ValueError, match="no trace of drbench run --trace"):
+    with pytest.raises(ValueError, match="no trace of drbench run --timeline"):
         read_chrome_trace(text)
 
 

@@ -1,6 +1,5 @@
 """``drbench simulate`` and ``calibrate``: machine models, used and made."""
 
-import os
 import time
 from collections import Counter
 from functools import partial
@@ -13,15 +12,18 @@ from launch.host.files import check_csv, check_output, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
 from ..options import (
+    FILE,
     case_of,
     command,
     csv_option,
     json_option,
+    label_option,
     of_case,
     option,
     out_option,
     problem_options,
     ranks_option,
+    save_option,
     take_options,
     timeout_option,
 )
@@ -80,7 +82,8 @@ _NAMES = ("mlp1", "mlp2")
 @option(
     "--timeline",
     group="Output",
-    type=click.Path(dir_okay=False),
+    type=FILE,
+    metavar="FILE",
     help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
@@ -257,30 +260,29 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
 
 @command()
 @ranks_option("Ranks that measure at once, on one node.", default=2, type=click.IntRange(2))
-@option(
-    "--out",
-    type=click.Path(dir_okay=False),
+@save_option(
+    "TOML file whose section [model] is written; its other sections stay.",
     required=True,
-    metavar="FILE",
-    help="TOML file whose section [model] is written; its other sections stay.",
+    old=("--out",),
 )
 @of_case("threads")
-@option("--name", default="here", help="Name of the machine.")
+@label_option(old=("--name",), help="Name of the machine in the file.")
 @option(
-    "--trials",
+    "--rounds",
     type=click.IntRange(1),
     default=5,
+    old=("--trials",),
     help="Measure everything this often; the best counts.",
 )
 @of_case("backend")
 @timeout_option("Kill the ranks after this many seconds (exit 4).", default=600.0)
 @click.pass_obj
-def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
+def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for the simulator: products,
     gets, accumulates, barriers, collectives. About 20 seconds.
 
     \b
-      drbench calibrate -p 2 --out here.toml
+      drbench calibrate -p 2 --save here.toml
       drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine ./here.toml --transport throttled:0.2,50
     """
     if backend == "cupy" and threads is not None:
@@ -288,11 +290,11 @@ def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
             "--threads sets BLAS threads of cores, and the backend is cupy. Leave it out."
         )
     if launched() is None and not started_by_us():
+        from launch.cases.machine_models import read_document
         from launch.host.kernels import pinned, without_pins
 
-        folder = os.path.dirname(out) or "."
-        if not os.path.isdir(folder):
-            raise UsageError(f"--out {out}: no folder {folder}. Make it first.")
+        check_output("--save", save)
+        read_document(save)  # what it holds stays, so it must be readable
         if pinned():
             click.echo(
                 f"{' and '.join(pinned())} unset for the measurement, as drbench mlp does", err=True
@@ -308,4 +310,4 @@ def calibrate(arguments, ranks, out, threads, name, trials, backend, timeout):
         from launch.ranks.calibrate_devices import devices
 
         measure = partial(devices, threads=threads, backend=backend)
-    return calibrate_here(out, name, trials, measure)
+    return calibrate_here(save, machine, rounds, measure)

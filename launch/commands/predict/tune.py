@@ -39,18 +39,13 @@ from ..options import (
     metavar="BYTES",
     help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the device's memory]",
 )
+@of_case("a", says="", old=("--fixed-a",), help="A is partitioned so, and not otherwise.")
+@of_case("b", old=("--fixed-b",), help="B, likewise.")
+@of_case("c", old=("--fixed-c",), help="C, likewise.")
 @option(
-    "--fixed-a",
-    "a",
-    type=TEXT,
-    metavar="PARTITION",
-    help="A is partitioned so, and not otherwise.",
-)
-@option("--fixed-b", "b", type=TEXT, metavar="PARTITION", help="B, likewise.")
-@option("--fixed-c", "c", type=TEXT, metavar="PARTITION", help="C, likewise.")
-@option(
-    "--algorithms",
+    "--only",
     "names",
+    old=("--algorithms",),
     type=TEXT,
     metavar="A,B,...",
     help="Algorithms to try. [default: all]",
@@ -97,7 +92,7 @@ def tune_command(
     machine model.
 
     \b
-      drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --machine h100x8 --memory 60GiB --fixed-b column
+      drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --machine h100x8 --memory 60GiB --b column
       drbench tune -m 2048 -n 2048 -k 2048 -p 2 --transport rma --replication none --measure-top 5
 
     Within the memory, more replicas of A and B mean less to move; how they get there is not part of

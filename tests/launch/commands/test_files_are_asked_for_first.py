@@ -44,14 +44,14 @@ def test_claims_are_not_checked_on_a_file_of_something_else(say, tmp_path):
     """A line, not a traceback."""
     path = tmp_path / "README.md"
     path.write_text("# Notes\n")
-    assert "another header" in say("check-claims", path).refusal()
+    assert "another header" in say("paper", "check-claims", path).refusal()
 
 
 def test_a_torus_is_none_that_a_file_describes(say, tmp_path):
     """A path is not taken for a name, to which .toml would be added."""
     path = tmp_path / "file.toml"
     shutil.copy(shipped("machines")["h200x8"], path)
-    for command in (["tune-llm", "--model", "gpt3"], ["llm-study"]):
+    for command in (["paper", "tune-llm", "--model", "gpt3"], ["paper", "llm-study"]):
         assert "file.toml" in say(*command, "--machine", path).refusal()
 
 
@@ -59,7 +59,7 @@ def test_the_rows_of_a_study_may_lie_beside_other_records(say, monkeypatch, tmp_
     """Which are no rows of a study, and are not read as such."""
     append_csv(tmp_path / "mlp1.csv", made_up(mode="simulated", status="failed"))
     monkeypatch.setattr("launch.studies.meshslice_study.run_study", lambda *_: [])
-    ended = say("llm-study", next(iter(STUDIES)), "--out", tmp_path)
+    ended = say("paper", "llm-study", next(iter(STUDIES)), "--out", tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

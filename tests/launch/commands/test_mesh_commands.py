@@ -1,4 +1,4 @@
-"""The 2-D algorithms from the command line: run, plan, --trace, plot timeline,
+"""The 2-D algorithms from the command line: run, plan, --timeline, plot timeline,
 compare-algorithms."""
 
 import json
@@ -112,7 +112,7 @@ def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, say,
         "2x2",
         "--iters",
         1,
-        "--trace",
+        "--timeline",
         path,
     )
     events, about = read_chrome_trace(path.read_text())

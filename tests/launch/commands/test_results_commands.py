@@ -57,7 +57,7 @@ def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
             "no case of shape 4x4x4; there are 64x256x64, 128x256x64",
         ),
         (("volume", "old.csv", "-o", "fig.svg"), "got '.svg'"),
-        (("volume", "old.csv", "-o", "nowhere/fig"), "No such file or directory"),
+        (("volume", "old.csv", "-o", "nowhere/fig"), "no folder nowhere"),
         (("volume", "text.csv"), "has another header"),
         (("volume", "absent.csv"), "does not exist"),
         (("volume", "empty"), "holds no CSV file"),
@@ -84,7 +84,7 @@ def test_report_writes_a_page_beside_the_records(say, files):
     [
         (("empty",), "holds no CSV file"),
         (("text.csv",), "another header"),
-        (("old.csv", "-o", "no/x.html"), "No such file"),
+        (("old.csv", "-o", "no/x.html"), "no folder no"),
     ],
 )
 def test_report_refuses_in_one_line(say, files, arguments, said, monkeypatch):
@@ -132,7 +132,7 @@ def test_compare_prints_one_json_object(say, files):
         (("old.csv", "absent.csv"), "does not exist"),
         (("old.csv", "text.csv"), "another header"),
         (("old.csv", "new.csv", "--tolerance", "-1"), "not in the range"),
-        (("old.csv", "new.csv", "--csv", "no/x.csv"), "No such file or directory"),
+        (("old.csv", "new.csv", "--csv", "no/x.csv"), "no folder no"),
     ],
 )
 def test_compare_refuses_in_one_line(say, files, arguments, said, monkeypatch):

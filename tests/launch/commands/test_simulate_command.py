@@ -103,7 +103,7 @@ def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
             ["simulate", "-m", "8", "-n", "8", "-k", "8", "--algorithm", "dtensor"],
             "no algorithm 'dtensor'",
         ),
-        (["calibrate", "--out", "/no/such/folder/x.toml"], "no folder"),
+        (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_exit_2(say, arguments, says):
@@ -113,7 +113,9 @@ def test_what_makes_no_sense_is_one_line_and_exit_2(say, arguments, says):
 def test_claims_are_checked_on_the_committed_rows(say):
     found = {
         verdict["claim"]: verdict["holds"]
-        for verdict in say("check-claims", str(ROOT / "results/simulated"), "--json").json()
+        for verdict in say(
+            "paper", "check-claims", str(ROOT / "results/simulated"), "--json"
+        ).json()
     }
     assert list(found) == [
         "P1",
@@ -135,7 +137,7 @@ def test_claims_are_checked_on_the_committed_rows(say):
 
 def test_claims_without_records_are_undecided_and_say_so(say, tmp_path):
     say(*ONE, "--csv", str(tmp_path / "one.csv"))
-    done = say("check-claims", str(tmp_path))
+    done = say("paper", "check-claims", str(tmp_path))
     assert (
         done.returncode == 0
         and done.stdout.count("SKIP") == 14
@@ -150,7 +152,9 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
         '[launch]\nranks = 2\n\n[model]\nname = "earlier"\n\n[model.compute]\npeak_flops = 1.0\n'
     )
     assert (
-        drbench("calibrate", "-p", "2", "--trials", "1", "--out", str(path), timeout=100).returncode
+        drbench(
+            "calibrate", "-p", "2", "--rounds", "1", "--save", str(path), timeout=100
+        ).returncode
         == 0
     )
     text = path.read_text()
@@ -180,7 +184,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
     assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
         "ok",
         0,
-        "mine",
+        "here",
         "cost",
     )
     assert all(
@@ -197,11 +201,11 @@ def test_devices_are_calibrated_by_what_runs_on_them(drbench, tmp_path):
             "calibrate",
             "-p",
             "2",
-            "--trials",
+            "--rounds",
             "2",
             "--backend",
             "numpy-async",
-            "--out",
+            "--save",
             str(path),
             timeout=100,
         ).returncode
@@ -241,7 +245,7 @@ def test_the_first_places_of_the_ranking_are_run(drbench):
             "2",
             "--machine",
             "here",
-            "--algorithms",
+            "--only",
             "universal,summa",
             "--replication",
             "none",

@@ -79,7 +79,7 @@ def test_a_wrong_value_is_answered_in_one_line(say, monkeypatch, arguments, ment
 
 @pytest.mark.parametrize(
     "arguments",
-    [["mlp", "--scale", 20000], ["mlp", "--scale", 192, "--out", "/dev/null/results"]],
+    [["mlp", "--scale", "1/20000"], ["mlp", "--scale", "1/192", "--out", "/dev/null/results"]],
     ids=["scale", "out"],
 )
 def test_mlp_refuses_at_once_what_cannot_work(say, monkeypatch, tmp_path, arguments):

@@ -123,7 +123,7 @@ def test_the_simulated_best_is_the_best_of_all_meshes():
 
 
 def test_the_command_prints_a_plan_and_refuses_what_makes_no_sense(capsys):
-    assert main(["tune-llm", "--model", "1024x8x2", "--chips", "4", "--compare", "--json"]) == 0
+    assert main(["paper", "tune-llm", "--model", "1024x8x2", "-p", "4", "--compare", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["layers"]) == 4 and [each["algorithm"] for each in found["compared"]] == list(
         ALGORITHMS
@@ -134,8 +134,8 @@ def test_the_command_prints_a_plan_and_refuses_what_makes_no_sense(capsys):
     for words, says in (
         ("--model gpt4", "no model 'gpt4'"),
         ("--model gpt3 --machine tpuv4-4x4", "Use tpuv4"),
-        ("--model gpt3 --chips 7", "no mesh of 7 chips"),
+        ("--model gpt3 -p 7", "no mesh of 7 chips"),
     ):
-        assert main(["tune-llm", *words.split()]) == 2
+        assert main(["paper", "tune-llm", *words.split()]) == 2
         said = capsys.readouterr()
         assert says in said.err and said.err.count("\n") == 1 and not said.out

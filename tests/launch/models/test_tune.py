@@ -163,8 +163,8 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
 @pytest.mark.parametrize(
     "words, says",
     [
-        (["--fixed-a", "colum"], "colum"),
-        (["--algorithms", "canon"], "no algorithm 'canon'"),
+        (["--a", "colum"], "colum"),
+        (["--only", "canon"], "no algorithm 'canon'"),
         (["--threads", "1"], "--threads belongs to --measure-top"),
         (["--memory", "1KiB"], "larger --memory"),
         (["--dtype", "bfloat16", "--measure-top", "1"], "machine models only"),

@@ -242,7 +242,7 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
 @pytest.mark.parametrize(
     "options, words",
     [
-        (("--scale", "x"), "no fraction"),
+        (("--scale", "x"), "no scale"),
         (("--scale", "1/3"), "--scale 1/3"),
         (("--shapes", "cube"), "cube"),
         (("--only", "blas"), "none of drbench"),

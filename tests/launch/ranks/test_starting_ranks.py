@@ -306,9 +306,9 @@ def test_ranks_asked_for_under_a_launcher_that_started_others_are_refused(under_
 
 @pytest.mark.mpi
 def test_a_trace_that_cannot_be_written_is_said_before_anything_is_measured(drbench, tmp_path):
-    arguments = (*RUN, "-p", 2, "--csv", tmp_path / "q.csv", "--trace")
+    arguments = (*RUN, "-p", 2, "--csv", tmp_path / "q.csv", "--timeline")
     line = drbench(*arguments, "/nonexistent/x.json").refusal(2)
-    assert "--trace /nonexistent/x.json: no folder /nonexistent" in line
+    assert "--timeline /nonexistent/x.json: no folder /nonexistent" in line
     assert not (tmp_path / "q.csv").exists()
 
 

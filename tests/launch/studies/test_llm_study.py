@@ -214,12 +214,15 @@ def test_figures_are_drawn_from_rows_alone_and_say_what_is_missing(tmp_path):
     for name in ("weak", "breakdown", "shapes", "meshes"):
         drawn = draw(f"llm-{name}", [tmp_path / "rows.csv"], tmp_path / f"{name}.pdf")
         assert drawn.paths[0].stat().st_size > 3000
-    with pytest.raises(SelectionError, match="Make some with drbench llm-study strong"):
+    with pytest.raises(SelectionError, match="Make some with drbench paper llm-study strong"):
         draw("llm-strong", [tmp_path / "rows.csv"], tmp_path / "strong.png")
 
 
 def test_the_command_writes_rows_and_refuses_what_makes_no_sense(tmp_path, capsys):
-    assert main(["llm-study", "dataflows", "--model", "1024x8x2", "--out", str(tmp_path)]) == 0
+    assert (
+        main(["paper", "llm-study", "dataflows", "--model", "1024x8x2", "--out", str(tmp_path)])
+        == 0
+    )
     assert "dataflows.csv: 2 rows" in capsys.readouterr().out and set(STUDIES) >= {
         "weak",
         "strong",
@@ -233,6 +236,6 @@ def test_the_command_writes_rows_and_refuses_what_makes_no_sense(tmp_path, capsy
         (["meshes", "--machine", "pvc12"], "is no torus"),
         (["meshes", "--machine", "tpu"], "no machine model 'tpu'"),
     ):
-        assert main(["llm-study", *words, "--out", str(tmp_path)]) == 2
+        assert main(["paper", "llm-study", *words, "--out", str(tmp_path)]) == 2
         said = capsys.readouterr()
         assert says in said.err and said.err.count("\n") == 1

@@ -217,7 +217,7 @@ def test_a_slip_is_answered_with_file_and_key(block, mentioned):
         {"name": "../a", "cases": [SHAPE]},
         {"name": "a", "cases": [SHAPE], "oops": 1},
         {"name": "a", "cases": [SHAPE], "scale": "0"},
-        {"name": "a", "cases": [SHAPE], "scale": 0.1},
+        {"name": "a", "cases": [SHAPE], "scale": 16},
         {"name": "a", "cases": [SHAPE], "defaults": 3},
     ],
 )

@@ -126,8 +126,8 @@ def test_files_and_labels_with_more_than_a_line_are_refused(tmp_path, say, sweep
     if "\x00" not in text:
         file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
         assert (
-            "--machine"
-            in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--machine", text).refusal()
+            "--label"
+            in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--label", text).refusal()
         )
 
 
@@ -167,11 +167,11 @@ def test_a_launcher_is_a_list_of_arguments_never_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["../evil", "/abs/evil", "a/b"])
-def test_a_machine_s_name_is_no_path(say, sweep_file, tmp_path, text):
+def test_a_launcher_is_a_name_or_a_toml_file(say, sweep_file, tmp_path, text):
     file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = 8\n")
     assert (
-        "--machine"
-        in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--machine", text).refusal()
+        "--launcher"
+        in say("sweep", file, "-p", 2, "--out", tmp_path / "out", "--launcher", text).refusal()
     )
 
 

@@ -1,5 +1,5 @@
-"""``drbench check-claims``: the paper's claims against simulated records, and how they move with
-assumed constants."""
+"""``drbench paper check-claims``: the paper's claims against simulated records, and how
+they move with assumed constants."""
 
 import json
 from pathlib import Path
@@ -10,18 +10,18 @@ from drbench.errors import UsageError
 from launch.host.files import made_folder
 from launch.studies.verdicts import HOLDS, show
 
-from .options import json_option, reading
+from ..options import command, json_option, option, out_option, reading
 
 
-@click.command("check-claims")
+@command("check-claims")
 @click.argument("folder", type=click.Path(exists=True))
-@click.option(
+@option(
     "--published",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Published lines to compare with. [default: results/published/h100.csv where it exists]",
 )
-@click.option(
+@option(
     "--sensitivity",
     "factor",
     type=click.FloatRange(min=0, min_open=True),
@@ -29,31 +29,31 @@ from .options import json_option, reading
     help="Simulate again with each assumed constant up and down by this share, as 0.25, and say "
     "which claims change. Minutes.",
 )
-@click.option(
-    "--of",
+@option(
+    "--machine",
     "only",
+    old=("--of",),
     type=click.Choice(["pvc12", "h100x8"]),
     help="With --sensitivity: vary this machine's constants only. [default: both]",
 )
-@click.option(
+@option(
     "--most-replicas",
     type=click.IntRange(1),
     metavar="N",
     help="Leave out cases with A and B in more than N replicas (P7 and P10 turn on them). Wants "
     "all rows of a sweep, not an excerpt.",
 )
-@click.option(
-    "--figures",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Draw Figures 2 and 3 of these records, a PDF and a PNG a machine.",
+@out_option(
+    "Draw Figures 2 and 3 of these records into this folder, a PDF and a PNG a machine.",
+    old=("--figures",),
+    group="Output",
 )
 @json_option("Print the verdicts as one JSON list.")
-def check_claims(folder, published, factor, only, most_replicas, figures, as_json):
+def check_claims(folder, published, factor, only, most_replicas, out, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER.
 
     \b
-      drbench check-claims results/simulated
+      drbench paper check-claims results/simulated
 
     No claim has constants of its own; launch/studies/slicing_claims.py states what each must show.
     PASS: it holds. KNOWN: it does not, and docs/reproduction.md says so and why. FAIL: it does not,
@@ -80,15 +80,15 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
     with reading():
         theirs = read_published(published) if published else []
     if only and not factor:
-        raise UsageError("--of belongs to --sensitivity. Give both, or leave it out.")
+        raise UsageError("--machine belongs to --sensitivity. Give both, or leave it out.")
     records = concat([records, frame(theirs)], ignore_index=True)
     verdicts = check(records)
     if as_json:
         print(json.dumps([vars(verdict) | {"word": verdict.word} for verdict in verdicts]))
     else:
         show(verdicts)
-    if figures:
-        _draw(records, figures)
+    if out:
+        _draw(records, out)
     if factor:
         _sensitivity(factor, theirs, only, as_json)
     return 0
@@ -97,7 +97,7 @@ def check_claims(folder, published, factor, only, most_replicas, figures, as_jso
 def _draw(records, folder) -> None:
     from plots.registry import draw
 
-    made_folder(folder, "--figures")
+    made_folder(folder)
     for machine in sorted(records.machine[records["mode"] == "simulated"].unique()):
         ours, out = records[records.machine == machine], Path(folder) / f"mlp-{machine}"
         drawn = draw("mlp", ours, out, (".pdf", ".png"))

@@ -1,4 +1,4 @@
-"""``drbench tune-llm`` and ``llm-study``: transformers on a torus of chips."""
+"""``drbench paper tune-llm`` and ``llm-study``: transformers on a torus of chips."""
 
 import json
 import re
@@ -10,51 +10,51 @@ from drbench.errors import UsageError
 from launch.host.show import console, table
 from launch.host.units import seconds
 
-from .options import json_option, reading
+from ..options import command, json_option, option, out_option, ranks_option, reading
 
 
-@click.command("tune-llm")
-@click.option(
+@command("tune-llm")
+@option(
     "--model",
     "text",
     required=True,
     metavar="gpt3|megatron-nlg|HIDDENxHEADSxBLOCKS",
     help="The transformer, by name or as 12288x96x96.",
 )
-@click.option("--chips", type=click.IntRange(1), default=256, help="Chips of the torus.")
-@click.option(
+@ranks_option("Chips of the torus.", default=256, old=("--chips",))
+@option(
     "--machine",
     default="tpuv4",
     metavar="NAME",
     help="Machine model of a torus; its shape is what is looked for.",
 )
-@click.option(
+@option(
     "--batch",
     type=click.IntRange(1),
-    help="Sequences. [default: chips / 2, the paper's weak scaling]",
+    help="Sequences. [default: half the chips, the paper's weak scaling]",
 )
-@click.option("--seq", type=click.IntRange(1), default=2048, help="Tokens of a sequence.")
-@click.option(
+@option("--seq", type=click.IntRange(1), default=2048, help="Tokens of a sequence.")
+@option(
     "--dataflow",
     "stays",
     type=click.Choice(["auto", "Y", "X", "W"]),
     default="auto",
     help="Matrix of each layer that stays: the largest, or always Y, X or W.",
 )
-@click.option(
+@option(
     "--compare",
     is_flag=True,
     help="Simulate MeshSlice, Wang (also with a free loop count), Collective, Cannon and SUMMA, "
     "each at its best mesh.",
 )
 @json_option("Print what was found as one JSON object.")
-def tune_llm_command(text, chips, machine, batch, seq, stays, compare, as_json):
+def tune_llm_command(text, ranks, machine, batch, seq, stays, compare, as_json):
     """Choose dataflows, mesh shape and slice counts for the FC layers of a transformer (MeshSlice's
     LLM autotuner).
 
     \b
-      drbench tune-llm --model gpt3 --chips 256 --machine tpuv4
-      drbench tune-llm --model megatron-nlg --chips 64 --compare
+      drbench paper tune-llm --model gpt3 -p 256 --machine tpuv4
+      drbench paper tune-llm --model megatron-nlg -p 64 --compare
     """
     from launch.cases.machine_models import find_torus
     from launch.studies.meshslice_study import ALGORITHMS, Study
@@ -63,8 +63,8 @@ def tune_llm_command(text, chips, machine, batch, seq, stays, compare, as_json):
         "tune-llm",
         transformer(text),
         find_torus(machine),
-        chips,
-        batch or max(1, chips // 2),
+        ranks,
+        batch or max(1, ranks // 2),
         stays=None if stays == "auto" else stays,
         seq=seq,
     )
@@ -184,29 +184,26 @@ def _show(study, compared) -> None:
         out.print(table(columns, rows))
 
 
-@click.command("llm-study")
+@command("llm-study")
 @click.argument("studies", nargs=-1, metavar="[STUDY]...")
-@click.option(
+@option(
     "--model",
     "models",
     multiple=True,
     metavar="NAME",
     help="gpt3 or megatron-nlg, or HIDDENxHEADSxBLOCKS; may be repeated. [default: both]",
 )
-@click.option(
+@option(
     "--machine",
     default="tpuv4",
     metavar="NAME",
     help="Machine model of a torus, without its shape.",
 )
-@click.option(
-    "--out",
+@out_option(
+    "Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
     default="results/simulated/tpuv4-llm",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
 )
-@click.option(
+@option(
     "--claims/--no-claims",
     default=True,
     help="Say beside each number of the paper what the rows of the folder say.",
@@ -216,8 +213,8 @@ def llm_study_command(studies, models, machine, out, claims):
     slices, dataflows, slice4x4, sensitivity.
 
     \b
-      drbench llm-study                                 # all of them, minutes
-      drbench llm-study weak --model gpt3 --out DIR
+      drbench paper llm-study                                 # all of them, minutes
+      drbench paper llm-study weak --model gpt3 --out DIR
       drbench plot llm-weak results/simulated/tpuv4-llm/weak.csv
     """
     from launch.cases.machine_models import find_torus

@@ -1,0 +1,1 @@
+"""The commands of the papers behind drbench: their claims and their studies."""
