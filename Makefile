@@ -1,4 +1,5 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/16 size and draw both figures; a killed run goes on
+# make figures draw the committed figures anew from the committed records, each with a text of what it draws
 # make test   run the tests, those under mpiexec included
 # make lint   look at the format and style (ruff) and the types (mypy); changes nothing
 # make format put the format and the order of imports right
@@ -24,10 +25,13 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp test lint format docs docs-check bench clean
+.PHONY: mlp figures test lint format docs docs-check bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
+
+figures: .venv/.installed
+	$(BIN)/python -m plots.committed
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4

@@ -16,7 +16,7 @@ import matplotlib
 
 from drbench.measure.record import Record
 from plots.draw.chart import Charts
-from plots.draw.page import save
+from plots.draw.page import FORMATS, save
 from plots.draw.style import RC
 from plots.select.cases import Options, SelectionError
 from plots.select.records import given, read_records
@@ -92,7 +92,8 @@ def draw(
     source : records, or paths
         As :func:`plots.select.records.read_records` takes them.
     out : path
-        The suffix says the format, ``.pdf`` or ``.png``; without one both are written.
+        The suffix says the format: ``.pdf``, ``.png``, ``.svg``, or ``.txt``, which tells what is
+        drawn; without one ``.pdf`` and ``.png`` are written.
     formats : sequence of str, optional
         Suffixes to write, whatever that of ``out`` says.
     options
@@ -127,9 +128,9 @@ def suffixes(out: str | os.PathLike) -> tuple[str, ...]:
     (('.pdf',), ('.pdf', '.png'))
     """
     suffix = Path(out).suffix
-    if suffix not in ("", ".pdf", ".png"):
+    if suffix and suffix not in FORMATS:
         raise SelectionError(
-            f"a figure is written as .pdf or .png; got {suffix!r} in {os.fspath(out)!r}. Leave "
-            "the suffix out for both."
+            f"a figure is written as .pdf, .png, .svg or .txt; got {suffix!r} in "
+            f"{os.fspath(out)!r}. Leave the suffix out for .pdf and .png."
         )
     return (suffix,) if suffix else (".pdf", ".png")

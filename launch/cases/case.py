@@ -23,7 +23,7 @@ PAIRS = 5
 
 #: Columns of the record that say in a trace what was run.
 TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
-    "m n k dtype ranks threads a b c transport prefetch progress machine".split()
+    "m n k dtype ranks threads a b c transport prefetch progress machine mode".split()
 )
 
 BACKENDS = ("numpy", "numpy-async", "cupy")

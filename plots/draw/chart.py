@@ -16,6 +16,7 @@ from numpy import broadcast_to
 
 from .page import GREY, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
 from .style import Fill, LineStyle
+from .telling import named
 
 BELOW_IN = 0.46  # a panel: its ticks and the title of its axis
 
@@ -90,7 +91,8 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
             look |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.8}
         if marks.kind == "rule":
             look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
-        axes.plot(marks.x, marks.y, **{"zorder": 3, "clip_on": marks.kind == "rule", **look})
+        look = {"zorder": 3, "clip_on": marks.kind == "rule", **look}
+        named(axes.plot(marks.x, marks.y, **look)[0], marks.name)
     if chart.apart is not None:
         axes.axvline(chart.apart, color="#BBBBBB", linewidth=0.6)
     draw_axes(axes, chart)
@@ -106,10 +108,12 @@ def draw_bars(axes: Axes, marks: Marks) -> None:
     """Draw bars of one name, upright or lying."""
     look = {"color": marks.look.color, "hatch": marks.look.hatch, "linewidth": 0.4, "zorder": 2}
     look["edgecolor"] = bar_edge(marks.look.color)
-    if marks.across:
+    bars = (
         axes.barh(marks.y, marks.x, 0.72, marks.base, **look)
-    else:
-        axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
+        if marks.across
+        else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
+    )
+    named(bars, marks.name)
 
 
 def draw_axis(axes: Axes, name: str, axis: Axis) -> None:

@@ -19,10 +19,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 
 from plots.select.cases import elided
 
 from .style import FONT_PT, RC, SMALL_PT, Fill, LineStyle
+from .telling import named, tell
 
 PAGE_IN = 7.0
 MARGIN_IN = 0.06
@@ -32,18 +34,29 @@ GREY = "#444444"
 GRID = {"color": "#E5E5E5", "linewidth": 0.6}
 _NOTE_IN, _NOTE_CHARACTERS, _LEGEND_ROW_IN = 0.105, 124, 0.145
 _LEAST_PT = 4.5
+TEXT = ".txt"
+#: What a figure is written as, and what is said in such a file of who made it.
+FORMATS: dict[str, dict] = {
+    ".pdf": {"Creator": "drbench", "Producer": None, "CreationDate": None},
+    ".png": {"Software": None},
+    ".svg": {"Creator": "drbench", "Date": None},
+    TEXT: {},
+}
 
 
 def save(picture: Figure, out: str | os.PathLike, formats: Sequence[str]) -> tuple[Path, ...]:
-    """Write the figure in each format, without dates and versions."""
+    """Write the figure in each format, without dates and versions; ``.txt`` tells what it
+    draws."""
     base = Path(out)
-    base = base.with_suffix("") if base.suffix in (".pdf", ".png") else base
+    base = base.with_suffix("") if base.suffix in FORMATS else base
     paths = []
     with matplotlib.rc_context(RC):
         for suffix in formats:
             path = base.with_name(base.name + suffix)
-            pdf = {"Creator": "drbench", "Producer": None, "CreationDate": None}
-            picture.savefig(path, metadata=pdf if suffix == ".pdf" else {"Software": None}, dpi=300)
+            if suffix == TEXT:
+                path.write_text(tell(picture), encoding="utf-8")
+            else:
+                picture.savefig(path, metadata=FORMATS[suffix], dpi=300)
             paths.append(path)
     return tuple(paths)
 
@@ -62,7 +75,7 @@ class Page:
     """
 
     def __init__(self, body_in: float, handles: Sequence[Artist] = (), notes: Sequence[str] = ()):
-        rows = small_print(notes, _NOTE_CHARACTERS)
+        rows = [row for text in notes for row in small_print(text, _NOTE_CHARACTERS)]
         widest = max((width_in(handle.get_label(), FONT_PT - 0.5) for handle in handles), default=0)
         columns = max(1, int((PAGE_IN - 2 * MARGIN_IN) / (widest + 0.48)))
         columns = min(columns, 5, max(1, len(handles)))
@@ -72,8 +85,9 @@ class Page:
         FigureCanvasAgg(self.picture)  # a renderer, to measure text with
         if handles:
             legend(self.picture, handles, self._at(MARGIN_IN, body_in), columns, 0.4)
-        for number, row in enumerate(rows):
-            self.text(MARGIN_IN, body_in + legend_in + number * _NOTE_IN, row, SMALL_PT)
+        for number, (row, whole) in enumerate(rows):
+            top_in = body_in + legend_in + number * _NOTE_IN
+            named(self.text(MARGIN_IN, top_in, row, SMALL_PT), whole)
 
     def _at(self, left_in: float, top_in: float) -> tuple[float, float]:
         return left_in / PAGE_IN, 1 - top_in / self.height_in
@@ -99,13 +113,13 @@ class Page:
         self.title(left_in + MARGIN_IN, top_in, wide_in - 2 * MARGIN_IN, *chart)
         before_in, after_in = room_in
         wide_in = wide_in - before_in - after_in
-        return self.axes(left_in + before_in, top_in + TITLE_IN, wide_in, high_in)
+        axes = self.axes(left_in + before_in, top_in + TITLE_IN, wide_in, high_in)
+        return named(axes, "\n".join(chart))
 
-    def text(self, left_in: float, top_in: float, text: str, size: float, **look) -> None:
+    def text(self, left_in: float, top_in: float, text: str, size: float, **look) -> Text:
         """Text by the inches of its upper left corner."""
-        self.picture.text(
-            *self._at(left_in, top_in), text, size=size, va="top", **{"color": GREY, **look}
-        )
+        at = self._at(left_in, top_in)
+        return self.picture.text(*at, text, size=size, va="top", **{"color": GREY, **look})
 
     def title(self, left_in: float, top_in: float, wide_in: float, name: str, told: str) -> None:
         """The two lines above a panel; long ones shrink, then lose their middle."""
@@ -114,7 +128,8 @@ class Page:
         ):
             bold = number == 0
             text, size = fitted(text, size, wide_in, bold)
-            self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **look)
+            # the panel under it has its name
+            named(self.text(left_in, top_in + 0.06 + number * 0.15, text, size, **look), "")
 
 
 def legend(
@@ -149,14 +164,19 @@ def plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def small_print(notes: Sequence[str], characters: int) -> list[str]:
-    """The rows of some notes, each a sentence."""
-    rows = []
-    for text in notes:
-        # what begins with a symbol, as in "m = 64 a rank", keeps it
-        text = text if "=" in text[:5] else text[:1].upper() + text[1:]
-        rows += wrap(text.removesuffix(".") + ".", characters, subsequent_indent="   ")
-    return rows
+def small_print(note: str, characters: int) -> list[tuple[str, str]]:
+    """The rows of a note as a sentence, each with what is told of it: the first has it all.
+
+    Examples
+    --------
+    >>> small_print("not drawn: 2 cases", 12)
+    [('Not drawn: 2', 'Not drawn: 2 cases.'), ('   cases.', '')]
+    """
+    # what begins with a symbol, as in "m = 64 a rank", keeps it
+    text = note if "=" in note[:5] else note[:1].upper() + note[1:]
+    text = text.removesuffix(".") + "."
+    first, *rest = wrap(text, characters, subsequent_indent="   ")
+    return [(first, text), *((row, "") for row in rest)]
 
 
 @cache

@@ -124,6 +124,8 @@ RC = {
     "xtick.labelsize": FONT_PT - 0.5,
     "ytick.labelsize": FONT_PT - 0.5,
     "axes.unicode_minus": True,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "drbench",
     "text.usetex": False,
     "text.parse_math": False,  # a machine's name may hold a dollar
     "hatch.linewidth": 0.5,

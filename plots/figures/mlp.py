@@ -19,6 +19,7 @@ from plots.draw.chart import Axis, Chart, Charts, draw_chart, polyline
 from plots.draw.labels import Anchor, Box, place
 from plots.draw.page import GREY, MARKER_PT, legend, line_handle, plain, small_print
 from plots.draw.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
+from plots.draw.telling import named
 from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
@@ -103,9 +104,9 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
                     if line.points
                 ]
                 legend(picture, handles, (left, top / height), _LEGEND_COLUMNS, 0.35)
-                for number, text in enumerate(small[name]):
+                for number, (text, whole) in enumerate(small[name]):
                     y = (top - legend_in - number * _NOTE_IN) / height
-                    picture.text(left, y, text, size=SMALL_PT, color=GREY, va="top")
+                    named(picture.text(left, y, text, size=SMALL_PT, color=GREY, va="top"), whole)
         return picture
 
 
@@ -159,6 +160,7 @@ def _chart(lines: Sequence[Line]) -> Chart:
 
 def _panel(axes: Axes, lines: Sequence[Line]) -> None:
     chart, drawn = _chart(lines), [each for each in lines if each.points]
+    named(axes, "\n".join(chart[:2]))
     draw_chart(axes, chart)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     plain(axes)
@@ -216,7 +218,7 @@ def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
         )
 
 
-def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
+def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[tuple[str, str]]:
     """Say what the numbers mean, where lines of elsewhere come from, and what is not drawn; in
     rows."""
     drawn = [line for line in lines if line.points]
@@ -234,7 +236,7 @@ def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[str]:
         if (record.mode, record.machine) != (own.mode, own.machine):
             elsewhere.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
     texts += [f"{', '.join(names)}: {origin}." for origin, names in elsewhere.items()]
-    return small_print([*texts, *notes], _NOTE_CHARACTERS)
+    return [row for text in [*texts, *notes] for row in small_print(text, _NOTE_CHARACTERS)]
 
 
 def make(records: Records, options: Options, layers: Sequence[str] | None = None) -> Made:

@@ -2,24 +2,27 @@
 of real runs (MeshSlice, Figure 4)."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from drbench.common import StepTime
 from drbench.measure.timeline import read_chrome_trace
 from plots.draw.page import (
-    GREY,
+    GRID,
     MARGIN_IN,
     PAGE_IN,
-    TITLE_IN,
     Page,
     bar_edge,
+    fitted,
+    number,
     patch_handle,
     time_unit,
 )
 from plots.draw.style import FONT_PT, Fill
+from plots.draw.telling import named
 from plots.registry import Figure, Made
-from plots.select.cases import Options, SelectionError, elided
+from plots.select.cases import Options, SelectionError, elided, names, shape_text
 
 #: Tracks from top to bottom: name in the trace -> label and look.
 TRACKS = {
@@ -29,15 +32,29 @@ TRACKS = {
     "one-sided": Fill("one-sided", "#CC79A7", "...."),
     "fence": Fill("fence", "#56B4E9", "----"),
 }
-_LANE_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.2, 0.36, 1.15, 0.12
+_LANE_IN, _NAME_IN, _ABOUT_IN, _BELOW_IN, _LEFT_IN, _RIGHT_IN = 0.17, 0.26, 0.2, 0.42, 1.15, 0.12
 
 
 class Panel(NamedTuple):
-    """One run: what it was, and its tracks on the rank that is shown."""
+    """One run: what it was, and its tracks on the rank that is shown, by their names."""
 
     name: str
     told: str
+    rank: int
     tracks: dict[str, list[StepTime]]
+
+    @property
+    def stop_s(self) -> float:
+        """When the rank was done."""
+        return max(event.stop_s for events in self.tracks.values() for event in events)
+
+    @property
+    def title(self) -> str:
+        """Its name, its time, and how much of that its products took."""
+        one, unit = time_unit(self.stop_s)
+        busy_s = sum(event.stop_s - event.start_s for event in self.tracks.get("compute", ()))
+        times = f", {self.stop_s / busy_s:.2f} × its products" if busy_s else ""
+        return f"{elided(self.name, 60)}: {number(self.stop_s / one)} {unit}{times}"
 
 
 def panel(path: str, text: str) -> Panel:
@@ -69,15 +86,16 @@ def panel(path: str, text: str) -> Panel:
         f"S-{about['stationary']}" if about.get("stationary") else None,
     ]
     told = [
-        f"m={about.get('m')} n={about.get('n')} k={about.get('k')}",
+        shape_text((about.get("m"), about.get("n"), about.get("k"))),
         f"{about.get('ranks')} ranks" + (f" as {about['mesh']}" if about.get("mesh") else ""),
-        str(about.get("transport")),
-        str(about.get("machine")),
-        f"rank {rank}",
+        about.get("transport"),
+        about.get("machine"),
+        about.get("mode"),
     ]
     return Panel(
         " ".join(str(word) for word in words if word),
-        ", ".join(told),
+        ", ".join(str(word) for word in told if word),
+        rank,
         {track: found for track, found in tracks.items() if found},
     )
 
@@ -91,22 +109,33 @@ def read(paths: Sequence[str]) -> list[Panel]:
 
 def make(panels: Sequence[Panel], options: Options) -> Made:
     """Draw one panel a run, all on one time axis."""
-    longest = max(e.stop_s for p in panels for found in p.tracks.values() for e in found)
-    one, unit = time_unit(longest)
+    longest_s = max(p.stop_s for p in panels)
+    one, unit = time_unit(longest_s)
     shown = [track for track in TRACKS if any(track in p.tracks for p in panels)]
     handles = [patch_handle(TRACKS[track]) for track in shown]
-    heights = [TITLE_IN + _LANE_IN * len(p.tracks) + _BELOW_IN for p in panels]
     notes = [
-        "each panel shows the rank that computed for the longest time, in one repeat of its own"
+        "each panel shows the rank that computed for the longest time "
+        f"({names([str(p.rank) for p in panels])})"
     ]
-    page = Page(sum(heights) + MARGIN_IN, handles, notes)
-    top = MARGIN_IN
-    for p, height in zip(panels, heights):
-        title, high_in = (elided(p.name, 80), p.told), _LANE_IN * len(p.tracks)
-        axes = page.panel(title, 0, top, PAGE_IN, high_in, (_LEFT_IN, _RIGHT_IN))
+    # what runs have in common is said once
+    says = [p.told != before.told for before, p in pairwise([panels[0]._replace(told=""), *panels])]
+    heads_in = [_NAME_IN + _ABOUT_IN * said for said in says]
+    heights_in = [_LANE_IN * len(p.tracks) for p in panels]
+    page = Page(sum(heads_in) + sum(heights_in) + _BELOW_IN + MARGIN_IN, handles, notes)
+    top_in = MARGIN_IN
+    for p, said, head_in, high_in in zip(panels, says, heads_in, heights_in):
+        if said:
+            text, size = fitted(p.told, FONT_PT, PAGE_IN - 2 * MARGIN_IN)
+            named(page.text(MARGIN_IN, top_in, text, size), "")
+        wide_in = PAGE_IN - _LEFT_IN - _RIGHT_IN
+        text, size = fitted(p.title, FONT_PT + 0.5, wide_in, True)
+        at_in = top_in + head_in - 0.17
+        named(page.text(_LEFT_IN, at_in, text, size, weight="bold", color="black"), "")
+        axes = page.axes(_LEFT_IN, top_in + head_in, wide_in, high_in)
+        named(axes, f"{p.title}\n{p.told}")
         for y, (track, events) in enumerate(p.tracks.items()):
             look = TRACKS[track]
-            axes.broken_barh(
+            spans = axes.broken_barh(
                 [(e.start_s / one, (e.stop_s - e.start_s) / one) for e in events],
                 (y - 0.38, 0.76),
                 facecolor=look.color,
@@ -114,21 +143,15 @@ def make(panels: Sequence[Panel], options: Options) -> Made:
                 hatch=look.hatch,
                 linewidth=0.4,
             )
-        axes.set_yticks(
-            range(len(p.tracks)),
-            [TRACKS[track].name for track in p.tracks],
-            fontsize=FONT_PT - 0.5,
-        )
+            named(spans, look.name)
+        labels = [TRACKS[track].name for track in p.tracks]
+        axes.set_yticks(range(len(labels)), labels, fontsize=FONT_PT - 0.5)
         axes.set_ylim(len(p.tracks) - 0.5, -0.5)
-        axes.set_xlim(0, 1.01 * longest / one)
-        axes.tick_params(left=False)
-        axes.set_xlabel(
-            f"time since the repeat began ({unit})",
-            fontsize=FONT_PT - 0.5,
-            color=GREY,
-            labelpad=1,
-        )
-        top += height
+        axes.set_xlim(0, 1.01 * longest_s / one)
+        axes.grid(axis="x", **GRID)
+        axes.tick_params(left=False, bottom=p is panels[-1], labelbottom=p is panels[-1])
+        top_in += head_in + high_in
+    axes.set_xlabel(f"time since the repeat began ({unit})")
     return Made(page.picture, notes)
 
 

@@ -243,12 +243,18 @@ def test_a_shape_is_chosen_and_others_are_named(synthetic, tmp_path):
 
 
 def test_the_suffix_says_the_format(synthetic, tmp_path):
-    for out, expected in (("a.pdf", ["a.pdf"]), ("b.png", ["b.png"]), ("c", ["c.pdf", "c.png"])):
+    for out, expected in (
+        ("a.pdf", ["a.pdf"]),
+        ("b.png", ["b.png"]),
+        ("c", ["c.pdf", "c.png"]),
+        ("d.svg", ["d.svg"]),
+        ("e.txt", ["e.txt"]),
+    ):
         assert [
             path.name for path in draw("volume", [synthetic.case()], tmp_path / out).paths
         ] == expected
-    with pytest.raises(SelectionError, match=r"got '\.svg'"):
-        suffixes("x.svg")
+    with pytest.raises(SelectionError, match=r"got '\.gif'"):
+        suffixes("x.gif")
 
 
 def test_an_option_without_effect_is_refused(synthetic, tmp_path):

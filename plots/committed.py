@@ -1,0 +1,117 @@
+"""The committed figures, drawn anew from the committed records: ``python -m plots.committed``.
+
+``results/figures.toml`` lists them. Beside each lies a text of what it draws
+(:mod:`plots.draw.telling`); with ``--check`` nothing is written, and every text that the records do
+not give any more is shown as a difference. Exit code 1 if there is one.
+"""
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+from .draw.page import TEXT, save
+from .draw.telling import tell
+from .registry import find
+from .select.cases import Options
+
+ROOT = Path(__file__).parents[1]
+LIST = "results/figures.toml"
+
+
+@dataclass(frozen=True)
+class Committed:
+    """An entry of the list: ``file`` and ``inputs`` are paths from the root, ``file`` without its
+    suffix."""
+
+    figure: str
+    inputs: list[str]
+    file: str
+    formats: list[str] = field(default_factory=lambda: [".png"])
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def draw(self, root: Path = ROOT) -> Any:
+        """matplotlib's figure of the records as they are now."""
+        figure = find(self.figure)
+        return figure.make(
+            figure.read([root / each for each in self.inputs]), self._options
+        ).picture
+
+    @property
+    def _options(self) -> Options:
+        return Options(**self.options)
+
+    def difference(self, root: Path = ROOT) -> list[str]:
+        """The lines in which the committed text and what is drawn now differ; none if they are
+        the same."""
+        path = root / (self.file + TEXT)
+        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+        new = tell(self.draw(root))
+        name = self.file + TEXT
+        return list(
+            unified_diff(
+                old.splitlines(), new.splitlines(), name, f"{name}, drawn now", "", "", 0, ""
+            )
+        )
+
+
+def committed(root: Path = ROOT) -> list[Committed]:
+    """Every figure of the list.
+
+    Raises
+    ------
+    ValueError
+        If the list does not parse, or an entry has other keys.
+
+    Examples
+    --------
+    >>> [each.figure for each in committed() if each.file.endswith("llm-weak")]
+    ['llm-weak']
+    """
+    path = root / LIST
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))["figure"]
+        return [Committed(**entry) for entry in found]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}. Its head says what an entry holds.") from None
+
+
+def differences(root: Path = ROOT) -> Iterator[str]:
+    """All lines in which committed texts and figures drawn now differ."""
+    for each in committed(root):
+        yield from each.difference(root)
+
+
+def redraw(each: Committed, root: Path = ROOT) -> tuple[Path, ...]:
+    """Draw a figure and its text anew, and give the files."""
+    return save(each.draw(root), root / each.file, [*each.formats, TEXT])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw or compare the committed figures; the exit code: 0, or 1 if one differs."""
+    parser = argparse.ArgumentParser(prog="python -m plots.committed", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, show differences")
+    parser.add_argument("files", nargs="*", help=f"these files of {LIST} (default: all)")
+    asked = parser.parse_args(arguments)
+    every = committed()
+    unknown = {*asked.files} - {each.file for each in every}
+    if unknown:
+        parser.error(f"{LIST} has no file {', '.join(sorted(unknown))}")
+    lines = []
+    for each in every:
+        if asked.files and each.file not in asked.files:
+            continue
+        if asked.check:
+            lines += each.difference()
+        else:
+            print(*(path.relative_to(ROOT) for path in redraw(each)), sep="\n")
+    print(*lines, sep="\n", end="\n" * bool(lines))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Every committed figure draws what the committed records say, and its text tells all of it."""
+
+import shutil
+
+import pytest
+from matplotlib.figure import Figure as Picture
+
+from plots.committed import LIST, ROOT, committed, differences, main
+from plots.draw import style
+from plots.draw.telling import named, tell
+from plots.registry import draw, find
+from plots.select.cases import Options
+
+EVERY = committed()
+
+
+@pytest.mark.parametrize("each", EVERY, ids=lambda each: each.file)
+def test_what_a_committed_figure_draws_is_in_its_text(each):
+    assert each.difference() == [], f"python -m plots.committed {each.file} draws it anew"
+
+
+def test_every_committed_picture_is_listed_and_every_listed_one_is_there():
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("docs/images", "results")
+        for suffix in (".png", ".pdf", ".svg", ".txt")
+        for path in (ROOT / folder).rglob(f"*{suffix}")
+        if "here" not in path.parts
+    }
+    listed = {each.file + suffix for each in EVERY for suffix in (*each.formats, ".txt")}
+    assert there == listed
+
+
+def test_a_record_that_changes_is_a_difference(tmp_path, capsys):
+    (each,) = [each for each in EVERY if each.file.endswith("algorithms-p2")]
+    for path in (*each.inputs, f"{each.file}.txt"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
+        copy(ROOT / path, tmp_path / path)
+    assert each.difference(tmp_path) == []
+    records = tmp_path / each.inputs[0] / "records.csv"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text("".join(lines[:-3]))
+    assert len(each.difference(tmp_path)) > 3
+    (tmp_path / f"{each.file}.txt").unlink()
+    assert any(line.startswith("+panel: ") for line in each.difference(tmp_path))
+
+
+def test_a_list_that_says_something_else_is_refused(tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / LIST).write_text('[[figure]]\nfigure = "best"\nplace = "x"\n')
+    with pytest.raises(ValueError, match="figures.toml: .*'place'.* Its head says"):
+        list(differences(tmp_path))
+
+
+def test_files_can_be_chosen_and_others_are_refused(capsys):
+    assert main(["--check", "docs/images/llm-weak"]) == 0
+    with pytest.raises(SystemExit) as ended:
+        main(["--check", "docs/images/none"])
+    assert ended.value.code == 2 and "has no file docs/images/none" in capsys.readouterr().err
+
+
+def test_fonts_change_no_text(synthetic, monkeypatch):
+    records = synthetic.comparison()
+    told = lambda: {
+        name: tell(find(name).make(records, Options()).picture)
+        for name in ("algorithms", "peers", "strong", "volume")
+    }
+    before = told()
+    monkeypatch.setitem(style.RC, "font.family", "DejaVu Serif")
+    monkeypatch.setitem(style.RC, "font.size", 11)
+    monkeypatch.setattr("plots.draw.page.width_in", lambda text, size, bold=False: 0.1 * len(text))
+    assert told() == before
+
+
+def test_the_text_of_a_figure_is_written_like_a_picture(synthetic, tmp_path):
+    records = synthetic.comparison()
+    (path,) = draw("volume", records, tmp_path / "volume.txt").paths
+    assert path.read_text() == tell(find("volume").make(records, Options()).picture)
+    assert "panel: 64 × 768 × 192  (m × n × k) / 1 rank, small, float32, measured" in (
+        path.read_text()
+    )
+
+
+def test_a_point_a_bar_a_cell_and_a_text_that_move_are_told():
+    def drawn(at):
+        picture = Picture()
+        axes = picture.add_axes((0, 0, 1, 1))
+        named(axes.plot([at, 2], [1, 3], "s", markerfacecolor="white")[0], "points")
+        named(axes.plot([2, at], [1, 3])[0], "line")
+        named(axes.bar([1, at], [2, 3]), "bars")
+        axes.pcolormesh([0, 1, 2], [0, 1], [[at, 5]])
+        axes.annotate("here", (at, 1), (3, 3), textcoords="offset points")
+        axes.axhline(at)
+        axes.axvspan(0, at)
+        axes.scatter([at], [1])
+        axes.broken_barh([(at, 1)], (0, 1))
+        axes.set(xlim=(0, 4), ylim=(0, 4))
+        return tell(picture).splitlines()
+
+    one, other = drawn(1), drawn(1.5)
+    kinds = "bars box cells line points points rule spans text".split()
+    assert [line.split()[0].strip(",:") for line in one[3:]] == kinds
+    assert one[:3] == other[:3] and all(a != b for a, b in zip(one[3:], other[3:]))
+    assert "points, points (#1f77b4 s hollow): (1, 1) (2, 3)" in one[7]
