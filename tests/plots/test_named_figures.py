@@ -259,7 +259,7 @@ def test_the_suffix_says_the_format(synthetic, tmp_path):
 
 def test_an_option_without_effect_is_refused(synthetic, tmp_path):
     with pytest.raises(
-        SelectionError, match="figure mlp1 has no use for --moving-only. It takes no options"
+        SelectionError, match="figure mlp1 has no use for --moving-only. It takes --quantity"
     ):
         draw("mlp1", [synthetic.case()], tmp_path / "x", moving_only=True)
     with pytest.raises(
