@@ -77,7 +77,7 @@ _END = "<!-- docs: end -->"
 _HIDDEN = re.compile(
     r"^(?P<fence>```|~~~).*?^(?P=fence)[^\n]*$"  # fenced code
     r"|(?:(?<=\n\n)|\A)(?: {4}[^\n]*(?:\n|\Z))+"  # indented code
-    r"|`[^`\n]+`|\]\([^)\s]*\)|https?://\S+",
+    r"|`[^`\n]+(?:\n[^`\n]+)?`|\]\([^)\s]*\)|https?://\S+",
     re.M | re.S,
 )
 _STARTS = r"\||\s*(?:[-*]|\d+\.) "  # a row, an item

@@ -485,3 +485,69 @@ def model_picks() -> str:
             )
     header = ["program: pick", "median", "column S-C", "case: pick", "median", "column S-C"]
     return table(["", *header, "eight names"], lines)
+
+
+_LINES = "simulated/readings/lines.csv"
+
+
+@block
+def factor_limits() -> str:
+    """Means of the lines of MLP-2 on pvc12, with A and B in at most so many replicas."""
+    found = where(rows(_LINES), machine="pvc12", layer="mlp2", reading="as it is", drawn=True)
+    lines = []
+    for most, each in found.groupby("most_replicas"):
+        means = each.groupby(["line", "stationary"]).percent_of_peak.mean()
+        ordered = means.sort_values(ascending=False, kind="stable").items()
+        told = ", ".join(f"{name} {mean:.1f} (S-{s})" for (name, s), mean in ordered)
+        lines.append((most, told.replace(" Prod.", "").replace(" (S-C)", "")))
+    header = ["A, B factor at most", "mean of each line, % of peak; Stationary C unless (S-B)"]
+    return table(header, reversed(lines))
+
+
+def lowered() -> DataFrame:
+    """A row a case of the lowering study: times by schedule, whether tiles align, and by how much
+    direct execution is slower than the best lowering, percent."""
+    from launch.studies.slicing_claims import aligned
+
+    found = records("simulated/lowering-pvc12.csv", "simulated/lowering-h100x8.csv")
+    case = ["machine", "m", "n", "k", "a", "b", "c", "stationary"]
+    times = found.pivot(index=case, columns="schedule", values="time_s")
+    least = times[["greedy", "cost", "exhaustive"]].min(axis="columns")
+    times = times.assign(loss=100 * (times.direct / least - 1)).reset_index()
+    some = found.drop_duplicates(case).set_index(case)
+    ranks = some.ranks.reindex(times.set_index(case).index).to_numpy()
+    times = times.assign(ranks=ranks)
+    return times.assign(aligned=[aligned(row) for row in times.itertuples()])
+
+
+@block
+def lowering_losses() -> str:
+    """Cases in which direct execution is more than 5 % slower than the best lowering."""
+    found = lowered()
+    found = found[found.loss > 5].sort_values(["aligned", "loss"], ascending=False, kind="stable")
+    return table(
+        ["machine", "A · B → C, Stationary", "m × n × k", "tiles align", "direct is slower by"],
+        [
+            (
+                row.machine,
+                f"{row.a} · {row.b} → {row.c}, {row.stationary}",
+                f"{row.m} × {row.n} × {row.k}",
+                "yes" if row.aligned else "no",
+                f"{row.loss:.0f} %",
+            )
+            for row in found.itertuples()
+        ],
+    )
+
+
+@block
+def sensitivity() -> str:
+    """Which claims change when one constant of the models does."""
+    lines = []
+    found = rows("simulated/readings/sensitivity.csv").fillna("")
+    for (machine, claims_), each in found.groupby(["machine", "changed_claims"], sort=False):
+        if claims_:
+            lines += [(machine, row.change, claims_) for row in each.itertuples()]
+        else:
+            lines.append((machine, f"{len(each)} other changes", "none"))
+    return table(["machine", "change", "claims that change"], sorted(lines, key=lambda x: x[0]))

@@ -4,12 +4,13 @@ A function gives a number, or several; a page calls it in ``<!-- = name(constant
 in seconds unless the name says otherwise, shares in percent.
 """
 
+import tomllib
 from collections.abc import Callable, Sequence
 
 from pandas import DataFrame
 
-from .records import HERE, core, only, records, rows, where
-from .tables import contest, model_pairs, verdicts
+from .records import HERE, ROOT, core, only, records, rows, where
+from .tables import contest, lowered, model_pairs, verdicts
 
 Numbers = float | Sequence[float]
 FUNCTIONS: dict[str, Callable[..., Numbers]] = {}
@@ -183,10 +184,45 @@ def published(name: str) -> list[float]:
 
 @value
 def machine(name: str, path: str, unit: float = 1.0) -> float:
-    """A constant of a machine model; its file names the source."""
-    from launch.cases.machine_models import find_machine
+    """A constant of a machine model below ``[model]``, in some unit; its file names the source."""
+    text = (ROOT / f"launch/data/machines/{name}.toml").read_text(encoding="utf-8")
+    found = tomllib.loads(text)["model"]
+    for key in path.split("."):
+        found = found[key]
+    return found / unit
 
-    return find_machine(name).value(path) / unit
+
+@value
+def published_best() -> tuple[float, float]:
+    """The fastest published DTensor line on 8 H100, and the peak of these, TFLOP/s."""
+    found = records("published/h100.csv")
+    best = found[found.algorithm.str.startswith("DT")].gflops.max() / 1e3
+    return best, 8 * machine("h100x8", "compute.peak_flops", 1e12)
+
+
+@value
+def lowering_worst(machine: str, other: str) -> float:
+    """The most by which exhaustive lowering takes longer than another schedule, percent."""
+    found = lowered()
+    found = found[found.machine == machine]
+    return 100 * (found.exhaustive / found[other] - 1).max()
+
+
+@value
+def lowering_refused(machine: str) -> tuple[int, int]:
+    """How many cases the search refuses, and how many there are."""
+    found = lowered()
+    found = found[found.machine == machine]
+    return int(found.exhaustive.isna().sum()), len(found)
+
+
+@value
+def lowering_loses(machine: str, aligned: bool) -> tuple[int, int]:
+    """In how many cases direct execution is more than 5 % slower than the best lowering, and how
+    many there are."""
+    found = lowered()
+    found = found[(found.machine == machine) & (found.aligned == aligned)]
+    return int((found.loss > 5).sum()), len(found)
 
 
 def _reading(machine: str, reading: str, most: int, layer: str) -> DataFrame:
@@ -251,3 +287,9 @@ def llm_lead(other: str, study: str = "weak", **fields) -> list[float]:
     """By how much MeshSlice is faster, percent, for GPT-3 and Megatron-NLG."""
     ours, theirs = (llm("seconds", name, study, **fields) for name in ("meshslice", other))
     return [100 * (slow / fast - 1) for fast, slow in zip(ours, theirs)]
+
+
+@value
+def llm_strong(algorithm: str) -> float:
+    """Utilization of an algorithm for GPT-3 with batch 32 on 256 chips."""
+    return llm("utilization_percent", algorithm, "strong")[0]
