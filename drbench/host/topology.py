@@ -13,7 +13,6 @@ import fcntl
 import os
 import tempfile
 import threading
-from collections import Counter
 
 import numpy as np
 from mpi4py import MPI
@@ -21,6 +20,8 @@ from mpi4py import MPI
 from drbench.common import SHARED_MEMORY
 from drbench.errors import DrbenchError
 from drbench.program.steps import Group
+
+from .cores import within_quota
 
 _MPI_TYPES = {"float32": MPI.FLOAT, "float64": MPI.DOUBLE, "bfloat16": MPI.UINT16_T}
 #: One owner's storage spans at most this many elements in the lock file's address space.
@@ -39,7 +40,8 @@ class Topology:
     node_of : list of int
         For each rank, the lowest rank on its node.
     cores : int
-        Cores the ranks of this node may use together: the union of their affinities.
+        Cores the ranks of this node may use together: the union of their affinities, and no more
+        than their control group's quota.
     cores_per_rank : int
         Cores of a node // ranks on it, at least 1; the smallest over the nodes.
     locks : RangeLocks
@@ -51,13 +53,12 @@ class Topology:
         self.node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
         found = comm.allgather((self.node.bcast(comm.rank), os.sched_getaffinity(0)))
         self.node_of: list[int] = [lowest for lowest, _ in found]
-        cores: dict[int, set] = {}
-        for lowest, affinity in found:
-            cores.setdefault(lowest, set()).update(affinity)
-        self.cores = len(cores[self.node_of[comm.rank]])
-        self.cores_per_rank = min(
-            max(1, len(cores[lowest]) // ranks) for lowest, ranks in Counter(self.node_of).items()
-        )
+        own = {
+            core for lowest, cores in found if lowest == self.node_of[comm.rank] for core in cores
+        }
+        self.cores = self.node.allreduce(within_quota(len(own)), MPI.MIN)
+        self._crowds = comm.allgather((self.node.size, self.cores))
+        self.cores_per_rank = min(max(1, cores // ranks) for ranks, cores in self._crowds)
         self._groups: dict[Group, MPI.Comm] = {}
         self.locks = RangeLocks(self.node)
 
@@ -65,6 +66,10 @@ class Topology:
     def nodes(self) -> int:
         """How many nodes the ranks are on."""
         return len(set(self.node_of))
+
+    def oversubscribed(self, threads: int) -> bool:
+        """Whether some node has fewer cores than threads, with so many on each of its ranks."""
+        return any(ranks * threads > cores for ranks, cores in self._crowds)
 
     def group(self, group: Group) -> MPI.Comm:
         """The communicator of a process row or column; made once (collective over its members).

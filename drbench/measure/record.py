@@ -127,9 +127,11 @@ class Record:
     median_high_s: Number = None
     stable: Truth = None  # half of that interval is within 2 % of the median
     noisy: Truth = None  # nothing is to be concluded from this row: drbench.measure.noise says when
-    oversubscribed: Truth = None  # some node has more ranks x threads than cores
+    oversubscribed: Truth = (
+        None  # ranks x threads of some node exceed its cores, or ranks share GPUs
+    )
     gflops: Number = None  # 2mnk / median_s / 1e9, all ranks together
-    roof_gflops: Number = None  # local GEMMs alone, all ranks together
+    roof_gflops: Number = None  # local GEMMs alone, all ranks together: median of the repeats
     percent_of_roof: Number = None  # median of the paired ratios; min and max are their range
     percent_of_roof_min: Number = None
     percent_of_roof_max: Number = None
@@ -139,9 +141,9 @@ class Record:
     peak_gflops: Number = None  # of all ranks together, of this element type and backend
     peak_source: Text = None  # where that peak comes from
     local_gemm_s: Number = (
-        None  # the same work in one local product a rank, best shape, no communication
+        None  # the same work in local products alone, best shape, no communication
     )
-    effective_communication_s: Number = None  # best_s - local_gemm_s (FLUX, Eq. 1)
+    effective_communication_s: Number = None  # median_s - local_gemm_s (FLUX, Eq. 1)
     overlap_efficiency: Number = (
         None  # 1 - effective communication / that of collective on the same layout (FLUX, Eq. 2)
     )

@@ -6,6 +6,7 @@ line, the keys of sweep files and what is refused come from there. Columns of th
 fields that it names alike.
 """
 
+import math
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -17,9 +18,6 @@ from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
 from drbench.program.problem import Problem
 from launch.peers import PEERS, get_peer
 from partitions import preset
-
-#: Repeats that the ratio to the roof is the median of, at least.
-PAIRS = 5
 
 #: Columns of the record that say in a trace what was run.
 TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
@@ -37,6 +35,12 @@ def _is(kind=str, default=None, group="Measurement", *, on=BACKENDS, ours=False,
     our executor does, not a peer."""
     words |= {"type": kind, "group": group}
     return field(default=default, metadata={"words": words, "on": on, "ours": ours})
+
+
+def _seconds(value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise UsageError(f"must be a number of seconds of at least 0, got {value}.")
+    return value
 
 
 _SIZE = {"least": 1, "unit": "elements"}
@@ -192,7 +196,16 @@ class Case:
         help="BLAS threads a rank.",
         says="cores of the node // ranks on it",
     )
-    iters: int = _is(int, 10, least=1, help="Timed repeats.")
+    iters: int = _is(int, 10, least=1, help="Timed repeats, at least; see --budget.")
+    budget: float = _is(
+        float,
+        3.0,
+        unit="seconds",
+        check=_seconds,
+        metavar="SECONDS",
+        help="Go on until the median is known within 2 %, or for so long, or 100 times; 0: --iters "
+        "repeats, no more.",
+    )
     warmup: int = _is(int, 1, help="Repeats before the clock starts.")
     check: bool = _is(bool, True, help="Verify C after the repeats.")
     roof: bool = _is(
@@ -237,11 +250,6 @@ class Case:
     def __post_init__(self):
         if self.get is None:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
-
-    @property
-    def repeats(self) -> int:
-        """Repeats after the warm-up: those that are recorded, or as many as the roof asks for."""
-        return max(self.iters, PAIRS) if self.roof else self.iters
 
 
 #: Fields of a case but the algorithm's options, as options by name.
@@ -347,7 +355,8 @@ def case_keys(case: Case) -> dict:
     >>> keys["m"], keys["algorithm"], keys["stationary"], keys["backend"]
     (64, 'universal', 'C', 'numpy')
     """
-    return {name: getattr(case, name) for name in FIELDS if name in HEADER} | recorded(case.options)
+    named = {name: getattr(case, name) for name in FIELDS if name in HEADER}
+    return named | {"budget_s": case.budget} | recorded(case.options)
 
 
 def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:

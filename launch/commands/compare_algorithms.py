@@ -38,7 +38,8 @@ from .options import (
     metavar="ROWSxCOLS",
     help="Only this mesh. Repeatable. [default: every mesh of the ranks]",
 )
-@of_case("iters", default=5, help="Timed repeats of each case.")
+@of_case("iters", default=5)
+@of_case("budget")
 @of_case("threads", says="1; none on GPUs")
 @of_case("prefetch", "progress", "transport", "backend")
 @label_option()

@@ -15,6 +15,7 @@ from rich.text import Text
 from drbench.common import SHARED_MEMORY, shared_memory_free
 from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError, UsageError
 from drbench.host.blas import load_blas
+from drbench.host.cores import usable_cores
 from launch.cases.machine_models import read_document
 from launch.cases.peak_files import write_peaks
 from launch.host.files import check_output
@@ -151,7 +152,7 @@ def _mpi(ranks: int) -> Iterator[Finding]:
 
 
 def _cores(ranks: int) -> Iterator[Finding]:
-    cores, threads = len(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS", "")
+    cores, threads = usable_cores(), os.environ.get("OMP_NUM_THREADS", "")
     physical = psutil.cpu_count(logical=False) or cores
     text = (
         f"{cores} usable ({physical} physical); {ranks} ranks get {max(1, cores // ranks)} "

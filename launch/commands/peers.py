@@ -42,7 +42,8 @@ from .options import (
     default=3,
     help="How often all of it is run, in turn.",
 )
-@of_case("iters", default=5, help="Timed repeats of each case and round.")
+@of_case("iters", default=5, help="Timed repeats of each case and round, at least; see --budget.")
+@of_case("budget")
 @of_case("dtype", type=("float32", "float64"), help="Element type.")
 @option(
     "--settings",

@@ -40,7 +40,7 @@ from .options import (
 @timeout_option(
     "With -p: kill the ranks after this many seconds (exit 4).", group="Ranks and data movement"
 )
-@of_case("fill", "seed", "iters", "warmup", "check")
+@of_case("fill", "seed", "iters", "budget", "warmup", "check")
 @of_case("roof", default=True)
 @peak_option(
     "For percent of peak: GFLOP/s of one rank (its threads, or its device), a machine by name or "

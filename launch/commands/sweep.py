@@ -99,7 +99,8 @@ def _part(text: str) -> tuple[int, int]:
     "out_of_memory.",
 )
 @scale_option("Multiply m, n and k by this instead of the file's scale, as 1/16 or 2/1.")
-@of_case("iters", default=None, help="Timed repeats, instead of the file's.")
+@of_case("iters", default=None, help="Timed repeats, at least, instead of the file's.")
+@of_case("budget", default=None, says="the file's")
 @of_case("threads")
 @of_case("backend", default=None, says="the file's")
 @option(
@@ -183,13 +184,14 @@ _HIDDEN = 12288
     default="both",
     help="Which layer.",
 )
-@of_case("iters", default=5, help="Timed repeats of each case.")
+@of_case("iters", default=5)
+@of_case("budget", default=2.0)
 @of_case("threads", says="cores // ranks")
 @out_option("Folder of the CSV file and the figures.", default="results/measured/here")
 @label_option(help="Name of the machine in the records and figures.")
 @of_case("backend")
 @peak_option(PEAK_OF_MANY)
-def mlp(ranks, scale, layer, iters, threads, out, machine, backend, peak):
+def mlp(ranks, scale, layer, iters, budget, threads, out, machine, backend, peak):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
     figures.
 
@@ -223,6 +225,7 @@ def mlp(ranks, scale, layer, iters, threads, out, machine, backend, peak):
             os.fspath(place),
             scale,
             iters,
+            budget,
             threads,
             machine,
             environ=environ,

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drbench.common import PHASES
+from drbench.measure.noise import DOUBTS
 from drbench.measure.record import Record, options_of
 from drbench.plan.explain import picture
 from drbench.program.problem import Problem
@@ -91,11 +92,11 @@ def show_record(record: Record) -> None:
     made = table("|", ())
     made.columns[0].style = "bold"
 
-    def add(name: str, *values: str | None) -> None:
+    def add(name: str, *values: str | Text | None) -> None:
         """A row of what there is to say; none if that is nothing."""
         told = list(filter(None, values))
         if told:
-            made.add_row(name, ", ".join(told))
+            made.add_row(name, Text(", ").join(map(Text.assemble, told)))
 
     named = lambda values: ", ".join(
         f"{name.removesuffix('_bytes').replace('_', ' ')} {text}" for name, text in values
@@ -139,16 +140,18 @@ def show_record(record: Record) -> None:
             "time",
             f"{seconds(record.best_s)} ({seconds(local)} as one local product a rank)"
             if simulated
-            else f"best {seconds(record.best_s)}, median {seconds(record.median_s)} of "
-            f"{record.iters}",
+            else f"median {seconds(record.time_s)}{_interval(record)} of "
+            f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
         )
+        for name, value, way_out in DOUBTS:
+            if getattr(record, name) is value:
+                add("", Text(f"{name if value else f'not {name}'}: {way_out}", "yellow"))
         add("rate", f"{record.gflops:.4g} GFLOP/s", _of_peak(record))
         add(
             "roof",
             record.percent_of_roof_min
             and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
-            "communication "
-            f"({record.percent_of_roof_min:.1f}-{record.percent_of_roof_max:.1f} %)",
+            f"communication ({_low_high(record)} %)",
         )
         if record.effective_communication_s is not None and not simulated:
             add(
@@ -227,6 +230,22 @@ def _of_peak(record: Record) -> str:
             "or given too low"
         )
     )
+
+
+def _interval(record: Record) -> str:
+    """The interval of the median, after it."""
+    if record.median_low_s is None:
+        return ""
+    half = (record.median_high_s - record.median_low_s) / 2
+    return f" ± {100 * half / record.median_s:.2g} %"
+
+
+def _low_high(record: Record) -> str:
+    """The interval of the ratio; where there are too few for one, its range."""
+    low, high = record.percent_of_roof_low, record.percent_of_roof_high
+    if low is None:
+        low, high = record.percent_of_roof_min, record.percent_of_roof_max
+    return f"{low:.1f}-{high:.1f}"
 
 
 def drawing(problem: Problem) -> Table:

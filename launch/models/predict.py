@@ -14,7 +14,7 @@ from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case, bound, case_keys, recorded
 
 #: Columns that make no sense without real matrices.
-UNREAL = ("fill", "seed", "get", "progress", "iters", "warmup", "backend")
+UNREAL = ("fill", "seed", "get", "progress", "iters", "budget_s", "warmup", "backend")
 
 
 def predict(case: Case, machine: Machine, ranks: int | None = None) -> Record:

@@ -8,11 +8,12 @@ verified here, and the record says so in ``fill`` and leaves ``error`` empty.
 import os
 import re
 import shutil
-import statistics
 import subprocess
 
 from drbench.common import Clock
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
+from drbench.host.cores import usable_cores
+from drbench.measure.noise import is_noisy, time_columns
 from drbench.measure.record import Record
 
 from .base import Availability, Peer, Setting, layout_of_its_own
@@ -97,7 +98,8 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
         {"float32": "float", "float64": "double"}[case.dtype],
         *(["-s", variant] if variant else []),
     ]
-    threads = case.threads or max(1, len(os.sched_getaffinity(0)) // ranks)
+    cores = usable_cores()
+    threads = case.threads or max(1, cores // ranks)
     pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environ = {**os.environ, **dict.fromkeys(pools, str(threads))}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -111,6 +113,7 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
         )
     keys = keys | {
         "mode": "measured",
+        "budget_s": 0.0,
         "ranks": ranks,
         "threads": threads,
         "fill": "its own",
@@ -122,14 +125,14 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
     }
     # of its own making, or no question to it
     keys |= dict.fromkeys(("prefetch", "get", "progress", "seed", "a", "b", "c"))
-    best = min(samples)
+    measured = time_columns(samples)
     return Record(
         **keys,
         status="ok",
-        samples_s=samples,
-        best_s=best,
-        median_s=statistics.median(samples),
-        gflops=2 * case.m * case.n * case.k / statistics.median(samples) / 1e9,
+        **measured,
+        noisy=is_noisy(samples),
+        oversubscribed=ranks * threads > cores,
+        gflops=2 * case.m * case.n * case.k / measured["median_s"] / 1e9,
     )
 
 

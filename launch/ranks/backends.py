@@ -78,6 +78,7 @@ class HostBackend:
         self.work = HostWork(self._blas)
         self.keys = {
             "threads": threads,
+            "oversubscribed": topology.oversubscribed(threads),
             "blas": self._blas.info.library,
             "blas_kernel": self._blas.info.kernel,
         }
@@ -156,12 +157,19 @@ class DeviceBackend:
             "blas_kernel": info.kernel,
             "device": info.name,
             "ranks_per_device": topology.comm.allreduce(sharing, MPI.MAX),
+            "oversubscribed": self._oversubscribed(sharing),
             "compute": arithmetic,
             "collectives": next((kind for kind in why_not if not why_not[kind]), "staged"),
             "max_gemms": case.max_gemms or 1,
             "max_accumulates": case.max_accumulates or 1,
             "accumulate_blocks": case.accumulate_blocks,
         }
+
+    def _oversubscribed(self, sharing: int) -> bool:
+        """Whether ranks share cores, or a GPU (collective)."""
+        if self._case.backend == "numpy-async":
+            return self._topology.oversubscribed(self.keys["threads"])
+        return self._topology.comm.allreduce(sharing > 1, MPI.LOR)
 
     def _find_device(self) -> None:
         case, node = self._case, self._topology.node

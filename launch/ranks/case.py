@@ -1,5 +1,5 @@
-"""One benchmark case under MPI: lay out, fill, warm up, repeat, measure the roof between repeats,
-verify, record; and how ranks agree."""
+"""One benchmark case under MPI: lay out, fill, warm up, repeat until the median is known, measure
+the roof between repeats, verify, record; and how ranks agree."""
 
 import resource
 import statistics
@@ -31,6 +31,13 @@ from algorithms.collective import baseline_of
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version
+from drbench.measure.noise import (
+    enough,
+    is_noisy,
+    nearest_to_median,
+    ratio_columns,
+    time_columns,
+)
 from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork, Roof, timed
 from drbench.measure.timeline import chrome_trace
@@ -262,6 +269,7 @@ def _run_peer(case: Case, topology: Topology, keys: dict, mem_limit: int | None)
     fill, clock = Fill(case.fill, case.seed, case.k), Clock()
     threads = case.threads or topology.cores_per_rank
     keys.update(threads=threads, nodes=topology.nodes)
+    keys["oversubscribed"] = topology.oversubscribed(threads)
     threadpoolctl.threadpool_limits(threads)
     check_memory(topology, Need.of(problem, comm.rank, case.roof), limit=mem_limit)
     job = peer.prepare(problem, topology, fill, threads, options)
@@ -313,28 +321,26 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
             comm.Barrier()
             each.run()
     samples, ratios, roofs, phases, collective_s = [], [], [], [], []
+    start, done = Clock.now(), False
     with no_collection():
-        for pair in range(case.repeats):
+        while not done:
             if baseline:  # before the repeat: C is the algorithm's own when it is verified
                 baseline.prepare()
                 collective_s.append(timed(comm, baseline.run))
             executor.spoil()
             clock.reset()
             seconds = timed(comm, executor.run)
-            if pair < case.iters:
-                samples.append(seconds)
-                phases.append(dict(clock.seconds))
+            samples.append(round(seconds, 9))
+            phases.append(dict(clock.seconds))
             if roof:
                 roofs.append(roof.sample())
                 ratios.append(100 * problem.flops / seconds / roofs[-1])
-    best = min(samples)
-    phase = phases[samples.index(best)]
-    measured = {
-        "samples_s": samples,
-        "best_s": best,
-        "median_s": statistics.median(samples),
-        "gflops": problem.flops / statistics.median(samples) / 1e9,
-    }
+            # times are the same on every rank, the time spent is rank 0's
+            done = comm.bcast(enough(samples, Clock.now() - start, case.iters, case.budget))
+    phase = phases[nearest_to_median(samples)]
+    measured = time_columns(samples) | {"noisy": is_noisy(samples, ratios)}
+    time_s = measured["median_s"]
+    measured["gflops"] = problem.flops / time_s / 1e9
     counted = {name: executor.bytes[name] for name in COUNTERS}
     if executor.clock is not None:  # on a device nobody is idle where the host could see it
         counted |= {f"phase_{name}_s": phase[name] / comm.size for name in PHASES}
@@ -344,29 +350,27 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict
     measured |= zip(counted, sums)
     measured |= {name: int(measured[name]) for name in COUNTERS}
     if roof:
-        measured |= {
-            "roof_gflops": max(roofs) / 1e9,
-            "percent_of_roof": statistics.median(ratios),
-            "percent_of_roof_min": min(ratios),
-            "percent_of_roof_max": max(ratios),
-        }
+        roof_flops = statistics.median(roofs)
+        measured |= {"roof_gflops": roof_flops / 1e9} | ratio_columns(ratios)
+        if case.algorithm == "collective":
+            collective_s = samples
         measured |= overlap(
-            best,
-            problem.flops / max(roofs),
-            min(collective_s) if baseline else best if case.algorithm == "collective" else None,
+            time_s,
+            problem.flops / roof_flops,
+            statistics.median(collective_s) if collective_s else None,
         )
     return measured
 
 
-def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> dict:
+def overlap(time_s: float, local_gemm_s: float, collective_s: float | None) -> dict:
     """Effective communication time and overlap efficiency of a case (FLUX, §2.3, Eq. 1 and 2);
     negative values are what they are.
 
     Parameters
     ----------
-    best_s, local_gemm_s, collective_s : float
-        Seconds of the case, of the same work in one local product a rank, and of ``collective`` on
-        the same layout (None if it cannot run there).
+    time_s, local_gemm_s, collective_s : float
+        Median seconds of the case, of the same work in local products alone, and of ``collective``
+        on the same layout (None if it cannot run there).
 
     Examples
     --------
@@ -375,9 +379,9 @@ def overlap(best_s: float, local_gemm_s: float, collective_s: float | None) -> d
     >>> overlap(0.75, 1.0, None)["effective_communication_s"]
     -0.25
     """
-    found = {"local_gemm_s": local_gemm_s, "effective_communication_s": best_s - local_gemm_s}
+    found = {"local_gemm_s": local_gemm_s, "effective_communication_s": time_s - local_gemm_s}
     if collective_s is not None and collective_s != local_gemm_s:
-        found["overlap_efficiency"] = 1 - (best_s - local_gemm_s) / (collective_s - local_gemm_s)
+        found["overlap_efficiency"] = 1 - (time_s - local_gemm_s) / (collective_s - local_gemm_s)
     return found
 
 

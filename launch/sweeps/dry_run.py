@@ -2,7 +2,6 @@
 which partitionings move nothing."""
 
 import math
-import os
 from collections import Counter
 from dataclasses import dataclass
 
@@ -10,6 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from drbench.errors import DrbenchError
+from drbench.host.cores import usable_cores
+from drbench.measure.noise import most_repeats
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, bound
@@ -85,6 +86,20 @@ def needs(case: Case, ranks: int) -> Needs:
     return Needs(problem.flops, max(sizes), sum(sizes), moves)
 
 
+def products(case: Case, product_s: float) -> int:
+    """How often all of a case's FLOPs are done, at most, if once takes so many seconds: repeats,
+    warm-up and roof.
+
+    Examples
+    --------
+    >>> case = Case(8, 8, 8, iters=5, budget=3.0, roof=True)
+    >>> products(case, 1.0), products(case, 0.1)
+    (13, 33)
+    """
+    repeats = most_repeats((1 + case.roof) * product_s, case.iters, case.budget)
+    return case.warmup + repeats + case.roof * (repeats + 2)
+
+
 def dry_run(
     request: SweepRequest,
     sweep: Sweep,
@@ -100,10 +115,11 @@ def dry_run(
         f"{' '.join(launcher.words) or 'mpiexec'}",
         markup=False,
     )
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     threads = min(cores, ranks * (request.threads or max(1, cores // ranks)))
     cases = [case for _, case in part_of(pairs, request.part)][: request.max_cases]
     room = math.inf if request.mem_limit is None else request.mem_limit * nodes
+    rate = measure_kernels().flops_per_s * threads
     flops, most, counts = 0, Needs(), Counter()
     for number, case in enumerate(cases, 1):
         each = needs(case, ranks)
@@ -114,7 +130,7 @@ def dry_run(
         }
         marks = [mark for mark, holds in flags.items() if holds]
         counts.update(marks)
-        flops += each.flops * (case.warmup + case.repeats + case.roof * (case.repeats + 2))
+        flops += each.flops * products(case, each.flops / rate)
         most = max(most, each, key=lambda f: f.total_bytes)
         if not limit or number <= limit:
             memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
@@ -122,8 +138,6 @@ def dry_run(
             console.print(Text(f"{number:6}  {title(case):<48} {memory}  {told}".rstrip()))
         elif number == limit + 1:
             console.print(f"        … {len(cases) - limit} more (--limit 0 lists all)")
-    kernels = measure_kernels()
-    rate = kernels.flops_per_s * threads
     estimate = flops / rate + OVERHEAD_S * len(cases) + _START_S
     console.print(
         f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: "
@@ -136,7 +150,7 @@ def dry_run(
         "(tiles and buffers; the roof's operands and MPI come on top)"
     )
     console.print(
-        f"estimated time: {seconds(estimate)} for {flops:.3g} FLOPs at the "
+        f"estimated time: up to {seconds(estimate)} for {flops:.3g} FLOPs at the "
         f"{rate / 1e9:.4g} GFLOP/s of {threads} "
         "core(s), measured just now on this machine with a 1024^3 product, and "
         f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"

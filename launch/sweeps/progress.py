@@ -16,6 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from drbench.measure.noise import doubts
 from drbench.measure.record import Record
 from launch.cases.case import Case
 
@@ -87,6 +88,7 @@ class SweepProgress:
 
     def __init__(self, total: int, done, console: Console, on_record=None):
         self.counts, self.total, self.console = Counter(), total, console
+        self.doubts: Counter = Counter()
         self._on_record = on_record
         self._best: tuple[float, str] | None = None
         self._current, self._lines = "", 0
@@ -169,12 +171,16 @@ class SweepProgress:
         return f"{self.done}/{self.total} cases, {self.tally()}, {seconds:.0f} s{left}{best}"
 
     def tally(self) -> str:
-        """How many ended how."""
-        return ", ".join(f"{count} {status}" for status, count in self.counts.items()) or "none yet"
+        """How many ended how, and how many times are in doubt."""
+        counts = [f"{count} {word}" for word, count in (self.counts + self.doubts).items()]
+        return ", ".join(counts) or "none yet"
 
     def _count(self, record: Record) -> None:
         self.counts[record.status] += 1
-        if record.gflops is not None and (self._best is None or record.gflops > self._best[0]):
+        self.doubts.update(doubts(record))
+        if record.gflops is None or record.noisy:
+            return
+        if self._best is None or record.gflops > self._best[0]:
             name = record.preset or " ".join(filter(None, (record.a, record.b, record.c)))
             self._best = (
                 record.gflops,

@@ -37,6 +37,7 @@ class SweepRequest:
     out: str
     scale: str | None = None
     iters: int | None = None
+    budget: float | None = None
     threads: int | None = None
     label: str | None = None
     launcher: str | None = None
@@ -75,6 +76,7 @@ def plan_cases(request: SweepRequest) -> tuple[Sweep, Launcher, list[tuple[str, 
         request.ranks,
         request.scale,
         iters=request.iters,
+        budget=request.budget,
         threads=request.threads,
         backend=request.backend,
         machine=request.label or (launcher.name if launcher.name != "here" else None),

@@ -38,6 +38,7 @@ m = 16
 n = 16
 k = 16
 iters = 1
+budget = 0
 algorithm = "toy"
 slab = [4, "1Ki"]
 colour = "blue"
@@ -81,7 +82,20 @@ def test_it_is_run_and_recorded(drbench, mpich, tmp_path):
     path = tmp_path / "runs.csv"
     given = ["--slab", 4, "--option", "colour=blue", "--bright"]
     told = drbench(
-        "run", "-p", 2, *SIZES, "--iters", 1, "--algorithm", "toy", *given, "--csv", path, "--json"
+        "run",
+        "-p",
+        2,
+        *SIZES,
+        "--iters",
+        1,
+        "--budget",
+        0,
+        "--algorithm",
+        "toy",
+        *given,
+        "--csv",
+        path,
+        "--json",
     ).json()
     assert (told["status"], told["options"]) == ("ok", "slab=4;colour=blue;bright=true")
     [record] = read_csv(path)

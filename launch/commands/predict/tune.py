@@ -71,7 +71,8 @@ from ..options import (
     metavar="N",
     help="Run the first N on MPI ranks of this machine, and show predicted against measured.",
 )
-@of_case("iters", default=5, help="With --measure-top: timed repeats.")
+@of_case("iters", default=5, help="With --measure-top: timed repeats, at least; see --budget.")
+@of_case("budget")
 @of_case("threads", help="With --measure-top: BLAS threads a rank.", says="cores // ranks")
 @of_case("backend", default=None, help="With --measure-top: where products run.", says="numpy")
 @csv_option("Append the records of the ranking to this file, measured ones too.")

@@ -19,7 +19,7 @@ def test_the_commands_of_the_readme_run_on_six_ranks(drbench):
         ["summa", "--dataflow", "OS", "--mesh", "3x2", "--panel", 16],
     ):
         record = drbench(
-            "run", "-p", 6, *SIZES, "--algorithm", *words, "--iters", 1, "--json"
+            "run", "-p", 6, *SIZES, "--algorithm", *words, "--iters", 1, "--budget", 0, "--json"
         ).json()
         assert (record["status"], record["error"], record["algorithm"], record["mesh"]) == (
             "ok",
@@ -37,12 +37,16 @@ def test_overlap_efficiency_is_zero_for_collective_and_there_for_universal_on_a_
     drbench,
 ):
     record = drbench(
-        "run", "-p", 2, *SIZES, "--algorithm", "collective", "--iters", 1, "--json"
+        "run", "-p", 2, *SIZES, "--algorithm", "collective", "--iters", 1, "--budget", 0, "--json"
     ).json()
     assert record["overlap_efficiency"] == 0
-    on_blocks = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--json").json()
-    elsewhere = drbench("run", "-p", 2, *SIZES, "--a", "tiles:7x9", "--iters", 1, "--json").json()
-    without = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--no-roof", "--json").json()
+    on_blocks = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--budget", 0, "--json").json()
+    elsewhere = drbench(
+        "run", "-p", 2, *SIZES, "--a", "tiles:7x9", "--iters", 1, "--budget", 0, "--json"
+    ).json()
+    without = drbench(
+        "run", "-p", 2, *SIZES, "--iters", 1, "--budget", 0, "--no-roof", "--json"
+    ).json()
     assert on_blocks["overlap_efficiency"] is not None and elsewhere["overlap_efficiency"] is None
     assert (
         elsewhere["effective_communication_s"] is not None
@@ -91,7 +95,7 @@ def test_plan_counts_what_run_moves(drbench, say):
     ]
     assert (
         say("plan", *words, "--rank", "all", "--json").json()["collective_bytes"]
-        == drbench("run", *words, "--iters", 1, "--json").json()["collective_bytes"]
+        == drbench("run", *words, "--iters", 1, "--budget", 0, "--json").json()["collective_bytes"]
     )
     assert (
         "AllGather(A["
@@ -112,6 +116,8 @@ def test_a_trace_has_every_step_of_every_rank_and_draws_a_timeline(drbench, say,
         "2x2",
         "--iters",
         1,
+        "--budget",
+        0,
         "--timeline",
         path,
     )
@@ -136,6 +142,8 @@ def test_compare_algorithms_runs_each_beside_universal_and_resumes(drbench, tmp_
         *SIZES,
         "--iters",
         1,
+        "--budget",
+        0,
         "--mesh",
         "2x1",
         "--dataflow",
@@ -156,7 +164,19 @@ def test_compare_algorithms_runs_each_beside_universal_and_resumes(drbench, tmp_
 
 
 def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, tmp_path):
-    words = ["compare-algorithms", "-p", 2, "--mesh", "1x2", "--iters", 1, "--out", "out"]
+    words = [
+        "compare-algorithms",
+        "-p",
+        2,
+        "--mesh",
+        "1x2",
+        "--iters",
+        1,
+        "--budget",
+        0,
+        "--out",
+        "out",
+    ]
     words += [word for axis in "mnk" for word in (f"-{axis}", 512)]
 
     def terminate(process):

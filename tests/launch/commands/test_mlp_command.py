@@ -26,6 +26,8 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
         "1/192",
         "--iters",
         1,
+        "--budget",
+        0,
         "--layer",
         "mlp1",
         "--out",
@@ -65,7 +67,20 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
 def test_under_mpiexec_it_starts_nothing_and_says_how_it_is_run(under_mpiexec, tmp_path):
     """``mpirun -n N drbench mlp`` would be N copies that start ranks of their own and write into
     one file."""
-    options = ("-p", 1, "--scale", "1/3072", "--iters", 1, "--layer", "mlp1", "--out", "out")
+    options = (
+        "-p",
+        1,
+        "--scale",
+        "1/3072",
+        "--iters",
+        1,
+        "--budget",
+        0,
+        "--layer",
+        "mlp1",
+        "--out",
+        "out",
+    )
     ended = under_mpiexec(2, "mlp", *options, timeout=40)
     assert ended.codes == (2, 2)
     assert "drbench mlp starts its own ranks. Run it without mpirun" in ended.refusal()
@@ -136,7 +151,18 @@ def recorded(say, monkeypatch, tmp_path):
     def run(*options, bad_k=None, torch=False):
         seen.update(bad_k=bad_k, torch=torch)
         ended = say(
-            "mlp", "-p", 2, "--scale", "1/192", "--iters", 1, "--out", tmp_path / "out", *options
+            "mlp",
+            "-p",
+            2,
+            "--scale",
+            "1/192",
+            "--iters",
+            1,
+            "--budget",
+            0,
+            "--out",
+            tmp_path / "out",
+            *options,
         )
         return ended, seen.get("environ")
 

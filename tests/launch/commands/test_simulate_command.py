@@ -180,7 +180,7 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
     ] + [str(path), "--json"]
     record = drbench("simulate", *case).json()
     assert record["best_s"] > 0 and record["percent_of_peak"] is None
-    ran = drbench("run", *case, "--iters", "1", "--no-roof").json()
+    ran = drbench("run", *case, "--iters", "1", "--budget", 0, "--no-roof").json()
     assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
         "ok",
         0,
@@ -253,6 +253,8 @@ def test_the_first_places_of_the_ranking_are_run(drbench):
             "2",
             "--iters",
             "2",
+            "--budget",
+            0,
             "--json",
         ],
         timeout=60,

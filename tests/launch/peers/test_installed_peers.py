@@ -24,7 +24,10 @@ def ran(environ, tmp_path):
         if not found.ok:
             pytest.skip(f"{found.what}. {found.get}")
         todo = [
-            (str(number), Case(**{"m": 24, "n": 32, "k": 40, "iters": 1, "threads": 1} | case))
+            (
+                str(number),
+                Case(**{"m": 24, "n": 32, "k": 40, "iters": 1, "budget": 0, "threads": 1} | case),
+            )
             for number, case in enumerate(cases)
         ]
         console, seen = Console(), []
@@ -122,6 +125,8 @@ def test_a_run_of_dtensor_ends_in_order(drbench):
         "dtensor",
         "--iters",
         1,
+        "--budget",
+        0,
         "--roof",
         "--json",
         timeout=90,

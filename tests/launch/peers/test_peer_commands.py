@@ -115,6 +115,8 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
         "cosma",
         "--iters",
         2,
+        "--budget",
+        0,
         "--variant",
         "sm2,pk2",
         "--csv",
@@ -167,6 +169,8 @@ def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, s
         "cosma",
         "--iters",
         2,
+        "--budget",
+        0,
         "--json",
         env=cosma | {"PRINT": printed},
     )
@@ -189,6 +193,8 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
         2,
         "--iters",
         1,
+        "--budget",
+        0,
         "--out",
         "out",
     )
@@ -235,7 +241,7 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
     )
     assert len(read_csv(path)) == len(records)
     assert "Use another --out, or --fresh" in drbench(
-        *words[:-4], "--iters", 3, "--out", "out", env=environ
+        *words[:-4], "--iters", 3, "--budget", 0, "--out", "out", env=environ
     ).refusal(2)
 
 

@@ -12,7 +12,7 @@ from drbench.measure.record import HEADER, append_csv, read_csv
 
 pytestmark = pytest.mark.mpi
 
-RUN = ["run", "-p", 2, "-m", 12, "-n", 14, "-k", 16, "--iters", 1, "--threads", 1]
+RUN = ["run", "-p", 2, "-m", 12, "-n", 14, "-k", 16, "--iters", 1, "--budget", 0, "--threads", 1]
 
 
 def rows(path):

@@ -11,7 +11,23 @@ from starting import within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
-RUN = ["run", "-m", 16, "-n", 16, "-k", 16, "--iters", 1, "--warmup", 0, "--threads", 1]
+RUN = [
+    "run",
+    "-m",
+    16,
+    "-n",
+    16,
+    "-k",
+    16,
+    "--iters",
+    1,
+    "--budget",
+    0,
+    "--warmup",
+    0,
+    "--threads",
+    1,
+]
 #: An exception must end all ranks within this.
 LIMIT_S = 10
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from starting import within
 
+from drbench.host.cores import usable_cores
+from drbench.measure.noise import MOST_REPEATS, is_stable
 from drbench.measure.record import read_csv
 
 pytestmark = pytest.mark.mpi
@@ -53,8 +55,8 @@ KEYS = [
 ]
 COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 SIZES = ["-m", 30, "-n", 40, "-k", 50]
-QUICK = [*SIZES, "--iters", 2, "--threads", 1]
-CORES = len(os.sched_getaffinity(0))
+QUICK = [*SIZES, "--iters", 2, "--budget", 0, "--threads", 1]
+CORES = usable_cores()
 
 
 def test_run_p_starts_its_own_ranks(drbench):
@@ -73,6 +75,8 @@ def test_run_p_starts_its_own_ranks(drbench):
         "C",
         "--iters",
         3,
+        "--budget",
+        0,
         "--warmup",
         1,
         "--json",
@@ -102,18 +106,20 @@ def test_run_p_starts_its_own_ranks(drbench):
     }
     assert {name: record[name] for name in asked} == asked
     assert record["percent_of_roof"] > 0 and record["effective_communication_s"] == pytest.approx(
-        record["best_s"] - record["local_gemm_s"]
+        record["median_s"] - record["local_gemm_s"]
     )
     assert len(record["samples_s"]) == 3 and record["best_s"] == min(record["samples_s"]) <= record[
         "median_s"
     ] <= max(record["samples_s"])
-    assert record["gflops"] == pytest.approx(2 * 30 * 40 * 50 / record["best_s"] / 1e9)
+    assert record["gflops"] == pytest.approx(2 * 30 * 40 * 50 / record["median_s"] / 1e9)
     assert record["get_bytes"] + record["direct_bytes"] == 3 * 30 * 50 * 4
     assert record["peak_rss_bytes"] > 1e7 and record["blas"] and record["blas_kernel"]
 
 
 def test_under_mpiexec_it_runs_as_it_is(under_mpiexec):
-    ended = under_mpiexec(4, "run", *SIZES, "--preset", "column", "--iters", 2, "--json")
+    ended = under_mpiexec(
+        4, "run", *SIZES, "--preset", "column", "--iters", 2, "--budget", 0, "--json"
+    )
     assert ended.json()["ranks"] == 4
     assert ended.codes == (0, 0, 0, 0) and ended.left == ()
 
@@ -123,7 +129,7 @@ def test_p_under_mpiexec_does_not_start_more_ranks(under_mpiexec):
 
 
 def test_without_p_it_is_one_rank_with_all_cores(drbench):
-    record = drbench("run", *SIZES, "--iters", 2, "--json").json()
+    record = drbench("run", *SIZES, "--iters", 2, "--budget", 0, "--json").json()
     assert (record["status"], record["ranks"], record["threads"]) == ("ok", 1, CORES)
     assert sum(record[name] for name in ("direct_bytes", *COUNTERS)) == 0
 
@@ -189,7 +195,7 @@ def test_a_run_moves_what_the_plan_says(say, drbench, p, options):
 
 def test_get_copy_copies_what_view_reads_in_place(drbench, say):
     options = ["-p", 2, *SIZES, "--preset", "column", "--stationary", "C", "--json"]
-    copy = drbench("run", *options, "--get", "copy", "--iters", 1).json()
+    copy = drbench("run", *options, "--get", "copy", "--iters", 1, "--budget", 0).json()
     assert (copy["get_bytes"], copy["direct_bytes"]) == (30 * 50 * 4, 0)
     assert (
         copy["pool_bytes"]
@@ -221,17 +227,37 @@ def test_auto_says_what_it_came_to(drbench, mpich):
     assert min(mixed["get_bytes"], mixed["direct_bytes"]) > 0
 
 
-def test_a_roof_comes_with_the_ratio_and_its_range(drbench):
-    record = drbench("run", "-p", 2, *SIZES, "--iters", 1, "--roof", "--json").json()
-    assert record["roof_gflops"] > 0 and len(record["samples_s"]) == 1
-    assert (
-        0
-        < record["percent_of_roof_min"]
-        <= record["percent_of_roof"]
-        <= record["percent_of_roof_max"]
-    )
-    # of several pairs, though one repeat was asked for
-    assert record["percent_of_roof_min"] < record["percent_of_roof_max"]
+def test_a_roof_comes_with_the_ratio_and_its_interval(drbench):
+    words = ["--iters", 6, "--budget", 0, "--roof", "--json"]
+    record = drbench("run", "-p", 2, *SIZES, *words).json()
+    ends = [f"percent_of_roof{end}" for end in ("_min", "_low", "", "_high", "_max")]
+    values = [record[name] for name in ends]
+    assert record["roof_gflops"] > 0 and 0 < values[0] < values[-1] and values == sorted(values)
+    assert record["local_gemm_s"] == pytest.approx(2e-9 * 30 * 40 * 50 / record["roof_gflops"])
+
+
+def test_repeats_go_on_until_the_median_is_known_or_the_budget_ends(drbench):
+    def samples(*words):
+        record = drbench("run", "-p", 2, *SIZES, "--threads", 1, "--json", *words).json()
+        assert record["stable"] == is_stable(record["samples_s"])
+        assert record["oversubscribed"] == (CORES < 2)
+        return record, len(record["samples_s"])
+
+    record, made = samples("--iters", 3, "--budget", 60)
+    assert 6 <= made <= MOST_REPEATS and (record["stable"] or made == MOST_REPEATS)
+    assert samples("--iters", 120)[1] == 120
+    assert samples("--iters", 4, "--budget", 0)[1] == 4
+    record, made = samples("--iters", 2, "--budget", 1e-6)
+    assert made == 2 and record["median_low_s"] is None and record["budget_s"] == 1e-6
+
+
+@pytest.mark.parametrize("ranks, threads", [(CORES, 1), (CORES + 1, 1), (1, CORES + 1)])
+def test_more_ranks_and_threads_than_cores_are_marked(drbench, ranks, threads):
+    words = ["--threads", threads, "--iters", 2, "--budget", 0]
+    crowded = ranks * threads > CORES
+    assert drbench("run", "-p", ranks, *SIZES, *words, "--json").json()["oversubscribed"] == crowded
+    said = drbench("run", "-p", ranks, *SIZES, *words).stdout
+    assert ("oversubscribed: ranks share cores" in said) == crowded
 
 
 def test_no_check_leaves_the_error_open(drbench, tmp_path):
@@ -282,7 +308,7 @@ def test_throttled_takes_as_long_as_its_timer(drbench):
 
 def test_a_replicated_result_is_verified_everywhere(drbench, say):
     options = ["-p", 2, *SIZES, "--c", "row/c2", "--json"]
-    record = drbench("run", *options, "--replicate-result", "--iters", 1).json()
+    record = drbench("run", *options, "--replicate-result", "--iters", 1, "--budget", 0).json()
     assert (record["status"], record["replicate_result"], record["error"]) == ("ok", True, 0)
     assert (
         record["replica_bytes"] - say("plan", *options, "--rank", "all").json()["replica_bytes"]
@@ -313,7 +339,9 @@ def test_direct_across_nodes_exits_3_with_the_way_out(under_mpiexec, mpich):
 
 def test_threads_are_as_asked_even_beyond_the_cores(drbench):
     assert (
-        drbench("run", "-p", 2, *SIZES, "--iters", 1, "--threads", 2, "--json").json()["threads"]
+        drbench(
+            "run", "-p", 2, *SIZES, "--iters", 1, "--budget", 0, "--threads", 2, "--json"
+        ).json()["threads"]
         == 2
     )
 
@@ -334,6 +362,8 @@ def test_default_threads_count_the_cores_this_process_may_use(process):
         *SIZES,
         "--iters",
         1,
+        "--budget",
+        0,
         "--json",
     )
     assert ended.json()["threads"] == 1

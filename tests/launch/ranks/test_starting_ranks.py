@@ -23,7 +23,7 @@ from launch.host.mpi import (
 )
 
 ROOT = launch.host.files.ROOT
-RUN = ["run", "-m", 8, "-n", 8, "-k", 8, "--iters", 1]
+RUN = ["run", "-m", 8, "-n", 8, "-k", 8, "--iters", 1, "--budget", 0]
 
 #: Environments of launchers, and what they mean.
 STARTED = [

@@ -13,7 +13,9 @@ def sweep_file(tmp_path):
 
     def write(text, name="tiny"):
         path = tmp_path / f"{name}.toml"
-        path.write_text(f'name = "{name}"\n[defaults]\niters = 1\nwarmup = 0\nthreads = 1\n{text}')
+        path.write_text(
+            f'name = "{name}"\n[defaults]\niters = 1\nbudget = 0\nwarmup = 0\nthreads = 1\n{text}'
+        )
         return str(path)
 
     return write

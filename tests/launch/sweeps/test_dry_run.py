@@ -1,7 +1,11 @@
 """``--dry-run`` says what a sweep would be, and starts nothing."""
 
+from math import ceil
+
 import pytest
 
+from drbench.host.cores import usable_cores
+from drbench.measure.noise import MOST_REPEATS
 from launch.cases.case import Case
 from launch.host.kernels import Kernels
 from launch.sweeps.dry_run import needs
@@ -78,12 +82,23 @@ def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file
     assert "beyond --mem-limit: 1" in text and "refused: 3;" in text
 
 
-def test_a_roof_is_estimated_with_the_five_pairs_that_it_forces(dry, sweep_file):
-    def flops(iters, roof):
-        block = f'[[cases]]\nm = 64\nn = 64\nk = 64\npreset = "row"\niters = {iters}\nroof = {roof}'
-        text = dry(sweep_file(block), "-p", 2).stdout
-        return float(text.partition("estimated time: ")[2].split()[3])
+def test_the_estimate_counts_the_repeats_that_a_budget_allows(dry, sweep_file):
+    """At 100 GFLOP/s a core a product of 1024³ takes 10.7 ms on two."""
 
-    product = 2 * 64**3
-    assert flops(3, "false") == pytest.approx(3 * product, rel=0.01)
-    assert flops(3, "true") == flops(5, "true") == pytest.approx((2 + 10) * product, rel=0.01)
+    def products(iters, roof, budget):
+        text = dry(
+            sweep_file(
+                f'[[cases]]\nm = 1024\nn = 1024\nk = 1024\npreset = "row"\niters = {iters}\n'
+                f"roof = {roof}\nbudget = {budget}"
+            ),
+            "-p",
+            2,
+        ).stdout
+        return float(text.partition("estimated time: up to ")[2].split()[3]) / (2 * 1024**3)
+
+    cores = min(2, usable_cores())
+    pair_s = 2 * (2 * 1024**3) / (100e9 * cores)
+    assert products(3, "false", 0) == pytest.approx(3, rel=0.01)
+    assert products(3, "true", 0) == pytest.approx(2 + 2 * 3, rel=0.01)
+    assert products(3, "true", 0.2) == pytest.approx(2 + 2 * ceil(0.2 / pair_s), rel=0.01)
+    assert products(3, "true", 60) == pytest.approx(2 + 2 * MOST_REPEATS, rel=0.01)

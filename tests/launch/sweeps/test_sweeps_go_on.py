@@ -306,6 +306,8 @@ def test_the_artifact_s_script_is_the_sweep(process, tmp_path):
         2,
         "--iters",
         1,
+        "--budget",
+        0,
         "--max-cases",
         2,
         "--threads",

@@ -102,6 +102,7 @@ def main() -> None:
         fill=KIND,
         dtype=DTYPE,
         iters=1,
+        budget=0,
         warmup=0,
         threads=1,
     )

@@ -84,6 +84,7 @@ def main() -> None:
         transport=TRANSPORT.kind,
         options={"stationary": "B", "chunk": 8},
         prefetch=2,
+        budget=0,
         progress="thread" if where == "thread" else "poll",
         threads=1,
     )

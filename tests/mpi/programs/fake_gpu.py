@@ -71,7 +71,8 @@ def main():
         ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
         cuda._import_cupy = lambda: Modules(fake.cuda, fake.runtime, fake.cublas, fake.module)
         records = [
-            run_case(Case(backend="cupy", iters=1, warmup=0, **case), comm) for case in cases
+            run_case(Case(backend="cupy", iters=1, budget=0, warmup=0, **case), comm)
+            for case in cases
         ]
         left = comm.allreduce(
             len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles

@@ -82,6 +82,7 @@ for way in WAYS:
         algorithm="fake",
         options={"variant": way},
         iters=2,
+        budget=0,
         threads=1,
         roof=way == "right",
     )

@@ -49,6 +49,7 @@ def main() -> None:
                 backend=backend,
                 transport=TRANSPORT.kind,
                 iters=2,
+                budget=0,
                 warmup=RIGHT_RUNS,
                 threads=1,
                 **layout,

@@ -55,7 +55,7 @@ def run(fields: dict, comm) -> dict:
     options = fields.pop("options", {}) | {
         name: fields.pop(name) for name in list(fields) if name not in Case.__dataclass_fields__
     }
-    case = Case(threads=1, options=options, **fields)
+    case = Case(**{"threads": 1, "budget": 0.0, "options": options} | fields)
     opened, closed, traces = Counter(), Counter(), []
     make_executor = Executor.__init__
 

@@ -15,7 +15,7 @@ def main() -> None:
             with mock.patch.object(
                 HostDevice, "stream", autospec=True, side_effect=HostDevice.stream
             ) as stream:
-                case = Case(32, 32, 32, backend="numpy-async", iters=repeats, threads=1)
+                case = Case(32, 32, 32, backend="numpy-async", iters=repeats, budget=0, threads=1)
                 status = run_case(case, comm).status
             counts.append((status, stream.call_count))
         answer(comm, counts)

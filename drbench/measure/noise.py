@@ -1,0 +1,223 @@
+"""How far measured times can be trusted: the interval of a median, when to stop repeating, and
+which rows prove nothing. Pure.
+
+Nothing is assumed of how times are distributed: the interval of the median lies between two of the
+samples (order statistics). It takes the repeats for independent; a machine that slows down for
+minutes is seen by the paired ratios alone.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from math import ceil, comb
+from statistics import median, quantiles
+
+CONFIDENCE = 0.95
+#: A median is stable if half of its interval is within this share of it.
+STABLE = 0.02
+#: A row is noisy if its samples or ratios spread by more than this share of their median,
+NOISY_SPREAD = 0.20
+#: or if it is faster than local products alone by more than chance: percent of the roof.
+NOISY_PERCENT = 110.0
+#: Repeats at which a case that asks for fewer ends: the interval is a quarter of the standard
+#: deviation wide by then, and a row of a file 2 KB long.
+MOST_REPEATS = 100
+#: With fewer samples no two of them hold the median with 95 % confidence.
+FEWEST = 6
+
+
+@cache
+def median_ranks(samples: int) -> tuple[int, int] | None:
+    """Places, from 0, of the two sorted samples that hold the median with 95 % confidence; None if
+    there are too few.
+
+    Each sample is below the median with probability 1/2, so the i-th smallest is above it with the
+    probability of at most i heads in ``samples`` throws of a coin.
+
+    Examples
+    --------
+    >>> median_ranks(5), median_ranks(6), median_ranks(20)
+    (None, (0, 5), (5, 14))
+    """
+    allowed = (1 - CONFIDENCE) / 2 * 2**samples
+    below, place = 0, -1
+    while (below := below + comb(samples, place + 1)) <= allowed:
+        place += 1
+    return None if place < 0 else (place, samples - 1 - place)
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the median; None with fewer than :data:`FEWEST` samples.
+
+    Examples
+    --------
+    >>> median_interval([5.0, 1.0, 3.0, 2.0, 4.0, 6.0]), median_interval([1.0, 2.0])
+    ((1.0, 6.0), None)
+    """
+    found = median_ranks(len(samples))
+    if found is None:
+        return None
+    ordered = sorted(samples)
+    return ordered[found[0]], ordered[found[1]]
+
+
+def interquartile_range(samples: Sequence[float]) -> float | None:
+    """The range of the middle half of the samples, by linear interpolation; None of fewer than two.
+
+    Examples
+    --------
+    >>> interquartile_range([4.0, 1.0, 2.0, 3.0, 5.0])
+    2.0
+    """
+    if len(samples) < 2:
+        return None
+    low, _, high = quantiles(samples, n=4, method="inclusive")
+    return high - low
+
+
+def is_stable(samples: Sequence[float]) -> bool:
+    """Whether half of the median's interval is within :data:`STABLE` of it.
+
+    Examples
+    --------
+    >>> is_stable([1.0] * 6), is_stable([1.0] * 5), is_stable([1.0] * 5 + [1.1])
+    (True, False, False)
+    """
+    interval = median_interval(samples)
+    return interval is not None and interval[1] - interval[0] <= 2 * STABLE * median(samples)
+
+
+def is_noisy(samples: Sequence[float], ratios: Sequence[float] = ()) -> bool:
+    """Whether nothing is to be concluded: percent of the roof above :data:`NOISY_PERCENT`, or
+    samples or ratios that spread by more than :data:`NOISY_SPREAD`.
+
+    Examples
+    --------
+    >>> is_noisy([1.0, 1.0, 1.0]), is_noisy([1.0] * 3, [112.0] * 3), is_noisy([1.0, 1.3])
+    (False, True, True)
+    """
+    above = bool(ratios) and median(ratios) > NOISY_PERCENT
+    return above or any(_spread(values) > NOISY_SPREAD for values in (samples, ratios))
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Interquartile range over median; of few values the whole range."""
+    if not values:
+        return 0.0
+    few = len(values) < FEWEST
+    return ((max(values) - min(values)) if few else interquartile_range(values)) / median(values)
+
+
+def enough(samples: Sequence[float], spent_s: float, least: int, budget_s: float) -> bool:
+    """Whether to stop repeating: at least ``least`` samples, and either the median is stable, or
+    the budget is spent, or there are :data:`MOST_REPEATS`.
+
+    Parameters
+    ----------
+    samples : list of float
+        Seconds of the repeats so far.
+    spent_s : float
+        Seconds since the first of them began, all that is measured in between included.
+    least : int
+        Repeats that are made whatever they show.
+    budget_s : float
+        Seconds after which no further repeat begins; 0: exactly ``least`` repeats.
+
+    Examples
+    --------
+    >>> enough([1.0] * 6, 6.0, 5, 60.0), enough([1.0] * 6, 6.0, 10, 60.0)
+    (True, False)
+    >>> enough([1.0, 2.0], 3.0, 2, 60.0), enough([1.0, 2.0], 3.0, 2, 3.0)
+    (False, True)
+    """
+    if len(samples) < least:
+        return False
+    return spent_s >= budget_s or len(samples) >= MOST_REPEATS or is_stable(samples)
+
+
+def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:
+    """Repeats that :func:`enough` asks for at most, of so many seconds each.
+
+    Examples
+    --------
+    >>> most_repeats(0.5, 5, 3.0), most_repeats(2.0, 5, 3.0), most_repeats(1e-6, 5, 3.0)
+    (6, 5, 100)
+    """
+    in_time = ceil(min(MOST_REPEATS, budget_s / repeat_s)) if repeat_s else MOST_REPEATS
+    return max(least, in_time if budget_s else 0)
+
+
+def time_columns(samples: list[float]) -> dict:
+    """The columns of :class:`drbench.measure.record.Record` that follow from the samples alone.
+
+    Examples
+    --------
+    >>> found = time_columns([0.5, 0.75, 0.5])
+    >>> found["best_s"], found["median_s"], found["median_low_s"], found["stable"]
+    (0.5, 0.5, None, False)
+    """
+    low, high = median_interval(samples) or (None, None)
+    return {
+        "samples_s": samples,
+        "best_s": min(samples),
+        "median_s": median(samples),
+        "iqr_s": interquartile_range(samples),
+        "median_low_s": low,
+        "median_high_s": high,
+        "stable": is_stable(samples),
+    }
+
+
+def ratio_columns(ratios: list[float]) -> dict:
+    """The columns that follow from the paired ratios, in percent of the roof.
+
+    Examples
+    --------
+    >>> ratio_columns([90.0, 95.0, 85.0])["percent_of_roof"]
+    90.0
+    """
+    low, high = median_interval(ratios) or (None, None)
+    return {
+        "percent_of_roof": median(ratios),
+        "percent_of_roof_min": min(ratios),
+        "percent_of_roof_max": max(ratios),
+        "percent_of_roof_low": low,
+        "percent_of_roof_high": high,
+    }
+
+
+#: What is held against a row, the worst first: its column, the value, and what to do.
+DOUBTS = (
+    ("noisy", True, "nothing can be concluded from this time; measure on a quiet machine"),
+    ("oversubscribed", True, "ranks share cores; compare it with runs alike only"),
+    ("stable", False, "the median is not known within 2 %; give more --budget"),
+)
+
+
+def doubts(record) -> list[str]:
+    """What is held against the times of a record, each in a word or two; nothing if they can be
+    trusted, or are of no measurement.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> run = dict(mode="measured", status="ok", best_s=1.0)
+    >>> doubts(Record(**run, noisy=True, stable=False)), doubts(Record(**run))
+    (['noisy', 'not stable'], [])
+    """
+    return [
+        name if value else f"not {name}"
+        for name, value, _ in DOUBTS
+        if getattr(record, name) is value
+    ]
+
+
+def nearest_to_median(samples: Sequence[float]) -> int:
+    """The place of the sample that is the median, or the one just below it.
+
+    Examples
+    --------
+    >>> nearest_to_median([3.0, 1.0, 2.0, 9.0])
+    2
+    """
+    order = sorted(range(len(samples)), key=samples.__getitem__)
+    return order[(len(order) - 1) // 2]

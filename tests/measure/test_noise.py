@@ -1,0 +1,164 @@
+"""The interval of a median covers it as often as it says, whatever times are like; repeats stop
+when it is narrow, and rows that prove nothing are marked."""
+
+from itertools import product
+from math import ceil
+from statistics import median
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up import made_up
+
+from drbench.measure.noise import (
+    FEWEST,
+    MOST_REPEATS,
+    doubts,
+    enough,
+    interquartile_range,
+    is_noisy,
+    is_stable,
+    median_interval,
+    median_ranks,
+    most_repeats,
+    nearest_to_median,
+    ratio_columns,
+    time_columns,
+)
+
+times = st.floats(1e-6, 1e3)
+#: Ways times are spread, all with the median 1: name -> (generator, n) -> n times.
+SPREADS = {
+    "normal": lambda draw, n: 1 + 0.05 * draw.standard_normal(n),
+    "one-sided": lambda draw, n: 1 + 0.1 * (draw.exponential(size=n) - numpy.log(2)),
+    "heavy tails": lambda draw, n: 1 + 0.01 * draw.standard_cauchy(n),
+    "two speeds": lambda draw, n: 1 + draw.choice([-1, 1], n) * (0.2 + 0.01 * draw.random(n)),
+    "log-normal": lambda draw, n: numpy.exp(0.3 * draw.standard_normal(n)),
+}
+
+
+@pytest.mark.parametrize("samples", range(1, 15))
+def test_the_ranks_are_the_innermost_that_hold_the_median_with_95_percent(samples):
+    """Each sample is below the median or above: all ways are counted one by one."""
+    below = [sum(way) for way in product((0, 1), repeat=samples)]
+
+    def covers(low, high):  # sample low is below the median, and sample high above
+        return sum(low < count <= high for count in below) / len(below)
+
+    places = [(i, samples - 1 - i) for i in range((samples + 1) // 2)]
+    fitting = [each for each in places if each[0] < each[1] and covers(*each) >= 0.95]
+    assert median_ranks(samples) == (fitting[-1] if fitting else None)
+    assert (samples >= FEWEST) == bool(fitting)
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@settings(max_examples=8, deadline=None)
+@given(samples=st.integers(FEWEST, MOST_REPEATS), seed=st.integers(0, 99))
+def test_the_interval_holds_the_median_in_95_of_100_runs(spread, samples, seed):
+    draw, runs = numpy.random.default_rng(seed), 1500
+    found = [
+        median_interval(list(each))
+        for each in SPREADS[spread](draw, runs * samples).reshape(runs, samples)
+    ]
+    held = sum(low <= 1 <= high for low, high in found) / runs
+    assert held > 0.95 - 4 * (0.95 * 0.05 / runs) ** 0.5
+
+
+@pytest.mark.parametrize("spread, least", [("normal", 0.90), ("one-sided", 0.86)])
+def test_looking_after_each_repeat_costs_a_few_of_the_95_percent(spread, least):
+    held = stopped = 0
+    draw = numpy.random.default_rng(3)
+    for _ in range(600):
+        source, samples = iter(SPREADS[spread](draw, MOST_REPEATS)), []
+        while not enough(samples, 0.0, 6, 60.0):
+            samples.append(float(next(source)))
+        low, high = median_interval(samples)
+        held += low <= 1 <= high
+        stopped += len(samples) < MOST_REPEATS
+    assert held / 600 > least and stopped > 300
+
+
+@given(
+    samples=st.lists(times, max_size=2 * MOST_REPEATS),
+    spent_s=st.floats(0, 100),
+    least=st.integers(1, 2 * MOST_REPEATS),
+    budget_s=st.floats(0, 50),
+)
+def test_repeats_go_on_until_the_median_is_known_or_the_budget_is_spent(
+    samples, spent_s, least, budget_s
+):
+    done = enough(samples, spent_s, least, budget_s)
+    if len(samples) < least:
+        assert not done
+    elif budget_s == 0 or spent_s >= budget_s or len(samples) >= MOST_REPEATS:
+        assert done
+    else:
+        assert done == is_stable(samples)
+
+
+@given(repeat_s=st.floats(1e-3, 10), least=st.integers(1, 150), budget_s=st.floats(0, 20))
+def test_the_most_repeats_are_those_of_a_median_that_never_settles(repeat_s, least, budget_s):
+    unsettled = [1.0, 3.0] * 200
+    made = next(n for n in range(1, 400) if enough(unsettled[:n], n * repeat_s, least, budget_s))
+    assert abs(most_repeats(repeat_s, least, budget_s) - made) <= 1  # n * x / x rounds
+    assert most_repeats(repeat_s, least, 0) == least
+
+
+@given(st.lists(times, min_size=2, max_size=40))
+def test_the_interquartile_range_is_numpys(samples):
+    low, high = numpy.percentile(samples, (25, 75))
+    assert interquartile_range(samples) == pytest.approx(high - low, abs=1e-9)
+
+
+@given(st.lists(times, min_size=1, max_size=40))
+def test_a_median_is_stable_if_half_of_its_interval_is_within_two_percent(samples):
+    interval = median_interval(samples)
+    expected = interval is not None and (interval[1] - interval[0]) / 2 <= 0.02 * median(samples)
+    assert is_stable(samples) == expected
+
+
+@pytest.mark.parametrize(
+    "samples, ratios, noisy",
+    [
+        ([1.0] * 8, [100.0] * 8, False),
+        ([1.0] * 8, [], False),
+        ([1.0] * 8, [110.0] * 8, False),
+        ([1.0] * 8, [110.5] * 8, True),  # faster than local products alone
+        ([1.0] * 8, [90.0] * 5 + [500.0] * 3, True),  # the middle half of the ratios is wide
+        ([1.0] * 5 + [1.3] * 3, [], True),
+        ([1.0] * 7 + [9.0], [], False),  # one outlier of many
+        ([1.0, 1.0, 1.25], [], True),  # few: all of them count
+        ([1.0, 1.0, 1.15], [], False),
+        ([1.0], [95.0], False),
+    ],
+)
+def test_rows_that_prove_nothing_are_noisy(samples, ratios, noisy):
+    assert is_noisy(samples, ratios) is noisy
+
+
+@given(st.lists(times, min_size=1, max_size=60), st.lists(times, min_size=1, max_size=60))
+def test_the_columns_are_of_the_record_and_lie_in_order(samples, ratios):
+    record = made_up(**time_columns(samples), **ratio_columns(ratios))
+    assert record.best_s == min(samples) <= record.median_s == median(samples) == record.time_s
+    if len(samples) >= FEWEST:
+        assert record.best_s <= record.median_low_s <= record.median_s <= record.median_high_s
+    else:
+        assert record.median_low_s is record.median_high_s is None and record.stable is False
+    assert record.percent_of_roof_min <= record.percent_of_roof <= record.percent_of_roof_max
+    if len(ratios) >= FEWEST:
+        low, high = record.percent_of_roof_low, record.percent_of_roof_high
+        assert record.percent_of_roof_min <= low <= record.percent_of_roof <= high
+
+
+@given(st.lists(times, min_size=1, max_size=9))
+def test_the_sample_nearest_to_the_median_is_it_or_the_one_below(samples):
+    assert samples[nearest_to_median(samples)] == sorted(samples)[ceil(len(samples) / 2) - 1]
+
+
+def test_doubts_are_said_in_words_and_unknown_is_none():
+    said = doubts(made_up(noisy=True, oversubscribed=True, stable=False))
+    assert said == ["noisy", "oversubscribed", "not stable"]
+    assert (
+        doubts(made_up(noisy=False, oversubscribed=False, stable=True)) == doubts(made_up()) == []
+    )
