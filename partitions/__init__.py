@@ -37,6 +37,7 @@ from .enumerate import (
 from .errors import LayoutError
 from .partition import Partition, explicit_text, replica_suffix
 from .presets import PRESETS, Preset
+from .redistribution import flows
 
 # the function `partition` takes the name of the module it is the front door of
 from .text import PartitionSpec, extents, parse, partition, preset
@@ -56,6 +57,7 @@ __all__ = [
     "exhaustive",
     "explicit_text",
     "extents",
+    "flows",
     "intersect",
     "local_extent",
     "most_replicas",

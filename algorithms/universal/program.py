@@ -75,7 +75,7 @@ OPTIONS = (
         "stationary",
         ("auto", "auto:model", "A", "B", "C"),
         help="the matrix whose tiles do not move; auto takes the largest (on a tie C, then B), "
-        "auto:model the fastest on the model of --machine.",
+        "auto:model the fastest on the model of --machine, without one the one that moves least.",
         says="auto",
     ),
     Option(

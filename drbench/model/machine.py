@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import inf, prod
 
 from drbench.common import TransportChoice
-from drbench.errors import UsageError
+from drbench.errors import UnsupportedError, UsageError
 from drbench.program.steps import Block
 
 from .gemm import Compute
@@ -165,13 +165,18 @@ class Machine:
         A product whose operands lie in pieces (gathered columns) is one call a piece, as CPU
         libraries need; else it is as fast as of whole ones.
     dtype : str
-        The element type the rates are for, ``drbench simulate``'s default.
+        The element type that ``compute`` is for, ``drbench simulate``'s default.
+    dtypes : dict of str to Compute
+        The same for other element types; the file says what differs, at least the peak.
     packets : int
         Pieces of a pipelined broadcast or reduction.
     collectives : dict of str to Collective
         By operation: ``allgather``, ``reducescatter``, ``broadcast``, ``reduce``, ``shift``.
     assumed : tuple of str
         Paths of constants that rest on an assumption; the sensitivity study varies them.
+    calibrated : dict
+        Of a machine that ``drbench calibrate`` measured: ``ranks`` that measured at once, ``date``
+        and ``processor``.
     sources : dict
         The section as read, for :meth:`vary`.
 
@@ -205,9 +210,11 @@ class Machine:
     adds_on_core: bool = False
     pieces_apart: bool = False
     dtype: str = "float32"
+    dtypes: dict = field(default_factory=dict)
     packets: int = 8
     collectives: dict = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    calibrated: dict = field(default_factory=dict)
     sources: dict = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -220,9 +227,14 @@ class Machine:
             If a key is missing or unknown, or a value makes no sense.
         """
         raw = copy.deepcopy(section)
-        values = {"links": {}, "collectives": {}, "compute": {}, "assumed": (), "torus": None} | raw
+        values = {"links": {}, "collectives": {}, "compute": {}, "assumed": (), "torus": None}
+        values |= {"dtypes": {}} | raw
         values["name"] = name or values.get("name", "unnamed")
         values.pop("transports", None)
+        values["dtypes"] = {
+            name: _made(Compute, _of_dtype(raw, name), f"model.dtypes.{name}")
+            for name in values["dtypes"]
+        }
         values["compute"] = _made(Compute, values["compute"], "model.compute")
         values["links"] = tuple(
             _made(Link, link, f"model.links.{key}", name=key)
@@ -258,7 +270,7 @@ class Machine:
         except OSError as error:
             raise UsageError(
                 f"machine file {path}: {error.strerror}. Use drbench list, or drbench calibrate "
-                f"--out {path}."
+                f"--save {path}."
             ) from None
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"machine file {path} is no TOML: {error}. Correct it.") from None
@@ -325,6 +337,36 @@ class Machine:
             )
         return Machine.from_dict({**self.sources, "links": {kind: transports[kind]}}, self.name)
 
+    def for_dtype(self, dtype: str) -> Machine:
+        """The machine as products of an element type see it.
+
+        Raises
+        ------
+        UnsupportedError
+            If it has no peak for that type: another type's would make products wrong, and
+            communication look too cheap or too dear.
+
+        Examples
+        --------
+        >>> section = {"compute": {"peak_flops": 1e12}, "dtypes": {"float64": {"peak_flops": 5e11}}}
+        >>> Machine.from_dict(section).for_dtype("float64").compute.peak_flops
+        500000000000.0
+        >>> Machine.from_dict(section, "toy").for_dtype("bfloat16")
+        Traceback (most recent call last):
+        drbench.errors.UnsupportedError: machine toy has peaks for float32, float64, none for ...
+        """
+        if dtype == self.dtype:
+            return self
+        if dtype not in self.dtypes:
+            known = ", ".join((self.dtype, *self.dtypes))
+            raise UnsupportedError(
+                f"machine {self.name} has {'peaks' if self.dtypes else 'a peak'} for {known}, none "
+                f"for {dtype}. Add to its file [model.dtypes.{dtype}] and below it peak_flops = "
+                f"(FLOP/s of one device), or use --dtype {self.dtype}."
+            )
+        compute = _of_dtype(self.sources, dtype)
+        return Machine.from_dict(self.sources | {"compute": compute, "dtype": dtype}, self.name)
+
     def collective(self, operation: str) -> Collective:
         """That of an operation; without a model of its own it takes its links' time alone."""
         return self.collectives.get(operation) or Collective()
@@ -354,6 +396,15 @@ class Machine:
         path = [source, *(row * cols + x for x in _passed(col, to_col, cols))]
         path += [x * cols + to_col for x in _passed(row, to_row, rows)]
         return link, tuple((link.name, a, b) for a, b in pairwise(path))
+
+
+def _of_dtype(section: dict, dtype: str) -> dict:
+    """The table ``compute`` of a section as products of an element type need it: its own peak, and
+    what else differs."""
+    own, where = section["dtypes"][dtype], f"model.dtypes.{dtype}"
+    if not isinstance(own, dict) or "peak_flops" not in own:
+        raise UsageError(f"{where} needs peak_flops. Add it, with its source.")
+    return section.get("compute", {}) | own
 
 
 def _passed(at: int, to: int, size: int) -> list[int]:

@@ -11,6 +11,8 @@ from launch.host.files import write_whole
 
 from .sweep_values import read_toml, shipped
 
+#: How a user gets a model of his own machine.
+CALIBRATE = "drbench calibrate -p 2 --save mine.toml"
 _TORUS = re.compile(r"(?P<file>[a-z0-9]+)-(?P<rows>[1-9]\d*)x(?P<cols>[1-9]\d*)")
 
 
@@ -85,9 +87,18 @@ def find_machine(name: str) -> Machine:
     return Machine.load(shipped("machines")[name])
 
 
-def of_schedule(model: str | None, schedule: str | None, transport: str = "auto") -> dict:
+def of_schedule(
+    model: str | None, schedule: str | None, transport: str = "auto", dtype: str = "float32"
+) -> dict:
     """The option ``machine`` of a lowered program: the model that ``cost`` and ``exhaustive`` go
     by, if one is named.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name, or it has no model of the transport.
+    UnsupportedError
+        If it has no peak for the element type of A and B.
 
     Examples
     --------
@@ -100,7 +111,8 @@ def of_schedule(model: str | None, schedule: str | None, transport: str = "auto"
     """
     if model is None or schedule not in ("cost", "exhaustive"):
         return {}
-    return {"machine": find_machine(model).for_transport(parse_transport(transport))}
+    machine = find_machine(model).for_dtype(dtype.partition(":")[0])
+    return {"machine": machine.for_transport(parse_transport(transport))}
 
 
 def read_document(path: str | os.PathLike):

@@ -258,8 +258,8 @@ def machine_option():
     """The machine model of what is decided before a run."""
     return of_case(
         "model",
-        help="Machine model that --stationary auto:model asks [default: here], and --schedule cost "
-        "and exhaustive [default: 100 FLOPs to a byte].",
+        help="Machine model that --stationary auto:model asks [default: none, it takes what moves "
+        "least], and --schedule cost and exhaustive [default: 100 FLOPs to a byte].",
     )
 
 
@@ -354,7 +354,7 @@ def refuse_ranks(name: str) -> None:
         )
 
 
-def machine_of(values: dict) -> tuple[str, str | None]:
+def machine_of(values: dict) -> tuple[str | None, str | None]:
     """(model that auto:model asks, model that a schedule goes by) of ``--machine`` among the values
     of a command, whose options have been taken.
 
@@ -362,6 +362,8 @@ def machine_of(values: dict) -> tuple[str, str | None]:
     ------
     UsageError
         If a schedule is to go by a machine that has no model, or none of that transport.
+    UnsupportedError
+        If its model has no peak for the element type.
 
     Examples
     --------
@@ -371,26 +373,28 @@ def machine_of(values: dict) -> tuple[str, str | None]:
     ...     machine_of({"model": "pvc12", "options": {}}),
     ...     machine_of({"model": None, "options": by_cost}),
     ... )
-    (('h100x8', 'h100x8'), ('pvc12', None), ('here', None))
+    (('h100x8', 'h100x8'), ('pvc12', None), (None, None))
     """
     text, options = values["model"], values["options"]
     if text is None:
-        return "here", None
+        return None, None
     from launch.cases.machine_models import find_machine, of_schedule
 
+    dtype = values.get("dtype") or "float32"
     schedule, transport = options.get("schedule"), values.get("transport", "auto")
     asks = options.get("stationary") == "auto:model" or schedule in ("cost", "exhaustive")
     if not asks and "machine" in values and not _is_model(text):  # as in earlier releases
         renamed(f"--machine {text}, which is no model,", "--label")
         values["machine"] = text
-        return "here", None
+        return None, None
     find_machine(text)
-    return text, text if of_schedule(text, schedule, transport) else None
+    return text, text if of_schedule(text, schedule, transport, dtype) else None
 
 
 def case_of(values: dict, ranks: int, machine) -> Case:
     """The case that the values of a command describe on so many ranks: a preset's partitions, and
-    ``--stationary auto:model`` decided by the model of a machine, the same on every rank."""
+    ``--stationary auto:model`` decided by the model of a machine, without one by bytes, the same on
+    every rank."""
     case = Case(**values | partition_texts(values, ranks))
     if case.options.get("stationary") != "auto:model":
         return case

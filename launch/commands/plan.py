@@ -73,7 +73,7 @@ def plan(ranks, rank, limit, as_json, **values):
     settled = algorithm.settle(described, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    known = settled | of_schedule(case.model, settled.get("schedule"))
+    known = settled | of_schedule(case.model, settled.get("schedule"), dtype=case.dtype)
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory = {}, []
     for each in range(ranks) if rank == "all" else [rank]:
@@ -190,8 +190,8 @@ def machines() -> list[tuple[str, str]]:
     """The machine `here`, and the machine files of this installation."""
     named = lambda name: "machine model (as tpuv4-4x8)" if "tpu" in name else "machine file"
     return [
-        ("here", "this machine, as measured by run and mlp; modelled by calibrate"),
-        *((name, named(name)) for name in shipped("machines") if name != "here"),
+        ("here", "this machine's name in records; drbench calibrate makes a model of it"),
+        *((name, named(name)) for name in shipped("machines")),
     ]
 
 

@@ -88,7 +88,7 @@ def rank_facts() -> dict:
         "host": MPI.Get_processor_name(),
         "cores": _ranges(sorted(os.sched_getaffinity(0))),
         **({"gpus": gpus} if gpus else {}),
-        "cpu": _cpu(),
+        "cpu": processor_name(),
         "cores_of_host": psutil.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "mpi": {
@@ -213,7 +213,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu() -> str:
+def processor_name() -> str:
     try:
         named = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
         return named[1].strip() if named else platform.machine()

@@ -12,6 +12,7 @@ from drbench.plan.schedule import Lookahead, buffer_elements, plan_arena
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case, bound, case_keys, recorded
+from launch.host.units import format_bytes
 
 #: Columns that make no sense without real matrices.
 UNREAL = ("fill", "seed", "get", "progress", "iters", "budget_s", "warmup", "backend")
@@ -97,6 +98,24 @@ def simulated_keys(case: Case, machine: Machine, ranks: int) -> dict:
     )
 
 
+def seen_by(case: Case, machine: Machine) -> Machine:
+    """The machine as a case sees it, through its transport and with its element type.
+
+    Raises
+    ------
+    UsageError
+        If the machine has no model of the transport.
+    UnsupportedError
+        If it has no peak for the element type.
+    """
+    if ":" in case.dtype:
+        raise UnsupportedError(
+            f"machine models count elements of one size (our implementation), got {case.dtype}. "
+            "Use --dtype bfloat16 or float32."
+        )
+    return machine.for_dtype(case.dtype).for_transport(parse_transport(case.transport))
+
+
 def reads_in_place(machine: Machine) -> bool:
     """Whether every get is a view."""
     return bool(machine.links) and all(
@@ -105,13 +124,8 @@ def reads_in_place(machine: Machine) -> bool:
 
 
 def _predict(case, machine, ranks, keys, timeline, pool):
-    machine = machine.for_transport(parse_transport(case.transport))
     refuse_more_ranks(machine, ranks)
-    if ":" in case.dtype:
-        raise UnsupportedError(
-            f"machine models count elements of one size (our implementation), got {case.dtype}. "
-            "Use --dtype bfloat16 or float32."
-        )
+    machine = seen_by(case, machine)
     start = Clock.now()
     get_algorithm(case.algorithm)  # a peer has no program to simulate
     algorithm, problem, options = bound(case, ranks)
@@ -189,9 +203,11 @@ def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) 
         arena = plan_arena(Lookahead(trace, case.prefetch), item).size * item
         most = max(most, arena)
         if tiles + arena > machine.memory_bytes:
+            copies = max(each.partition.replicas for each in problem.operands) > 1
             raise OutOfMemory(
-                f"rank {trace.rank} needs {tiles + arena:.4g} bytes (tiles {tiles}, pool "
-                f"{arena}); a device of {machine.name} has "
-                f"{machine.memory_bytes:.4g}. Use a smaller replication factor."
+                f"rank {trace.rank} needs {format_bytes(tiles + arena)} (tiles "
+                f"{format_bytes(tiles)}, pool {format_bytes(arena)}); a device of {machine.name} "
+                f"has {format_bytes(machine.memory_bytes)}. Use more ranks"
+                f"{', or a smaller replication factor' if copies else ''}."
             )
     return most if pool else None

@@ -21,6 +21,7 @@ from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_line
 from drbench.program.problem import Problem
 from launch.cases.machine_models import read_document, write_model
+from launch.host.environment import processor_name
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -90,6 +91,11 @@ def calibrate_here(
             "name": name,
             "fence_s": (fence_s, "Ibarrier"),
             **tables,
+            "calibrated": {
+                "ranks": comm.size,
+                "date": f"{datetime.now(UTC):%Y-%m-%d}",
+                "processor": processor_name(),
+            },
         }
         print(write_model(out, model), flush=True)
     return 0
@@ -99,8 +105,10 @@ def cores(topology: Topology, trials: int, threads: int | None) -> tuple[str, di
     """What the cores of this node take, on so many BLAS threads a rank (collective)."""
     comm, threads = topology.comm, threads or topology.cores_per_rank
     threadpoolctl.threadpool_limits(threads)
-    gemm = fit_gemm(_products(comm, trials))
-    compute = compute_section(gemm, _memory(comm, trials), len(_SHAPES), "add of 16 MiB")
+    gemm, double = (fit_gemm(_products(comm, trials, code)) for code in ("f4", "f8"))
+    memory, about = _memory(comm, trials), "add of 16 MiB"
+    compute = compute_section(gemm, memory, len(_SHAPES), about)
+    double_compute = compute_section(double, memory, len(_SHAPES), about)
     direct, rma = (_transfers(topology, kind, trials) for kind in ("direct", "rma"))
     get_s, get_rate, row_s = rma["get"]
     return f"{threads} threads a rank, {os.uname().machine}", {
@@ -111,6 +119,7 @@ def cores(topology: Topology, trials: int, threads: int | None) -> tuple[str, di
             "executor, products of 8x8x8 in place, less the product",
         ),
         "compute": compute,
+        "dtypes": {"float64": double_compute},
         "transports": {
             "direct": {
                 "#": "in place: a get is a view",
@@ -154,12 +163,12 @@ def best_of(comm, function, trials: int, repeats: int = 1) -> float:
     return min(timed(comm, several) for _ in range(trials)) / repeats
 
 
-def _products(comm, trials: int) -> list[tuple[int, int, int, float]]:
-    """All ranks multiply at once; trials of different shapes take turns, so that a drifting machine
-    hurts all alike."""
+def _products(comm, trials: int, code: str) -> list[tuple[int, int, int, float]]:
+    """All ranks multiply elements of NumPy's type ``code`` at once; trials of different shapes take
+    turns, so that a drifting machine hurts all alike."""
     blas, rng = load_blas(), np.random.default_rng(0)
     operands = {
-        (m, n, k): (rng.random((m, k), "f4"), rng.random((k, n), "f4"), np.zeros((m, n), "f4"))
+        (m, n, k): (rng.random((m, k), code), rng.random((k, n), code), np.zeros((m, n), code))
         for m, n, k in _SHAPES
     }
     best = dict.fromkeys(_SHAPES, inf)

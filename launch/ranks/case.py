@@ -197,7 +197,7 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
         )
         keys.update(recorded(settled))
         if case.model:
-            settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
+            settled |= of_schedule(case.model, settled.get("schedule"), case.transport, case.dtype)
         start = plan_clock.now()
         # a part that is too large to search may be one rank's alone
         trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, **settled))

@@ -74,7 +74,7 @@ def needs(case: Case, ranks: int) -> Needs:
         if case.algorithm not in PEERS:
             in_place = case.get == "view" and case.transport in ("auto", "direct")
             settled = taker.settle(problem, in_place, **options)
-            settled |= of_schedule(case.model, settled.get("schedule"), case.transport)
+            settled |= of_schedule(case.model, settled.get("schedule"), case.transport, case.dtype)
             moves = False
             for rank in range(ranks):
                 trace = taker.trace(problem, rank, **settled)

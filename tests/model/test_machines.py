@@ -2,17 +2,20 @@
 
 import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from drbench.common import parse_transport
-from drbench.errors import UsageError
+from drbench.errors import UnsupportedError, UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Link, Machine
 from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import shipped
 
-NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", "here")
+#: A file as drbench calibrate writes it.
+CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")
+NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", CALIBRATED)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,9 +43,7 @@ def test_every_number_of_a_model_has_a_comment_with_its_source(path):
             and re.match(r"\w+ = [\[\d]", line)
             and not line.startswith(("assumed", "devices", "within"))
         ):
-            assert "#" in line or told[table] or "collectives" in table or path.stem == "here", (
-                f"{path.name}: {line}"
-            )
+            assert "#" in line or told[table] or "collectives" in table, f"{path.name}: {line}"
 
 
 @pytest.mark.parametrize("name", ["pvc12", "h100x8", "h200x8", "tpuv4-4x8"])
@@ -129,3 +130,24 @@ def test_a_transport_without_a_model_is_refused():
         find_machine("pvc12").for_transport(parse_transport("rma"))
     with pytest.raises(UsageError, match="Did you mean pvc12"):
         find_machine("pvc")
+
+
+def test_each_element_type_has_a_peak_of_its_own_or_is_refused():
+    """float32's is nobody else's: h100x8 was asked for bfloat16, and answered for float32."""
+    section = {
+        "compute": {"peak_flops": 1e12, "launch_s": 1e-6},
+        "dtypes": {"float64": {"peak_flops": 5e11}},
+    }
+    machine = Machine.from_dict(section, "toy")
+    assert machine.for_dtype("float32") is machine
+    assert machine.for_dtype("float64").compute == Compute(5e11, launch_s=1e-6)
+    again = machine.with_value("compute.launch_s", 2e-6).for_dtype("float64")
+    assert again.compute == Compute(5e11, launch_s=2e-6)
+    through = machine.for_dtype("float64").for_transport(parse_transport("throttled:1,0"))
+    assert through.compute.peak_flops == 5e11
+    for model in (machine, *map(find_machine, ("h100x8", "pvc12", "h200x8"))):
+        with pytest.raises(UnsupportedError, match=r"none for bfloat16. Add to its file \[model.d"):
+            model.for_dtype("bfloat16")
+    with pytest.raises(UsageError, match=r"model.dtypes.float64 needs peak_flops"):
+        Machine.from_dict(section | {"dtypes": {"float64": {"launch_s": 1.0}}})
+    assert find_machine(CALIBRATED).calibrated == {}  # a file of an earlier drbench

@@ -44,10 +44,10 @@ _NAMES = ("mlp1", "mlp2")
 @of_case("transport", help="Transport, where the machine has models of several.")
 @option(
     "--machine",
-    default="pvc12",
     metavar="NAME|FILE",
     group="Machine model",
-    help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file.",
+    help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file, such as drbench "
+    "calibrate makes. Without one, one problem is counted: bytes and balance, no time.",
 )
 @option(
     "--set",
@@ -107,6 +107,7 @@ def simulate(
 
     \b
       drbench simulate -m 8192 -n 48Ki -k 12Ki --machine pvc12 --preset column --chunk none
+      drbench simulate -m 8192 -n 48Ki -k 12Ki -p 8 --preset column
       drbench simulate mlp1 --machine h100x8 --out results/simulated
       drbench simulate lowering --machine h100x8 --out results/simulated
 
@@ -117,6 +118,8 @@ def simulate(
     """
     from launch.cases.machine_models import find_machine
 
+    if machine is None:
+        return _count(sweep, ranks, changes, csv_path, timeline, as_json, transport, values)
     model = find_machine(machine)
     for change in changes:
         name, _, value = change.partition("=")
@@ -146,6 +149,54 @@ def simulate(
     return _sweep(sweep, model, ranks, out, replication, lines_only, excerpt, transport, values)
 
 
+def _count(sweep, ranks, changes, csv_path, timeline, as_json, transport, values) -> int:
+    """One problem without a machine: what can be counted."""
+    import json
+
+    from launch.cases.command_line import run_command
+    from launch.cases.machine_models import CALIBRATE, machine_names
+    from launch.host.show import console
+    from launch.host.units import format_bytes
+    from launch.models.counts import counted
+
+    needs = [("sweeps", sweep), ("--set", changes), ("--csv", csv_path), ("--timeline", timeline)]
+    for name, given in needs:
+        if given:
+            raise UsageError(
+                f"{name} need{'' if name == 'sweeps' else 's'} a machine model. Name a --machine, "
+                f"{', '.join(machine_names())} or a file: {CALIBRATE}."
+            )
+    _check_sizes(values)
+    if ranks is None:
+        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
+    values["dtype"] = values["dtype"] or "float32"
+    values |= {"options": take_options(values), "transport": transport, "machine": "here"}
+    case = case_of(values, ranks, None)
+    found = counted(case, ranks)
+    told = found.loads._asdict() | {"memory_bytes": found.memory, "busiest_share": found.share}
+    if as_json:
+        print(json.dumps(told | {"machine": None, "command": run_command(case, ranks)}))
+        return 0
+    say = partial(console().print, markup=False, soft_wrap=True)
+    say(
+        f"No machine model, so no time. All {ranks} ranks move "
+        f"{format_bytes(found.loads.moved_bytes)}; the busiest sends or receives "
+        f"{format_bytes(found.loads.busiest_bytes)}, multiplies {found.share:.2f} times its share, "
+        f"and the largest holds {format_bytes(found.memory)}."
+    )
+    say(f"For a time: {CALIBRATE}, then --machine mine.toml.")
+    return 0
+
+
+def _check_sizes(values) -> None:
+    for name in "mnk":
+        if values[name] is None:
+            raise UsageError(
+                f"-{name} is missing. Give -m, -n and -k, or the name of a sweep: "
+                f"{', '.join(_NAMES)}."
+            )
+
+
 def _value(text: str):
     """A number if it is one.
 
@@ -168,12 +219,7 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     check_csv(csv_path)
     check_output("--timeline", timeline)
     values["dtype"] = values["dtype"] or machine.dtype
-    for name in "mnk":
-        if values[name] is None:
-            raise UsageError(
-                f"-{name} is missing. Give -m, -n and -k, or the name of a sweep: "
-                f"{', '.join(_NAMES)}."
-            )
+    _check_sizes(values)
     values |= {"options": take_options(values), "transport": transport, "machine": machine.name}
     ranks = ranks_on(machine, ranks)
     case = case_of(values, ranks, machine)
@@ -278,12 +324,13 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
 @timeout_option("Kill the ranks after this many seconds (exit 4).", default=600.0)
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout):
-    """Measure this machine, its cores or (--backend cupy) its GPUs, for the simulator: products,
-    gets, accumulates, barriers, collectives. About 20 seconds.
+    """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate, tune and advise:
+    products (on cores of float32 and float64), gets, accumulates, barriers, collectives. About half
+    a minute.
 
     \b
-      drbench calibrate -p 2 --save here.toml
-      drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine ./here.toml --transport throttled:0.2,50
+      drbench calibrate -p 2 --save mine.toml
+      drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine mine.toml --transport throttled:0.2,50
     """
     if backend == "cupy" and threads is not None:
         raise UsageError(

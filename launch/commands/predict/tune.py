@@ -8,6 +8,7 @@ from statistics import median_high
 import click
 
 from drbench.errors import EXIT_CODES, UsageError
+from drbench.measure.record import Record
 from launch.host.files import add_records, check_csv
 from launch.host.show import console, table
 from launch.host.units import format_bytes, seconds
@@ -24,51 +25,105 @@ from ..options import (
 )
 
 
+def search_options(command):
+    """What a search is told: sizes, ranks, machine, memory, and what may vary."""
+    for each in reversed(
+        [
+            of_case("m", "n", "k"),
+            of_case(
+                "dtype",
+                type=("float32", "float64", "bfloat16"),
+                default=None,
+                says="the machine's",
+            ),
+            ranks_option(help="Ranks. [default: the machine's devices]"),
+            option(
+                "--machine",
+                metavar="NAME|FILE",
+                group="Machine model",
+                help="Machine model to predict times with, as in drbench simulate; without one "
+                "candidates are compared by bytes and balance.",
+            ),
+            option(
+                "--memory",
+                type=BYTES,
+                metavar="BYTES",
+                group="Machine model",
+                help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the "
+                "device's memory]",
+            ),
+            option(
+                "--only",
+                "names",
+                old=("--algorithms",),
+                type=TEXT,
+                metavar="A,B,...",
+                group="Algorithm",
+                help="Algorithms to try. [default: all]",
+            ),
+            option(
+                "--replication",
+                type=click.Choice(["none", "equal", "paired", "all"]),
+                group="Layout",
+                help="Replication factors to try: none, of A, B and C all equal, of A and B equal, "
+                "or every triple. [default: all up to 16 ranks, else equal]",
+            ),
+            option(
+                "--products",
+                type=click.IntRange(1),
+                default=1,
+                group="Layout",
+                help="Products that share the price of bringing the matrices into another layout.",
+            ),
+            of_case("transport", "prefetch"),
+        ]
+    ):
+        command = each(command)
+    return command
+
+
+def searched(values: dict) -> tuple:
+    """(machine or None, ranks, algorithms or None) of the values of a command that searches; the
+    case's element type is set."""
+    from launch.cases.machine_models import find_machine
+    from launch.models.predict import ranks_on
+
+    machine, ranks, names = (values.pop(name) for name in ("machine", "ranks", "names"))
+    model = find_machine(machine) if machine else None
+    if model is not None:
+        ranks = ranks_on(model, ranks)
+    elif ranks is None:
+        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
+    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
+    return model, ranks, tuple(name.strip() for name in names.split(",")) if names else None
+
+
 @command("tune")
-@of_case("m", "n", "k")
-@ranks_option(help="Ranks. [default: the machine's devices]")
-@option(
-    "--machine",
-    default="here",
-    metavar="NAME|FILE",
-    help="Machine model, as in drbench simulate.",
-)
-@option(
-    "--memory",
-    type=BYTES,
-    metavar="BYTES",
-    help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the device's memory]",
-)
+@search_options
 @of_case("a", says="", old=("--fixed-a",), help="A is partitioned so, and not otherwise.")
 @of_case("b", old=("--fixed-b",), help="B, likewise.")
 @of_case("c", old=("--fixed-c",), help="C, likewise.")
 @option(
-    "--only",
-    "names",
-    old=("--algorithms",),
+    "--from-a",
     type=TEXT,
-    metavar="A,B,...",
-    help="Algorithms to try. [default: all]",
+    metavar="PARTITION",
+    group="Layout",
+    help="A is partitioned so today: bringing it into another layout is charged.",
 )
+@option("--from-b", type=TEXT, metavar="PARTITION", group="Layout", help="B, likewise.")
 @option(
-    "--replication",
-    type=click.Choice(["none", "equal", "paired", "all"]),
-    help="Replication factors to try: none, of A, B and C all equal, of A and B equal, or every "
-    "triple. [default: all up to 16 ranks, else equal]",
+    "--from-c",
+    type=TEXT,
+    metavar="PARTITION",
+    group="Layout",
+    help="C is wanted so: bringing it there is charged.",
 )
-@of_case("transport", "prefetch")
-@of_case(
-    "dtype",
-    type=("float32", "float64", "bfloat16"),
-    default=None,
-    says="the machine's",
-    help="Element type.",
-)
-@option("--top", type=click.IntRange(1), default=10, help="Places of the ranking.")
+@option("--top", type=click.IntRange(1), default=10, group="Output", help="Places of the ranking.")
 @option(
     "--measure-top",
     type=click.IntRange(1),
     metavar="N",
+    group="Measurement",
     help="Run the first N on MPI ranks of this machine, and show predicted against measured.",
 )
 @of_case("iters", default=5, help="With --measure-top: timed repeats, at least; see --budget.")
@@ -78,55 +133,86 @@ from ..options import (
 @csv_option("Append the records of the ranking to this file, measured ones too.")
 @json_option("Print the ranking as one JSON object.")
 def tune_command(
-    ranks,
-    machine,
     memory,
-    names,
     replication,
+    products,
+    from_a,
+    from_b,
+    from_c,
     top,
     measure_top,
+    iters,
     csv_path,
     as_json,
     **values,
 ):
-    """Choose partitions, replication and data movement, or a 2-D algorithm, mesh and slices, by a
-    machine model.
+    """Choose partitions, replication and data movement, or a 2-D algorithm, mesh and slices: by a
+    machine model's times, or without one by bytes and balance.
 
     \b
       drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --machine h100x8 --memory 60GiB --b column
-      drbench tune -m 2048 -n 2048 -k 2048 -p 2 --transport rma --replication none --measure-top 5
+      drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --from-a row --from-b column --products 100
+      drbench tune -m 2048 -n 2048 -k 2048 -p 2 --replication none --measure-top 5
 
-    Within the memory, more replicas of A and B mean less to move; how they get there is not part of
-    the product and not counted.
+    Within the memory, more replicas of A and B mean less to move; how they get there is charged
+    only from where --from-a, --from-b and --from-c say that they are. A C with replicas is finished
+    on all of them.
     """
     from launch.cases.case import Case
-    from launch.cases.machine_models import find_machine
-    from launch.models.predict import ranks_on
-    from launch.models.tune import TuneRequest, tune
+    from launch.models.candidates import TuneRequest
+    from launch.models.tune import tune
 
     check_csv(csv_path)
-    model = find_machine(machine)
-    ranks = ranks_on(model, ranks)
+    model, ranks, names = searched(values)
     for name in ("threads", "backend"):
         if measure_top is None and values[name] is not None:
             raise UsageError(f"--{name} belongs to --measure-top. Give both, or leave it out.")
     values["backend"] = values["backend"] or "numpy"
-    values["dtype"] = values["dtype"] or model.dtype
     if measure_top is not None and values["dtype"] == "bfloat16":
         raise UsageError(
             "bfloat16 products run on machine models only. Leave out --measure-top, or use "
             "--dtype float32."
         )
-    chosen = tuple(name.strip() for name in names.split(",")) if names else None
-    top = max(top, measure_top or 0)
-    found = tune(TuneRequest(Case(**values), ranks, chosen, memory, replication, top), model)
-    measured = _measure(found.ranking[:measure_top], ranks, as_json) if measure_top else []
-    add_records(csv_path, *(place.record for place in found.ranking), *measured)
+    if csv_path and model is None and measure_top is None:
+        raise UsageError(
+            "--csv takes times, and without a machine model there are none. Name a --machine, or "
+            "measure with --measure-top."
+        )
+    today, top = (from_a, from_b, from_c), max(top, measure_top or 0)
+    request = TuneRequest(
+        Case(**values), ranks, names, memory, replication, top, today=today, products=products
+    )
+    found = tune(request, model)
+    measured = _measure(found.ranking[:measure_top], ranks, iters, as_json) if measure_top else []
+    predicted = [place.record for place in found.ranking if place.record]
+    add_records(csv_path, *predicted, *measured)
     if as_json:
-        print(json.dumps(_as_json(found, measured)))
+        print(json.dumps(_as_json(found, measured, model, request)))
     else:
-        _show(found, measured, model, ranks)
+        _show(found, measured, model, request)
     return max((EXIT_CODES[record.status] for record in measured), default=0)
+
+
+def told(place) -> str:
+    """Algorithm and options of a place, short.
+
+    Examples
+    --------
+    >>> from launch.cases.case import Case
+    >>> from launch.models.tune import Moving, Place
+    >>> case = Case(8, 8, 8, c="R", options={"stationary": "C", "replicate_result": True})
+    >>> told(Place(case, 0, Moving(), None, None, 0))
+    'universal S-C'
+    """
+    if place.record is not None:
+        return describe(place.record)
+    from launch.cases.case import case_keys, recorded
+
+    options = {
+        name: value for name, value in place.case.options.items() if name != "replicate_result"
+    }
+    keys = case_keys(place.case) | recorded(options)
+    return describe(Record(**keys, mode="simulated", status="failed", reason="-"))
 
 
 def describe(record) -> str:
@@ -219,24 +305,50 @@ def reasons(record, other) -> str:
     )
 
 
-def _as_json(found, measured) -> dict:
+def place_json(place, ranks: int) -> dict:
+    """What there is to say of one place."""
+    from launch.cases.command_line import run_command
+
+    told = {
+        "command": run_command(place.case, ranks),
+        "memory_bytes": place.memory,
+        "equal": place.equals,
+        "moved_bytes": place.moved_bytes,
+        "redistribution": place.moving._asdict(),
+    }
+    if place.record is None:
+        loads = {
+            "busiest_bytes": place.loads.busiest_bytes,
+            "busiest_flops": place.loads.busiest_flops,
+        }
+        return told | loads | {"layouts": layouts(place, ranks)}
+    return told | {
+        "gemm_efficiency_percent": efficiency(place.record),
+        "exposed_s": exposed(place.record),
+        "record": place.record.to_json_dict(),
+    }
+
+
+def layouts(place, ranks: int) -> list[str]:
+    """Text forms of the partitions of A, B and C of a place."""
+    from launch.cases.case import bound
+
+    _, problem, _ = bound(place.case, ranks)
+    return [operand.partition.text for operand in problem.operands]
+
+
+def _as_json(found, measured, machine, request) -> dict:
     places = []
     for at, (each, ran) in enumerate(zip_longest(found.ranking, measured), 1):
-        place = {
-            "place": at,
-            "memory_bytes": each.memory,
-            "equal": each.equals,
-            "moved_bytes": each.record.moved_bytes or 0,
-            "gemm_efficiency_percent": efficiency(each.record),
-            "exposed_s": exposed(each.record),
-            "record": each.record.to_json_dict(),
-        }
+        place = {"place": at} | place_json(each, request.ranks)
         if ran is not None:
             place["measured"] = ran.to_json_dict()
         places.append(place)
     return {
+        "ranked_by": "bytes" if machine is None else "time",
+        "machine": machine and machine.name,
         "tried": found.tried,
-        "simulated": found.simulated,
+        "simulated" if machine else "counted": found.judged,
         "refused": found.refused,
         "too_large": found.too_large,
         "ranking": places,
@@ -248,63 +360,116 @@ def _outcome(ran) -> str:
     return "-" if ran is None else seconds(ran.best_s) if ran.status == "ok" else ran.status
 
 
-def _show(found, measured, machine, ranks) -> None:
-    out, best = console(), found.ranking[0].record
-    out.print(
-        f"C {best.m}x{best.n} = A {best.m}x{best.k} · B {best.k}x{best.n}, {best.dtype}, {ranks} "
-        f"ranks of {machine.name}: {found.tried} candidates, "
-        f"{found.refused} refused, {found.too_large} too large, {found.simulated} simulated, the "
-        "others slower by their lower bound",
-        markup=False,
+def _show(found, measured, machine, request) -> None:
+    from launch.cases.command_line import run_command
+    from launch.cases.machine_models import CALIBRATE
+    from launch.models.tune import EVEN
+
+    out, case, ranks = console(), request.case, request.ranks
+    say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    judged = f"{found.judged} simulated" if machine else f"{found.judged} counted on all ranks"
+    say(
+        f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n}, {case.dtype}, {ranks} "
+        f"ranks{f' of {machine.name}' if machine else ''}: {found.tried} candidates, "
+        f"{found.refused} refused, {found.too_large} too large, {judged}, the others "
+        f"{'slower' if machine else 'behind'} by their lower bound"
     )
-    rows = [
-        (
-            str(at),
-            describe(record),
-            record.a,
-            record.b,
-            record.c,
-            seconds(record.best_s),
-            *([_outcome(ran)] if measured else []),
-            f"{record.percent_of_roof:.1f}",
-            format_bytes(record.moved_bytes or 0),
-            f"{efficiency(record):.1f} %",
-            seconds(exposed(record)),
-            format_bytes(memory),
-            f"+{equals}" if equals else "",
+    if machine is None:
+        say(
+            "No machine model, so no times: ranked by the bytes that the busiest rank sends or "
+            f"receives; who gives a rank over {EVEN:g} times its share of the FLOPs comes last."
         )
-        for at, ((_, record, memory, equals), ran) in enumerate(
-            zip_longest(found.ranking, measured), 1
+    charged = any(request.today)
+    rows = []
+    for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1):
+        record, moving = place.record, place.moving
+        after = [f"+{place.equals}" if place.equals else ""]
+        if charged:
+            price = [format_bytes(moving.moved_bytes)]
+            after = price + ([] if machine is None else [seconds(moving.seconds)]) + after
+        numbers = (
+            _counted(place, ranks, [_outcome(ran)] if measured else [])
+            if record is None
+            else [
+                seconds(record.best_s),
+                *([_outcome(ran)] if measured else []),
+                f"{record.percent_of_roof:.1f}",
+                *([] if charged else [f"{efficiency(record):.1f} %", seconds(exposed(record))]),
+                format_bytes(place.moved_bytes),
+            ]
         )
-    ]
+        rows.append(
+            (
+                str(at),
+                told(place),
+                *layouts(place, ranks),
+                *numbers,
+                format_bytes(place.memory),
+                *after,
+            )
+        )
+    ran = ">measured|" if measured else ""
     columns = (
-        f"|algorithm|A|B|C|>time|{'>measured|' if measured else ''}>% of roof|>moved|>GEMM eff.|"
-        ">exposed|>memory|>equal"
+        f"|algorithm|A|B|C|>busiest moves|{ran}>all move|>FLOPs of busiest|>memory"
+        if machine is None
+        else f"|algorithm|A|B|C|>time|{ran}>% of roof|"
+        f"{'' if charged else '>GEMM eff.|>exposed|'}>moved|>memory"
     )
-    out.print(table(columns, rows))
-    for at, place in enumerate(found.ranking[1:3], 2):
-        out.print(f"1 against {at}: {reasons(best, place.record)}", markup=False, soft_wrap=True)
+    columns += "|>brought here" + ("|>takes" if machine else "") if charged else ""
+    out.print(table(f"{columns}|>equal", rows))
+    best = found.ranking[0]
+    if machine is not None:
+        for at, place in enumerate(found.ranking[1:3], 2):
+            say(f"1 against {at}: {reasons(best.record, place.record)}")
     if measured and measured[0].status == "ok":
-        ok = [
-            (p.record.best_s, ran.best_s)
-            for p, ran in zip(found.ranking, measured)
-            if ran.status == "ok"
-        ]
-        fastest = min(time for _, time in ok)
-        error = median_high(abs(predicted / time - 1) for predicted, time in ok)
-        out.print(
-            f"measured: the pick is {100 * (measured[0].best_s / fastest - 1):.1f} % above the "
-            f"fastest of {len(ok)}; median error of the predictions {100 * error:.1f} %",
-            markup=False,
+        _compare(found, measured, say)
+    if any(place.case.options.get("replicate_result") for place in found.ranking):
+        say("A C with replicas is finished on all of them, and that is counted.")
+    if not charged:
+        say(
+            "How the matrices come into these layouts is not counted: say where they are today "
+            "with --from-a, --from-b and --from-c."
         )
+    elif request.products > 1:
+        say(f"What is brought here is shared by {request.products} products.")
+    say(f"Run the first: {run_command(best.case, ranks)}")
+    if machine is None:
+        say(f"For times: {CALIBRATE}, then --machine mine.toml.")
 
 
-def _measure(places, ranks: int, quiet: bool) -> list:
+def _counted(place, ranks: int, measured: list[str]) -> list[str]:
+    """Cells of a place without times."""
+    loads, flops = place.loads, 2 * place.case.m * place.case.n * place.case.k
+    return [
+        format_bytes(loads.busiest_bytes),
+        *measured,
+        format_bytes(loads.moved_bytes),
+        f"{loads.busiest_flops * ranks / flops:.2f} x share",
+    ]
+
+
+def _compare(found, measured, say) -> None:
+    """Say how the pick fared among those measured, and how far off predictions were."""
+    ok = [(place.record, ran) for place, ran in zip(found.ranking, measured) if ran.status == "ok"]
+    fastest = min(ran.best_s for _, ran in ok)
+    text = (
+        f"measured: the pick is {100 * (measured[0].best_s / fastest - 1):.1f} % above the "
+        f"fastest of {len(ok)}"
+    )
+    if ok[0][0] is not None:
+        error = median_high(abs(record.best_s / ran.best_s - 1) for record, ran in ok)
+        text += f"; median error of the predictions {100 * error:.1f} %"
+    say(text)
+
+
+def _measure(places, ranks: int, iters: int, quiet: bool) -> list:
     """Run the cases of these places in a folder that is not kept; their records."""
+    from dataclasses import replace
+
     from launch.sweeps.progress import progress_console
     from launch.sweeps.supervisor import Settings
     from launch.sweeps.sweep import run_listed
 
     settings = Settings(ranks)
-    cases = [place.case for place in places]
+    cases = [replace(place.case, iters=iters) for place in places]
     return run_listed(cases, "tune", settings, progress_console(stderr=quiet))

@@ -24,6 +24,8 @@ ONE = [
     "--stationary",
     "C",
 ]
+SWEEP = ["simulate", "--machine", "pvc12"]
+SIZES = ["-m", "8", "-n", "8", "-k", "8"]
 
 
 def test_one_problem_is_one_record(say):
@@ -89,18 +91,21 @@ def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
     "arguments, says",
     [
         (["simulate"], "-m is missing"),
-        (["simulate", "lowrin", "--out", "x"], "Did you mean lowering?"),
+        (["simulate", "lowrin", "--out", "x", "--machine", "pvc12"], "Did you mean lowering?"),
         (
-            ["simulate", "lowering", "--out", "x", "--prefetch", "2", "--lines-only"],
+            [*SWEEP, "lowering", "--out", "x", "--prefetch", "2", "--lines-only"],
             "--prefetch, --lines-only are for mlp1 and mlp2",
         ),
-        (["simulate", "mlp1"], "needs --out"),
-        (["simulate", "mlp1", "--out", "x", "-m", "8"], "belong to one problem"),
+        ([*SWEEP, "mlp1"], "needs --out"),
+        (["simulate", "mlp1", "--out", "x"], "sweeps need a machine model"),
+        (["simulate", *SIZES], "-p is missing"),
+        (["simulate", *SIZES, "-p", "2", "--set", "fence_s=0"], "--set needs a machine model"),
+        ([*SWEEP, "mlp1", "--out", "x", "-m", "8"], "belong to one problem"),
         ([*ONE, "--out", "x"], "belongs to sweeps"),
         ([*ONE, "--set", "links.xe.speed=1"], "no constant 'speed'"),
         ([*ONE, "-p", "13"], "has 12 devices"),
         (
-            ["simulate", "-m", "8", "-n", "8", "-k", "8", "--algorithm", "dtensor"],
+            ["simulate", *SIZES, "-p", "2", "--algorithm", "dtensor"],
             "no algorithm 'dtensor'",
         ),
         (["calibrate", "--save", "/no/such/folder/x.toml"], "no folder"),
@@ -244,7 +249,7 @@ def test_the_first_places_of_the_ranking_are_run(drbench):
             "-p",
             "2",
             "--machine",
-            "here",
+            str(ROOT / "results/measured/spr-2core/model/rma/here.toml"),
             "--only",
             "universal,summa",
             "--replication",

@@ -2,18 +2,26 @@
 is measured is what was chosen."""
 
 import json
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
-from launch.cases.case import Case
+from launch.cases.case import Case, bound
 from launch.cases.machine_models import find_machine
 from launch.commands.cli import main
+from launch.models.candidates import TuneRequest, candidates, everywhere
+from launch.models.counts import counted
 from launch.models.predict import predict_with
-from launch.models.tune import TuneRequest, candidates, choose_stationary, tune
+from launch.models.tune import EVEN, choose_stationary, tune
+from partitions import flows, partition
+
+CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
 
 DEVICE = Machine.from_dict(
     {
@@ -37,6 +45,10 @@ SMALL = TuneRequest(BASE, 4, replication="paired", top=5)
 def everything(request, machine):
     """(seconds, bytes) of every candidate that is ok, simulated one by one."""
     for case in candidates(request, ("auto", "none")):
+        try:
+            case = everywhere(case, request.ranks)[0]
+        except UnsupportedError:
+            continue
         record, _ = predict_with(case, machine, request.ranks, pool=True)
         if record.status == "ok":
             yield record.best_s
@@ -66,7 +78,7 @@ def test_nothing_in_the_ranking_needs_more_than_the_memory():
     free, tight = tune(SMALL, DEVICE), tune(replace(SMALL, memory=60_000), DEVICE)
     assert _most(free) > 60_000 >= _most(tight) and tight.too_large
     assert tight.ranking[0].record.best_s >= free.ranking[0].record.best_s
-    with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 bytes"):
+    with pytest.raises(OutOfMemory, match="none of .* candidates fits 1000 B a rank"):
         tune(replace(SMALL, memory=1000), DEVICE)
 
 
@@ -129,7 +141,7 @@ TUNE = [
     "-p",
     "2",
     "--machine",
-    "here",
+    str(CALIBRATED),
     "--transport",
     "rma",
     "--replication",
@@ -143,7 +155,7 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
 
     def run_cases(pairs, store, settings, watch):
         for name, case in pairs:
-            record, _ = predict_with(case, find_machine("here"), settings.ranks)
+            record, _ = predict_with(case, find_machine(str(CALIBRATED)), settings.ranks)
             ran.append(case)
             twice = 2 * record.best_s
             store.add(replace(record, case=name, best_s=twice, mode="measured"))
@@ -201,3 +213,116 @@ def test_collectives_count_in_the_choice():
         and best.best_s < 2.1
     )
     assert isinstance(slow.compute, Compute) and isinstance(slow.links[0], Link)
+
+
+def by_hand(case, ranks):
+    """(uneven, bytes of the busiest rank, bytes of all) of a case, step by step over all ranks."""
+    case, algorithm, problem, options = everywhere(case, ranks)
+    settled, itemsize = algorithm.settle(problem, False, **options), problem.itemsize
+    into, out, flops = Counter(), Counter(), Counter()
+    for rank in range(ranks):
+        for step in algorithm.trace(problem, rank, **settled).steps:
+            flops[rank] += getattr(step, "flops", 0) or 0
+            pushed = type(step).__name__ in ("Accumulate", "Put", "Reduce", "ReduceScatter")
+            for other, count in step.moved(rank):
+                source, target = (rank, other) if pushed else (other, rank)
+                out[source] += count * itemsize
+                into[target] += count * itemsize
+    busiest = max([0, *into.values(), *out.values()])
+    uneven = max(flops.values()) > EVEN * problem.flops / ranks
+    return uneven, busiest, sum(into.values())
+
+
+def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates():
+    shared = {"algorithms": ("universal", "cannon", "fsdp"), "replication": "equal"}
+    request, keys = replace(SMALL, case=Case(10, 128, 64), **shared), []
+    for case in candidates(request):
+        with suppress(UnsupportedError):
+            keys.append(by_hand(case, request.ranks))
+    found = tune(request)
+    told = [by_hand(place.case, request.ranks) for place in found.ranking]
+    assert told == sorted(told) and told[0] == min(keys) and told[0][0] is False
+    assert set(told) <= set(sorted(set(keys))[: len(set(told))])
+    for place, (_, busiest, moved) in zip(found.ranking, told):
+        assert (place.loads.busiest_bytes, place.loads.moved_bytes) == (busiest, moved)
+        assert place.record is None and place.moving == (0, 0, None)
+    assert {key[0] for key in keys} == {True, False}  # 10 rows are 3, 3, 3 and 1
+
+
+@pytest.mark.parametrize("machine", [None, DEVICE])
+def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
+    """It was finished on the first alone, and so looked cheaper than one everywhere."""
+    request = replace(SMALL, case=replace(BASE, c="R"), replication="none")
+    places = tune(request, machine).ranking
+    assert all(place.case.options["replicate_result"] for place in places)
+    for place in places:
+        partial = replace(place.case, options={**place.case.options, "replicate_result": False})
+        c_bytes = 4 * BASE.m * BASE.n
+        more = counted(place.case, 4).loads.moved_bytes - counted(partial, 4).loads.moved_bytes
+        assert more == 3 * c_bytes
+
+
+@pytest.mark.parametrize("machine", [None, DEVICE])
+def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
+    """Elements that a rank lacks, one by one; the more products share them, the less they count."""
+    today, ranks = ("row", "tiles:5x7@2x2", "block"), 4
+    request = replace(SMALL, today=today, algorithms=("universal", "summa"), top=3)
+    for place in tune(request, machine).ranking:
+        _, problem, _ = bound(place.case, ranks)
+        expected = 0
+        for operand, text in zip(problem.operands, today):
+            held = partition(text, operand.partition.shape, ranks)
+            ends = (operand.partition, held) if operand.name == "C" else (held, operand.partition)
+            expected += sum(count for _, _, count in flows(*ends))
+        assert place.moving.moved_bytes == 4 * expected
+        assert (place.moving.seconds is None) is (machine is None)
+    dear, shared = (
+        tune(replace(request, products=products), machine).ranking[0].moving.moved_bytes
+        for products in (1, 1_000_000)
+    )
+    free = tune(replace(request, today=(None,) * 3), machine).ranking[0]
+    assert dear <= shared and free.moving.moved_bytes == 0
+    if machine is not None:
+        best = tune(request, machine).ranking[0]
+        stays = tune(
+            replace(request, case=replace(BASE, a="row", b="tiles:5x7@2x2", c="block")), machine
+        ).ranking[0]
+        assert best.record.best_s + best.moving.seconds <= stays.record.best_s
+
+
+def test_a_layout_of_today_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="the layout of B today"):
+        tune(replace(SMALL, today=(None, "colum", None)), DEVICE)
+
+
+def test_auto_model_without_a_machine_moves_least():
+    for triple in (("row",) * 3, ("column", "row", "row"), ("row", "column", "column")):
+        case = Case(96, 128, 640, *triple)
+        keys = {s: by_hand(replace(case, options={"stationary": s}), 4) for s in "CBA"}
+        assert keys[choose_stationary(case, None, 4)] == min(keys.values())
+
+
+def test_bfloat16_is_not_predicted_with_another_types_peak(say):
+    for command in ("simulate", "tune"):
+        ended = say(command, *TUNE[1:9], "--machine", "h100x8", "--dtype", "bfloat16")
+        told = " ".join((ended.stdout + ended.stderr).split())
+        assert ended.returncode == 3 and "TFLOP" not in told
+        assert "[model.dtypes.bfloat16]" in told and "for float32" in told
+
+
+def test_tune_without_a_machine_says_what_it_ranks_by_and_prints_a_command(say):
+    words = [*TUNE[:9], "--top", "3"]
+    said = say(*words).stdout
+    assert "No machine model" in said and "drbench calibrate -p 2 --save mine.toml" in said
+    told = say(*words, "--json").json()
+    assert told["ranked_by"] == "bytes" and told["machine"] is None
+    first = told["ranking"][0]
+    assert f"Run the first: {first['command']}\n" in said and "record" not in first
+    assert "--csv takes times" in say(*words, "--csv", "x.csv").refusal()
+    assert "-p is missing" in say(*words[:7]).refusal()
+
+
+def test_no_calibration_of_another_machine_is_shipped():
+    from launch.cases.machine_models import machine_names
+
+    assert "here" not in machine_names()

@@ -1,0 +1,67 @@
+"""How work and bytes are spread over ranks: what can be said of a program without any machine."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from drbench.program.trace import Trace
+
+
+class Loads(NamedTuple):
+    """What all ranks together, and the busiest of them, multiply and move.
+
+    Attributes
+    ----------
+    moved_bytes : int
+        Of all ranks together.
+    busiest_bytes : int
+        Most bytes that one rank sends, or that one receives.
+    busiest_flops : int
+        Most FLOPs of one rank's products.
+    """
+
+    moved_bytes: int
+    busiest_bytes: int
+    busiest_flops: int
+
+
+def busiest(moved: Iterable[tuple[int, int, int]]) -> int:
+    """Most bytes that one rank sends or receives, of (source, target, bytes).
+
+    Examples
+    --------
+    >>> busiest([(0, 1, 4), (0, 2, 4), (2, 0, 7)]), busiest([])
+    (8, 0)
+    """
+    busy: Counter = Counter()
+    for source, target, nbytes in moved:
+        busy["out", source] += nbytes
+        busy["in", target] += nbytes
+    return max(busy.values(), default=0)
+
+
+def loads(traces: Iterable[Trace]) -> Loads:
+    """Of the traces of all ranks; of fewer, no more than that.
+
+    Examples
+    --------
+    Each of two ranks reads the other's half of A, 8·4 elements of 4 bytes:
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.program.problem import Problem
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> loads(get_algorithm("universal").trace(problem, rank) for rank in range(2))
+    Loads(moved_bytes=256, busiest_bytes=128, busiest_flops=512)
+    """
+    moved, flops = [], 0
+    for trace in traces:
+        widths, rank = trace.element_types(trace.problem.itemsizes), trace.rank
+        flops = max(flops, trace.flops)
+        for step in trace.steps:
+            sends = step.counter in ("put_bytes", "accumulate_bytes") or (
+                step.grouped and step.sums
+            )
+            for other, elements in step.moved(rank):
+                ends = (rank, other) if sends else (other, rank)
+                moved.append((*ends, elements * widths[step.index]))
+    return Loads(sum(nbytes for *_, nbytes in moved), busiest(moved), flops)

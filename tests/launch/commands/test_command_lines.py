@@ -1,0 +1,59 @@
+"""The command that is printed for a case is the case: read as the command line reads it, it comes
+back, and it runs."""
+
+import shlex
+
+import pytest
+
+from drbench.program.steps import COUNTERS
+from launch.cases.case import Case
+from launch.cases.command_line import run_command
+from launch.commands.options import case_of, machine_of, take_options
+from launch.commands.run import run
+
+CASES = [
+    Case(96, 128, 64),
+    Case(96, 128, 64, "row", "S(0),S(1)@2x2", "R", options={"stationary": "C", "chunk": 7}),
+    Case(9, 8, 7, "block:2x2:col", "tiles:3x2@1x4", "row/c2", dtype="float64", prefetch=3),
+    Case(9, 8, 7, options={"stationary": "A", "replicate_result": True, "schedule": "greedy"}),
+    Case(64, 64, 64, algorithm="meshslice", options={"mesh": "2x2", "slices": 4, "dataflow": "LS"}),
+    Case(64, 64, 64, "column", "row", "row/c4", transport="rma", iters=3, threads=2, check=False),
+    Case(64, 64, 64, transport="throttled:0.2,50", backend="numpy-async", get="copy", pool=1 << 20),
+]
+
+
+def read(command):
+    """The case of a command line, and its ranks."""
+    program, name, *words = shlex.split(command)
+    assert (program, name) == ("drbench", "run")
+    values = run.make_context("run", words, help_option_names=["-h", "--help"]).params
+    ranks = values.pop("ranks")
+    for other in ("csv_path", "as_json", "timeout", "roof"):
+        values.pop(other)
+    values["options"] = take_options(values)
+    asked, values["model"] = machine_of(values)
+    return case_of(values, ranks, asked), ranks
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_command_of_a_case_is_read_as_that_case(case):
+    found, ranks = read(run_command(case, 4))
+    assert (found, ranks) == (case, 4)
+
+
+def test_bfloat16_is_run_with_sums_in_float32_on_gpus():
+    command = run_command(Case(8, 8, 8, dtype="bfloat16"), 2)
+    assert "--dtype bfloat16:float32 --backend cupy" in command
+
+
+@pytest.mark.mpi
+def test_the_first_choice_is_run_by_its_command(drbench):
+    """As it is printed, but for the program, which is this checkout's."""
+    sizes = ["-m", 96, "-n", 128, "-k", 64, "-p", 2]
+    tuned = drbench("tune", *sizes, "--c", "R", "--replication", "equal", "--json").json()
+    first = tuned["ranking"][0]
+    ran = drbench(*shlex.split(first["command"])[1:], "--iters", 1, "--no-roof", "--json").json()
+    assert (ran["status"], ran["error"], ran["c"], ran["replicate_result"]) == ("ok", 0, "R", True)
+    assert [ran[name] for name in "abc"] == first["layouts"]
+    moved = sum(ran[name] or 0 for name in COUNTERS)
+    assert moved >= first["moved_bytes"]
