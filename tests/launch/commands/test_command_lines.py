@@ -28,7 +28,7 @@ def read(command):
     assert (program, name) == ("drbench", "run")
     values = run.make_context("run", words, help_option_names=["-h", "--help"]).params
     ranks = values.pop("ranks")
-    for other in ("csv_path", "as_json", "timeout", "roof"):
+    for other in ("csv_path", "as_json", "timeout", "roof", "peak"):
         values.pop(other)
     values["options"] = take_options(values)
     asked, values["model"] = machine_of(values)
