@@ -6,6 +6,7 @@ python -m docs.check --list     every exemption too, with its reason
 """
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from . import tables, values
 from .page import EXEMPT, Page, PageError, call
+from .records import committed_figures
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,6 +75,11 @@ def check(text: str, name: str = "") -> Iterator[Finding]:
                 page.place(number.start),
                 f"the page says {number.text}, the records {wanted} ({number.by.text})",
             )
+    known = {f"{figure['file']}.png" for figure in committed_figures()}
+    for image in re.finditer(r"!\[[^\]]*\]\(([^)]+)\)", text):
+        path = f"docs/{image[1]}" if image[1].startswith("images/") else image[1]
+        if path not in known:
+            yield Finding(page.place(image.start()), f"{path} is not in results/figures.toml")
     for number in page.bare():
         line = text.splitlines()[page.line(number.start) - 1].strip()
         yield Finding(
@@ -109,9 +116,9 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         for marker in page.markers:
             if marker.kind in EXEMPT:
-                exempt[marker.kind] += len(marker.covers)
+                exempt[marker.kind] += len(marker.covers) or 1
                 if chosen.list:
-                    told = ", ".join(number.text for number in marker.covers)
+                    told = ", ".join(number.text for number in marker.covers) or "code"
                     print(f"{page.place(marker.start)}: {marker.text}: {told}")
     for finding in findings:
         print(finding, file=sys.stderr)

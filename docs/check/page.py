@@ -24,7 +24,8 @@ Every measured number is *covered*, by one of
     No value of ours: the measured number before the comment, with those that a range or list joins
     to it. ``<!-- limit*3 -->``: the three measured numbers before it.
 ``<!-- all: version -->``, on a line of its own
-    The same for all numbers of the paragraph, list item or table below.
+    The same for all numbers of the paragraph or table below. Before fenced code: that its numbers
+    are an example.
 ``<!-- docs: NAME(arguments) -->`` to ``<!-- docs: end -->``, each on a line of its own
     Lines between them are made by :mod:`docs.check.tables`.
 """
@@ -131,6 +132,7 @@ class Marker:
     stop: int
     text: str
     covers: list[Number] = field(default_factory=list)
+    code: bool = False  # a fenced block below
 
     @property
     def kind(self) -> str:
@@ -224,6 +226,7 @@ class Page:
         if marker.text.startswith("all:"):
             marker.text = marker.text.removeprefix("all:").strip()
             start = marker.stop + 1
+            marker.code = self.text.startswith("```", start)
             stop = self._seen.find("\n\n", start)
             stop = len(self._seen) if stop < 0 else stop
             marker.covers = [
@@ -239,7 +242,7 @@ class Page:
                     f"{self.place(marker.start)}: <!-- {marker.text} --> says neither where a "
                     f"value comes from (= name) nor why it has none ({', '.join(EXEMPT)})."
                 )
-            if not marker.covers:
+            if not marker.covers and not marker.code:
                 raise PageError(
                     f"{self.place(marker.start)}: no measured number stands before "
                     f"<!-- {marker.text} -->."

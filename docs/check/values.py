@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pandas import DataFrame
 
-from .records import HERE, ROOT, core, only, records, rows, where
+from .records import HERE, ROOT, committed_figures, core, only, records, rows, where
 from .tables import contest, lowered, model_pairs, verdicts
 
 Numbers = float | Sequence[float]
@@ -38,11 +38,17 @@ def sweep_cases(name: str, ranks: int) -> int:
 # --- the MLP figures
 
 
+def first_figure() -> list[str]:
+    """The records that README's first figure is drawn from, below results/."""
+    found = next(each for each in committed_figures() if each["file"] == "docs/images/mlp")
+    return [name.removeprefix("results/") for name in found["inputs"]]
+
+
 def _lines(layer: str) -> dict:
     """Percent of the roof by line and batch size."""
     from plots.select.selection import select
 
-    found = records(f"{HERE}/{layer}-h768-p4")
+    found = records(*first_figure())
     return {
         line.name.removeprefix("UA - "): {point.m: point.value for point in line.points}
         for line in select(found, layer)
