@@ -175,8 +175,8 @@ class Machine:
     assumed : tuple of str
         Paths of constants that rest on an assumption; the sensitivity study varies them.
     calibrated : dict
-        Of a machine that ``drbench calibrate`` measured: ``ranks`` that measured at once, ``date``
-        and ``processor``.
+        Of a machine that ``drbench calibrate`` measured: ``ranks`` that measured at once, BLAS
+        ``threads`` of each, ``date`` and ``processor``.
     sources : dict
         The section as read, for :meth:`vary`.
 

@@ -18,11 +18,14 @@ class Loads(NamedTuple):
         Most bytes that one rank sends, or that one receives.
     busiest_flops : int
         Most FLOPs of one rank's products.
+    transfers : int
+        How many there are of all ranks together.
     """
 
     moved_bytes: int
     busiest_bytes: int
     busiest_flops: int
+    transfers: int
 
 
 def busiest(moved: Iterable[tuple[int, int, int]]) -> int:
@@ -51,7 +54,7 @@ def loads(traces: Iterable[Trace]) -> Loads:
     >>> from drbench.program.problem import Problem
     >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
     >>> loads(get_algorithm("universal").trace(problem, rank) for rank in range(2))
-    Loads(moved_bytes=256, busiest_bytes=128, busiest_flops=512)
+    Loads(moved_bytes=256, busiest_bytes=128, busiest_flops=512, transfers=2)
     """
     moved, flops = [], 0
     for trace in traces:
@@ -64,4 +67,4 @@ def loads(traces: Iterable[Trace]) -> Loads:
             for other, elements in step.moved(rank):
                 ends = (rank, other) if sends else (other, rank)
                 moved.append((*ends, elements * widths[step.index]))
-    return Loads(sum(nbytes for *_, nbytes in moved), busiest(moved), flops)
+    return Loads(sum(nbytes for *_, nbytes in moved), busiest(moved), flops, len(moved))

@@ -26,6 +26,7 @@ _SECTIONS = {
         "compare": "results",
     },
     "Choose and predict": {
+        "advise": "predict.advise",
         "tune": "predict.tune",
         "simulate": "predict.model",
         "calibrate": "predict.model",

@@ -132,7 +132,8 @@ class _ByModel:
 
 
 class _ByBytes:
-    """Candidates whose work is even first, then in order of the bytes of the busiest rank."""
+    """Candidates whose work is even first, then in order of the bytes of the busiest rank, then of
+    all, then of how many transfers they are."""
 
     machine, in_place, cuts = None, False, ("auto",)
 
@@ -149,6 +150,7 @@ class _ByBytes:
             share > EVEN,
             found.busiest_bytes + moving.busiest_bytes / products,
             found.moved_bytes + moving.moved_bytes / products,
+            found.transfers,
         )
 
     def least(self, trace, moving: Moving) -> tuple:

@@ -91,7 +91,8 @@ def calibrate_here(
             "name": name,
             "fence_s": (fence_s, "Ibarrier"),
             **tables,
-            "calibrated": {
+            "calibrated": tables.get("calibrated", {})
+            | {
                 "ranks": comm.size,
                 "date": f"{datetime.now(UTC):%Y-%m-%d}",
                 "processor": processor_name(),
@@ -112,6 +113,7 @@ def cores(topology: Topology, trials: int, threads: int | None) -> tuple[str, di
     direct, rma = (_transfers(topology, kind, trials) for kind in ("direct", "rma"))
     get_s, get_rate, row_s = rma["get"]
     return f"{threads} threads a rank, {os.uname().machine}", {
+        "calibrated": {"threads": threads},
         "adds_on_core": True,
         "pieces_apart": True,
         "step_s": (

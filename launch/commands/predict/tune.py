@@ -25,61 +25,65 @@ from ..options import (
 )
 
 
-def search_options(command):
-    """What a search is told: sizes, ranks, machine, memory, and what may vary."""
-    for each in reversed(
-        [
-            of_case("m", "n", "k"),
-            of_case(
-                "dtype",
-                type=("float32", "float64", "bfloat16"),
-                default=None,
-                says="the machine's",
-            ),
-            ranks_option(help="Ranks. [default: the machine's devices]"),
-            option(
-                "--machine",
-                metavar="NAME|FILE",
-                group="Machine model",
-                help="Machine model to predict times with, as in drbench simulate; without one "
-                "candidates are compared by bytes and balance.",
-            ),
-            option(
-                "--memory",
-                type=BYTES,
-                metavar="BYTES",
-                group="Machine model",
-                help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the "
-                "device's memory]",
-            ),
-            option(
-                "--only",
-                "names",
-                old=("--algorithms",),
-                type=TEXT,
-                metavar="A,B,...",
-                group="Algorithm",
-                help="Algorithms to try. [default: all]",
-            ),
-            option(
-                "--replication",
-                type=click.Choice(["none", "equal", "paired", "all"]),
-                group="Layout",
-                help="Replication factors to try: none, of A, B and C all equal, of A and B equal, "
-                "or every triple. [default: all up to 16 ranks, else equal]",
-            ),
-            option(
-                "--products",
-                type=click.IntRange(1),
-                default=1,
-                group="Layout",
-                help="Products that share the price of bringing the matrices into another layout.",
-            ),
-            of_case("transport", "prefetch"),
-        ]
-    ):
-        command = each(command)
-    return command
+def search_options(products: int):
+    """What a search is told: sizes, ranks, machine, memory, and what may vary; ``products`` is how
+    many share a redistribution unless that is said."""
+    described = [
+        of_case("m", "n", "k"),
+        of_case(
+            "dtype",
+            type=("float32", "float64", "bfloat16"),
+            default=None,
+            says="the machine's",
+        ),
+        ranks_option(help="Ranks. [default: the machine's devices]"),
+        option(
+            "--machine",
+            metavar="NAME|FILE",
+            group="Machine model",
+            help="Machine model to predict times with, as in drbench simulate; without one "
+            "candidates are compared by bytes and balance.",
+        ),
+        option(
+            "--memory",
+            type=BYTES,
+            metavar="BYTES",
+            group="Machine model",
+            help="Most bytes of tiles and buffers a rank may use, as 60GiB. [default: the "
+            "device's memory]",
+        ),
+        option(
+            "--only",
+            "names",
+            old=("--algorithms",),
+            type=TEXT,
+            metavar="A,B,...",
+            group="Algorithm",
+            help="Algorithms to try. [default: all]",
+        ),
+        option(
+            "--replication",
+            type=click.Choice(["none", "equal", "paired", "all"]),
+            group="Layout",
+            help="Replication factors to try: none, of A, B and C all equal, of A and B equal, "
+            "or every triple. [default: all up to 16 ranks, else equal]",
+        ),
+        option(
+            "--products",
+            type=click.IntRange(1),
+            default=products,
+            group="Layout",
+            help="Products that share the price of bringing the matrices into another layout.",
+        ),
+        of_case("transport", "prefetch"),
+    ]
+
+    def add(command):
+        for each in reversed(described):
+            command = each(command)
+        return command
+
+    return add
 
 
 def searched(values: dict) -> tuple:
@@ -99,7 +103,7 @@ def searched(values: dict) -> tuple:
 
 
 @command("tune")
-@search_options
+@search_options(products=1)
 @of_case("a", says="", old=("--fixed-a",), help="A is partitioned so, and not otherwise.")
 @of_case("b", old=("--fixed-b",), help="B, likewise.")
 @of_case("c", old=("--fixed-c",), help="C, likewise.")

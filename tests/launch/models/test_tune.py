@@ -216,21 +216,23 @@ def test_collectives_count_in_the_choice():
 
 
 def by_hand(case, ranks):
-    """(uneven, bytes of the busiest rank, bytes of all) of a case, step by step over all ranks."""
+    """(uneven, bytes of the busiest rank, bytes of all, transfers) of a case, step by step over all
+    ranks."""
     case, algorithm, problem, options = everywhere(case, ranks)
     settled, itemsize = algorithm.settle(problem, False, **options), problem.itemsize
-    into, out, flops = Counter(), Counter(), Counter()
+    into, out, flops, transfers = Counter(), Counter(), Counter(), 0
     for rank in range(ranks):
         for step in algorithm.trace(problem, rank, **settled).steps:
             flops[rank] += getattr(step, "flops", 0) or 0
             pushed = type(step).__name__ in ("Accumulate", "Put", "Reduce", "ReduceScatter")
             for other, count in step.moved(rank):
+                transfers += 1
                 source, target = (rank, other) if pushed else (other, rank)
                 out[source] += count * itemsize
                 into[target] += count * itemsize
     busiest = max([0, *into.values(), *out.values()])
     uneven = max(flops.values()) > EVEN * problem.flops / ranks
-    return uneven, busiest, sum(into.values())
+    return uneven, busiest, sum(into.values()), transfers
 
 
 def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates():
@@ -243,7 +245,7 @@ def test_without_a_machine_the_ranking_is_by_balance_and_bytes_of_all_candidates
     told = [by_hand(place.case, request.ranks) for place in found.ranking]
     assert told == sorted(told) and told[0] == min(keys) and told[0][0] is False
     assert set(told) <= set(sorted(set(keys))[: len(set(told))])
-    for place, (_, busiest, moved) in zip(found.ranking, told):
+    for place, (_, busiest, moved, _) in zip(found.ranking, told):
         assert (place.loads.busiest_bytes, place.loads.moved_bytes) == (busiest, moved)
         assert place.record is None and place.moving == (0, 0, None)
     assert {key[0] for key in keys} == {True, False}  # 10 rows are 3, 3, 3 and 1
