@@ -26,7 +26,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, groupby, product
+from itertools import groupby, product
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -43,16 +43,13 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import scale_of, scaled_size
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
+from launch.studies.accuracy import CASE, concordance
 from launch.sweeps.folder import opened
 from launch.sweeps.store import case_id
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from plots.select.records import read_records
 
 RANKS = 2
-
-
-#: What makes a measured and a predicted row the same case.
-CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport"]
 
 
 def cases(scale: Fraction, transport: str, stationaries: str, iters: int) -> list[Case]:
@@ -66,17 +63,6 @@ def cases(scale: Fraction, transport: str, stationaries: str, iters: int) -> lis
         for forms in product(("row", "column", "block"), repeat=3)
         for s in stationaries
     ]
-
-
-def concordance(pairs, apart: float = 0.10) -> tuple[float, int]:
-    """Share of pairs of cases, measured more than ``apart`` apart, whose order the prediction has
-    right; and how many there are."""
-    right = total = 0
-    for (t, p), (u, q) in combinations(pairs, 2):
-        if max(t, u) > (1 + apart) * min(t, u):
-            total += 1
-            right += (t < u) == (p < q)
-    return right / total if total else float("nan"), total
 
 
 def merged(rows: list[Record]) -> Iterator[Record]:

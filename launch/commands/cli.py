@@ -35,7 +35,7 @@ _SECTIONS = {
         "peers": "peers",
         "compare-algorithms": "compare_algorithms",
     },
-    "The paper": {"mlp": "sweep", "paper": None},
+    "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
     "Also": {"list": "plan", "unlock": "sweep"},
 }
 _PAPER = {

@@ -1,0 +1,86 @@
+"""``drbench artifact``: the artifact checked, PASS or FAIL."""
+
+import csv
+import json
+import time
+from pathlib import Path
+
+from drbench.errors import EXIT_CODES, UsageError
+from launch.host.files import made_folder
+from launch.host.show import console
+from launch.studies.artifact import Check, Place, accept, check_artifact
+from launch.studies.verdicts import counted
+
+from .options import command, csv_option, json_option, option, out_option, refuse_ranks
+
+_STYLES = {"PASS": "green", "FAIL": "bold red", "KNOWN": "yellow", "SKIP": "dim"}
+
+
+@command()
+@option("--quick", is_flag=True, help="Experiments at 1/64 of the paper's size: ten minutes.")
+@option(
+    "--only",
+    metavar="NAMES",
+    help="Only checks whose names begin so, as T1,P7. T1 to T4 are the steps, R the committed "
+    "records, X what other machines have, P and M the papers' claims, S those of measurements.",
+)
+@out_option("Folder for records and figures.", default="results/measured/here/artifact")
+@csv_option("Write every check to this file.")
+@json_option("Print all checks as one JSON list.")
+@option(
+    "--accept",
+    "accepts",
+    is_flag=True,
+    help="Check nothing: write today's verdicts and sums of results/ as the expected ones. For who "
+    "changed records and the documentation with them.",
+)
+def artifact(quick, only, out, csv_path, as_json, accepts):
+    """Check the artifact: steps T1 to T4, the committed records, and every claim.
+
+    \b
+      PASS   as expected
+      FAIL   not as expected
+      KNOWN  the claim does not hold, exactly as the documentation says
+      SKIP   hardware or a package is not at hand
+
+    Each line has the expected value, its tolerance, the measured value and the command. Exit code 1
+    if there is a FAIL.
+    """
+    refuse_ranks("artifact")
+    if accepts:
+        accept(Place(Path(out)).results)
+        return 0
+    names = tuple(only.split(",")) if only else ()
+    place, say, start = Place(made_folder(out), quick, only=names), console(), time.monotonic()
+    found = []
+    for check in check_artifact(place):
+        found.append(check)
+        if not as_json:
+            _show(say, check)
+    if not found:
+        raise UsageError(
+            f"--only {only}: no check's name begins so. Names are like T1, R, P7, M, S."
+        )
+    if csv_path:
+        with open(csv_path, "w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([Check._fields, *found])
+    if as_json:
+        print(json.dumps([check._asdict() for check in found]))
+    else:
+        minutes = (time.monotonic() - start) / 60
+        say.print(f"{counted(check.verdict for check in found)} in {minutes:.1f} minutes")
+    return EXIT_CODES["wrong" if any(check.verdict == "FAIL" for check in found) else "ok"]
+
+
+def _show(say, check: Check) -> None:
+    """A line for what was checked, and one each for what was expected, found, and how to see it."""
+    say.print(f"[{_STYLES[check.verdict]}]{check.verdict:5}[/] {check.name}", end=" ")
+    say.print(check.about, markup=False, highlight=False)
+    told = {"measured": check.measured, "command": check.command, "see": check.see}
+    if check.verdict == "FAIL" or check.measured != check.expected:
+        told = {"expected": check.expected} | told
+    if check.tolerance != "exact":
+        told["tolerance"] = check.tolerance
+    for name, text in told.items():
+        if text:
+            say.print(f"      {name:9} {text}", markup=False, soft_wrap=True)

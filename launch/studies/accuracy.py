@@ -1,0 +1,60 @@
+"""Predicted and measured times of the same cases: how often their order is right, and how far they
+are apart."""
+
+from collections.abc import Iterable
+
+from drbench.model.machine import Machine
+from launch.cases.case import Case
+from launch.models.predict import predict
+
+#: What makes a measured and a predicted row the same case.
+CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport"]
+
+
+def concordance(pairs: Iterable[tuple[float, float]], apart: float = 0.10) -> tuple[float, int]:
+    """Share of pairs of cases, measured more than ``apart`` apart, whose order the prediction has
+    right; and how many there are.
+
+    Parameters
+    ----------
+    pairs : iterable of (float, float)
+        Measured and predicted seconds of each case.
+
+    Examples
+    --------
+    >>> concordance([(1.0, 1.1), (2.0, 2.2), (4.0, 2.0), (4.1, 2.1)])
+    (0.6, 5)
+    """
+    from numpy import array, triu_indices
+
+    times, predicted = array(list(pairs)).T
+    one, other = triu_indices(len(times), 1)
+    t, u, p, q = times[one], times[other], predicted[one], predicted[other]
+    counted = (t > (1 + apart) * u) | (u > (1 + apart) * t)
+    total = int(counted.sum())
+    right = int((((t < u) == (p < q)) & counted).sum())
+    return right / total if total else float("nan"), total
+
+
+def with_predictions(measured, machine: Machine):
+    """The rows that are ok, with the columns ``predicted_s`` and ``error``, its share above the
+    best measured time.
+
+    Parameters
+    ----------
+    measured : DataFrame of :func:`plots.select.records.read_records`
+    """
+    ok = measured[measured.status == "ok"]
+    predicted = [
+        predict(
+            Case(
+                *(row.m, row.n, row.k, row.a, row.b, row.c),
+                options={"stationary": row.stationary},
+                transport=row.transport,
+            ),
+            machine,
+            row.ranks,
+        ).best_s
+        for row in ok.itertuples()
+    ]
+    return ok.assign(predicted_s=predicted, error=predicted / ok.best_s - 1)

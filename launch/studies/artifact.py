@@ -1,0 +1,566 @@
+"""The artifact, checked: its steps T1 to T4, the committed records, and every claim made of them.
+
+Each check says what is expected, how near, what was found, and the command that shows it. A claim
+is held against ``results/claims.csv``: the word and the numbers that the documentation gives.
+"""
+
+import csv
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from drbench.errors import MissingError
+from launch.host.files import ROOT, write_whole
+from launch.host.kernels import without_pins
+
+from .verdicts import Verdict
+
+#: The committed verdicts, and the sums of the files under results/.
+EXPECTED, SUMS = "claims.csv", "SHA256SUMS"
+#: Numbers of a claim may differ by this share from the committed ones, or by one of the last digit.
+NUMBERS_SHARE = 0.01
+#: Simulated times may differ by this share: the same floating-point work on another processor.
+SIMULATED_SHARE = 1e-6
+_LONGEST_S = 3600
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class Check(NamedTuple):
+    """One thing that was checked; ``verdict`` is one of :data:`launch.studies.verdicts.WORDS`."""
+
+    name: str
+    about: str
+    expected: str
+    tolerance: str
+    measured: str
+    verdict: str
+    command: str
+    see: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the artifact is checked.
+
+    Attributes
+    ----------
+    out : Path
+        Folder for what is made.
+    quick : bool
+        Small experiments, and only the figures' simulations again.
+    results : Path
+        The committed records.
+    only : tuple of str
+        Beginnings of the names of checks that are wanted; empty for all.
+    """
+
+    out: Path
+    quick: bool = True
+    results: Path = ROOT / "results"
+    only: tuple[str, ...] = ()
+
+    def wants(self, name: str) -> bool:
+        """Whether a check of this name is wanted: ``P`` is all of them, ``P1`` is not P10.
+
+        Examples
+        --------
+        >>> [Place(Path(), only=("P1", "R")).wants(name) for name in ("P1", "P10", "R.rows")]
+        [True, False, True]
+        """
+        return not self.only or any(
+            re.match(rf"{re.escape(o)}(?!(?<=\d)\d)", name) for o in self.only
+        )
+
+    def run(self, *words: str, to: Path | None = None, given: Path | None = None):
+        """Run a Python program from the checkout; its output as text, or in the file ``to``."""
+        with (
+            open(to or os.devnull, "w") as out,
+            open(given or os.devnull) as source,
+        ):
+            return subprocess.run(
+                [sys.executable, *words],
+                stdin=source,
+                stdout=out if to else subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env=without_pins(),
+                timeout=_LONGEST_S,
+            )
+
+    def drbench(self, *words: str):
+        """Run drbench, as :meth:`run` does."""
+        return self.run("-m", "drbench", *words)
+
+
+def passed(good: bool) -> str:
+    """PASS or FAIL."""
+    return "PASS" if good else "FAIL"
+
+
+def same_text(found: str, expected: str) -> bool:
+    """Whether two texts are the same but for numbers that differ by 1 % or one of the last digit.
+
+    Examples
+    --------
+    >>> same_text("Column 80.9, Row 54.4 %", "Column 80.8, Row 54.4 %")
+    True
+    >>> same_text("Column 80.8", "Row 80.8"), same_text("Column 82.8", "Column 80.8")
+    (False, False)
+    >>> same_text("12 of 20", "12")
+    False
+    """
+    return _NUMBER.split(found) == _NUMBER.split(expected) and all(
+        abs(float(one) - float(other))
+        <= max(NUMBERS_SHARE * float(other), 1.001 * 10.0 ** -len(other.partition(".")[2]))
+        for one, other in zip(_NUMBER.findall(found), _NUMBER.findall(expected), strict=True)
+    )
+
+
+# -- T1 to T4
+
+
+def setup(place: Place) -> Iterator[Check]:
+    """T1: it runs."""
+    done = place.drbench("doctor")
+    yield Check(
+        "T1.doctor",
+        "the machine can run it",
+        "exit code 0",
+        "exact",
+        f"exit code {done.returncode}{_last_line(done)}",
+        passed(done.returncode == 0),
+        "drbench doctor",
+    )
+    words = "run -p 4 -m 64 -n 3072 -k 768 --preset column --stationary C --roof"
+    for transport in ("auto", "rma"):
+        line = f"{words} --transport {transport} --json"
+        done = place.drbench(*line.split())
+        try:
+            record = json.loads(done.stdout)
+            measured = f"{record['status']}, error {record['error']:g}"
+        except (ValueError, TypeError, KeyError):
+            measured = f"exit code {done.returncode}{_last_line(done)}"
+        yield Check(
+            f"T1.{transport}",
+            f"a verified case, transport {transport}",
+            "ok, error 0",
+            "exact",
+            measured,
+            passed(measured == "ok, error 0"),
+            f"drbench {line}",
+        )
+
+
+def launching(place: Place) -> Iterator[Check]:
+    """T2: the launch mechanism; each shipped launcher makes a job script that bash reads."""
+    from launch.cases.launchers import load_launcher
+    from launch.cases.sweep_values import shipped
+
+    for name in shipped("machines"):
+        if not load_launcher(name).words:
+            continue
+        out = place.out / f"jobs-{name}"
+        line = f"sweep mlp1-small -p 12 --launcher {name} --jobs slurm --parts 2 --yes --out {out}"
+        done = place.drbench(*line.split())
+        scripts = sorted(out.rglob("*.sbatch"))
+        good = done.returncode == 0 and scripts
+        for script in scripts:
+            good = (
+                good and not subprocess.run(["bash", "-n", script], capture_output=True).returncode
+            )
+        yield Check(
+            f"T2.{name}",
+            f"a job script for {name}",
+            "written, and bash reads it",
+            "exact",
+            "written, and bash reads it"
+            if good
+            else f"exit code {done.returncode}, {len(scripts)} scripts{_last_line(done)}",
+            passed(bool(good)),
+            f"drbench {line}",
+        )
+
+
+def experiments(place: Place) -> Iterator[Check]:
+    """T3 and T4: the paper's experiments on four ranks, every case verified, and both figures."""
+    from plots.select.records import read_records
+    from plots.select.selection import select
+
+    for layer in ("mlp1", "mlp2"):
+        script = f"launch/launch_experiments_{layer}.py"
+        words = ["-p", "4", "--out", str(place.out / layer), "--fresh"]
+        if place.quick:
+            words += ["--iters", "1", "--budget", "0"]
+        text, stem = place.out / f"{layer}.txt", place.out / layer
+        done = place.run(script, *words, to=text)
+        table = read_records([text])
+        exact = ((table.status == "ok") & (table.error == 0)).sum()
+        try:
+            wanted = len(json.loads((place.out / layer / "sweep.json").read_text())["cases"])
+        except (OSError, ValueError, KeyError):
+            wanted = 0
+        yield Check(
+            f"T3.{layer}",
+            "every case ran and equals A·B exactly",
+            f"{wanted} of {wanted} cases ok, error 0",
+            "exact",
+            f"{exact} of {len(table)} cases ok, error 0{_last_line(done)}",
+            passed(done.returncode == 0 and exact == wanted == len(table) > 0),
+            f"python {script} {' '.join(words)} > {layer}.txt",
+        )
+        done = place.run(f"plots/plot_{layer}.py", "-o", str(stem), given=text)
+        lines = [
+            line for line in select(table, layer) if line.name.startswith("UA") and line.points
+        ]
+        batches = {len(line.points) for line in lines}
+        made = [stem.with_suffix(suffix).is_file() for suffix in (".pdf", ".png")]
+        yield Check(
+            f"T4.{layer}",
+            "the figure: six lines, a point at each batch size",
+            f"6 lines of {table.m.nunique()} points, PDF and PNG",
+            "exact",
+            f"{len(lines)} lines of {'/'.join(map(str, sorted(batches)))} points, "
+            + ("PDF and PNG" if all(made) else f"no figure{_last_line(done)}"),
+            passed(
+                done.returncode == 0
+                and all(made)
+                and batches == {table.m.nunique()}
+                and len(lines) == 6
+            ),
+            f"python plots/plot_{layer}.py -o {layer} < {layer}.txt",
+        )
+
+
+# -- the committed records
+
+
+def files(place: Place) -> Iterator[Check]:
+    """The committed files are those that were measured, and their rows make sense."""
+
+    changed = changed_files(place.results)
+    yield Check(
+        "R.files",
+        "the committed files are whole",
+        "as in results/SHA256SUMS",
+        "exact",
+        "as in results/SHA256SUMS" if not changed else f"differ: {', '.join(changed)}",
+        passed(not changed),
+        "cd results && sha256sum -c SHA256SUMS",
+    )
+    read, odd = 0, []
+    for path in sorted((place.results / "measured").rglob("*.csv")):
+        if not path.read_text(encoding="utf-8").startswith("schema_version,"):
+            continue  # a table of a benchmark, which the sums hold
+        try:
+            table = frame_of(path)
+        except ValueError as error:
+            odd.append(f"{path.relative_to(place.results)}: {error}")
+            continue
+        ok = table[table.status == "ok"]
+        read += len(table)
+        inexact = ok[(ok.fill == "integer") & ~(ok.error.fillna(0) == 0)]
+        wrong = table[table.status.isin(["wrong", "failed"])]
+        impossible = ok[~(ok.best_s <= ok.median_s * (1 + 1e-12))]
+        odd += [
+            f"{path.relative_to(place.results)}: {len(found)} rows {what}"
+            for found, what in (
+                (inexact, "with an error"),
+                (wrong, "wrong or failed"),
+                (impossible, "whose best is above their median"),
+            )
+            if len(found)
+        ]
+    yield Check(
+        "R.rows",
+        "every measured row was verified, none is wrong or failed",
+        "0 odd rows",
+        "exact",
+        "; ".join(odd) if odd else "0 odd rows",
+        passed(not odd and read > 0),
+        "drbench report results/measured/*/*",
+    )
+
+
+def frame_of(*paths):
+    """The table of some result files."""
+    from plots.select.records import read_records
+
+    return read_records(paths)
+
+
+def _simulated(place: Place, names: Iterable[str]):
+    for name in names:
+        yield from sorted((place.results / "simulated").glob(f"{name}-*.csv"))
+
+
+def simulations(place: Place) -> Iterator[Check]:
+    """The committed simulations, made again."""
+    from launch.cases.case import Case
+    from launch.cases.machine_models import find_machine
+    from launch.models.predict import predict
+    from plots.select.records import rows
+
+    names = ["mlp1", "mlp2"] if place.quick else ["mlp1", "mlp2", "lowering"]
+    for path in _simulated(place, names):
+        if not place.wants(f"R.{path.stem}"):
+            continue
+        layer, _, machine_name = path.stem.partition("-")
+        machine, worst, off, table = find_machine(machine_name), 0.0, 0, frame_of(path)
+        for row in rows(table):
+            if row.status != "ok":
+                continue
+            options = {"stationary": row.stationary, "chunk": "none", "schedule": row.schedule}
+            case = Case(
+                *(row.m, row.n, row.k, row.a, row.b, row.c),
+                options={name: value for name, value in options.items() if value},
+                preset=row.preset,
+                prefetch=row.prefetch,
+            )
+            again = predict(case, machine, row.ranks)
+            share = abs((again.best_s or 0) / row.best_s - 1)
+            off += share > SIMULATED_SHARE or again.moved_bytes != row.moved_bytes
+            worst = max(worst, share)
+        yield Check(
+            f"R.{path.stem}",
+            "simulated again: same times, same bytes",
+            f"{len(table)} rows the same",
+            f"times {SIMULATED_SHARE:g}, bytes exact",
+            f"{len(table) - off} rows the same (times at most {worst:.1g} apart)",
+            passed(off == 0 and len(table) > 0),
+            f"drbench simulate {layer} --machine {machine_name} --out DIR --excerpt DIR",
+        )
+
+
+def studies(place: Place) -> Iterator[Check]:
+    """MeshSlice's study, made again: Table 3 alone if it is to be quick."""
+    from plots.select.llm_rows import read_rows
+
+    out = place.out / "llm"
+    words = ["paper", "llm-study", *(["slice4x4"] if place.quick else []), "--out", str(out)]
+    done = place.drbench(*words, "--no-claims")
+    for path in sorted((place.results / "simulated/tpuv4-llm").glob("*.csv")):
+        again = out / path.name
+        if place.quick and path.stem != "slice4x4":
+            continue
+        rows, found = (read_rows([each]) if each.is_file() else [] for each in (path, again))
+        same = sum(one == other for one, other in zip(rows, found))
+        yield Check(
+            f"R.llm-{path.stem}",
+            "simulated again: the same rows",
+            f"{len(rows)} rows the same",
+            "exact",
+            f"{same} rows the same{_last_line(done)}",
+            passed(done.returncode == 0 and same == len(rows) == len(found) > 0),
+            f"drbench {' '.join(words)}",
+        )
+
+
+def documentation(place: Place) -> Iterator[Check]:
+    """The numbers of the pages and what the figures draw are those of the records."""
+    done = place.run("-m", "docs.check")
+    said = (done.stdout or "").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    yield Check(
+        "R.numbers",
+        "every number of README, ARTIFACT and docs/ comes from a record, or says why not",
+        "0 to mend",
+        "exact, as printed",
+        said[0].rpartition("; ")[2],
+        passed(done.returncode == 0),
+        "make docs-check",
+    )
+
+
+def drawings(place: Place) -> Iterator[Check]:
+    """The committed figures draw what the records say."""
+    from plots.committed import committed, differences
+
+    odd = list(differences())
+    count = len(committed())
+    yield Check(
+        "R.figures",
+        "every committed figure, drawn again, draws the same",
+        f"{count} figures the same",
+        "series, points, labels and limits as in their texts",
+        f"{count} figures the same" if not odd else f"{len(odd)} lines differ: {odd[0]}",
+        passed(not odd and count > 0),
+        "python -m plots.committed --check",
+    )
+
+
+def elsewhere(place: Place) -> Iterator[Check]:
+    """What needs a package or hardware that not everyone has."""
+    from launch.peers import get_peer
+
+    dtensor = get_peer("dtensor").available()
+    line = f"sweep mlp1-dtensor -p 2 --iters 1 --budget 0 --fresh --out {place.out / 'dtensor'}"
+    yield _if_there(place, "X.dtensor", "DTensor's lines", line, "" if dtensor.ok else dtensor.what)
+    missing = "" if importlib.util.find_spec("cupy") else "CuPy is not installed"
+    line = "run -p 2 -m 2Ki -n 2Ki -k 2Ki --preset column --backend cupy"
+    yield _if_there(place, "X.gpu", "a verified case on a GPU", line, missing)
+
+
+def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> Check:
+    """A command that verifies what it runs; SKIP if something is missing."""
+    done = None if missing else place.drbench(*line.split())
+    code = done and done.returncode
+    return Check(
+        name,
+        about,
+        "exit code 0",
+        "exact",
+        missing or f"exit code {code}{_last_line(done)}",
+        "SKIP" if missing else passed(code == 0),
+        f"drbench {line}",
+    )
+
+
+# -- claims
+
+
+def paper_claims(results: Path) -> list[Verdict]:
+    """P1-P12 on the committed simulations."""
+    from plots.select.records import read_records
+
+    from .slicing_claims import check_claims
+
+    paths = [*sorted((results / "simulated").glob("*.csv")), results / "published/h100.csv"]
+    return check_claims(read_records(paths))
+
+
+def meshslice_claims(results: Path) -> list[Verdict]:
+    """M1-M19 on the committed study."""
+    from plots.select.llm_rows import read_rows
+
+    from .meshslice_claims import check
+
+    return check(read_rows(sorted((results / "simulated/tpuv4-llm").glob("*.csv"))))
+
+
+def measured_claims(results: Path) -> list[Verdict]:
+    """S1 and so on, on the measurements of the machine that the documentation tells of."""
+    from .measured_claims import check
+
+    return check(results / "measured/spr-2core")
+
+
+#: Claims by the command that prints them.
+CLAIMS: dict[str, Callable[[Path], list[Verdict]]] = {
+    "drbench paper check-claims results/simulated": paper_claims,
+    "drbench paper llm-study": meshslice_claims,
+    "drbench artifact --only S": measured_claims,
+}
+
+
+def claims(place: Place) -> Iterator[Check]:
+    """Every claim that committed records can check."""
+    with open(place.results / EXPECTED, newline="") as file:
+        expected = {row["claim"]: row for row in csv.DictReader(file)}
+    for command, verdicts_of in CLAIMS.items():
+        for verdict in verdicts_of(place.results):
+            yield held(verdict, expected.pop(verdict.claim, None), command)
+    for name in expected:
+        yield Check(name, "", "a claim", "", "there is no such claim", "FAIL", "", "")
+
+
+def held(verdict: Verdict, expected: dict | None, command: str) -> Check:
+    """A verdict against the committed one: KNOWN and PASS only if word and numbers are the same."""
+    found = f"{verdict.word}: {verdict.numbers}"
+    wanted = f"{expected['verdict']}: {expected['numbers']}" if expected else "no committed verdict"
+    good = verdict.word in ("PASS", "KNOWN") and same_text(found, wanted)
+    return Check(
+        verdict.claim,
+        verdict.text,
+        wanted,
+        f"numbers {NUMBERS_SHARE:.0%}",
+        found,
+        verdict.word if good else "FAIL",
+        command,
+        verdict.see,
+    )
+
+
+def accept(results: Path) -> None:
+    """Write today's verdicts and sums as the expected ones."""
+    rows = [("claim", "verdict", "see", "text", "numbers")]
+    for verdicts_of in CLAIMS.values():
+        rows += [(v.claim, v.word, v.see, v.text, v.numbers) for v in verdicts_of(results)]
+    with open(results / EXPECTED, "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    sums = sorted(_sums(results).items())
+    write_whole(results / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums))
+
+
+def _sums(results: Path) -> dict[str, str]:
+    """SHA-256 of each committed file under results/ but pictures, by its name there."""
+    found = {}
+    for path in sorted(results.rglob("*")):
+        name = path.relative_to(results)
+        drawn = path.suffix in (".pdf", ".png", ".svg")
+        if path.is_file() and path.name != SUMS and not drawn and "here" not in name.parts:
+            found[name.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def changed_files(results: Path) -> list[str]:
+    """Names of files that are not as in the list of sums, are missing, or are not in it."""
+    lines = (results / SUMS).read_text().splitlines()
+    expected = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    found = _sums(results)
+    return sorted(name for name in found | expected if found.get(name) != expected.get(name))
+
+
+def _last_line(done) -> str:
+    """What a command that failed said last, after a colon."""
+    said = (done.stderr or "").strip().splitlines() if done.returncode else []
+    return f": {said[-1].strip()}" if said else ""
+
+
+#: What is checked, in order, and the first letters of its checks' names.
+STEPS: dict[Callable[[Place], Iterator[Check]], tuple[str, ...]] = {
+    setup: ("T1",),
+    launching: ("T2",),
+    experiments: ("T3", "T4"),
+    files: ("R.files", "R.rows"),
+    simulations: ("R.mlp", "R.lowering"),
+    studies: ("R.llm",),
+    documentation: ("R.numbers",),
+    drawings: ("R.figures",),
+    elsewhere: ("X",),
+    claims: ("P", "M", "S"),
+}
+
+
+def check_artifact(place: Place) -> Iterator[Check]:
+    """Check all that is wanted; what breaks a step is a FAIL of its own.
+
+    Raises
+    ------
+    MissingError
+        If the committed records are not there.
+    """
+    if not (place.results / EXPECTED).is_file():
+        raise MissingError(
+            f"no {place.results / EXPECTED}: the artifact is checked in a checkout with its "
+            "results/. Clone the repository, and run it there."
+        )
+    for step, names in STEPS.items():
+        wanted = (
+            place.wants(name) or any(o.startswith(name) for o in place.only) for name in names
+        )
+        if not any(wanted):
+            continue
+        try:
+            yield from (check for check in step(place) if place.wants(check.name))
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            about = (step.__doc__ or "").partition("\n")[0]
+            what = " ".join(str(error).split()) or type(error).__name__
+            yield Check(names[0], about, "it can be checked", "", what, "FAIL", "")

@@ -1,0 +1,142 @@
+"""What the documentation says of committed measurements, as claims."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .accuracy import concordance, with_predictions
+from .verdicts import Verdict, verdicts
+
+#: Of pairs of cases measured more than 10 % apart the model has so many in the right order.
+CONCORDANT = 0.97
+#: The model's median error, of best times.
+NEAR = 0.06
+#: With look-ahead a case takes at most so much of the larger of its compute and its transfers.
+OVERLAPPED = 1.10
+
+
+class _Measured:
+    """The committed records of one machine, read when they are asked for."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def table(self, name: str):
+        from plots.select.records import read_records
+
+        return read_records([self.folder / name])
+
+    def performance(self, table: str):
+        """A table of docs/performance.md."""
+        from pandas import read_csv
+
+        return read_csv(self.folder / f"performance/{table}.csv")
+
+    def predicted(self, transport: str):
+        """The cases of the model's study, measured and predicted."""
+        from launch.cases.machine_models import find_machine
+
+        place = self.folder / "model" / transport
+        machine = find_machine(str(next(place.glob("*.toml"))))
+        return with_predictions(self.table(f"model/{transport}/measured.csv"), machine)
+
+
+def _order(measured: _Measured):
+    told, held = [], []
+    for transport in ("throttled", "rma"):
+        pairs = measured.predicted(transport)
+        share, total = concordance(zip(pairs.best_s, pairs.predicted_s))
+        held.append(share >= CONCORDANT)
+        told.append(f"{transport}: {share:.3f} of {total} pairs")
+    return all(held), "; ".join(told)
+
+
+def _error(transport: str):
+    def check(measured: _Measured):
+        error = measured.predicted(transport).error
+        return (
+            error.abs().median() <= NEAR,
+            f"median error {100 * error.abs().median():.1f} %, bias {100 * error.median():+.1f} %",
+        )
+
+    return check
+
+
+def _at_bar(table: str, rows: str):
+    """That the rows of a performance table reach their bars."""
+
+    def check(measured: _Measured):
+        found = measured.performance(table).query(rows)
+        margin = (found.percent_of_roof - 100 * found.bar).sort_values(kind="stable")
+        lowest = found.loc[margin.index[0]]
+        return (
+            margin.iloc[0] >= 0,
+            f"{(margin >= 0).sum()} of {len(found)} cases; smallest margin: {lowest.case}, "
+            f"{lowest.percent_of_roof:.1f} % of the roof, bar {100 * lowest.bar:.0f}",
+        )
+
+    return check
+
+
+def _overlap(measured: _Measured):
+    found = measured.performance("overlap").query("prefetch == 1")
+    worst = found.loc[found.time_over_max.idxmax()]
+    return (
+        worst.time_over_max <= OVERLAPPED,
+        f"{len(found)} cases; the longest: {worst.case}, transfers "
+        f"{worst.transfers_over_compute:g} of the compute, {worst.time_over_max:.2f} of the larger",
+    )
+
+
+def _planned(measured: _Measured):
+    found = measured.performance("planning")
+    share = found.most_s / found.bar_s
+    return share.max() <= 1, f"at most {share.max():.2f} of the bar in {len(found)} cases"
+
+
+_MISALIGNED = "case.str.startswith('misaligned')"
+#: Claim -> (its words, check).
+CLAIMS: dict[str, tuple[str, Callable]] = {
+    "S1": ("the model has the order of this machine's times right, throttled and RMA", _order),
+    "S2": ("the model's median error on throttled links is at most 6 %", _error("throttled")),
+    "S3": ("the model's median error over RMA is at most 6 %", _error("rma")),
+    "S4": (
+        "4096³, aligned tiles read in place: at the bar (97 % of the roof S-C, 93 % S-B)",
+        _at_bar("one_node", f"table == 'cube' and not {_MISALIGNED}"),
+    ),
+    "S5": (
+        "4096³, misaligned tiles, in place and over RMA: at the bar",
+        _at_bar("one_node", _MISALIGNED),
+    ),
+    "S6": (
+        "MLP shapes, Stationary C: 93 % of the roof",
+        _at_bar("one_node", "table == 'mlp' and case.str.endswith('S-C')"),
+    ),
+    "S7": (
+        "MLP shapes, Stationary B: 93 % of the roof",
+        _at_bar("one_node", "table == 'mlp' and case.str.endswith('S-B')"),
+    ),
+    "S8": (
+        "4096³, aligned tiles over RMA on one node: 85 % of the roof",
+        _at_bar("one_node", f"table == 'rma' and not {_MISALIGNED}"),
+    ),
+    "S9": (
+        "4096³, every rank remote over TCP: 80 % of the roof",
+        _at_bar("remote", "progress == 'poll'"),
+    ),
+    "S10": (
+        "overlap on throttled links: Stationary C within 10 % of the larger of the two",
+        _overlap,
+    ),
+    "S11": ("planning stays below its bars", _planned),
+}
+#: Claims that do not hold, and where the documentation says why.
+KNOWN = {
+    "S3": "docs/reproduction.md#the-model-against-this-machine",
+    "S5": "docs/performance.md#one-node-tiles-read-in-place",
+    "S7": "docs/performance.md#mlp-shapes-h--2048-m--1024",
+}
+
+
+def check(folder: Path) -> list[Verdict]:
+    """Every claim on the records of one machine, as ``results/measured/spr-2core``."""
+    return verdicts(CLAIMS, _Measured(folder), KNOWN)

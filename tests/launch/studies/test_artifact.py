@@ -1,0 +1,205 @@
+"""The artifact check: what is committed passes; what is damaged or flipped fails."""
+
+import csv
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from launch.commands.cli import main
+from launch.host.files import ROOT
+from launch.studies import artifact, slicing_claims
+from launch.studies.artifact import Place, accept, check_artifact
+from launch.studies.verdicts import Verdict
+
+RECORDS = ("R.files", "R.rows", "R.mlp1-h100x8", "P", "M", "S")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A copy of the committed records."""
+    shutil.copytree(
+        ROOT / "results", tmp_path / "results", ignore=shutil.ignore_patterns("here", "*.pdf")
+    )
+    found = Place(tmp_path / "out", results=tmp_path / "results")
+    found.out.mkdir()
+    return found
+
+
+def words(place, *only):
+    return {check.name: check.verdict for check in check_artifact(replace(place, only=only))}
+
+
+def test_what_is_committed_passes_or_is_known_and_nothing_is_skipped():
+    found = words(Place(ROOT / "nowhere"), *RECORDS)
+    assert {"PASS", "KNOWN"} == set(found.values()), [n for n, v in found.items() if v == "FAIL"]
+    assert {"P7", "P10", "M2"} <= {name for name, verdict in found.items() if verdict == "KNOWN"}
+    assert {*slicing_claims.CLAIMS, "M1", "S1"} <= found.keys()
+
+
+def rewrite(path, change):
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    change(rows)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_a_simulated_record_that_was_changed_fails_and_so_do_its_claims(place):
+    def slower(rows):
+        for row in rows:
+            if row["preset"] == "column":
+                row["best_s"] = row["median_s"] = str(2 * float(row["best_s"]))
+                row["percent_of_peak"] = str(float(row["percent_of_peak"]) / 2)
+
+    rewrite(place.results / "simulated/mlp1-h100x8.csv", slower)
+    found = words(place, "R.files", "R.mlp1-h100x8", "P")
+    assert [found[name] for name in ("R.files", "R.mlp1-h100x8", "P5", "P6")] == ["FAIL"] * 4
+    assert found["P1"] == "PASS"  # of the other machine
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"error": "1.0"},
+        {"status": "wrong", "reason": "C is wrong"},
+        {"median_s": "1e-9"},
+        {"m": "many"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_measured_record_that_makes_no_sense_fails_even_with_new_sums(place, change):
+    path = sorted(place.results.glob("measured/*/mlp1-h*/records.csv"))[0]
+    rewrite(path, lambda rows: rows[3].update(change))
+    accept_sums(place)
+    assert words(place, "R.files", "R.rows") == {"R.files": "PASS", "R.rows": "FAIL"}
+
+
+def accept_sums(place):
+    lines = (f"{digest}  {name}\n" for name, digest in artifact._sums(place.results).items())
+    (place.results / artifact.SUMS).write_text("".join(lines))
+
+
+def test_a_file_that_is_missing_or_new_fails(place):
+    (place.results / "published/h100.csv").rename(place.results / "published/h200.csv")
+    (check,) = check_artifact(replace(place, only=("R.files",)))
+    assert check.verdict == "FAIL"
+    assert check.measured == "differ: published/h100.csv, published/h200.csv"
+
+
+@pytest.mark.parametrize(
+    "claim, name, column, text",
+    [
+        ("S4", "performance/one_node.csv", "percent_of_roof", "60"),
+        ("S9", "performance/remote.csv", "percent_of_roof", "79.9"),
+        ("S10", "performance/overlap.csv", "time_over_max", "1.11"),
+        ("S11", "performance/planning.csv", "most_s", "0.4"),
+        ("S2", "model/throttled/measured.csv", "best_s", "0.001"),
+        ("S1", "model/rma/measured.csv", "best_s", "0.001"),
+    ],
+)
+def test_a_measurement_that_misses_its_bar_fails(place, claim, name, column, text):
+    def every_second(rows):
+        for row in rows[::2]:
+            row[column] = text
+
+    rewrite(place.results / "measured/spr-2core" / name, every_second)
+    assert words(place, claim) == {claim: "FAIL"}
+
+
+@pytest.mark.parametrize("claim", ["P1", "P7"])
+def test_a_claim_that_flips_fails_whichever_way(place, monkeypatch, claim):
+    words_of, check = slicing_claims.CLAIMS[claim]
+
+    def flipped(figures):
+        holds, numbers = check(figures)
+        return not holds, numbers
+
+    monkeypatch.setitem(slicing_claims.CLAIMS, claim, (words_of, flipped))
+    found = words(place, "P")
+    assert found.pop(claim) == "FAIL" and set(found.values()) <= {"PASS", "KNOWN"}
+
+
+@pytest.mark.parametrize(
+    "column, text", [("verdict", "PASS"), ("numbers", "mean % of peak: Column 70.0")]
+)
+def test_a_committed_verdict_that_is_not_what_records_say_fails(place, column, text):
+    rewrite(place.results / "claims.csv", lambda rows: claim_of(rows, "P7").update({column: text}))
+    assert words(place, "P7") == {"P7": "FAIL"}
+
+
+def claim_of(rows, name):
+    return next(row for row in rows if row["claim"] == name)
+
+
+def test_a_claim_without_records_or_without_a_check_fails(place):
+    def two_more(rows):
+        rows[0]["claim"] = "P99"
+
+    rewrite(place.results / "claims.csv", two_more)
+    (place.results / "simulated/mlp1-pvc12.csv").unlink()
+    found = words(place, "P")
+    assert [found[name] for name in ("P1", "P2", "P99")] == ["FAIL"] * 3 and found["P6"] == "PASS"
+
+
+def test_numbers_are_the_same_within_a_percent_or_a_last_digit():
+    known = {"verdict": "KNOWN", "numbers": "Column 83.0, Inner 81.7; 3 of 4"}
+    for numbers, verdict in (
+        ("Column 83.4, Inner 81.7; 3 of 4", "KNOWN"),
+        ("Column 84.0, Inner 81.7; 3 of 4", "FAIL"),
+        ("Inner 83.0, Column 81.7; 3 of 4", "FAIL"),
+    ):
+        found = artifact.held(Verdict("P7", "", False, numbers, "page.md#p7"), known, "")
+        assert found.verdict == verdict
+
+
+def test_accepting_makes_all_of_it_pass_again(place):
+    rewrite(place.results / "claims.csv", lambda rows: rows.pop())
+    assert "FAIL" in words(place, "R.files", "S").values()
+    accept(place.results)
+    assert "FAIL" not in words(place, *RECORDS).values()
+
+
+def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
+    capsys, monkeypatch, tmp_path
+):
+    out = ["--out", str(tmp_path)]
+    assert main(["artifact", "--only", "P1,P7", "--quick", *out]) == 0
+    said = capsys.readouterr().out
+    assert (
+        said.startswith("PASS  P1 ") and "KNOWN P7 " in said and "1 PASS, 0 FAIL, 1 KNOWN" in said
+    )
+    assert "drbench paper check-claims results/simulated" in said and "reproduction.md#why" in said
+    monkeypatch.setitem(slicing_claims.CLAIMS, "P1", ("it", lambda figures: (False, "no")))
+    table = tmp_path / "checks.csv"
+    assert main(["artifact", "--only", "P1", "--json", "--csv", str(table), *out]) == 1
+    (check,) = json.loads(capsys.readouterr().out)
+    assert check["verdict"] == "FAIL" and check["measured"] == "FAIL: no"
+    with open(table, newline="") as file:
+        assert next(csv.DictReader(file))["verdict"] == "FAIL"
+    assert main(["artifact", "--only", "Q", *out]) == 2
+    assert "Q" in capsys.readouterr().err
+
+
+def test_without_committed_records_it_says_where_to_go(tmp_path):
+    with pytest.raises(artifact.MissingError, match="Clone the repository"):
+        words(Place(tmp_path, results=tmp_path / "results"))
+
+
+def test_a_step_that_breaks_is_a_fail_and_the_next_are_checked(place):
+    (place.results / "simulated/tpuv4-llm/weak.csv").write_text("nonsense\n")
+    found = words(place, "R.rows", "M")
+    assert found["R.rows"] == "PASS" and "FAIL" in found.values()
+
+
+@pytest.mark.mpi
+def test_the_first_step_runs_cases_and_fails_where_they_do(tmp_path, monkeypatch):
+    place = Place(tmp_path)
+    assert words(place, "T1") == dict.fromkeys(["T1.doctor", "T1.auto", "T1.rma"], "PASS")
+    broken = subprocess.CompletedProcess([], 5, "", "drbench: it broke\n")
+    monkeypatch.setattr(Place, "run", lambda self, *words, **files: broken)
+    assert set(words(place, "T1").values()) == {"FAIL"}
