@@ -1,9 +1,9 @@
 """Step T3 of the paper's artifact: ``python launch/launch_experiments_mlp2.py > mlp2.txt``; options
-as for ``drbench sweep``.
+as for ``drbench sweep``. It runs 1/16 of the paper's size; ``--scale 1`` is the paper's, hours.
 
 Records go to standard output as CSV, progress to standard error. They are also kept in
-results/measured/here/mlp2 (or --out), so that a run that was killed goes on: the same command again
-writes all of them.
+results/measured/here/mlp2-1of16 (or --out), so that a run that was killed goes on: the same
+command again writes all of them.
 """
 
 import sys

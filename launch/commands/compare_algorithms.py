@@ -5,9 +5,11 @@ import click
 
 from partitions import divisors
 
+from .guards import go_on, refuse_too_many
 from .options import (
     PEAK_OF_MANY,
     TEXT,
+    YES,
     command,
     label_option,
     of_case,
@@ -17,6 +19,7 @@ from .options import (
     ranks_option,
     refuse_ranks,
     timeout_option,
+    yes_option,
 )
 
 
@@ -44,9 +47,10 @@ from .options import (
 @of_case("prefetch", "progress", "transport", "backend")
 @label_option()
 @peak_option(PEAK_OF_MANY)
+@yes_option(YES)
 @timeout_option("Longest a case may take, in seconds.", default=300.0)
 @out_option("Keep the records here; what is there already is not run again.")
-def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, **fields):
+def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, yes, **fields):
     """Run all algorithms on one problem, each beside the universal one on the same layout, and
     print where the time goes.
 
@@ -58,8 +62,10 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, **fields):
     from launch.cases.case import Case
     from launch.cases.peak_files import read_peaks
     from launch.studies.compare_algorithms import layout_cases, run_layouts
+    from launch.sweeps.estimate import long_time
 
     refuse_ranks("compare-algorithms")
+    refuse_too_many(ranks, fields["threads"], yes)
     if fields["backend"] != "cupy":
         fields["threads"] = fields["threads"] or 1
     for mesh in meshes:
@@ -67,4 +73,8 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, **fields):
     meshes = list(meshes) or [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]
     base = Case(**fields, roof=True)
     layouts = layout_cases(base, ranks, list(dataflows) or ["OS", "LS", "RS"], meshes)
+    if base.backend == "numpy":
+        cases = [case for found in layouts.values() for case in found]
+        long = long_time(cases, ranks, base.threads)
+        go_on(long, "drbench compare-algorithms", yes, "fewer --mesh and --dataflow")
     return run_layouts(layouts, ranks, timeout, out, read_peaks(peak, [base]))

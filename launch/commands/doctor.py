@@ -26,6 +26,7 @@ from launch.host.show import console, table
 from launch.host.units import format_bytes
 from launch.studies.machine_peaks import measure_core_peaks
 
+from .guards import refuse_too_many
 from .options import json_option, ranks_option, save_option
 
 _PROBE_TIMEOUT_S = 60
@@ -45,6 +46,7 @@ def doctor(ranks, as_json, save):
       drbench doctor --save mine.toml
       drbench run -p 2 -m 4Ki -n 4Ki -k 4Ki --peak mine.toml
     """
+    refuse_too_many(ranks)
     if save:
         check_output("--save", save)
         read_document(save)  # what cannot be kept is refused before anything is measured

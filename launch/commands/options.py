@@ -227,6 +227,8 @@ ranks_option = _shared(
 save_option = _shared("-o", "--save", "save", type=FILE, metavar="FILE", group="Output")
 #: Multiplies the paper's extents, or those of a sweep file.
 scale_option = _shared("--scale", type=SCALE, metavar="FACTOR")
+yes_option = _shared("--yes", is_flag=True, group="Options")
+YES = "Go on although it is estimated at more than 30 minutes, or -p is far above the cores."
 launcher_option = _shared(
     "--launcher",
     metavar="NAME|FILE",

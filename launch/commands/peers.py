@@ -1,6 +1,7 @@
 """``drbench peers``: the comparison, its tables, and DTensor triple by triple."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,8 +11,10 @@ from launch.host.show import console, table
 from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peer_triples import ACTIONS, triple_rows
 
+from .guards import go_on, refuse_too_many
 from .options import (
     PEAK_OF_MANY,
+    YES,
     command,
     label_beside_launcher,
     launcher_option,
@@ -23,6 +26,7 @@ from .options import (
     refuse_ranks,
     scale_option,
     timeout_option,
+    yes_option,
 )
 
 
@@ -75,6 +79,7 @@ from .options import (
 )
 @option("--markdown", is_flag=True, help="Print the tables as Markdown.")
 @of_case("backend")
+@yes_option(YES)
 @option(
     "--triples",
     is_flag=True,
@@ -96,6 +101,7 @@ def peers(
     markdown,
     triples,
     launcher,
+    yes,
     **values,
 ):
     """Compare drbench with other libraries on the same work: DTensor, ScaLAPACK, COSMA, pylops-mpi,
@@ -116,8 +122,9 @@ def peers(
     from launch.cases.peak_files import read_peaks
     from launch.cases.sweep_values import scale_of
     from launch.peers import PEERS
-    from launch.studies.peer_bench import run_peers, shapes
+    from launch.studies.peer_bench import contenders, run_peers, shapes
     from launch.studies.peer_triples import run_triples
+    from launch.sweeps.estimate import long_time
     from plots.select.records import read_records
 
     chosen = shapes(kinds, scale_of(scale, "--scale"))
@@ -135,11 +142,21 @@ def peers(
         raise UsageError(
             "--triples counts bytes, which are the same on every backend. Leave out --backend."
         )
+    if not show and not where.words:
+        refuse_too_many(ranks, values["threads"], yes)
     if triples and not show:
         code = run_triples(ranks, folder, values["machine"], timeout, fresh, where)
     elif not show:
         values["threads"] = values["threads"] or (None if values["backend"] == "cupy" else 1)
         base, every_setting = Case(1, 1, 1, roof=True, **values), settings == "all"
+        if values["backend"] == "numpy" and not where.words:
+            once = [
+                replace(base, m=m, n=n, k=k)
+                for contender in contenders(ranks, every_setting, names)
+                for _, m, n, k in chosen
+            ]
+            long = long_time(once * rounds, ranks, base.threads)
+            go_on(long, "drbench peers", yes, "a smaller --scale, --shapes or --rounds")
         peaks = read_peaks(peak, [base], launcher)
         code = run_peers(
             ranks,

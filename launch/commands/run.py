@@ -12,6 +12,7 @@ from launch.host.files import check_csv, check_output, hand_over
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
+from .guards import refuse_too_many
 from .options import (
     FILE,
     case_of,
@@ -27,6 +28,7 @@ from .options import (
     ranks_option,
     take_options,
     timeout_option,
+    yes_option,
 )
 
 
@@ -52,9 +54,12 @@ from .options import (
 @csv_option("Append the record to this file.")
 @json_option("Print the record as one JSON object instead of a table.")
 @label_option(old=(), help="Name of the machine in the record.")
+@yes_option(
+    "Start -p ranks although they are far above the cores.", group="Ranks and data movement"
+)
 @machine_option()
 @click.pass_obj
-def run(arguments, ranks, csv_path, as_json, timeout, peak, **values):
+def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
     """Run one multiplication on MPI ranks, verify and time it.
 
     \b
@@ -64,6 +69,7 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, **values):
     values["options"] = take_options(values)
     asked, values["model"] = machine_of(values)
     here = launched()
+    refuse_too_many(None if here else ranks, values["threads"], yes)
     if here is not None and not started_by_us() and ranks not in (None, here.size):
         raise UsageError(
             f"-p {ranks}, but a launcher started this command on {here.size} "

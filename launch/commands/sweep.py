@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +13,21 @@ from rich.console import Console
 from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
+from launch.cases.launchers import load_launcher
 from launch.cases.sweep_values import scale_of
 from launch.host.files import made_folder
 from launch.host.kernels import pinned, weaker_pins, without_pins
 from launch.peers import get_peer
+from launch.sweeps.estimate import long_time
 from launch.sweeps.progress import progress_console
-from launch.sweeps.sweep import INTERRUPTED, SweepRequest, plan_cases, run_sweep
+from launch.sweeps.sweep import INTERRUPTED, SweepRequest, left_to_run, plan_cases, run_sweep
 
+from .guards import go_on, refuse_too_many
 from .options import (
     BYTES,
     PEAK_OF_MANY,
     TEXT,
+    YES,
     Value,
     command,
     label_beside_launcher,
@@ -36,6 +41,7 @@ from .options import (
     refuse_ranks,
     scale_option,
     timeout_option,
+    yes_option,
 )
 
 
@@ -116,6 +122,7 @@ def _part(text: str) -> tuple[int, int]:
     help="Records to standard output as CSV, rows of earlier runs first; everything else to "
     "standard error.",
 )
+@yes_option(YES)
 @option(
     "--jobs",
     type=click.Choice(["slurm"]),
@@ -127,7 +134,7 @@ def _part(text: str) -> tuple[int, int]:
     default=1,
     help="With --jobs: share the sweep between so many jobs.",
 )
-def sweep(sweep, ranks, out, dry_run, limit, stream, jobs, parts, **options):
+def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
     """Run every case of an experiment, resume it, lose nothing.
 
     \b
@@ -144,7 +151,7 @@ def sweep(sweep, ranks, out, dry_run, limit, stream, jobs, parts, **options):
         raise UsageError("--out is missing: the folder that gets the records.")
     options["label"] = options.pop("machine")
     request = SweepRequest(sweep, ranks, out or "", **options)
-    console = progress_console(stderr=stream)
+    console = progress_console(stderr=request.stream)
     if jobs:
         from launch.sweeps.slurm import write_jobs
 
@@ -155,7 +162,11 @@ def sweep(sweep, ranks, out, dry_run, limit, stream, jobs, parts, **options):
         from launch.sweeps.dry_run import dry_run as show
 
         return show(request, *plan_cases(request), limit, console)
-    return run_sweep(request, console, stream)
+    if load_launcher(request.launcher).words == ():
+        refuse_too_many(ranks, request.threads, request.yes)
+    long = long_time(left_to_run(request), ranks, request.threads)
+    go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
+    return run_sweep(request, console)
 
 
 @click.command()
@@ -189,15 +200,18 @@ _HIDDEN = 12288
 @of_case("threads", says="cores // ranks")
 @out_option("Folder of the CSV file and the figures.", default="results/measured/here")
 @label_option(help="Name of the machine in the records and figures.")
+@yes_option(YES)
 @of_case("backend")
 @peak_option(PEAK_OF_MANY)
-def mlp(ranks, scale, layer, iters, budget, threads, out, machine, backend, peak):
+@click.pass_obj
+def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, backend, peak, yes):
     """Run MLP-1 and MLP-2 of the paper (§5.2.1) over its partitionings, verify each case, draw both
     figures.
 
     A run that was killed goes on; one that is complete is moved aside and measured anew.
     """
     refuse_ranks("mlp")
+    refuse_too_many(ranks, threads, yes)
     hidden = int(_HIDDEN * scale_of(scale))
     if not hidden:
         raise UsageError(
@@ -206,17 +220,14 @@ def mlp(ranks, scale, layer, iters, budget, threads, out, machine, backend, peak
     say, folder = progress_console(), made_folder(out)
     layers = ("mlp1", "mlp2") if layer == "both" else (layer,)
     sweeps = {name: f"{name}-small" for name in layers}
-    dtensor = get_peer("dtensor").available()
+    dtensor, without = get_peer("dtensor").available(), ""
     if backend != "numpy":
-        say.print(
-            "without DT - Row and DT - Column: DTensor here multiplies on cores; drbench peers "
-            "--backend cupy compares on GPUs"
-        )
+        without = "DTensor here multiplies on cores; drbench peers --backend cupy compares on GPUs"
     elif dtensor.ok:
         sweeps |= {f"{name}-dtensor": f"{name}-dtensor" for name in layers}
     else:
-        say.print(f"without DT - Row and DT - Column: {dtensor.what}. {dtensor.get}", markup=False)
-    environ, worst, files = _environment(say), 0, []
+        without = f"{dtensor.what}. {dtensor.get}"
+    worst, files, requests = 0, [], []
     for name, sweep in sweeps.items():
         place = folder / f"{name}-h{hidden}-p{ranks}"
         request = SweepRequest(
@@ -228,16 +239,22 @@ def mlp(ranks, scale, layer, iters, budget, threads, out, machine, backend, peak
             budget,
             threads,
             machine,
-            environ=environ,
             backend=None if backend == "numpy" else backend,
             peak=peak,
         )
-        request = replace(request, fresh=_complete(request, place))
-        code = run_sweep(request, say)
+        requests.append(replace(request, fresh=_complete(place)))
+        files.append(place / "records.csv")
+    left = [case for request in requests for case in left_to_run(request)]
+    go_on(long_time(left, ranks, threads), "drbench mlp", yes, "a smaller --scale")
+    if without:
+        say.print(f"without DT - Row and DT - Column: {without}", markup=False)
+    environ = _environment(say)
+    for request in requests:
+        request = replace(request, environ=environ)
+        code = run_sweep(request, say, shlex.join(["drbench", *arguments]))
         if code == INTERRUPTED:
             return code
         worst = max(worst, code)
-        files.append(place / "records.csv")
     stem = folder / f"{'mlp' if layer == 'both' else layer}-h{hidden}-p{ranks}"
     records = [record for path in files for record in read_csv(path)]
     ok = sum(record.status == "ok" for record in records)
@@ -247,15 +264,14 @@ def mlp(ranks, scale, layer, iters, budget, threads, out, machine, backend, peak
     return worst
 
 
-def _complete(request: SweepRequest, place: Path) -> bool:
-    """Whether every case of the sweep has its row already."""
+def _complete(place: Path) -> bool:
+    """Whether every case of the sweep in this folder has its row."""
     try:
         done = {record.case for record in read_csv(place / "records.csv")}
         known = json.loads((place / "sweep.json").read_text())["cases"]
     except (OSError, ValueError, KeyError):
         return False
-    _, _, pairs = plan_cases(request)
-    return set(known) == {name for name, _ in pairs} <= done
+    return bool(known) and set(known) <= done
 
 
 def _draw(say: Console, files: list[Path], stem: Path) -> None:

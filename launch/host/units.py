@@ -16,6 +16,31 @@ def format_bytes(count: int) -> str:
         value /= 1024
 
 
+def plural(count: int, what: str) -> str:
+    """So many of something.
+
+    Examples
+    --------
+    >>> plural(1, "case"), plural(0, "case"), plural(12, "row")
+    ('1 case', '0 cases', '12 rows')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def duration(value: float) -> str:
+    """A long time in the unit that one thinks of it in.
+
+    Examples
+    --------
+    >>> duration(12.3), duration(75), duration(2280), duration(29924), duration(400000)
+    ('12 s', '75 s', '38 min', '8.3 h', '4.6 days')
+    """
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if value >= 2 * size:
+            return f"{value / size:.{0 if unit == 'min' else 1}f} {unit}"
+    return f"{value:.0f} s"
+
+
 def seconds(value: float | None) -> str:
     """Time with a unit.
 

@@ -9,25 +9,19 @@ from rich.console import Console
 from rich.text import Text
 
 from drbench.errors import DrbenchError
-from drbench.host.cores import usable_cores
-from drbench.measure.noise import most_repeats
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
 from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
 from launch.cases.sweep_file import Sweep
-from launch.host.kernels import measure_kernels
-from launch.host.units import format_bytes, seconds
+from launch.host.units import duration, format_bytes
 from launch.peers import PEERS, get_peer, present
 from partitions import LayoutError
 
+from .estimate import OVERHEAD_S, estimated
 from .progress import title
 from .sweep import SweepRequest, part_of
-
-#: Measured at 4 ranks: between the repeats of one case and the next.
-OVERHEAD_S = 0.03
-_START_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -36,8 +30,6 @@ class Needs:
 
     Attributes
     ----------
-    flops : int
-        Of one repeat.
     rank_bytes, total_bytes : int
         Tiles of the largest rank, and of all ranks, each with its pool of receive buffers (as
         planned for ranks that read in place).
@@ -47,7 +39,6 @@ class Needs:
         Why it cannot run; empty if it can.
     """
 
-    flops: int = 0
     rank_bytes: int = 0
     total_bytes: int = 0
     moves: bool = True
@@ -83,21 +74,7 @@ def needs(case: Case, ranks: int) -> Needs:
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
     sizes = [sum(problem.tile_bytes(rank).values()) + pool for rank, pool in enumerate(pools)]
-    return Needs(problem.flops, max(sizes), sum(sizes), moves)
-
-
-def products(case: Case, product_s: float) -> int:
-    """How often all of a case's FLOPs are done, at most, if once takes so many seconds: repeats,
-    warm-up and roof.
-
-    Examples
-    --------
-    >>> case = Case(8, 8, 8, iters=5, budget=3.0, roof=True)
-    >>> products(case, 1.0), products(case, 0.1)
-    (13, 33)
-    """
-    repeats = most_repeats((1 + case.roof) * product_s, case.iters, case.budget)
-    return case.warmup + repeats + case.roof * (repeats + 2)
+    return Needs(max(sizes), sum(sizes), moves)
 
 
 def dry_run(
@@ -115,12 +92,9 @@ def dry_run(
         f"{' '.join(launcher.words) or 'mpiexec'}",
         markup=False,
     )
-    cores = usable_cores()
-    threads = min(cores, ranks * (request.threads or max(1, cores // ranks)))
     cases = [case for _, case in part_of(pairs, request.part)][: request.max_cases]
     room = math.inf if request.mem_limit is None else request.mem_limit * nodes
-    rate = measure_kernels().flops_per_s * threads
-    flops, most, counts = 0, Needs(), Counter()
+    most, counts, able = Needs(), Counter(), []
     for number, case in enumerate(cases, 1):
         each = needs(case, ranks)
         flags = {
@@ -130,7 +104,8 @@ def dry_run(
         }
         marks = [mark for mark, holds in flags.items() if holds]
         counts.update(marks)
-        flops += each.flops * products(case, each.flops / rate)
+        if not each.refused:
+            able.append(case)
         most = max(most, each, key=lambda f: f.total_bytes)
         if not limit or number <= limit:
             memory = f"{format_bytes(each.rank_bytes):>10} a rank" if not each.refused else ""
@@ -138,7 +113,7 @@ def dry_run(
             console.print(Text(f"{number:6}  {title(case):<48} {memory}  {told}".rstrip()))
         elif number == limit + 1:
             console.print(f"        … {len(cases) - limit} more (--limit 0 lists all)")
-    estimate = flops / rate + OVERHEAD_S * len(cases) + _START_S
+    found = estimated(able, ranks, request.threads)
     console.print(
         f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: "
         f"{counts['no communication']} (marked, figures leave them out); "
@@ -150,8 +125,8 @@ def dry_run(
         "(tiles and buffers; the roof's operands and MPI come on top)"
     )
     console.print(
-        f"estimated time: up to {seconds(estimate)} for {flops:.3g} FLOPs at the "
-        f"{rate / 1e9:.4g} GFLOP/s of {threads} "
+        f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
+        f"{found.flops_per_s / 1e9:.4g} GFLOP/s of {found.cores} "
         "core(s), measured just now on this machine with a 1024^3 product, and "
         f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
     )

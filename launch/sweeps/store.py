@@ -103,13 +103,16 @@ class Store:
         self.attempts: Counter = Counter()
         self.notes: list[str] = []
 
-    def open(self, name: str, ranks: int, ids: list[str], keep: bool = False) -> None:
+    def open(
+        self, name: str, ranks: int, ids: list[str], keep: bool = False, renew: bool = False
+    ) -> None:
         """Take up a sweep where it was left; ``keep`` the rows of other cases among its own.
 
         Raises
         ------
         UsageError
-            If the folder holds results of another sweep, or a file that is not one of ours.
+            If the folder holds results of another sweep, of none but other cases (unless to
+            ``renew`` them is what was asked for), or a file that is not one of ours.
         """
         self._refuse_another(name)
         records = self._read(self.records_path)
@@ -118,6 +121,12 @@ class Store:
         ids = list(dict.fromkeys(ids))
         wanted = set(ids)
         kept = [record for record in records if record.case in wanted]
+        if records and not kept and not renew:
+            raise UsageError(
+                f"{self.folder} holds {len(records)} rows of {name} that are none of these cases "
+                f"({self._changed(ranks)}). Use another --out to keep both, or move them aside "
+                "with --fresh."
+            )
         if len(kept) < len(records):
             self._supersede([record for record in records if record.case not in wanted], kept)
         for record in kept:
@@ -222,6 +231,16 @@ class Store:
                 f"{self.folder.name} holds the sweep {known!r}, not {name!r}. Use another --out, "
                 "or --fresh to move it aside."
             )
+
+    def _changed(self, ranks: int) -> str:
+        """What may have changed since the rows were measured."""
+        try:
+            before = json.loads((self.folder / "sweep.json").read_text())["ranks"]
+        except (OSError, ValueError, KeyError):
+            before = ranks
+        if before != ranks:
+            return f"they are on {before} ranks, these on {ranks}"
+        return "another --scale, --iters, --threads or file"
 
     def _supersede(self, stray: list[Record], kept: list[Record]) -> None:
         path = self.folder / "superseded.csv"

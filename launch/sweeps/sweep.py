@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
 from drbench.errors import EXIT_CODES
-from drbench.measure.record import Record
+from drbench.measure.record import Record, RecordError, read_csv
 from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.peak_files import read_peaks
@@ -51,6 +52,8 @@ class SweepRequest:
     rerun_on_new_code: bool = False
     backend: str | None = None
     peak: str | None = None
+    stream: bool = False
+    yes: bool = False
     environ: dict = field(default_factory=lambda: dict(os.environ))
 
     def arguments(self) -> list[str]:
@@ -88,6 +91,20 @@ def plan_cases(request: SweepRequest) -> tuple[Sweep, Launcher, list[tuple[str, 
     return sweep, launcher, pairs
 
 
+def left_to_run(request: SweepRequest) -> list[Case]:
+    """The cases that a sweep on this machine would run now, as far as its folder says; none if
+    ranks are started elsewhere, or compute on GPUs, whose time nobody here knows."""
+    _, launcher, pairs = plan_cases(request)
+    path = Path(request.out) / "records.csv"
+    try:
+        done = {record.case for record in read_csv(path)} if not request.fresh else set()
+    except (OSError, RecordError):
+        done = set()  # none, or one that is refused when it is opened
+    todo = [case for name, case in part_of(pairs, request.part) if name not in done]
+    here = not launcher.words and all(case.backend == "numpy" for case in todo)
+    return todo[: request.max_cases] if here else []
+
+
 def part_of(pairs: list, part: tuple[int, int]) -> list:
     """Every n-th, from the i-th.
 
@@ -99,9 +116,10 @@ def part_of(pairs: list, part: tuple[int, int]) -> list:
     return pairs[part[0] - 1 :: part[1]]
 
 
-def run_sweep(request: SweepRequest, console: Console, stream: bool = False) -> int:
-    """Run what has no row yet; the exit code. ``stream`` writes each record to standard output,
-    those of earlier runs first.
+def run_sweep(request: SweepRequest, console: Console, again: str | None = None) -> int:
+    """Run what has no row yet; the exit code. With ``stream`` each record goes to standard output,
+    those of earlier runs first. ``again`` is the command line that goes on, by default that of the
+    sweep.
 
     Returns
     -------
@@ -122,7 +140,11 @@ def run_sweep(request: SweepRequest, console: Console, stream: bool = False) -> 
         read_peaks(request.peak, sweep.cases, request.launcher),
     )
     ids = [name for name, _ in pairs]
-    modes = {"fresh": request.fresh, "retry": request.retry}
+    modes = {
+        "fresh": request.fresh,
+        "retry": request.retry,
+        "renew": request.rerun_on_new_code,
+    }
     try:
         with opened(request.out, sweep.name, request.ranks, ids, console, **modes) as store:
             mine = part_of(pairs, request.part)
@@ -131,7 +153,7 @@ def run_sweep(request: SweepRequest, console: Console, stream: bool = False) -> 
             said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
             console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
             run_now = todo[: request.max_cases]
-            on_record = Stream() if stream else None
+            on_record = Stream() if request.stream else None
             for record in before if on_record else ():
                 on_record(record)
             _run(run_now, store, settings, len(mine), before, console, on_record)
@@ -146,7 +168,7 @@ def run_sweep(request: SweepRequest, console: Console, stream: bool = False) -> 
     except KeyboardInterrupt:
         console.print(
             "interrupted; nothing that was finished is lost. Resume: "
-            f"{shlex.join(request.arguments())}",
+            f"{again or shlex.join(request.arguments())}",
             soft_wrap=True,
             markup=False,
         )

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from drbench.errors import UsageError
+from drbench.measure.record import read_csv
 from launch.host.files import check_csv, check_output, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
+from ..guards import go_on, refuse_too_many
 from ..options import (
     FILE,
     case_of,
@@ -26,9 +28,12 @@ from ..options import (
     save_option,
     take_options,
     timeout_option,
+    yes_option,
 )
 
 _NAMES = ("mlp1", "mlp2")
+#: Seconds of simulating after which the time of a whole sweep is estimated.
+_LOOK_S = 20.0
 
 
 @command("simulate")
@@ -87,6 +92,7 @@ _NAMES = ("mlp1", "mlp2")
     help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
+@yes_option("Sweeps: go on although it is estimated at more than 30 minutes.", group="Sweeps")
 @json_option("One problem: print the record as one JSON object.")
 def simulate(
     sweep,
@@ -101,6 +107,7 @@ def simulate(
     csv_path,
     timeline,
     as_json,
+    yes,
     **values,
 ):
     """Predict times on a machine model: the same programs, in virtual time.
@@ -146,7 +153,9 @@ def simulate(
             )
     if out is None:
         raise UsageError(f"the sweep {sweep} needs --out DIR for its records.")
-    return _sweep(sweep, model, ranks, out, replication, lines_only, excerpt, transport, values)
+    return _sweep(
+        sweep, model, ranks, out, replication, lines_only, excerpt, transport, values, yes
+    )
 
 
 def _count(sweep, ranks, changes, csv_path, timeline, as_json, transport, values) -> int:
@@ -236,7 +245,9 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
     return code
 
 
-def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport, values) -> int:
+def _sweep(
+    sweep, machine, ranks, out, replication, lines_only, keep, transport, values, yes
+) -> int:
     from rich.console import Console
 
     from launch.models.predict import ranks_on
@@ -247,6 +258,7 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
         run_simulations,
         sweep_cases,
     )
+    from launch.sweeps.estimate import LONG_S
     from launch.sweeps.store import write_csv
 
     ranks = ranks_on(machine, ranks)
@@ -279,11 +291,17 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
     if keep:
         keep = made_folder(keep, "--excerpt")
     path = folder / f"{Path(sweep).stem}-{machine.name}.csv"
-    start, done = time.monotonic(), 0
+    start, done, asked = time.monotonic(), 0, yes
+    known = len(read_csv(path)) if path.exists() else 0
 
     def on_case(record):
-        nonlocal done
+        nonlocal done, asked
         done += 1
+        spent = time.monotonic() - start
+        if spent > _LOOK_S and not asked:
+            asked, whole = True, spent / done * (len(cases) - known)
+            what = f"{sweep}, of which {done} cases are done and kept,"
+            go_on(whole if whole > LONG_S else 0, what, yes, "--lines-only, or fewer cases")
         if done % 1000 == 0:
             say.print(
                 f"{done} cases in {time.monotonic() - start:.0f} s; {record.a} {record.b} "
@@ -322,8 +340,9 @@ def _sweep(sweep, machine, ranks, out, replication, lines_only, keep, transport,
 )
 @of_case("backend")
 @timeout_option("Kill the ranks after this many seconds (exit 4).", default=600.0)
+@yes_option("Start -p ranks although they are far above the cores.")
 @click.pass_obj
-def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout):
+def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout, yes):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate, tune and advise:
     products (on cores of float32 and float64), gets, accumulates, barriers, collectives. About half
     a minute.
@@ -340,6 +359,7 @@ def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout
         from launch.cases.machine_models import read_document
         from launch.host.kernels import pinned, without_pins
 
+        refuse_too_many(ranks, threads, yes)
         check_output("--save", save)
         read_document(save)  # what it holds stays, so it must be readable
         if pinned():

@@ -13,6 +13,7 @@ from launch.host.files import add_records, check_csv
 from launch.host.show import console, table
 from launch.host.units import format_bytes, seconds
 
+from ..guards import refuse_too_many
 from ..options import (
     BYTES,
     TEXT,
@@ -22,6 +23,7 @@ from ..options import (
     of_case,
     option,
     ranks_option,
+    yes_option,
 )
 
 
@@ -134,6 +136,7 @@ def searched(values: dict) -> tuple:
 @of_case("budget")
 @of_case("threads", help="With --measure-top: BLAS threads a rank.", says="cores // ranks")
 @of_case("backend", default=None, help="With --measure-top: where products run.", says="numpy")
+@yes_option("With --measure-top: start -p ranks although they are far above the cores.")
 @csv_option("Append the records of the ranking to this file, measured ones too.")
 @json_option("Print the ranking as one JSON object.")
 def tune_command(
@@ -148,6 +151,7 @@ def tune_command(
     iters,
     csv_path,
     as_json,
+    yes,
     **values,
 ):
     """Choose partitions, replication and data movement, or a 2-D algorithm, mesh and slices: by a
@@ -168,6 +172,7 @@ def tune_command(
 
     check_csv(csv_path)
     model, ranks, names = searched(values)
+    refuse_too_many(ranks if measure_top else None, values["threads"], yes)
     for name in ("threads", "backend"):
         if measure_top is None and values[name] is not None:
             raise UsageError(f"--{name} belongs to --measure-top. Give both, or leave it out.")

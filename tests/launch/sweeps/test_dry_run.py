@@ -15,7 +15,7 @@ from launch.sweeps.dry_run import needs
 def dry(say, monkeypatch, tmp_path):
     """``dry(*arguments)``: a dry run whose processor does 100 GFLOP/s a core; fails if it starts
     ranks."""
-    monkeypatch.setattr("launch.sweeps.dry_run.measure_kernels", lambda: Kernels("Test", 100e9))
+    monkeypatch.setattr("launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 100e9))
     monkeypatch.setattr(
         "launch.sweeps.starter.Ranks.__init__", lambda *_: pytest.fail("ranks were started")
     )

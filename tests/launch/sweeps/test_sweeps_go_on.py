@@ -318,7 +318,7 @@ def test_the_artifact_s_script_is_the_sweep(process, tmp_path):
     assert [(record.m, record.n, record.k) for record in read_csv(tmp_path / "mlp1.txt")] == [
         (1, 16, 4)
     ] * 2
-    assert (tmp_path / "results" / "measured" / "here" / "mlp1" / "records.csv").exists()
+    assert (tmp_path / "results" / "measured" / "here" / "mlp1-1of3072" / "records.csv").exists()
 
 
 FAKE_SRUN = """#!{python}

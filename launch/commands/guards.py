@@ -1,0 +1,54 @@
+"""What is asked, or refused, before anything is started that nobody may have meant."""
+
+import os
+import sys
+
+import click
+
+from drbench.errors import UsageError
+from drbench.host.cores import usable_cores
+from launch.host.units import duration
+
+#: More ranks than this are refused where they are also so many times the cores.
+_MOST_RANKS, _MOST_A_CORE = 64, 16
+
+
+def go_on(time_s: float, what: str, yes: bool, smaller: str) -> None:
+    """Ask whether to go on with what takes so long (0: no need to ask); without a terminal refuse,
+    unless ``--yes`` was given.
+
+    Raises
+    ------
+    UsageError
+        With the way out: ``--yes``, or what is ``smaller``.
+    """
+    if not time_s or yes:
+        return
+    told = f"{what} is estimated at {duration(time_s)}"
+    asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+    if not asks:
+        raise UsageError(f"{told}. Add --yes to go on, or use {smaller}.")
+    if not click.confirm(f"{told}, communication not included. Go on?", err=True):
+        raise UsageError(f"nothing was started. Use {smaller}.")
+
+
+def refuse_too_many(ranks: int | None, threads: int | None = None, yes: bool = False) -> None:
+    """Refuse ranks that are far above the cores of this machine, unless ``--yes`` was given, and
+    more BLAS threads a rank than it has cores, which no rank can use. (Ranks above the cores, or
+    ranks × threads, are legitimate for what does not depend on time; records mark them.)
+
+    Raises
+    ------
+    UsageError
+    """
+    here, all_cores = usable_cores(), os.cpu_count() or 1
+    if threads is not None and threads > all_cores:
+        raise UsageError(
+            f"--threads {threads}: this machine has {all_cores} cores. Use at most {all_cores}, or "
+            "leave it out."
+        )
+    if ranks and ranks > max(_MOST_RANKS, _MOST_A_CORE * here) and not yes:
+        raise UsageError(
+            f"-p {ranks}: this process has {here} cores, and every rank takes memory of its own. "
+            f"Use -p {here}, drbench plan or drbench simulate; or add --yes to start them all."
+        )

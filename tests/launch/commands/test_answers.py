@@ -1,0 +1,110 @@
+"""What users and attackers typed, and the one right line that answers it."""
+
+import io
+import sys
+
+import click
+import pytest
+
+from drbench.errors import UsageError
+from launch.commands.guards import go_on
+from launch.host.kernels import Kernels
+from launch.sweeps.store import Store
+from launch.sweeps.stream import arguments_of
+from launch.sweeps.sweep import SweepRequest
+
+SIZES = ["-m", 64, "-n", 64, "-k", 64]
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    """No rank is started, and no processor is measured."""
+    fail = lambda *_, **__: pytest.fail("ranks were started")
+    for name in (
+        "launch.commands.run.run_ranks",
+        "launch.commands.predict.model.run_ranks",
+        "launch.sweeps.starter.Ranks.__init__",
+    ):
+        monkeypatch.setattr(name, fail)
+    monkeypatch.setattr("launch.sweeps.estimate.measure_kernels", lambda: Kernels("Test", 50e9))
+
+
+#: Command lines that are refused with exit code 2, and what the line must mention.
+REFUSED = [
+    (arguments_of("mlp1", ["--scale", "1"]), ["the sweep mlp1 is estimated at", " h.", "--yes"]),
+    (["sweep", "mlp2", "--out", "x"], ["is estimated at", "--yes", "--scale", "--max-cases"]),
+    (["mlp", "--scale", "1", "--out", "x"], ["drbench mlp is estimated at", "--yes", "--scale"]),
+    (["peers", "--scale", "4/1", "--only", "drbench"], ["is estimated at", "--yes", "--rounds"]),
+    (
+        ["compare-algorithms", "-p", 2, "-m", "48Ki", "-n", "48Ki", "-k", "48Ki"],
+        ["is estimated at", "--yes"],
+    ),
+    (["run", "-p", 1000, *SIZES], ["-p 1000", "2 cores", "--yes", "drbench simulate"]),
+    (["run", "-p", 2, *SIZES, "--threads", 99], ["--threads 99", "2 cores"]),
+    (["sweep", "mlp1-small", "-p", 1000, "--out", "x"], ["-p 1000", "--yes"]),
+    (["mlp", "-p", 1000], ["-p 1000", "--yes"]),
+    (["doctor", "-p", 1000], ["-p 1000"]),
+    (["calibrate", "-p", 1000, "--save", "x.toml"], ["-p 1000"]),
+]
+
+
+@pytest.mark.parametrize(
+    "words, mentioned", REFUSED, ids=[" ".join(map(str, words)) for words, _ in REFUSED]
+)
+def test_it_is_refused_in_one_line(say, monkeypatch, tmp_path, words, mentioned):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.chdir(tmp_path)
+    line = say(*words).refusal()
+    assert all(text in line for text in mentioned), line
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_on_a_terminal_it_asks(monkeypatch, answer):
+    monkeypatch.setattr(sys, "stdin", _Terminal())
+    monkeypatch.setattr(sys, "stderr", _Terminal())
+    asked = []
+    monkeypatch.setattr(click, "confirm", lambda text, err: asked.append(text) or answer)
+    if answer:
+        go_on(7200, "it", False, "less")
+    else:
+        with pytest.raises(UsageError, match="nothing was started"):
+            go_on(7200, "it", False, "less")
+    assert asked == ["it is estimated at 2.0 h, communication not included. Go on?"]
+    go_on(7200, "it", True, "less")
+    go_on(0, "it", False, "less")
+
+
+def test_the_command_that_resumes_keeps_everything_but_what_is_asked_once():
+    request = SweepRequest("mlp1", 4, "out", scale="1/16", stream=True, yes=True, fresh=True)
+    assert request.arguments() == [
+        *("drbench", "sweep", "mlp1", "-p", "4", "--out=out", "--scale=1/16"),
+        *("--stream", "--yes"),
+    ]
+
+
+def test_rows_of_other_ranks_are_not_moved_out_of_the_way(tmp_path, made):
+    store = Store(tmp_path)
+    store.open("s", 2, ["a" * 16])
+    store.add(made("a" * 16))
+    for renew in (False, True):
+        again = Store(tmp_path)
+        if renew:  # --rerun-on-new-code asks for it
+            again.open("s", 4, ["b" * 16], renew=True)
+        else:
+            with pytest.raises(UsageError, match="1 rows .* on 2 ranks, these on 4.*--out.*fresh"):
+                again.open("s", 4, ["b" * 16])
+    assert (tmp_path / "superseded.csv").exists()
+
+
+@pytest.fixture
+def made():
+    """``made(case)``: a record of that id."""
+    from made_up import made_up
+
+    return lambda case: made_up(status="failed", reason="made up", case=case)
