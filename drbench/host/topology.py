@@ -117,10 +117,11 @@ class RangeLocks:
         path = None
         if node.rank == 0:
             folder = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-            handle, path = tempfile.mkstemp(prefix="drbench-locks-", dir=folder)
-            os.close(handle)
+            # open from its first moment: nobody else may take it for a dead run's
+            self._file, path = tempfile.mkstemp(prefix="drbench-locks-", dir=folder)
         path = node.bcast(path)
-        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if node.rank:
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         node.Barrier()
         if node.rank == 0:  # every rank has it open: nothing is left behind whatever happens
             os.unlink(path)

@@ -20,6 +20,7 @@ from launch.cases.machine_models import read_document
 from launch.cases.peak_files import write_peaks
 from launch.host.files import check_output
 from launch.host.kernels import measure_kernels, pinned, without_pins
+from launch.host.leftovers import clear_up
 from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table
@@ -67,7 +68,8 @@ class Finding:
 def findings(ranks: int, save: str | None = None) -> list[Finding]:
     """Look at MPI, cores and their peak, which is kept in a machine file if one is named, BLAS,
     memory and GPUs."""
-    return [*_mpi(ranks), *_cores(ranks), *_blas(), *_peak(save), *_memory(), *_gpus()]
+    here = [*_leftovers(), *_mpi(ranks), *_cores(ranks), *_blas()]
+    return [*here, *_peak(save), *_memory(), *_gpus()]
 
 
 def show_findings(ranks: int, as_json: bool, save: str | None = None) -> int:
@@ -95,6 +97,12 @@ def show_findings(ranks: int, as_json: bool, save: str | None = None) -> int:
 def _ok_if(fine, subject: str, text: str, *otherwise: str) -> Finding:
     """That a subject is fine, or else its level, text and way out."""
     return Finding(subject, "ok", text) if fine else Finding(subject, *otherwise)
+
+
+def _leftovers() -> Iterator[Finding]:
+    """What dead runs left, before anything is started that would remove it without a word."""
+    if any(removed := clear_up()):
+        yield Finding("leftovers", "ok", f"dead runs had left {removed}; removed")
 
 
 def _mpi(ranks: int) -> Iterator[Finding]:

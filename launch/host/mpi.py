@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drbench.errors import EXIT_CODES, CaseFailed, MissingError
 
-from .processes import running
+from .processes import FIRST_PSEUDO_STEP, running
 
 #: (size, rank) variables of the launchers: MPICH and its kin, Open MPI, MVAPICH, Cray PALS.
 _VARIABLES = [
@@ -50,7 +50,7 @@ def launched(environ=os.environ) -> Launched | None:
             return Launched(int(environ[size]), int(environ[rank]), size)
     step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
     if (
-        step.isdigit() and int(step) < 0xFFFFFFF0 and "SLURM_PROCID" in environ
+        step.isdigit() and int(step) < FIRST_PSEUDO_STEP and "SLURM_PROCID" in environ
     ):  # a step of srun, not the batch script
         size = environ.get("SLURM_STEP_NUM_TASKS", environ.get("SLURM_NTASKS", "1"))
         return Launched(int(size), int(environ["SLURM_PROCID"]), "SLURM_STEP_NUM_TASKS")

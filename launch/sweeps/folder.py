@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from launch.host.files import made_folder
+from launch.host.leftovers import clear_up
 from launch.host.processes import interruptible
 
 from .lock import FolderLock
@@ -46,7 +47,8 @@ def opened(
     folder = made_folder(folder)
     with interruptible(), FolderLock(folder) as lock:
         store = Store(folder, lock.beat)
-        store.clear_up()
+        if any(removed := clear_up()):
+            say.print(f"removed {removed} that dead runs left", markup=False)
         aside = store.set_aside(all_of_it=fresh) if fresh or retry else None
         if aside is not None:
             what = "" if fresh else "cases that were not ok run again; the "

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from drbench.errors import UsageError
-from launch.host.identity import this_system, ticks_of
+from launch.host.leftovers import this_system, ticks_of
 
 #: A holder that cannot be seen from here, and has not stamped its lock for so long, is dead ...
 STALE_S = 600.0

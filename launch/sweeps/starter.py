@@ -66,8 +66,6 @@ class Ranks:
         Gets everything the ranks say that is not for us.
     tick : callable
         Called about ten times a second while waiting.
-    announce : callable
-        Called with the token of the processes and the time, before there are any.
     """
 
     def __init__(
@@ -77,7 +75,6 @@ class Ranks:
         environ,
         log,
         tick: Callable[[], None],
-        announce: Callable[[str, float], None] = lambda *_: None,
     ):
         self.command = [*launcher, sys.executable, "-m", "drbench", "serve"]
         self.environ = environ
@@ -89,7 +86,6 @@ class Ranks:
         self._started = Started(
             self.command,
             {**self.environ, OURS: str(count), "TERM": "dumb"},
-            announce,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

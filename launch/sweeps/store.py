@@ -8,14 +8,12 @@ and is there once.
 ``sweep.json``        name, ranks and the id of every case of the sweep
 ``superseded.csv``    rows of cases whose definition has changed since
 ``previous-N/``       what ``--fresh`` and ``--retry`` moved aside
-``running.json``      which ranks are running now, for who comes after a crash
 ====================  ==========================================================================
 """
 
 import hashlib
 import json
 import os
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -26,8 +24,6 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_json
-from launch.host.identity import this_system
-from launch.host.processes import end_family, remove_abandoned, remove_files
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
@@ -98,7 +94,6 @@ class Store:
         self.folder, self.beat = Path(folder), beat
         self.records_path = self.folder / "records.csv"
         self.journal_path = self.folder / "journal.txt"
-        self._running = self.folder / "running.json"
         self.done: dict[str, Record] = {}
         self.attempts: Counter = Counter()
         self.notes: list[str] = []
@@ -167,27 +162,6 @@ class Store:
             ) from None
         self.done[record.case] = record
         self.attempts.pop(record.case, None)
-
-    def announce(self, token: str, since: float) -> None:
-        """Note which ranks are about to be started."""
-        write_json(self._running, {"system": this_system(), "token": token, "since": since})
-
-    def forget(self) -> None:
-        """No ranks are running."""
-        self._running.unlink(missing_ok=True)
-
-    def clear_up(self) -> None:
-        """End ranks that a killed supervisor left in this folder's name, and remove what they left
-        under /dev/shm."""
-        try:
-            found = json.loads(self._running.read_text())
-            system, token, since = found["system"], str(found["token"]), float(found["since"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return self.forget()  # there is none, or it was never whole
-        if system == this_system():
-            remove_files(end_family(token, patience_s=1.0))
-            remove_abandoned(since, time.time())
-            self.forget()
 
     def set_aside(self, all_of_it: bool = True) -> Path | None:
         """Move the results (or, with ``all_of_it=False``, a copy of the rows, the bad ones then

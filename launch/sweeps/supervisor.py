@@ -130,10 +130,10 @@ def run_cases(
                 record = replace(here.with_peak(record), case=name, environment=environment)
                 store.add(record)
                 watch.ended(case, record)
+            here.stop(in_order=True)
         except BaseException:
             here.stop(grace_s=0.3)
             raise
-        here.stop(in_order=True)
 
 
 def _refused(case: Case, ranks: int) -> Record | None:
@@ -154,8 +154,7 @@ def _refused(case: Case, ranks: int) -> Record | None:
 
 
 class _Starter:
-    """The ranks of now, started when they are needed; a note on disk says which they are, for who
-    comes after a crash."""
+    """The ranks of now, started when they are needed."""
 
     def __init__(self, store: Store, settings: Settings, watch: Watch, log):
         self._store, self._settings, self._watch, self._log = store, settings, watch, log
@@ -238,7 +237,6 @@ class _Starter:
                 {**settings.environ, **settings.launcher.environment},
                 self._log,
                 self._tick,
-                self._store.announce,
             )
         except OSError as error:
             raise MissingError(
@@ -267,4 +265,3 @@ class _Starter:
                 self._ranks.end()
             self._ranks.stop(grace_s)
         self._ranks = None
-        self._store.forget()

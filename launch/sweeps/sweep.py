@@ -17,6 +17,7 @@ from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.peak_files import read_peaks
 from launch.cases.sweep_file import Sweep, load_sweep
+from launch.host.leftovers import folder_prefix
 
 from .folder import opened
 from .progress import SweepProgress
@@ -184,7 +185,7 @@ def run_listed(
     ids = [name for name, _ in pairs]
     with ExitStack() as stack:
         if out is None:
-            out = stack.enter_context(TemporaryDirectory(prefix=f"drbench-{name}-"))
+            out = stack.enter_context(TemporaryDirectory(prefix=folder_prefix(name)))
         store = stack.enter_context(opened(out, name, settings.ranks, ids, console))
         _run(pairs, store, settings, len(pairs), list(store.done.values()), console)
         return [store.done[name] for name in ids]

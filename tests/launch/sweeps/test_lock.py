@@ -16,7 +16,7 @@ import pytest
 from starting import ROOT
 
 from drbench.errors import UsageError
-from launch.host.identity import started_at, this_system, ticks_of
+from launch.host.leftovers import started_at, this_system, ticks_of
 from launch.sweeps.lock import STALE_S, FolderLock, Holder
 
 

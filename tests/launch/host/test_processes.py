@@ -1,0 +1,200 @@
+"""Whatever ends a command, and however often it is told to, all it started ends too, and nothing of
+it is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from starting import ROOT, marked
+
+from launch.host import leftovers, processes
+from launch.host.leftovers import family, new_token
+from launch.host.processes import Started, interruptible
+
+GUARD = str(ROOT / "launch" / "host" / "guard.py")
+#: Starts a launcher of two "ranks" that ignore all but SIGKILL, says so, and waits for it.
+STARTER = """
+import os, signal, sys, time
+from launch.host import leftovers
+from launch.host.processes import running
+leftovers.SHARED_MEMORY = leftovers._TEMPORARY = {folder!r}
+RANK = (
+    "import os, signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; "
+    "open('up-' + str(os.getpid()), 'w').close(); time.sleep(120)"
+)
+LAUNCHER = (
+    "import subprocess, sys; "
+    f"[p.wait() for p in [subprocess.Popen([sys.executable, '-c', {{RANK!r}}]) for _ in 'ab']]"
+)
+try:
+    with running("the ranks", [sys.executable, "-c", LAUNCHER]) as process:
+        process.wait()
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.fixture
+def started(tmp_path):
+    """``started()``: a command that waits for its ranks; the process and its mark."""
+    made = []
+
+    def start(**keywords):
+        mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        for path in tmp_path.glob("up-*"):
+            path.unlink()
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "DRBENCH_TEST_RUN": mark}
+        code = STARTER.format(folder=str(tmp_path))
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=environ,
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            **keywords,
+        )
+        made.append((process, mark))
+        deadline = time.monotonic() + 30
+        while len(list(tmp_path.glob("up-*"))) < 2:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.005)
+        return process, mark
+
+    yield start
+    for process, mark in made:
+        process.kill()
+        for pid in marked(mark):  # they hold its standard error
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def gone(mark, seconds=10.0):
+    """How long it takes until nothing with this mark is left; None if that is too long."""
+    start = time.monotonic()
+    while time.monotonic() < start + seconds:
+        if not marked(mark):
+            return time.monotonic() - start
+        time.sleep(0.02)
+    return None
+
+
+def guard_of(process):
+    """The number of the guard that a command has started."""
+    children = psutil.Process(process.pid).children()
+    (guard,) = [child.pid for child in children if child.cmdline()[2:3] == [GUARD]]
+    return guard
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ranks_that_ignore_every_signal_end_with_their_command(started, monkeypatch, number):
+    process, mark = started()
+    assert len(marked(mark)) >= 4
+    process.send_signal(number)
+    assert gone(mark) is not None
+    assert process.wait(5) == (-9 if number == signal.SIGKILL else 130)
+    assert process.stderr.read() == b""
+
+
+def test_a_launcher_that_is_stopped_ends_with_its_command(started):
+    """A stopped process takes no signal but SIGKILL."""
+    process, mark = started()
+    for pid in marked(mark):
+        if pid not in (process.pid, guard_of(process)):
+            os.kill(pid, signal.SIGSTOP)
+    process.kill()
+    assert gone(mark) is not None
+
+
+@pytest.mark.parametrize("offset_ms", [0, 0.5, 1, 3, 5, 7, 10, 20, 200])
+def test_a_second_signal_at_any_moment_leaves_no_orphan(started, offset_ms):
+    """It came between SIGSTOP and SIGKILL of the ranks, which then stayed for ever."""
+    for number in (signal.SIGINT, signal.SIGTERM)[: 1 + (offset_ms == 5)]:
+        process, mark = started()
+        process.send_signal(signal.SIGINT)
+        for _ in range(3):
+            time.sleep(offset_ms / 1e3)
+            if process.poll() is None:
+                process.send_signal(number)
+        assert process.wait(20) == 130 and process.stderr.read() == b""
+        assert gone(mark, 1) is not None, f"orphans after {offset_ms} ms"
+
+
+def test_a_signal_while_all_is_being_ended_waits_until_it_is(monkeypatch):
+    """Between SIGSTOP and SIGKILL, at the very place."""
+    token = new_token()
+    environ = {**os.environ, leftovers.TOKEN: token}
+    rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environ)
+    real = leftovers._signal
+
+    def interrupted(pid, number):
+        real(pid, number)
+        if number == signal.SIGSTOP:
+            os.kill(os.getpid(), signal.SIGINT)  # the second: the first has led here
+
+    monkeypatch.setattr(leftovers, "_signal", interrupted)
+    while family(token) != [rank.pid]:
+        time.sleep(0.01)
+    with interruptible():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            leftovers.end_family(token)
+    assert rank.wait(5) == -signal.SIGKILL
+
+
+def test_handlers_are_as_they_were_afterwards():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with interruptible():
+        outer = [signal.getsignal(number) for number in numbers]
+        with interruptible():  # the same: the first signal there is the first here
+            assert [signal.getsignal(number) for number in numbers] == outer
+        assert [signal.getsignal(number) for number in numbers] == outer != before
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_the_kernel_ends_the_launcher_where_there_is_no_guard(tmp_path, monkeypatch):
+    """As where no more processes may be started. The guard alone is tested with launchers that
+    ignore what the kernel says."""
+    code = (
+        "import sys, time; from launch.host import processes\n"
+        "processes._guard = lambda token: None\n"
+        "started = processes.Started([sys.executable, '-c', 'import time; time.sleep(60)'], {})\n"
+        "print(started.process.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        launcher = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 10
+    while leftovers.ticks_of(launcher) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_guard_goes_when_all_has_ended_and_cannot_be_in_the_way(monkeypatch):
+    started = Started([sys.executable, "-c", ""], os.environ)
+    guard = started._guard
+    assert guard.poll() is None
+    started.process.wait()
+    started.stop(1.0)
+    assert guard.returncode == 0
+    killed = Started([sys.executable, "-c", ""], os.environ)
+    killed._guard.kill()
+    killed._guard.wait()
+    killed.process.wait()
+    killed.stop(1.0)
+
+
+def test_a_program_that_is_not_there_leaves_no_guard(monkeypatch):
+    guards = []
+    real = processes._guard
+    monkeypatch.setattr(processes, "_guard", lambda token: guards.append(real(token)) or guards[0])
+    with pytest.raises(FileNotFoundError):
+        Started(["/nonexistent/mpiexec"], os.environ)
+    assert guards[0].returncode == 0
