@@ -34,6 +34,7 @@ _SECTIONS = {
     "Compare": {
         "peers": "peers",
         "compare-algorithms": "compare_algorithms",
+        "scaling": "scaling",
     },
     "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
     "Also": {"list": "plan", "unlock": "sweep"},
