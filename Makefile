@@ -1,7 +1,7 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/16 size and draw both figures; a killed run goes on
 # make figures draw the committed figures anew from the committed records, each with a text of what it draws
 # make test   run the tests, those under mpiexec included
-# make lint   look at the format and style (ruff) and the types (mypy); changes nothing
+# make lint   look at the format and style (ruff), the types (mypy) and the pages' numbers; changes nothing
 # make format put the format and the order of imports right
 # make docs   write the numbers and tables of the committed records into README, ARTIFACT and docs/
 # make docs-check  hold every number of those pages against the records; changes nothing
@@ -40,6 +40,7 @@ lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m docs.check
 
 format: .venv/.installed
 	$(BIN)/ruff check --fix .

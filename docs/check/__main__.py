@@ -75,10 +75,9 @@ def check(text: str, name: str = "") -> Iterator[Finding]:
                 page.place(number.start),
                 f"the page says {number.text}, the records {wanted} ({number.by.text})",
             )
-    known = {f"{figure['file']}.png" for figure in committed_figures()}
     for image in re.finditer(r"!\[[^\]]*\]\(([^)]+)\)", text):
         path = f"docs/{image[1]}" if image[1].startswith("images/") else image[1]
-        if path not in known:
+        if path not in {f"{figure['file']}.png" for figure in committed_figures()}:
             yield Finding(page.place(image.start()), f"{path} is not in results/figures.toml")
     for number in page.bare():
         line = text.splitlines()[page.line(number.start) - 1].strip()

@@ -62,16 +62,16 @@ _UNITS = (
     "%|percent|points?|ns|µs|us|ms|s|seconds?|minutes?|hours?|times|[KMGT]i?B/s|[kKMGT]i?B|bytes?"
     "|[MGT]FLOP/s|[MGT]FLOPs?"
 )
-_UNIT = re.compile(rf" ?(?:(?:{_UNITS})(?![\w/])|%)")
-_COUNTED = re.compile(rf" (?:\w+ )?(?:{'|'.join(COUNTED)})\b")
+_UNIT = re.compile(rf"\s*(?:(?:{_UNITS})(?![\w/])|%)")
+_COUNTED = re.compile(rf"\s+(?:\w+\s+)?(?:{'|'.join(COUNTED)})\b")
 _NUMBER = re.compile(
     r"(?<![\w.,^=§@#³²×:*])(?<![A-Za-z)]-)(?<!× )(?<!\d x )"
     r"[−+-]?\d+(?:\.\d+)?(?![\w^³²×*:]|[.,]\d|-[A-Za-z]| ?[×x] ?\d)"
 )
 #: Between the numbers of a range or list, and between those of a list before its last two.
-_JOINED = re.compile(r" ?[-–/·] ?| to | and | or | against | ", re.S)
-_COMMA = re.compile(r", ")
-_OF = re.compile(r" of (?:the |all )?")
+_JOINED = re.compile(r"\s?[-–/·]\s?|\s+(?:to|and|or|against)\s+|\s+")
+_COMMA = re.compile(r",\s+")
+_OF = re.compile(r"\s+of\s+(?:the\s+|all\s+)?")
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.S)
 _BEGIN = re.compile(r"^<!-- docs: (?!end)(.+?) -->\n", re.M)
 _END = "<!-- docs: end -->"

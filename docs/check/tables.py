@@ -3,6 +3,7 @@
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from pandas import DataFrame, concat
 
@@ -215,6 +216,7 @@ def throttled() -> str:
 # --- peers
 
 
+@cache
 def peer_lines(ranks: int) -> DataFrame:
     """Lines of :func:`launch.studies.peer_tables.lines`, with the rate of the median time."""
     from fractions import Fraction
@@ -229,6 +231,7 @@ def peer_lines(ranks: int) -> DataFrame:
     return found.assign(rate=found["shape"].map(flops) / found.median_s / 1e9)
 
 
+@cache
 def contest(ranks: int) -> DataFrame:
     """For each shape the contenders that are compared, fastest median time first: drbench's five
     partitionings, its other algorithms, each peer as it comes."""
@@ -366,6 +369,7 @@ def sweeps(ranks: int) -> str:
 # --- the papers' claims
 
 
+@cache
 def verdicts(paper: str) -> list:
     """Verdicts of ``slicing`` or ``meshslice`` on the committed records."""
     from launch.studies import meshslice_claims, slicing_claims
@@ -431,6 +435,7 @@ def llm_sensitivity() -> str:
 _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
 
 
+@cache
 def model_pairs(transport: str) -> DataFrame:
     """Cases that benchmarks/model.py measured and predicted."""
     from benchmarks.model import compared
@@ -505,6 +510,27 @@ def factor_limits() -> str:
     return table(header, reversed(lines))
 
 
+@block
+def outer_on_h100() -> str:
+    """MLP-2's Outer Product on 8 H100 with Stationary B and C, at each batch size."""
+    found = where(rows(_LINES), machine="h100x8", layer="mlp2", line="Outer Prod.")
+    lines = []
+    for reading in ("as it is", "accumulates at a fifth of a copy"):
+        for most, factors in ((8, "any factors"), (1, "A and B unreplicated")):
+            each = where(found, reading=reading, most_replicas=most).sort_values("m")
+            lines.append(
+                (
+                    f"{reading}, {factors}",
+                    *(
+                        " ".join(f"{x:.1f}" for x in where(each, stationary=s).percent_of_peak)
+                        for s in "BC"
+                    ),
+                )
+            )
+    return table(["Outer, % of peak at 1024 to 8192", "Stationary B", "Stationary C"], lines)
+
+
+@cache
 def lowered() -> DataFrame:
     """A row a case of the lowering study: times by schedule, whether tiles align, and by how much
     direct execution is slower than the best lowering, percent."""

@@ -6,6 +6,7 @@ in seconds unless the name says otherwise, shares in percent.
 
 import tomllib
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from pandas import DataFrame
 
@@ -44,6 +45,7 @@ def first_figure() -> list[str]:
     return [name.removeprefix("results/") for name in found["inputs"]]
 
 
+@cache
 def _lines(layer: str) -> dict:
     """Percent of the roof by line and batch size."""
     from plots.select.selection import select
