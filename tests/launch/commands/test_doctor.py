@@ -12,6 +12,7 @@ from algorithms import algorithms
 from launch.cases.peak_files import read_peaks
 from launch.cases.peaks import Peak
 from launch.host.kernels import Kernels, pinned, weaker_pins, without_pins
+from launch.host.leftovers import Removed
 from launch.studies.machine_peaks import CorePeak
 from partitions import PRESETS
 
@@ -58,6 +59,7 @@ def test_a_machine_that_can_run_has_nothing_missing(drbench, tmp_path):
     words = ["doctor", "--json", "-p", 2, "--save", "mine.toml"]
     found = drbench(*words, env={"OPENBLAS_CORETYPE": "Haswell"}, timeout=60).json()
     by_subject = {each["subject"]: each for each in found}
+    by_subject.pop("leftovers", None)  # of whoever ran before
     assert set(by_subject) == SUBJECTS | PEAKS | {"peaks"}
     kept = read_peaks(str(tmp_path / "mine.toml"), ())
     for dtype, peak in kept.items():
@@ -104,6 +106,13 @@ def test_a_variable_that_costs_nothing_is_fine_and_named(findings, monkeypatch):
 def test_without_pins_blas_is_named_with_its_kernels(findings):
     blas = findings()["BLAS"]
     assert blas["level"] == "ok" and "SkylakeX" in blas["text"] and "60 GFLOP/s" in blas["text"]
+
+
+def test_what_dead_runs_left_is_said(findings, monkeypatch):
+    monkeypatch.setattr(launch.commands.doctor, "clear_up", Removed)
+    assert "leftovers" not in findings()
+    monkeypatch.setattr(launch.commands.doctor, "clear_up", lambda: Removed(4, 2, 3 << 20))
+    assert "4 processes and 2 files (3.0 MiB)" in findings()["leftovers"]["text"]
 
 
 def test_the_peak_of_cores_with_other_work_is_advice(findings, monkeypatch):
