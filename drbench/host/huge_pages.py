@@ -11,6 +11,7 @@ the pages are the same.
 import ctypes
 import mmap
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +74,25 @@ class HugeMapping:
         if self._length:
             _libc().munmap(ctypes.c_void_p(self._reserved), ctypes.c_size_t(self._length))
             self._length = 0
+
+
+def empty_in_huge_pages(size: int, dtype: np.dtype) -> np.ndarray:
+    """Private memory that lies in huge pages as far as Linux gives them, from its first element on;
+    what is smaller than one is any memory.
+
+    NumPy asks for huge pages too, but wherever malloc puts the array: up to 2 MiB at either end
+    are small pages, and products read from such memory took 2 to 5 % longer.
+    """
+    nbytes = size * dtype.itemsize
+    if nbytes < HUGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(size, dtype)
+    whole = -(-nbytes // HUGE_BYTES) * HUGE_BYTES
+    memory = mmap.mmap(-1, whole + HUGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    array = np.frombuffer(memory, np.uint8)  # keeps the mapping
+    start = -array.__array_interface__["data"][0] % HUGE_BYTES
+    return array[start : start + nbytes].view(dtype)
 
 
 def in_huge_pages(memories: list, own: int) -> list[HugeMapping]:

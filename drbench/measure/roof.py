@@ -1,6 +1,10 @@
 """The roof: what the same cores reach on the same work with no communication at all."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -9,9 +13,12 @@ from drbench.common import Clock, numpy_type
 from drbench.device.address import at_address
 from drbench.host.blas import Blas
 from drbench.host.fill import Fill
+from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.program.problem import Problem
 
-_TRIALS = 3
+#: Turns of the shapes' trials: at least, and at most within so many seconds. Who is that far behind
+#: after two of them is out.
+_TRIALS, _MOST_TRIALS, _TRIALS_S, _BEHIND = 3, 9, 0.2, 1.15
 
 
 def timed(comm: MPI.Comm, function) -> float:
@@ -31,7 +38,7 @@ class HostWork:
     blas: Blas
 
     def empty(self, size: int, dtype) -> np.ndarray:
-        return np.empty(size, dtype)
+        return empty_in_huge_pages(size, dtype)
 
     def fill(self, array, fill: Fill, matrix: str) -> None:
         fill.into(array, matrix, 0, 0)
@@ -67,8 +74,8 @@ class DeviceWork:
 class Roof:
     """Every rank at once multiplies m·n·k/p of local work (collective to make and to measure).
 
-    Of the local shapes m/p × n × k, m × n/p × k and the near-square blocks the fastest is kept: the
-    best of a few trials each.
+    Of the problem's local shapes the one with the smallest median time is kept; they are tried in
+    turn before anything is measured.
 
     Parameters
     ----------
@@ -77,6 +84,11 @@ class Roof:
     work : HostWork or DeviceWork
     fill : Fill
         The operands' fill: the speed of a GEMM may depend on its values.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (m, n, k) of a rank's product.
     """
 
     def __init__(self, problem: Problem, comm: MPI.Comm, work: HostWork | DeviceWork, fill: Fill):
@@ -86,30 +98,55 @@ class Roof:
             work.empty(size, numpy_type(problem.type_of(name)))
             for name, size in zip("ABC", problem.roof_sizes())
         ]
-        self.shape = shapes[0]
-        rates = {}
-        for shape in shapes:
-            self._lay_out(shape, fill)
-            self.sample()
-            rates[shape] = max(self.sample() for _ in range(_TRIALS))
-        best = max(rates, key=rates.get)
-        if best != self.shape:
-            self._lay_out(best, fill)
-            self.sample()
+        for place, name in enumerate("AB"):  # the shape with the largest operand fills all of it
+            largest = max(shapes, key=lambda shape: _operands(shape)[place][0])
+            work.fill(self._views(largest)[place], fill, name)
+        self.shape = fastest(shapes, self._seconds)
+        self._operands = self._views(self.shape)
 
-    def _lay_out(self, shape, fill) -> None:
-        self.shape = m, n, k = shape
-        a, b, c = self._memory
-        self._a, self._b, self._c = (
-            a[: m * k].reshape(m, k),
-            b[: k * n].reshape(k, n),
-            c[: m * n].reshape(m, n),
-        )
-        self._work.fill(self._a, fill, "A")
-        self._work.fill(self._b, fill, "B")
+    def _views(self, shape) -> list:
+        """A, B and C of a local product, in the memory of the largest."""
+        return [
+            memory[: rows * columns].reshape(rows, columns)
+            for memory, (_, rows, columns) in zip(self._memory, _operands(shape))
+        ]
+
+    def _seconds(self, shape) -> float:
+        """Of one product on every rank."""
+        operands = self._views(shape)
+        return timed(self._comm, lambda: self._work.multiply(*operands))
 
     def sample(self) -> float:
         """FLOP/s of all ranks together, measured once."""
-        m, n, k = self.shape
-        seconds = timed(self._comm, lambda: self._work.multiply(self._a, self._b, self._c))
-        return 2 * m * n * k * self._comm.size / seconds
+        seconds = timed(self._comm, lambda: self._work.multiply(*self._operands))
+        return 2 * prod(self.shape) * self._comm.size / seconds
+
+
+def _operands(shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Elements, rows and columns of A, B and C."""
+    m, n, k = shape
+    return [(rows * columns, rows, columns) for rows, columns in ((m, k), (k, n), (m, n))]
+
+
+def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
+    """The shape with the smallest median time for its work, tried in turn; those that stay far
+    behind are dropped early. The same on every rank if the times are.
+
+    Examples
+    --------
+    >>> fastest([(2, 8, 8), (4, 4, 8), (8, 8, 2)], lambda shape: 3.0 if shape[2] == 2 else 4.0)
+    (8, 8, 2)
+    """
+    left: dict = {shape: [] for shape in shapes}
+    for shape in shapes:
+        seconds_of(shape)  # pages and caches are warm from here on
+    spent_s, turns = 0.0, 0
+    while turns < _TRIALS or (spent_s < _TRIALS_S and turns < _MOST_TRIALS):
+        for shape, found in left.items():
+            found.append(seconds_of(shape) / prod(shape))
+            spent_s += found[-1] * prod(shape)
+        turns += 1
+        least = min(map(min, left.values()))
+        if turns > 1:
+            left = {shape: found for shape, found in left.items() if min(found) <= _BEHIND * least}
+    return min(left, key=lambda shape: median(left[shape]))

@@ -174,15 +174,23 @@ class Problem:
         return getattr(self, axis)
 
     def local_shapes(self) -> list[tuple[int, int, int]]:
-        """(m, n, k) of the local products of the roof: m, n, or a near-square grid divided over the
-        ranks."""
+        """(m, n, k) of the local products of the roof: one axis, or two as a near-square grid,
+        divided over the ranks; k only where C is not the largest matrix, so that a rank never has
+        to hold all of the largest for that.
+
+        Examples
+        --------
+        >>> Problem(1024, 2048, 8192, 2).local_shapes()
+        [(512, 2048, 8192), (1024, 1024, 8192), (1024, 2048, 4096)]
+        >>> len(Problem(1024, 2048, 8192, 4).local_shapes())
+        6
+        """
+        m, n, k = extents = self.m, self.n, self.k
         rows, cols = near_square(self.nprocs)
-        ceil = lambda extent, parts: -(-extent // parts)
-        shapes = [
-            (ceil(self.m, self.nprocs), self.n, self.k),
-            (self.m, ceil(self.n, self.nprocs), self.k),
-            (ceil(self.m, rows), ceil(self.n, cols), self.k),
-        ]
+        parts = [(self.nprocs, 1, 1), (1, self.nprocs, 1), (rows, cols, 1)]
+        if m * n <= max(m * k, k * n):
+            parts += [(1, 1, self.nprocs), (rows, 1, cols), (1, rows, cols)]
+        shapes = [tuple(-(-size // by) for size, by in zip(extents, each)) for each in parts]
         return list(dict.fromkeys(shapes))
 
     def roof_sizes(self) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from drbench.host.huge_pages import HUGE_BYTES, map_again
+from drbench.host.huge_pages import HUGE_BYTES, empty_in_huge_pages, map_again
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"),
@@ -54,6 +54,29 @@ def test_the_second_mapping_agrees_with_the_file_in_huge_pages():
 
 def test_private_memory_is_left_alone():
     assert map_again(np.zeros(4 * HUGE_BYTES, "u1")) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, HUGE_BYTES // 4 - 1, HUGE_BYTES // 4, 3_000_001])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_private_memory_for_the_roof_begins_at_a_huge_page(size, dtype):
+    dtype = np.dtype(dtype)
+    found = empty_in_huge_pages(size, dtype)
+    assert (found.shape, found.dtype) == ((size,), dtype) and found.flags.writeable
+    assert address(found) % HUGE_BYTES == 0 or found.nbytes < HUGE_BYTES
+    found[:] = np.arange(size)
+    other = empty_in_huge_pages(size, dtype)
+    other[:] = -1
+    assert (found == np.arange(size, dtype=dtype)).all()
+
+
+def test_memory_of_the_roof_is_given_back():
+    def mapped():
+        return int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
+
+    before = mapped()
+    for _ in range(20):
+        empty_in_huge_pages(16 * HUGE_BYTES // 4, np.dtype("f4"))[:] = 1
+    assert mapped() < before + 4 * 16 * HUGE_BYTES
 
 
 def test_other_memory_is_not_in_a_mapping():

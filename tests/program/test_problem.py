@@ -86,8 +86,17 @@ def test_a_ready_partition_is_taken_as_it_is():
 @pytest.mark.parametrize("m, n, k, p", list(product([1, 7, 64], [1, 12], [5, 30], [1, 2, 6, 7])))
 def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
     problem = Problem(m, n, k, p)
-    for rows, cols, depth in problem.local_shapes():
-        assert rows * cols * depth * p >= m * n * k and rows <= m and cols <= n and depth == k
+    shapes = problem.local_shapes()
+    for rows, cols, depth in shapes:
+        assert rows * cols * depth * p >= m * n * k and rows <= m and cols <= n and depth <= k
+    each_axis = {(-(-m // p), n, k), (m, -(-n // p), k)}
+    split_k = (m, n, -(-k // p))
+    assert each_axis <= set(shapes) and len(shapes) == len(set(shapes)) <= 6
+    if p > 1:
+        assert (split_k in shapes) == (m * n <= max(m * k, k * n))
+    # for a shape along k alone no rank holds all of C where that is the largest
+    if p > 1 and m * n > max(m * k, k * n):
+        assert problem.roof_sizes()[2] == max(rows * cols for rows, cols, _ in shapes) < m * n
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""The roof takes the local shape with the smallest median time, whatever single trials say."""
+
+from collections import Counter
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("mpi4py")
+from drbench.measure.roof import fastest
+
+SHAPES = [(512, 2048, 8192), (1024, 1024, 8192), (1024, 2048, 4096), (1, 3, 5)]
+
+
+@given(st.permutations(range(4)), st.floats(1e-7, 1e-1))
+def test_it_is_the_shape_with_the_highest_rate_not_the_shortest_time(order, second):
+    rates = {shape: 1 + rank for shape, rank in zip(SHAPES, order)}
+    found = fastest(SHAPES, lambda shape: second * prod(shape) / 1e9 / rates[shape])
+    assert found == max(SHAPES, key=rates.get)
+
+
+def test_one_lucky_trial_does_not_make_a_shape_the_fastest():
+    calls = Counter()
+
+    def seconds(shape):
+        calls[shape] += 1
+        lucky = shape == SHAPES[0] and calls[shape] == 3
+        return prod(shape) * (0.95 if lucky else 1.1 if shape == SHAPES[0] else 1.0)
+
+    assert fastest(SHAPES[:2], seconds) == SHAPES[1]
+
+
+def test_one_late_trial_does_not_rule_out_the_fastest():
+    calls = Counter()
+
+    def seconds(shape):
+        calls[shape] += 1
+        late = shape == SHAPES[1] and calls[shape] == 2
+        return prod(shape) * (9.0 if late else 1.0 if shape == SHAPES[1] else 1.1)
+
+    assert fastest(SHAPES[:3], seconds) == SHAPES[1]
+
+
+def test_who_is_far_behind_is_tried_no_more_and_trials_end():
+    calls = Counter()
+
+    def seconds(shape):
+        calls[shape] += 1
+        return prod(shape) * 1e-12 * (2.0 if shape == SHAPES[0] else 1.0)
+
+    fastest(SHAPES, seconds)
+    assert calls[SHAPES[0]] == 1 + 2 and 1 + 3 <= calls[SHAPES[1]] <= 1 + 9
+    calls.clear()
+    fastest(SHAPES, lambda shape: seconds(shape) * 1e6)  # long ones: no more than three
+    assert max(calls.values()) == 1 + 3
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(1e-6, 1.0), min_size=40, max_size=40))
+def test_ranks_that_see_the_same_times_choose_the_same(times):
+    def choose():
+        left = iter(times * 4)
+        return fastest(SHAPES, lambda _: next(left))
+
+    assert choose() == choose() and choose() in SHAPES
