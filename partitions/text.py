@@ -362,7 +362,10 @@ def _order(text: str, order: str) -> str:
 
 def unknown_kind(kind: str) -> LayoutError:
     """Make the error that lists every form, and the kind that may have been meant."""
-    return LayoutError(f"unknown partition {kind!r}; {_meant(kind, KINDS)}Forms: {FORMS}.")
+    meant = _meant(kind, KINDS)
+    if "cyclic" in kind:
+        meant = "block-cyclic is tiles:RxC@PxQ, as tiles:64x64@2x2. "
+    return LayoutError(f"unknown partition {kind!r}; {meant}Forms: {FORMS}.")
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

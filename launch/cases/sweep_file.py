@@ -7,17 +7,18 @@ overrides give the same cases in the same order.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from pathlib import Path
 
-from algorithms import algorithms
+from algorithms import algorithms, get_algorithm
 from drbench.errors import UsageError, did_you_mean
-from launch.peers import known_options
-from partitions import LayoutError
+from launch.peers import PEERS, get_peer, known_options
+from partitions import LayoutError, parse
 from partitions.enumerate import KINDS, REPLICATIONS, partition_triples
 from partitions.partition import replica_suffix
 
-from .case import FIELDS, Case, partition_texts
+from .case import FIELDS, Case, partition_texts, refuse_our_options
 from .sweep_values import (
     check_keys,
     check_text,
@@ -273,4 +274,38 @@ def _case(values: dict, ranks: int, scale: Fraction, where: str) -> Case:
                     f"their own; {name} is {texts[name]}."
                 )
             texts[name] += replica_suffix(factor)
-    return Case(**{**values, **texts}, options=options)
+    case = Case(**{**values, **texts}, options=options)
+    _check(case, where)
+    return case
+
+
+def _check(case: Case, where: str) -> None:
+    """Refuse what no number of ranks makes right: an unknown algorithm, an option that it does not
+    take, a partition that is none."""
+    try:
+        taker = (
+            get_peer(case.algorithm) if case.algorithm in PEERS else get_algorithm(case.algorithm)
+        )
+    except UsageError as error:
+        raise UsageError(f"{where}: algorithm: {error}") from None
+    for name in case.options:
+        if name not in taker.options:
+            takes = ", ".join(taker.options) or "no options of its own"
+            raise UsageError(f"{where}: {name}: {taker.name} takes none. It takes {takes}.")
+    if case.algorithm in PEERS:
+        try:
+            refuse_our_options(case)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+    for name in "abc":
+        try:
+            _spelling(getattr(case, name))
+        except LayoutError as error:
+            raise UsageError(f"{where}: {name}: {error}") from None
+
+
+@cache
+def _spelling(text: str | None) -> None:
+    """A LayoutError if a text is no partition."""
+    if text is not None:
+        parse(text)

@@ -7,6 +7,8 @@ import click
 import pytest
 
 from drbench.errors import UsageError
+from launch.cases.sweep_file import load_sweep
+from launch.cases.sweep_values import shipped
 from launch.commands.guards import go_on
 from launch.host.kernels import Kernels
 from launch.sweeps.store import Store
@@ -108,3 +110,38 @@ def made():
     from made_up import made_up
 
     return lambda case: made_up(status="failed", reason="made up", case=case)
+
+
+#: What a line of a sweep file is answered with: the block and the key are named.
+SLIPS = {
+    'algorithm = "sumna"': ["cases 2: algorithm: ", "'sumna'", "Did you mean summa?"],
+    'stationary = ["D"]': ["cases 2: stationary: ", "'D'", "auto, auto:model, A, B, C"],
+    'algorithm = "summa"\nstationary = "A"': ["cases 2: stationary: summa takes none", "panel"],
+    'dtype = "fp32"': ["cases 2: dtype: ", "'fp32'", "float32"],
+    'transport = "tcp"': ["cases 2: transport: ", "'tcp'", "throttled"],
+    'b = "rwo"': ["cases 2: b: ", "'rwo'", "did you mean row"],
+    'b = "block-cyclic"': ["cases 2: b: ", "'block-cyclic'", "tiles:"],
+    'partitions = [["row", "rwo", "row"]]': ["cases 2: b: ", "'rwo'"],
+    'algorithm = "heat"\nprefetch = 2': ["cases 2: ", "heat", "--prefetch"],
+    "colour = 3": ["cases 2: colour: there is no such key"],
+    "iters = 0": ["cases 2: iters: ", "at least 1"],
+}
+
+
+@pytest.mark.parametrize("line", SLIPS)
+@pytest.mark.parametrize("more", [["--dry-run"], ["--out", "out"]], ids=["dry", "run"])
+def test_a_slip_in_a_sweep_file_is_found_before_anything_starts(
+    say, tmp_path, monkeypatch, line, more
+):
+    monkeypatch.chdir(tmp_path)
+    size = "[[cases]]\nm = 64\nn = 64\nk = 64\n"
+    (tmp_path / "mine.toml").write_text(f'name = "mine"\n{size}\n{size}{line}\n')
+    answer = say("sweep", "mine.toml", "-p", 2, *more).refusal()
+    assert "mine.toml: " in answer and all(text in answer for text in SLIPS[line]), answer
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", shipped("sweeps"))
+@pytest.mark.parametrize("ranks", [1, 4, 6])
+def test_no_sweep_that_comes_with_drbench_has_a_slip(name, ranks):
+    assert load_sweep(name, ranks).cases

@@ -75,10 +75,10 @@ def test_memory_is_the_tiles_of_every_rank_and_its_buffers():
 def test_what_will_be_refused_or_is_too_large_is_said_beforehand(dry, sweep_file):
     file = sweep_file(
         '[[cases]]\nm = [64, "2Ki"]\nn = 64\nk = 64\na = ["block", "block:3x3"]\n\n[[cases]]\nm '
-        '= 8\nn = 8\nk = 8\nalgorithm = "no_such"\n'
+        '= 8\nn = 8\nk = 8\nalgorithm = "cannon"\nmesh = "1x4"\n'
     )
     text = dry(file, "-p", 4, "--mem-limit", "256KiB").stdout
-    assert text.count("refused: ") == 3 + 1 and "no_such" in text and "block:3x3" in text
+    assert text.count("refused: ") == 3 + 1 and "square" in text and "block:3x3" in text
     assert "beyond --mem-limit: 1" in text and "refused: 3;" in text
 
 

@@ -64,7 +64,7 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
     file = sweep_file(
         CASES.replace("m = 12", "") + "k = [8, 21, 9, 22, 23, 10, 24, 25, 26, 11]\nm = 12\n"
         '\n[[cases]]\nm = "4Ki"\nn = "4Ki"\nk = 7\na = "row"\nb = "column"\nc = "row"\n'
-        '\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "no_such"\n'
+        '\n[[cases]]\nm = 8\nn = 8\nk = 8\nalgorithm = "cannon"\n'
         '\n[[cases]]\nm = 8\nn = 8\nk = 8\nb = "block:3x3"\n'
         "\n[[cases]]\nm = 12\nn = 14\nk = 6\n"
     )
@@ -96,7 +96,7 @@ def test_each_fault_is_one_row_and_the_rest_go_on(swept, sweep_file, fault):
     assert "MemoryError" in reason(26)
     assert "--mem-limit" in reason(7) and "missing" in reason(7)
     assert (
-        "no_such" in found[8, "no_such", None].reason
+        "square" in found[8, "cannon", None].reason
         and "block:3x3" in found[8, "universal", "block:3x3"].reason
     )
     assert (
