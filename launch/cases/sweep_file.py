@@ -195,7 +195,10 @@ def _axis(key: str, value, ranks: int, where: str) -> list:
         known = (*FIELDS, *known_options(), *_SPECIAL)
         raise UsageError(
             f"{where}: there is no such key."
-            + (did_you_mean(key, known) or f" There are {', '.join(known)}.")
+            + (
+                did_you_mean(key, known)
+                or " They are those of drbench run, without dashes (docs/sweeps.md)."
+            )
         )
     if value == "all":
         if key == "algorithm":  # whatever is in algorithms/ and runs on a process mesh
