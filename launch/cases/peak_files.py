@@ -143,13 +143,17 @@ def _of_file(path: str | os.PathLike) -> Peaks:
 
 
 def _of_model(section, name: str) -> Peaks:
-    """The peak of a machine model, if it is not the rate that products were fitted with."""
+    """The peaks of a machine model, if they are not rates that products were fitted with."""
     compute = section.get("compute", {}) if isinstance(section, dict) else {}
     if "peak_flops" not in compute or compute.get("peak_measured"):
         return {}
     dtype = section.get("dtype", Machine.dtype)
     source = f"model.compute.peak_flops of {name}"
-    return {dtype: Peak("device", compute["peak_flops"] / 1e9, source)}
+    found = {dtype: Peak("device", compute["peak_flops"] / 1e9, source)}
+    for other, own in section.get("dtypes", {}).items():
+        source = f"model.dtypes.{other}.peak_flops of {name}"
+        found[other] = Peak("device", own["peak_flops"] / 1e9, source)
+    return found
 
 
 def _peak(table, where: str) -> Peak:

@@ -103,7 +103,7 @@ def lines(found, request, machine, sure) -> list[str]:
         out.append(f"Better layouts: {run_command(better.case, ranks)}")
     out.append(f"How sure: {sure.text}.")
     if machine is None:
-        out.append(f"For times: {CALIBRATE}, then --machine mine.toml.")
+        out.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
     out.append(
         f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n}, {case.dtype}, {ranks} "
         f"ranks{f' of {machine.name}' if machine else ''}; a C with replicas is finished on all of "

@@ -193,7 +193,7 @@ def _count(sweep, ranks, changes, csv_path, timeline, as_json, transport, values
         f"{format_bytes(found.loads.busiest_bytes)}, multiplies {found.share:.2f} times its share, "
         f"and the largest holds {format_bytes(found.memory)}."
     )
-    say(f"For a time: {CALIBRATE}, then --machine mine.toml.")
+    say(f"For a time, add --machine mine.toml after: {CALIBRATE}")
     return 0
 
 

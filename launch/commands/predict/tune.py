@@ -262,8 +262,19 @@ def efficiency(record) -> float:
 
 
 def exposed(record) -> float:
-    """Seconds in which the mean rank does not multiply."""
-    return max(0.0, record.best_s - record.phase_gemm_s)
+    """Seconds in which the mean rank does not multiply; what is left of rounding is none.
+
+    Examples
+    --------
+    >>> run = dict(mode="simulated", status="ok", best_s=0.3)
+    >>> (
+    ...     exposed(Record(**run, phase_gemm_s=0.1 * 3 - 1e-17)),
+    ...     exposed(Record(**run, phase_gemm_s=0.25)),
+    ... )
+    (0.0, 0.04999999999999999)
+    """
+    found = record.best_s - record.phase_gemm_s
+    return found if found > 1e-9 * record.best_s else 0.0
 
 
 def reasons(record, other) -> str:
@@ -443,7 +454,7 @@ def _show(found, measured, machine, request) -> None:
         say(f"What is brought here is shared by {request.products} products.")
     say(f"Run the first: {run_command(best.case, ranks)}")
     if machine is None:
-        say(f"For times: {CALIBRATE}, then --machine mine.toml.")
+        say(f"For times, add --machine mine.toml after: {CALIBRATE}")
 
 
 def _counted(place, ranks: int, measured: list[str]) -> list[str]:

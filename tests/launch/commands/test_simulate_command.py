@@ -7,6 +7,7 @@ import pytest
 
 from drbench.measure.record import read_csv
 from launch.cases.machine_models import find_machine
+from launch.models.advise import how_sure
 
 ROOT = Path(__file__).parents[3]
 ONE = [
@@ -162,7 +163,9 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
         ).returncode
         == 0
     )
-    text = path.read_text()
+    text, made = path.read_text(), find_machine(str(path))
+    assert made.for_dtype("float64").compute.peak_flops < 2 * made.compute.peak_flops
+    assert (made.calibrated["ranks"], how_sure(made, 2).level) == (2, "calibrated")
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
     case = [
         "-m",

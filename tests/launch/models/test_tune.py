@@ -324,6 +324,16 @@ def test_tune_without_a_machine_says_what_it_ranks_by_and_prints_a_command(say):
     assert "-p is missing" in say(*words[:7]).refusal()
 
 
+def test_what_does_not_fit_a_device_names_the_way_out(say):
+    """Without replicas a smaller replication factor is none."""
+    sizes = ["-m", "1024Ki", "-n", "1024Ki", "-k", "1024Ki", "--machine", "h100x8"]
+    for preset, replicas in (("row", False), ("row/c2", True)):
+        ended = say("simulate", *sizes, "--preset", preset)
+        told = " ".join(ended.stdout.split())
+        assert ended.returncode == 6 and "GiB" in told and "Use more ranks" in told
+        assert ("replication factor" in told) is replicas and "e+1" not in told
+
+
 def test_no_calibration_of_another_machine_is_shipped():
     from launch.cases.machine_models import machine_names
 
