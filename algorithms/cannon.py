@@ -6,6 +6,7 @@ matrices are divided.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from drbench.errors import UnsupportedError
 from drbench.program.group_steps import Shift
@@ -20,7 +21,7 @@ def settle(
     problem: Problem, in_place: bool = True, *, dataflow: str | None = None, mesh: str | None = None
 ) -> dict:
     """Decide the dataflow; refuse a mesh that is not square, and another layout."""
-    rows, cols = parse_mesh(mesh, problem.nprocs)
+    rows, cols = parse_mesh(mesh, problem.nprocs, square=True)
     if rows != cols:
         raise UnsupportedError(
             f"cannon needs a square process mesh (algorithm requirement); got {rows}x{cols}. Use "
@@ -29,7 +30,9 @@ def settle(
     return settle_mesh(problem, "cannon", dataflow, mesh)
 
 
-@algorithm("cannon", options=(DATAFLOW, MESH), settle=settle, layout=mesh_layout)
+@algorithm(
+    "cannon", options=(DATAFLOW, MESH), settle=settle, layout=partial(mesh_layout, square=True)
+)
 def program(problem: Problem, rank: int, *, dataflow: str, mesh: str) -> Iterator[Step]:
     """A skew, then √p shifts of both moving matrices on a square mesh (Cannon)."""
     chip, turned = Mesh(problem, rank, mesh), dataflow == "RS"

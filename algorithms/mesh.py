@@ -153,8 +153,9 @@ class Mesh:
         return mesh
 
 
-def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:
-    """Pr and Pc of a text such as ``2x3``; the near-square mesh if it is None.
+def parse_mesh(text: str | None, nprocs: int, square: bool = False) -> tuple[int, int]:
+    """Pr and Pc of a text such as ``2x3``; the near-square mesh if it is None. ``square`` says
+    which meshes an error offers.
 
     Examples
     --------
@@ -167,10 +168,10 @@ def parse_mesh(text: str | None, nprocs: int) -> tuple[int, int]:
     if not rows * cols:
         raise UsageError(f"mesh must be rows x columns such as 2x3, got {text!r}.")
     if rows * cols != nprocs:
-        fits = ", ".join(MESH.tried(nprocs))
+        fits = [each for each in MESH.tried(nprocs) if not square or len({*each.split("x")}) == 1]
         raise UsageError(
-            f"mesh {rows}x{cols} needs {rows * cols} ranks, got {nprocs}. Use {fits}, or "
-            f"{rows * cols} ranks."
+            f"mesh {rows}x{cols} needs {rows * cols} ranks, got {nprocs}. Use "
+            f"{', '.join([*fits, ''])}{'or ' * bool(fits)}{rows * cols} ranks."
         )
     return rows, cols
 
@@ -184,9 +185,11 @@ def mesh_layout(
     dataflow: str | None = None,
     mesh: str | None = None,
     replicas: int | None = None,
+    square: bool = False,
     **options,
 ) -> tuple[str, str, str]:
-    """Text forms of the partitions of A, B and C for a dataflow on a mesh, or on one a replica.
+    """Text forms of the partitions of A, B and C for a dataflow on a mesh, or on one a replica;
+    ``square`` as of :func:`parse_mesh`.
 
     Examples
     --------
@@ -194,7 +197,7 @@ def mesh_layout(
     ('block:2x3', 'block:3x2:col', 'block:2x3')
     """
     copies = replica_suffix(replicas or 1)
-    rows, cols = parse_mesh(mesh, max(1, nprocs // (replicas or 1)))
+    rows, cols = parse_mesh(mesh, max(1, nprocs // (replicas or 1)), square)
     dataflow = _dataflow(dataflow, m, n, k)
     upright, turned = f"block:{rows}x{cols}{copies}", f"block:{cols}x{rows}:col{copies}"
     return (

@@ -340,6 +340,14 @@ def _plain_float(value: Any) -> float:
     return float(value)
 
 
+def _finite(cell: str) -> float:
+    """The number of a cell; no measurement gives an infinite one."""
+    value = float(cell)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
 def _plain_list(values: Any) -> list[float]:
     values = [value if type(value) is float else _plain_float(value) for value in values]
     if len(values) > _MOST_SAMPLES:
@@ -355,7 +363,7 @@ def _json_value(value: Any) -> Any:
 
 _KIND_OF_TYPE = {
     Integer: _Kind("an integer", _plain_int, repr, int),
-    Number: _Kind("a number", _plain_float, repr, float),
+    Number: _Kind("a number", _plain_float, repr, _finite),
     Truth: _Kind(
         "true or false",
         _plain_bool,
@@ -372,11 +380,12 @@ _KIND_OF_TYPE = {
         f"at most {_MOST_SAMPLES} numbers",
         _plain_list,
         lambda values: ";".join(map(repr, values)),
-        lambda cell: [float(part) for part in cell.split(";")],
+        lambda cell: [_finite(part) for part in cell.split(";")],
         list,
     ),
 }
 _KINDS: dict[str, _Kind] = {item.name: _KIND_OF_TYPE[item.type] for item in fields(Record)}
+_KINDS["error"] = _Kind("a number", _plain_float, repr, float)  # of a wrong C it may be inf or NaN
 HEADER: tuple[str, ...] = tuple(_KINDS)
 #: Columns of algorithms' options; the last holds those that have none of their own.
 OPTION_COLUMNS = HEADER[HEADER.index("stationary") : HEADER.index("options") + 1]
@@ -633,6 +642,8 @@ def _rows(data: bytes, path: str | os.PathLike) -> list[tuple[int, tuple[str, ..
             f"{path}: the last line has no newline and is left out", TornRowWarning, stacklevel=4
         )
     if not whole:
+        if not _lines([HEADER]).startswith(torn):
+            raise _other_header(path, _cells(torn))
         return []
     header, *rows = [_cells(line) for line in whole]
     version = next((version for version, names in _EARLIER.items() if names == header), None)
@@ -656,7 +667,10 @@ def _lines(rows: Iterable[Iterable[str]]) -> bytes:
 def _cells(line: bytes) -> tuple[str, ...]:
     """Split one line, tolerating what spreadsheets add: a byte-order mark and carriage returns."""
     text = line.decode("utf-8-sig", "replace").rstrip("\r")
-    return tuple(next(csv.reader([text]), ()))
+    try:
+        return tuple(next(csv.reader([text]), ()))
+    except csv.Error:
+        return (text,)  # no line of a CSV file; who reads its cells says so
 
 
 def _widened(row: tuple[str, ...], header: tuple[str, ...], version: int) -> tuple[str, ...]:
@@ -718,6 +732,7 @@ def _whole_size(descriptor: int, path: str | os.PathLike) -> int:
 def _other_header(path: str | os.PathLike, header: tuple[str, ...]) -> RecordError:
     pairs = zip((*header, "no column"), (*HEADER, "no column"), strict=False)
     got, expected = next((pair for pair in pairs if pair[0] != pair[1]), ("no column", "no column"))
+    got = got if len(got) < 40 and got.isprintable() else f"{got[:20]}…"
     return RecordError(
         f"{path} has another header: {got!r} where schema {SCHEMA_VERSION} has {expected!r}. Use "
         "another file name."

@@ -429,11 +429,11 @@ def _made(kind, values: dict, where: str, **more):
         if name not in values and each.default is MISSING and each.default_factory is MISSING:
             raise UsageError(f"{where} needs {name}. Add it, with its source.")
     for name, value in values.items():
-        if (
-            re.search(r"_(s|flops|bytes|per_s|efficiency|slowdown)$", name)
-            and isinstance(value, (int, float))
-            and not value >= 0
-        ):
+        if not re.search(r"_(s|flops|bytes|per_s|efficiency|slowdown)$", name):
+            continue
+        if isinstance(value, str):
+            raise UsageError(f"{where}.{name} must be a number, got {value!r}.")
+        if isinstance(value, (int, float)) and not value >= 0:
             raise UsageError(f"{where}.{name} must be at least 0, got {value}.")
     try:
         return kind(**values)

@@ -126,7 +126,9 @@ def add_records(path: str | None, *records: Record) -> None:
     except RecordError as error:
         raise UsageError(f"--csv: {error}") from None
     except OSError as error:
-        raise UsageError(f"--csv: {type(error).__name__}: {error}") from None
+        raise UsageError(
+            f"--csv {path}: {error.strerror}. Use a file that can be written."
+        ) from None
 
 
 def hand_over(record: Record, csv_path: str | None, as_json: bool) -> int:

@@ -81,6 +81,11 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
         theirs = read_published(published) if published else []
     if only and not factor:
         raise UsageError("--machine belongs to --sensitivity. Give both, or leave it out.")
+    if not (records["mode"] == "simulated").any():
+        raise UsageError(
+            f"{folder} holds no simulated records. Give it the folder of drbench simulate mlp1 "
+            "--out DIR, or results/simulated."
+        )
     records = concat([records, frame(theirs)], ignore_index=True)
     verdicts = check(records)
     if as_json:

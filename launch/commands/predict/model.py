@@ -130,6 +130,8 @@ def simulate(
     model = find_machine(machine)
     for change in changes:
         name, _, value = change.partition("=")
+        if not (name and value):
+            raise UsageError(f"--set {change}: write CONSTANT=VALUE, as fence_s=2e-6.")
         model = model.with_value(name, _value(value))
     if sweep is None:
         for name, given in (("--out", out), ("--excerpt", excerpt), ("--lines-only", lines_only)):

@@ -5,8 +5,10 @@ import sys
 
 import click
 import pytest
+from made_up import made_up
 
 from drbench.errors import UsageError
+from drbench.measure.record import append_csv
 from launch.cases.sweep_file import load_sweep
 from launch.cases.sweep_values import shipped
 from launch.commands.guards import go_on
@@ -33,7 +35,10 @@ def nothing_starts(monkeypatch):
 
 #: Command lines that are refused with exit code 2, and what the line must mention.
 REFUSED = [
-    (arguments_of("mlp1", ["--scale", "1"]), ["the sweep mlp1 is estimated at", " h.", "--yes"]),
+    (
+        arguments_of("mlp1", ["--scale", "1"]),
+        ["the sweep mlp1 is estimated at", "--yes", "--scale"],
+    ),
     (["sweep", "mlp2", "--out", "x"], ["is estimated at", "--yes", "--scale", "--max-cases"]),
     (["mlp", "--scale", "1", "--out", "x"], ["drbench mlp is estimated at", "--yes", "--scale"]),
     (["peers", "--scale", "4/1", "--only", "drbench"], ["is estimated at", "--yes", "--rounds"]),
@@ -107,8 +112,6 @@ def test_rows_of_other_ranks_are_not_moved_out_of_the_way(tmp_path, made):
 @pytest.fixture
 def made():
     """``made(case)``: a record of that id."""
-    from made_up import made_up
-
     return lambda case: made_up(status="failed", reason="made up", case=case)
 
 
@@ -145,3 +148,81 @@ def test_a_slip_in_a_sweep_file_is_found_before_anything_starts(
 @pytest.mark.parametrize("ranks", [1, 4, 6])
 def test_no_sweep_that_comes_with_drbench_has_a_slip(name, ranks):
     assert load_sweep(name, ranks).cases
+
+
+CANNON = ["-m", 64, "-n", 64, "-k", 64, "--algorithm", "cannon"]
+SIMULATE = ["simulate", "-m", 64, "-n", 64, "-k", 64, "--machine", "pvc12"]
+
+#: More command lines, their exit code, and what the one line must and must not mention.
+ANSWERS = [
+    (["paper", "check-claims", "measured"], 2, ["measured", "no simulated records"], []),
+    (["paper", "check-claims", "."], 2, ["no CSV file in ."], []),
+    ([*SIMULATE, "--set", "fence_s=abc"], 2, ["fence_s must be a number, got 'abc'"], []),
+    ([*SIMULATE, "--set", "fence_s"], 2, ["--set fence_s: write CONSTANT=VALUE"], []),
+    (
+        [*SIMULATE, "--set", "links.xe.bandwidth_bytes_per_s=abc"],
+        2,
+        ["links.xe.bandwidth_bytes_per_s must be a number, got 'abc'"],
+        ["'str'"],
+    ),
+    ([*SIMULATE, "--set", "compute.pack_s=abc"], 2, ["pack_s must be a number"], []),
+    (["plot", "best", "binary.csv"], 2, ["binary.csv has another header"], []),
+    (["plot", "best", "short.csv"], 2, ["short.csv has another header"], []),
+    (["report", "binary.csv"], 2, ["binary.csv has another header"], []),
+    (["compare", "binary.csv", "binary.csv"], 2, ["binary.csv has another header"], []),
+    (["plot", "mlp1", "infinite.csv"], 2, ["line 2: ", "percent_of_roof", "inf"], ["Axis"]),
+    (["compare", "infinite.csv", "infinite.csv"], 2, ["line 2: ", "percent_of_roof"], []),
+    (
+        ["plot", "best", "wide.csv"],
+        2,
+        ["wide.csv has another header", "where schema"],
+        ["column_number_7"],
+    ),
+    (["run", "-p", 4, *CANNON, "--mesh", "3x3"], 2, ["Use 2x2, or 9 ranks"], ["1x4"]),
+    (["run", "-p", 6, *CANNON, "--mesh", "3x3"], 2, ["Use 9 ranks."], []),
+    (["run", "-p", 2, *SIZES, "--a", "block-cyclic"], 2, ["tiles:RxC@PxQ"], []),
+    (["run", "-p", 2, "-m", "9" * 23, "-n", 8, "-k", 8], 2, ["-m", "9" * 23], []),
+    (["run", "-p", 2, *SIZES, "--csv", "/nonexistent/q.csv"], 2, ["no folder /nonexistent"], []),
+    (["run", "-p", 2, *SIZES, "--timeline", "/nonexistent/x.json"], 2, ["no folder"], []),
+    (["calibrate", "--save", "notes.toml"], 2, ["notes.toml is not TOML"], []),
+    (["calibrate", "--save", "/nonexistent/x.toml"], 2, ["no folder /nonexistent"], []),
+    (["plot", "mlp1", "infinite.csv", "-o", "/nonexistent/x"], 2, ["--save", "no folder"], []),
+    (["report", "infinite.csv", "-o", "/nonexistent/x"], 2, ["--save", "no folder"], []),
+    (["compare", "infinite.csv", "infinite.csv", "--csv", "no/x"], 2, ["--csv no/x"], []),
+]
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with what people give to commands by mistake."""
+    record = made_up(percent_of_roof=50.0)
+    append_csv(tmp_path / "infinite.csv", record)
+    header, row = (tmp_path / "infinite.csv").read_text().splitlines()
+    cells = row.split(",")
+    cells[header.split(",").index("percent_of_roof")] = "inf"
+    (tmp_path / "infinite.csv").write_text(f"{header}\n{','.join(cells)}\n")
+    (tmp_path / "measured").mkdir()
+    append_csv(tmp_path / "measured" / "records.csv", record)
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)) * 8)
+    (tmp_path / "short.csv").write_bytes(bytes(range(128, 256)))
+    (tmp_path / "wide.csv").write_text(",".join(f"column_number_{n}" for n in range(300)) + "\n")
+    (tmp_path / "notes.toml").write_text("these are notes\n")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words, code, mentioned, not_mentioned",
+    ANSWERS,
+    ids=[" ".join(map(str, words)) for words, *_ in ANSWERS],
+)
+def test_the_answer_is_one_right_line(
+    say, desk, monkeypatch, words, code, mentioned, not_mentioned
+):
+    if words[-1] == ".":
+        monkeypatch.chdir(desk / "empty")
+    line = say(*words).refusal(code)
+    assert all(text in line for text in mentioned), line
+    assert not any(text in line for text in not_mentioned), line
