@@ -340,6 +340,12 @@ def _plain_float(value: Any) -> float:
     return float(value)
 
 
+def _plain_finite(value: Any) -> float | None:
+    """A number; one that is infinite or NaN is not known."""
+    value = _plain_float(value)
+    return value if math.isfinite(value) else None
+
+
 def _finite(cell: str) -> float:
     """The number of a cell; no measurement gives an infinite one."""
     value = float(cell)
@@ -363,7 +369,7 @@ def _json_value(value: Any) -> Any:
 
 _KIND_OF_TYPE = {
     Integer: _Kind("an integer", _plain_int, repr, int),
-    Number: _Kind("a number", _plain_float, repr, _finite),
+    Number: _Kind("a number", _plain_finite, repr, _finite),
     Truth: _Kind(
         "true or false",
         _plain_bool,
@@ -380,7 +386,7 @@ _KIND_OF_TYPE = {
         f"at most {_MOST_SAMPLES} numbers",
         _plain_list,
         lambda values: ";".join(map(repr, values)),
-        lambda cell: [_finite(part) for part in cell.split(";")],
+        lambda cell: [float(part) for part in cell.split(";")],
         list,
     ),
 }

@@ -111,12 +111,12 @@ def _table(layout: str, records: list[Record]) -> Table:
                 f"-{seconds(-local)}" if local < 0 else seconds(local),
                 efficiency,
                 *phases,
-                f"{(r.moved_bytes or 0) / 1e6:.1f}",
+                f"{(r.moved_bytes or 0) / 2**20:.1f}",
             )
         )
     title = f"{layout}: A {records[-1].a}, B {records[-1].b}, C {records[-1].c}"
     columns = (
         "algorithm|>best|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|>gemm|>accumulate|"
-        ">fence|>pack|>moved MB"
+        ">fence|>pack|>moved MiB"
     )
     return table(columns, rows, title)

@@ -234,7 +234,7 @@ def test_a_text_that_utf8_cannot_hold_is_escaped_not_lost():
         ({"status": None}, "status must be one of"),
         ({"mode": "guessed"}, "mode must be one of"),
         ({"best_s": None}, "needs best_s > 0; got None"),
-        ({"best_s": math.nan}, "needs best_s > 0; got nan"),
+        ({"best_s": math.nan}, "needs best_s > 0; got None"),
         ({"best_s": 0.0}, "needs best_s > 0"),
         ({"best_s": math.inf}, "needs best_s > 0"),
         ({"schema_version": 6}, "schema_version 6 is unknown"),
