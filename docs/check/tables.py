@@ -582,20 +582,12 @@ def sensitivity() -> str:
 
 @block
 def artifact_claims() -> str:
-    """How many claims of each paper are what, and those that are not PASS."""
-    from launch.studies.verdicts import WORDS
-
-    papers = {
-        "slicing": "P1 to P12, *Slicing Is All You Need*",
-        "meshslice": "M1 to M19, MeshSlice",
-    }
-    lines = []
-    for paper, title in papers.items():
-        found = verdicts(paper)
-        counts = [sum(each.word == word for each in found) for word in WORDS]
-        rest = ", ".join(each.claim for each in found if each.word != "PASS")
-        lines.append((title, *counts, rest))
-    return table(["claims", *WORDS, "those that are not PASS"], lines)
+    """The verdict that is expected of each claim."""
+    found = rows("claims.csv")
+    return table(
+        ["", "verdict", "claim"],
+        [(row.claim, row.verdict, row.text) for row in found.itertuples()],
+    )
 
 
 #: What each package of pyproject.toml is for, in the order of the table.
