@@ -72,18 +72,54 @@ class _Option(click.Option):
         return super().consume_value(ctx, opts)
 
 
+#: Options that the help of a command with many leaves to ``--help-all``: all of a heading but these,
+#: and some of others.
+_ALL_BUT = {
+    "Algorithm": {"algorithm", "stationary", "chunk", "replicate_result"},
+    "GPU": {"backend"},
+}
+_RARE, _MANY = {"pool", "progress"}, 30
+
+
+def _is_rare(parameter: click.Parameter) -> bool:
+    kept = _ALL_BUT.get(getattr(parameter, "group", ""))
+    return parameter.name in _RARE or kept is not None and parameter.name not in kept
+
+
 class _Command(click.Command):
-    """A command whose help lists its options under headings."""
+    """A command whose help lists its options under headings; with many options the common ones,
+    and all with ``--help-all``."""
+
+    def __init__(self, *arguments, **words):
+        super().__init__(*arguments, **words)
+        if len(self.params) > _MANY:
+            everything = _Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all,
+                help="Show the options of particular algorithms and of GPUs too.",
+            )
+            self.params.append(everything)
 
     def format_options(self, context, formatter):
         found: dict = {}
+        short = len(self.params) > _MANY and not context.meta.get(__name__)
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
-            if record and isinstance(parameter, click.Option):
+            if record and shown:
                 found.setdefault(getattr(parameter, "group", "Options"), []).append(record)
         for heading in sorted(found, key=_HEADINGS.index):
             with formatter.section(heading):
                 formatter.write_dl(found[heading])
+
+
+def _show_all(context, parameter, value) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[__name__] = True
+        click.echo(context.get_help())
+        context.exit()
 
 
 def command(*name):

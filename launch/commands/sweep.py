@@ -14,7 +14,7 @@ from algorithms.registry import Option
 from drbench.errors import UsageError
 from drbench.measure.record import read_csv
 from launch.cases.launchers import load_launcher
-from launch.cases.sweep_values import scale_of
+from launch.cases.sweep_values import scale_of, shipped
 from launch.host.files import made_folder
 from launch.host.kernels import pinned, weaker_pins, without_pins
 from launch.peers import get_peer
@@ -142,9 +142,8 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
       drbench sweep mine.toml  -p 4 --out runs/mine --dry-run
       drbench sweep mlp1 -p 8 --out runs/mlp1 --launcher h100x8 --jobs slurm
 
-    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: algorithms, exhaustive,
-    misaligned, mlp1, mlp1-dtensor, mlp1-small, mlp2, mlp2-dtensor, mlp2-small, square. The same
-    command again goes on where a killed one stopped.
+    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: {names}. The same command
+    again goes on where a killed one stopped.
     """
     refuse_ranks("sweep")
     if out is None and not dry_run:
@@ -167,6 +166,9 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
     long = long_time(left_to_run(request), ranks, request.threads)
     go_on(long, f"the sweep {sweep}", request.yes, "a smaller --scale, or --max-cases N")
     return run_sweep(request, console)
+
+
+sweep.help = sweep.help.replace("{names}", ", ".join(shipped("sweeps")))
 
 
 @click.command()

@@ -7,6 +7,7 @@ import pytest
 from command_line import COMMANDS
 
 from launch.cases.case import Case
+from launch.cases.sweep_values import shipped
 from launch.commands.cli import cli
 
 #: What the issue asks for.
@@ -61,7 +62,10 @@ def test_every_option_of_the_issue_is_in_the_help(say, command, name):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_says_what_it_does(say, command):
-    printed = " ".join(say(*command.split(), "--help").stdout.split())
+    everything = (
+        "--help-all" if "--help-all" in say(*command.split(), "--help").stdout else "--help"
+    )
+    printed = " ".join(say(*command.split(), everything).stdout.split())
     for option in options(command):
         assert option.help and len(option.help) > 8, f"{command} {option.opts[0]} has no help"
         assert " ".join(option.help.split()[:4]) in printed
@@ -87,6 +91,18 @@ def test_the_help_lists_every_command_and_the_exit_codes(say):
         "6 out of memory",
     ):
         assert code in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "simulate"])
+def test_the_help_of_a_command_with_many_options_shows_the_common_ones(say, command):
+    short, whole = (say(command, word).stdout for word in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= min(130, len(whole.splitlines()) - 20)
+    assert "--mesh" not in short and "--stationary" in short and "--mesh" in whole
+
+
+def test_the_help_of_sweep_names_every_sweep_that_comes_with_drbench(say):
+    printed = " ".join(say("sweep", "--help").stdout.split())
+    assert ", ".join(shipped("sweeps")) in printed
 
 
 def test_short_and_long_help_are_the_same(say):
