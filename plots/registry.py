@@ -2,7 +2,7 @@
 list.
 
 >>> print(*(name for name in sorted(figures()) if not name.startswith("llm-")))
-algorithms best lowering mlp mlp1 mlp2 peers strong timeline volume weak
+algorithms bandwidth best lowering mlp mlp1 mlp2 peers strong timeline volume weak
 """
 
 import os

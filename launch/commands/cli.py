@@ -35,6 +35,7 @@ _SECTIONS = {
         "peers": "peers",
         "compare-algorithms": "compare_algorithms",
         "scaling": "scaling",
+        "bandwidth": "bandwidth",
     },
     "The paper": {"mlp": "sweep", "artifact": "artifact", "paper": None},
     "Also": {"list": "plan", "unlock": "sweep"},

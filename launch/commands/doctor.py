@@ -17,6 +17,7 @@ from drbench.errors import EXIT_CODES, CaseTimeout, DrbenchError, MissingError, 
 from drbench.host.blas import load_blas
 from drbench.host.cores import usable_cores
 from launch.cases.machine_models import read_document
+from launch.cases.machine_peaks import measure_core_peaks
 from launch.cases.peak_files import write_peaks
 from launch.host.files import check_output
 from launch.host.kernels import measure_kernels, pinned, without_pins
@@ -25,7 +26,6 @@ from launch.host.mpi import find_mpiexec, launched, mpiexec_command
 from launch.host.processes import running
 from launch.host.show import console, table
 from launch.host.units import format_bytes
-from launch.studies.machine_peaks import measure_core_peaks
 
 from .guards import refuse_too_many
 from .options import json_option, ranks_option, save_option

@@ -9,14 +9,12 @@ from drbench.device.address import at_address
 from drbench.errors import UnsupportedError
 from drbench.host.topology import Topology
 from drbench.model.fit import fit_collective, fit_gemm, fit_line
-from drbench.program.group_steps import AllGather, ReduceScatter, Shift
 from drbench.program.problem import Problem
-from drbench.program.steps import Get, Group, Scratch
-from drbench.program.trace import trace
 from launch.cases.case import Case
 
 from .backends import open_backend
 from .calibrate import best_of, compute_section
+from .transfers import Rows, trace_of
 
 #: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
 _SHAPES = [
@@ -150,29 +148,15 @@ def _collectives(comm, backend, sizes: list[int], trials: int) -> dict:
     """One step on all ranks, through the executor as any program would take it."""
     found: dict[str, list] = {}
     for nbytes in sizes:
-        cols = nbytes // 4
-        problem = Problem(comm.size, cols, 1, comm.size, a="row", b="row", c="row")
-        group = Group("row", tuple(range(comm.size)), comm.rank)
-        tiles = [problem.c.own_tiles(rank)[0] for rank in range(comm.size)]
-
-        def allgather():
-            yield AllGather(tiles, group, 0)
-
-        def reducescatter():
-            parts = yield Scratch((comm.size, cols))
-            yield ReduceScatter(parts, tiles, group, 0)
-
-        def shift():
-            own = yield Get(tiles[comm.rank])
-            yield Shift(own, group, 1, tiles[(comm.rank - 1) % comm.size])
-
-        with backend.distributed(problem) as matrices:
-            for program in (allgather, reducescatter, shift):
-                with backend.executor(
-                    trace(program(), None, comm.rank, fresh=False), matrices, 1, None
-                ) as executor:
-                    sample = comm.size, nbytes, best_of(comm, executor.run, trials)
-                found.setdefault(program.__name__, []).append(sample)
+        for name in ("allgather", "reducescatter", "shift"):
+            shards = 1 if name == "shift" else comm.size
+            rows = Rows.of(shards * nbytes // 4, comm.size, comm.rank)
+            with (
+                backend.distributed(rows.problem) as matrices,
+                backend.executor(trace_of(name, rows), matrices, 1, None) as executor,
+            ):
+                sample = comm.size, nbytes, best_of(comm, executor.run, trials)
+            found.setdefault(name, []).append(sample)
     about = (
         f"{backend.keys['collectives']}, on {comm.size} ranks: launch and sync cannot be told apart"
     )

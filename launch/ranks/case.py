@@ -216,7 +216,7 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
         check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
         with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
-                keys["transport"] = _found_transport(comm, matrices["C"])
+                keys["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
                 for block, tile in matrices[name].own_blocks():
                     backend.fill(tile, fill, name, block.row0, block.col0)
@@ -385,7 +385,7 @@ def overlap(time_s: float, local_gemm_s: float, collective_s: float | None) -> d
     return found
 
 
-def _found_transport(comm, matrix) -> str:
+def found_transport(comm, matrix) -> str:
     """What ``auto`` came to: direct (all in reach), rma, or mixed."""
     reached = sum(memory is not None for memory in matrix.window.in_reach) - 1
     total = comm.allreduce(reached)

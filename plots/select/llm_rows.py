@@ -6,12 +6,11 @@ on one of them; times are of one block, forward and backward. ``drbench paper ll
 writes them.
 """
 
-import csv
-import io
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
+
+from . import typed_rows
 
 ALL = "all"
 
@@ -66,23 +65,11 @@ class LlmRow(NamedTuple):
 
 
 COLUMNS = LlmRow._fields
-#: What a cell is; the numbers may be empty.
-_KINDS = {name: (*get_args(kind), kind)[0] for name, kind in LlmRow.__annotations__.items()}
 
 
 def write_rows(path: str | os.PathLike, rows: Iterable[LlmRow]) -> None:
     """Write a file anew, whole or not at all."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(
-            "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
-            for value in row
-        )
-    part = Path(f"{os.fspath(path)}.part")
-    part.write_text(text.getvalue())
-    part.replace(path)
+    typed_rows.write_rows(path, LlmRow, rows)
 
 
 def read_rows(paths: Sequence[str | os.PathLike]) -> list[LlmRow]:
@@ -93,43 +80,4 @@ def read_rows(paths: Sequence[str | os.PathLike]) -> list[LlmRow]:
     ValueError
         If a file has other columns, or a cell does not parse.
     """
-    rows = []
-    for path in map(Path, paths):
-        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
-        if not files:
-            raise ValueError(
-                f"{path} holds no CSV file. Write some with drbench paper llm-study --out {path}."
-            )
-        for file in files:
-            rows += _read(file)
-    return rows
-
-
-def _read(path: Path) -> list[LlmRow]:
-    with open(path, newline="", encoding="utf-8", errors="replace") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            got = ", ".join(reader.fieldnames or ()) or "none"
-            raise ValueError(
-                f"{path} holds no rows of an LLM study: its columns are {got}. Write it with "
-                "drbench paper llm-study."
-            )
-        rows = []
-        for cells in reader:
-            try:
-                rows.append(
-                    LlmRow(
-                        **{
-                            name: None
-                            if cells[name] == "" and kind is not str
-                            else kind(cells[name])
-                            for name, kind in _KINDS.items()
-                        }
-                    )
-                )
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: {error}. Write the file anew with drbench "
-                    "llm-study."
-                ) from None
-    return rows
+    return typed_rows.read_rows(paths, LlmRow, "rows of an LLM study", "drbench paper llm-study")

@@ -101,12 +101,12 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
 
 
 def given(source: Iterable, read: Callable) -> Any:
-    """Records as they are; paths as ``read`` reads them."""
+    """Records, or other rows, as they are; paths as ``read`` reads them."""
     if isinstance(source, DataFrame):
         return source
     source = list(source)
-    made = source and all(isinstance(item, Record) for item in source)
-    return source if made else read(source)
+    are_paths = all(isinstance(item, (str, os.PathLike)) for item in source)
+    return read(source) if are_paths else source
 
 
 def frame(records: Records) -> DataFrame:

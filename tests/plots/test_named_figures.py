@@ -263,7 +263,7 @@ def test_an_option_without_effect_is_refused(synthetic, tmp_path):
     ):
         draw("mlp1", [synthetic.case()], tmp_path / "x", moving_only=True)
     with pytest.raises(
-        SelectionError, match="no figure is called 'pie'. Choose one of algorithms, best"
+        SelectionError, match="no figure is called 'pie'. Choose one of algorithms, bandwidth"
     ):
         draw("pie", [synthetic.case()], tmp_path / "x")
 

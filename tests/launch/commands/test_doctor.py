@@ -9,11 +9,11 @@ import pytest
 import launch.commands.doctor
 import launch.host.kernels
 from algorithms import algorithms
+from launch.cases.machine_peaks import CorePeak
 from launch.cases.peak_files import read_peaks
 from launch.cases.peaks import Peak
 from launch.host.kernels import Kernels, pinned, weaker_pins, without_pins
 from launch.host.leftovers import Removed
-from launch.studies.machine_peaks import CorePeak
 from partitions import PRESETS
 
 SUBJECTS = {"MPI", "windows", "RMA", "cores", "BLAS", "memory", "shared memory", "GPUs"}

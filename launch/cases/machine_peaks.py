@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from drbench.common import Clock
 from drbench.errors import CaseTimeout, MissingError
-from launch.cases.peaks import Peak
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
+
+from .peaks import Peak
 
 DTYPES = ("float32", "float64")
 #: Seconds for each element type, on one core and on all.

@@ -1,0 +1,129 @@
+"""``drbench bandwidth``: what each kind of transfer takes, from size to size."""
+
+import json
+from dataclasses import replace
+
+import click
+
+from algorithms.registry import Option
+from drbench.errors import EXIT_CODES
+from launch.cases.case import Case, check_case
+from launch.host.files import check_output
+from launch.host.mpi import launched, run_ranks, started_by_us
+from launch.host.show import console
+from launch.studies.bandwidth import (
+    add_rows,
+    bandwidth_table,
+    operations_of,
+    rows_before,
+    sizes_of,
+)
+
+from .options import (
+    FILE,
+    TEXT,
+    Value,
+    command,
+    csv_option,
+    json_option,
+    label_option,
+    of_case,
+    option,
+    ranks_option,
+    reading,
+    timeout_option,
+)
+
+
+@command("bandwidth")
+@ranks_option(
+    "Ranks, all at once. Under mpirun leave it out: the ranks are started. [default: 2]",
+    type=click.IntRange(2),
+)
+@option(
+    "--sizes",
+    type=Value(Option(check=sizes_of)),
+    default="4KiB:64MiB:4",
+    metavar="SIZES",
+    group="Measurement",
+    help="Bytes of a transfer: FIRST:LAST:FACTOR, or a list as 64KiB,1MiB.",
+)
+@option(
+    "--only",
+    type=TEXT,
+    metavar="NAMES",
+    group="Measurement",
+    help="Only these, as get,put,accumulate,broadcast,allgather,reduce,reducescatter,shift.",
+)
+@of_case("transport", "progress")
+@of_case("dtype", type=("float32", "float64"), help="Element type.")
+@of_case("backend", "collectives")
+@timeout_option(
+    "With -p: kill the ranks after this many seconds (exit 4).",
+    default=600.0,
+    group="Ranks and data movement",
+)
+@label_option(old=(), help="Name of the machine in the rows.")
+@csv_option("Add the rows to this file.")
+@json_option("Print the rows as one JSON list instead of a table.")
+@option(
+    "--figure",
+    type=FILE,
+    metavar="FILE",
+    group="Output",
+    help="Draw bus bandwidth against size; .pdf, .png or .svg say the format, without a suffix "
+    ".pdf and .png are written.",
+)
+@click.pass_obj
+def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure, **values):
+    """Measure get, put, accumulate and each collective from size to size, in GB/s, beside a copy in
+    memory.
+
+    \b
+      drbench bandwidth -p 2
+      drbench bandwidth -p 4 --transport rma --only get,put --sizes 64KiB:16MiB:2 --figure rma.png
+
+    What runs is what runs of algorithms use: the same windows, steps and executor, with --get copy.
+    All ranks move at once: get, put, accumulate and shift to or from the next one. What arrives is
+    compared with what was sent, element by element.
+    """
+    case, names = Case(1, 1, 1, **values), operations_of(only)
+    case = replace(case, get="copy")
+    check_case(case)
+    for flag, path in (("--csv", csv_path), ("--figure", figure)):
+        check_output(flag, path)
+    if csv_path:
+        rows_before(csv_path)
+    if figure:
+        from plots.registry import suffixes
+
+        with reading():
+            suffixes(figure)
+    if launched() is None and not started_by_us():
+        return run_ranks(ranks or 2, list(arguments), timeout)
+    from launch.ranks.bandwidth import measure_here
+
+    about, found = measure_here(case, sizes, names)
+    if not about.pop("first"):
+        return EXIT_CODES["ok"]
+    from plots.select.bandwidth_rows import row_of
+
+    told = {
+        "label": case.machine,
+        "backend": case.backend,
+        "dtype": case.dtype,
+    }
+    rows = [row_of(each, **told, **about) for each in found]
+    if csv_path:
+        add_rows(csv_path, rows)
+    if as_json:
+        print(json.dumps([row._asdict() for row in rows]), flush=True)
+    else:
+        console().print(bandwidth_table(rows))
+    if figure:
+        from plots.registry import draw
+
+        drawn = draw("bandwidth", rows, figure)
+        for line in () if as_json else [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]:
+            console().print(line, markup=False)
+    return EXIT_CODES["ok"]

@@ -1,0 +1,184 @@
+"""``drbench bandwidth`` on the ranks: what each kind of transfer takes at each size, run by the
+executor of runs, verified."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from drbench.common import parse_transport
+from drbench.errors import CaseFailed, UnsupportedError, UsageError
+from drbench.host.fill import Fill, HostElements
+from drbench.host.topology import Topology, mpi_version
+from drbench.measure.roof import timed
+from drbench.plan.schedule import pool_bytes
+from drbench.program.problem import ITEMSIZES
+from launch.cases.case import Case, check_case
+
+from .backends import Need, check_memory, everywhere, open_backend
+from .case import found_transport, world
+from .transfers import Rows, trace_of
+
+#: Transfers of one run: as many as OSU's, of fewer bytes than this together.
+_MOST_TRANSFERS, _MOST_BYTES = 64, 4 << 20
+#: Repeats of one point: at least so many, then more until so many seconds are spent on it.
+_LEAST, _MOST, _BUDGET_S = 7, 60, 0.15
+
+
+def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, list[dict]]:
+    """Measure on the ranks this process belongs to (collective): what was measured with (what
+    ``auto`` came to, and whether this rank is the ``first``), and a row for each kind of transfer
+    and size, the same on every rank.
+
+    Parameters
+    ----------
+    case : Case
+        Transport, backend and element type.
+    sizes : list of int
+        Bytes.
+    names : list of str
+        Of :data:`launch.ranks.transfers.PROGRAMS`.
+
+    Returns
+    -------
+    dict, list of dict
+        A row has ``operation``, ``nbytes``, ``times`` (transfers of a repeat), ``samples_s`` (of
+        one transfer, slowest rank), or the ``reason`` why there are none.
+
+    Raises
+    ------
+    UsageError
+        On one rank.
+    CaseFailed
+        If what was moved is not what was sent.
+    """
+    comm = world()
+    check_case(case)
+    if comm.size < 2:
+        raise UsageError("bandwidth is between ranks, got 1. Use -p 2.")
+    if case.backend == "cupy":
+        from drbench.device.gpu.cuda import require_gpu
+
+        require_gpu()
+    rows: list[dict] = []
+    transport = case.transport
+    with Topology(comm) as topology:
+        for nbytes in sizes:
+            transport, found = _of_size(case, nbytes, names, topology)
+            rows += found
+        about = {"ranks": comm.size, "nodes": topology.nodes, "mpi": mpi_version()}
+    return about | {"transport": transport, "first": comm.rank == 0}, rows
+
+
+def _of_size(
+    case: Case, nbytes: int, names: list[str], topology: Topology
+) -> tuple[str, list[dict]]:
+    """All kinds of transfers of one size, on the same windows; and what the transport came to."""
+    comm, columns = topology.comm, max(topology.comm.size, nbytes // ITEMSIZES[case.dtype])
+    rows = Rows.of(columns, comm.size, comm.rank, case.dtype)
+    case = replace(case, m=2 * comm.size, n=columns, k=1, get="copy")  # a view would move nothing
+    choice = parse_transport(case.transport)
+    times = max(1, min(_MOST_TRANSFERS, _MOST_BYTES // nbytes))
+    traces = {name: trace_of(name, rows, times) for name in names}
+    found = []
+    with open_backend(case, choice, topology) as backend:
+        pools = [pool_bytes(trace, 1, lambda block: False) for trace in traces.values()]
+        need = Need.of(rows.problem, comm.rank, False, max(pools, default=0))
+        check_memory(topology, need, device_free=backend.free_bytes())
+        with backend.distributed(rows.problem) as matrices:
+            auto = choice.kind == "auto"
+            transport = found_transport(comm, matrices["C"]) if auto else case.transport
+            for name, trace in traces.items():
+                row = {"operation": name, "nbytes": _moved(name, rows), "times": times}
+                try:
+                    make = partial(backend.executor, trace, matrices, 1, None)
+                    executor = everywhere(comm, make)
+                except UnsupportedError as error:
+                    found.append(row | {"reason": str(error)})
+                    continue
+                with executor:
+                    samples = _sampled(comm, rows, backend, matrices["C"], executor, name)
+                found.append(row | {"samples_s": [seconds / times for seconds in samples]})
+    return transport, found
+
+
+def _moved(name: str, rows: Rows) -> int:
+    """Bytes of one transfer, as nccl-tests count them: of a collective that scatters or gathers,
+    the whole of what is divided."""
+    columns, parts = rows.problem.n, name in ("allgather", "reducescatter")
+    columns = columns // rows.ranks * rows.ranks if parts else columns
+    return columns * rows.problem.itemsize
+
+
+def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> list[float]:
+    """Seconds of each repeat; what the last one moved is verified, of other elements than those
+    before, so that nothing old can pass for it."""
+    samples, spent = [], 0.0
+    for last in (False, True):
+        fill = Fill("integer", 1 + last, 1)
+        for block, tile in c.own_blocks():
+            backend.fill(tile, fill, "A", block.row0, 0)
+        if not last:
+            executor.run()  # pages, connections, protocols
+        while not samples or last or len(samples) < _LEAST or spent < _BUDGET_S:
+            executor.prepare()
+            samples.append(timed(comm, executor.run))
+            spent += samples[-1]
+            if last or len(samples) >= _MOST:
+                break
+    _verify(comm, rows, c, executor, name, fill)
+    return samples
+
+
+def _verify(comm, rows: Rows, c, executor, name: str, fill: Fill) -> None:
+    """Hold what arrived at this rank against what was sent, element by element (collective).
+
+    Raises
+    ------
+    CaseFailed
+        On every rank.
+    """
+    elements = getattr(c, "device", None) or HostElements
+    wrong, transfers = 0, [step for step in executor.trace.steps if step.counter]
+    source = lambda rank: fill.rows("A", rank % rows.ranks, rank % rows.ranks + 1, rows.problem.n)
+    before = fill.rows("A", rows.ranks + rows.rank, rows.ranks + rows.rank + 1, rows.problem.n)
+    expected = _expected(name, rows, source, before, len(transfers) - 1)
+    if name in ("get", "broadcast", "allgather", "shift"):
+        last = executor.values[executor.trace.steps[-1].index]
+        found = [elements.rows_of(last, np.arange(len(expected)))]
+    else:
+        found = [
+            elements.rows_of(tile, np.zeros(1, int))
+            for block, tile in c.own_blocks()
+            if block.row0 == rows.ranks + rows.rank
+        ]
+    for each in found:
+        wrong += int((each[:, : expected.shape[1]] != expected).sum())
+    wrong = comm.allreduce(wrong)
+    if wrong:
+        raise CaseFailed(
+            f"{name} of {expected.nbytes} bytes: {wrong} elements are not what was sent. Please "
+            "report it, with what drbench doctor says."
+        )
+
+
+def _expected(name: str, rows: Rows, source, before: np.ndarray, times: int) -> np.ndarray:
+    """What is at this rank after a transfer, in float64: 1 × columns, of a gather a row a rank."""
+    rank, ranks = rows.rank, rows.ranks
+    part = rows.problem.n // ranks
+    if name == "get":
+        return source(rank + 1)
+    if name in ("put", "shift"):
+        return source(rank - 1)
+    if name == "copy":
+        return source(rank)
+    if name == "broadcast":
+        return source(0)
+    if name == "allgather":
+        return np.concatenate([source(each)[:, :part] for each in range(ranks)])
+    if name == "accumulate":
+        return before + times * source(rank - 1)
+    total = sum(source(each) for each in range(ranks))
+    if name == "reduce":
+        return total if rank == 0 else before
+    return total[:, rank * part : (rank + 1) * part]

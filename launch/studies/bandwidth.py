@@ -1,0 +1,122 @@
+"""``drbench bandwidth``: which sizes, and its table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from algorithms.registry import Option
+from drbench.errors import DrbenchError, UsageError
+from launch.host.show import table
+from launch.host.units import format_bytes, seconds
+
+_SIZE = Option(type=int, least=8, unit="bytes")
+#: More is a slip of the pen.
+_MOST_SIZES = 64
+
+
+def sizes_of(text: str) -> list[int]:
+    """The sizes that ``--sizes`` names, in bytes, rising.
+
+    Raises
+    ------
+    UsageError
+
+    Examples
+    --------
+    >>> sizes_of("1MiB,64KiB"), sizes_of("4KiB:64KiB:4"), sizes_of("1KiB:3KiB:2")
+    ([65536, 1048576], [4096, 16384, 65536], [1024, 2048])
+    """
+    way_out = "Use sizes as 64KiB,1MiB, or FIRST:LAST:FACTOR as 4KiB:64MiB:2."
+    try:
+        if ":" not in text:
+            return sorted({_SIZE.read(word.strip()) for word in text.split(",")})
+        first, last, by = text.split(":")
+        size, largest, factor = _SIZE.read(first), _SIZE.read(last), int(by)
+    except (DrbenchError, ValueError) as error:
+        told = f"{error} " if isinstance(error, DrbenchError) else ""
+        raise UsageError(f"{text!r}: {told}{way_out}") from None
+    found = []
+    while size <= largest and factor > 1 and len(found) <= _MOST_SIZES:
+        found.append(size)
+        size *= factor
+    if not 0 < len(found) <= _MOST_SIZES:
+        raise UsageError(f"{text!r} is no range of 1 to {_MOST_SIZES} sizes. {way_out}")
+    return found
+
+
+def operations_of(text: str | None) -> list[str]:
+    """The kinds of transfers of a comma-separated list, in their order; all by default. The copy
+    that is the roof is always measured.
+
+    Examples
+    --------
+    >>> operations_of("shift,get"), operations_of(None)[-2:]
+    (['get', 'shift', 'copy'], ['shift', 'copy'])
+    """
+    from plots.select.bandwidth_rows import COPY, OPERATIONS
+
+    names = [word.strip() for word in text.split(",")] if text else OPERATIONS
+    for name in names:
+        if name not in OPERATIONS:
+            raise UsageError(f"--only: {name!r} is none of {', '.join(OPERATIONS)}.")
+    return [*(name for name in OPERATIONS if name in names), COPY]
+
+
+def add_rows(path: str, rows: Sequence) -> None:
+    """Add rows (:mod:`plots.select.bandwidth_rows`) to a file, which is written anew with them."""
+    from plots.select.bandwidth_rows import write_rows
+
+    write_rows(path, [*rows_before(path), *rows])
+
+
+def rows_before(path: str) -> list:
+    """The rows of a file that there may be.
+
+    Raises
+    ------
+    UsageError
+        If it is another file.
+    """
+    from plots.select.bandwidth_rows import read_rows
+
+    try:
+        return read_rows([path]) if Path(path).exists() else []
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--csv {path}: {error}") from None
+
+
+def bandwidth_table(rows: Sequence) -> Table:
+    """A line for each kind of transfer and size: time with the interval of its median, bandwidths,
+    and how much of that of a copy."""
+    from plots.select.bandwidth_rows import COPY, OPERATIONS
+
+    first = rows[0]
+    copies = {row.nbytes: row.bus_gbps for row in rows if row.operation == COPY}
+    lines = []
+    for row in sorted(rows, key=lambda row: [*OPERATIONS, COPY].index(row.operation)):
+        if row.median_s is None:
+            lines.append((row.operation, format_bytes(row.nbytes), row.reason))
+            continue
+        # of what is divided a few bytes may be missing
+        copy = copies[min(copies, key=lambda nbytes: abs(nbytes - row.nbytes))]
+        spread = f"{seconds(row.median_low_s)} - {seconds(row.median_high_s)}"
+        rates = [f"{rate:.2f}" for rate in (row.algorithm_gbps, row.bus_gbps)]
+        share = "" if row.operation == COPY else f"{100 * row.bus_gbps / copy:.0f} %"
+        lines.append(
+            (
+                row.operation,
+                format_bytes(row.nbytes),
+                seconds(row.median_s),
+                spread,
+                *rates,
+                share,
+            )
+        )
+    columns = "operation|>size|>time|95 % of the median|>algorithm GB/s|>bus GB/s|>of a copy"
+    return table(
+        columns,
+        lines,
+        f"{first.ranks} ranks on {first.nodes} node(s), transport {first.transport}, "
+        f"{first.backend}, {first.dtype}, {first.mpi}; every transfer was verified",
+    )

@@ -1,0 +1,113 @@
+"""Bus bandwidth against size: one panel a transport, one line a kind of transfer, the copy in
+memory as what nothing passes by much.
+
+Solid lines are one-sided, dashed ones collectives; what fades behind a line is the 95 % interval of
+the median.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from math import log2
+
+from plots.draw.chart import Axis, Chart, Charts, draw_chart, panels, polyline
+from plots.draw.page import GREY, GRID, bytes_text, line_handle, log_ticks, number
+from plots.draw.style import LineStyle
+from plots.registry import Figure, Made
+from plots.select.bandwidth_rows import COPY, OPERATIONS, BandwidthRow, bus_bandwidth, read_rows
+from plots.select.cases import Options, SelectionError
+
+_DASHED = (0, (4, 1.6))
+LOOKS = {
+    "get": LineStyle("#0072B2", "o", "-"),
+    "put": LineStyle("#009E73", "s", "-"),
+    "accumulate": LineStyle("#D55E00", "^", "-"),
+    "broadcast": LineStyle("#56B4E9", "D", _DASHED),
+    "allgather": LineStyle("#CC79A7", "v", _DASHED),
+    "reduce": LineStyle("#E69F00", "P", _DASHED),
+    "reducescatter": LineStyle("#5B3A8C", "X", _DASHED),
+    "shift": LineStyle("#7F7F00", "p", _DASHED),
+    COPY: LineStyle(GREY, "", (0, (1, 1.2))),
+}
+_HIGH_IN = 3.0
+
+
+def _panels(rows: Iterable[BandwidthRow]) -> list[tuple[tuple, list[BandwidthRow]]]:
+    """The rows of each machine, transport, backend, element type and number of ranks; of several of
+    one kind and size the latest."""
+    source = lambda row: (row.label, row.ranks, row.nodes, row.transport, row.backend, row.dtype)
+    latest = {(source(row), row.operation, row.nbytes): row for row in rows if row.median_s}
+    if not latest:
+        raise SelectionError(
+            "there is no bandwidth to draw. Measure some with drbench bandwidth --csv FILE."
+        )
+    found = sorted(latest.values(), key=lambda row: (source(row), row.nbytes))
+    return [(key, list(inside)) for key, inside in groupby(found, source)]
+
+
+def charts(rows: Iterable[BandwidthRow], options: Options) -> Charts:
+    """Describe the panels: (charts, notes)."""
+    rows = list(rows)
+    notes = sorted({f"not drawn: {row.operation}: {row.reason}" for row in rows if row.reason})
+    return [_chart(*panel) for panel in _panels(rows)], notes
+
+
+def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
+    label, ranks, nodes, transport, backend, dtype = source
+    sizes, rates = sorted({row.nbytes for row in rows}), [row.bus_gbps for row in rows]
+    room = max(1.3, (max(rates) / min(rates)) ** 0.05)
+    limits = min(rates) / room, max(rates) * room
+    step = max(1, -(-len(sizes) // 7))
+    marks = []
+    for name in (*OPERATIONS, COPY):
+        its = {row.nbytes: (row.bus_gbps, None) for row in rows if row.operation == name}
+        if its:  # what is divided may be some bytes smaller
+            marks.append(polyline(name, LOOKS[name], sorted(its), its))
+    return Chart(
+        f"{transport}, {ranks} ranks",
+        f"{label}, {nodes} node(s), {backend}, {dtype}",
+        Axis(
+            "size of a transfer",
+            (sizes[0] / 1.3, sizes[-1] * 1.3),
+            2,
+            {size: bytes_text(size) for size in sizes[::step] if log2(size) % 1 == 0}
+            or {size: bytes_text(size) for size in sizes[::step]},
+        ),
+        Axis("bus bandwidth (GB/s)", limits, 10, log_ticks(*limits, number)),
+        marks,
+    )
+
+
+def make(rows: Iterable[BandwidthRow], options: Options) -> Made:
+    """Draw the panels, two in a row."""
+    rows = list(rows)
+    found, notes = charts(rows, options)
+    drawn = {marks.name for chart in found for marks in chart.marks}
+    handles = [line_handle(name, LOOKS[name]) for name in (*OPERATIONS, COPY) if name in drawn]
+    about = (
+        "a rank's bytes over the median time of the slowest rank, all ranks at once; faded: 95 % "
+        "interval of the median. Of allgather and reducescatter (p - 1) / p of their size crosses "
+        "a rank's link. copy: inside a rank's own memory"
+    )
+    page, axes = panels(found, handles, [about, *notes], _HIGH_IN, min(2, len(found)))
+    for each, chart, (_, inside) in zip(axes, found, _panels(rows)):
+        draw_chart(each, chart)
+        each.grid(**GRID)
+        for row in inside:
+            ends = [
+                bus_bandwidth(row.operation, row.nbytes, seconds, row.ranks)[1]
+                for seconds in (row.median_high_s, row.median_low_s)
+            ]
+            beside = row.nbytes * 2 ** (0.09 * (list(LOOKS).index(row.operation) - 4))
+            color = LOOKS[row.operation].color
+            each.vlines(beside, *ends, color=color, alpha=0.45, linewidth=1.3, zorder=2)
+    return Made(page.picture, notes)
+
+
+FIGURES = (
+    Figure(
+        "bandwidth",
+        "bandwidth of get, put, accumulate and collectives against size, beside a copy in memory",
+        make,
+        read=read_rows,
+    ),
+)

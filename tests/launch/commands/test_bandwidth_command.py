@@ -1,0 +1,162 @@
+"""``drbench bandwidth``: what is moved is what was asked for, verified, on every transport."""
+
+import json
+
+import pytest
+
+from drbench.errors import UsageError
+from launch.ranks.transfers import PROGRAMS, Rows, trace_of
+from launch.studies.bandwidth import operations_of, sizes_of
+from plots.select.bandwidth_rows import COPY, DIVIDED, OPERATIONS, read_rows
+
+pytestmark = pytest.mark.timeout(120)
+
+SMALL = ["--sizes", "64,4KiB", "--json"]
+
+
+def test_what_can_be_measured_has_a_program_and_a_factor():
+    assert {*OPERATIONS, COPY} == set(PROGRAMS) and set(DIVIDED) < set(OPERATIONS)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_program_moves_its_bytes_once_for_each_time(name, ranks):
+    """Elements that the ranks count together, against what the operation is."""
+    columns, times = 30, 3
+    moved = [
+        sum(elements for step in trace.steps for _, elements in step.moved(trace.rank))
+        for trace in (trace_of(name, Rows.of(columns, ranks, r), times) for r in range(ranks))
+    ]
+    part = columns // ranks
+    wanted = {
+        "broadcast": [0] + (ranks - 1) * [columns],  # what a rank receives
+        "reduce": [0] + (ranks - 1) * [columns],  # what it sends
+        "allgather": ranks * [(ranks - 1) * part],
+        "reducescatter": ranks * [(ranks - 1) * part],
+    }.get(name, ranks * [columns])
+    assert moved == [times * each for each in wanted]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4", "1:2", "4KiB:1KiB:2", "1KiB:2KiB:1", "a,b", "8:99999999999:1.5", "8:1TiB:2:2"]
+)
+def test_sizes_that_are_none_are_refused_with_the_way_out(text):
+    with pytest.raises(UsageError, match="4KiB:64MiB:2"):
+        sizes_of(text)
+
+
+def test_unknown_operations_are_refused_by_name():
+    with pytest.raises(UsageError, match="'send' is none of get, put"):
+        operations_of("get,send")
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--sizes", "4"], "4KiB:64MiB:2"),
+        (["--only", "send"], "'send' is none of"),
+        (["--figure", "x.gif"], "a figure is written as"),
+        (["--csv", "no/folder.csv"], "no/folder.csv"),
+        (["--csv", "other.csv"], "holds no bandwidths"),
+        (["--transport", "tcp"], "transport must be auto"),
+        (["-p", "1"], "1"),
+        (["--backend", "numpy-async", "--transport", "throttled:1,1"], "throttled delays loads"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_ranks_start(say, tmp_path, monkeypatch, words, told):
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    ended = say("bandwidth", *words)
+    assert ended.returncode in (2, 3) and told in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def by_operation(rows):
+    return {(row["operation"], row["nbytes"]): row for row in rows}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "words, env, transport",
+    [
+        (["-p", 2], {}, "direct"),
+        (["-p", 3, "--dtype", "float64"], {}, "direct"),
+        (["-p", 3, "--transport", "rma"], {}, "rma"),
+        (["-p", 4], {"MPIR_CVAR_NUM_CLIQUES": "2"}, "mixed"),
+        (["-p", 3], {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}, "rma"),
+        (["-p", 2, "--transport", "throttled:0.5,100"], {}, "throttled:0.5,100"),
+        (["-p", 2, "--backend", "numpy-async"], {}, "direct"),
+    ],
+)
+def test_every_kind_of_transfer_arrives_whatever_carries_it(drbench, mpich, words, env, transport):
+    rows = drbench("bandwidth", *words, *SMALL, env=env, timeout=90).json()
+    found, ranks = by_operation(rows), words[1]
+    assert len(found) == len(rows) == 2 * (len(OPERATIONS) + 1)
+    item = 8 if "float64" in words else 4
+    for row in rows:
+        assert row["transport"] == transport and row["ranks"] == ranks and not row["reason"]
+        assert row["samples"] >= 7 and 0 < row["median_low_s"] <= row["median_s"]
+        assert row["median_s"] <= row["median_high_s"]
+        factor = (ranks - 1) / ranks if row["operation"] in DIVIDED else 1
+        assert row["algorithm_gbps"] == pytest.approx(row["nbytes"] / row["median_s"] / 1e9)
+        assert row["bus_gbps"] == pytest.approx(factor * row["algorithm_gbps"])
+        if row["operation"] in DIVIDED:  # what can be divided evenly
+            assert row["nbytes"] % (ranks * item) == 0 and 4096 - row["nbytes"] % 4096 >= 0
+        else:
+            assert row["nbytes"] in (64, 4096)
+    if transport.startswith("throttled"):  # 4096 bytes at 0.5 GB/s, or 100 us after each
+        assert found["shift", 4096]["median_s"] >= 100e-6
+        assert found["get", 4096]["median_s"] >= 4096 / 0.5e9
+
+
+@pytest.mark.mpi
+def test_rows_are_added_to_a_file_and_drawn_and_printed(drbench, tmp_path):
+    words = ["bandwidth", "-p", 2, "--sizes", "4KiB", "--only", "get,reducescatter"]
+    first = drbench(*words, "--csv", "b.csv", "--figure", "b.png", timeout=60)
+    assert (first.returncode, first.stderr) == (0, "")
+    for told in (
+        "get",
+        "reducescatter",
+        "copy",
+        "4 KiB",
+        "bus GB/s",
+        "every transfer was",
+    ):
+        assert told in first.stdout
+    assert (tmp_path / "b.png").stat().st_size > 10_000
+    assert drbench(*words, "--csv", "b.csv", "--transport", "rma", timeout=60).returncode == 0
+    rows = read_rows([tmp_path / "b.csv"])
+    assert [(row.transport, row.operation) for row in rows] == [
+        (transport, name)
+        for transport in ("direct", "rma")
+        for name in ("get", "reducescatter", "copy")
+    ]
+
+
+@pytest.mark.mpi
+def test_under_mpiexec_the_first_rank_speaks(under_mpiexec, mpich):
+    ended = under_mpiexec(2, "bandwidth", "--sizes", "64", "--only", "get", "--json", timeout=60)
+    assert ended.codes == (0, 0) and ended.stderr == ""
+    assert [row["operation"] for row in json.loads(ended.stdout)] == ["get", "copy"]
+
+
+@pytest.mark.mpi
+def test_what_does_not_arrive_is_found(mpirun_bandwidth):
+    """One element of one rank wrong, lost or doubled; each kind of transfer has to notice."""
+    found = mpirun_bandwidth
+    assert found["right"] == {}
+    for way in ("element", "old"):
+        assert set(found[way]) == {*OPERATIONS, COPY}, way
+        assert all(told == "CaseFailed" for told in found[way].values())
+
+
+@pytest.fixture
+def mpirun_bandwidth(process, mpiexec):
+    import sys
+
+    from starting import ROOT
+
+    program = ROOT / "tests" / "mpi" / "programs" / "bandwidth.py"
+    words = [mpiexec, "-n", 2, sys.executable, "-m", "mpi4py", program]
+    path = f"{ROOT}:{ROOT / 'tests' / 'shared'}:{program.parent}"
+    environ = {"PYTHONPATH": path, "DRBENCH_TEST_SITUATION": "direct"}
+    return process(*words, env=environ, timeout=90).json()

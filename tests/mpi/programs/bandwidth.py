@@ -1,0 +1,65 @@
+"""Bandwidth's verification against transfers that went wrong: answer for each way and kind of
+transfer the error it ended with.
+
+``right``: nothing is wrong. ``element``: one element that arrived at the last rank, or at the first
+where only that receives, is another. ``old``: the last repeat moves nothing.
+"""
+
+from unittest import mock
+
+import numpy as np
+from harness import answer, ranks
+
+from drbench.errors import DrbenchError
+from drbench.host.frame import Frame
+from launch.cases.case import Case
+from launch.ranks import bandwidth
+from launch.ranks.transfers import PROGRAMS
+
+
+def main() -> None:
+    found: dict = {}
+    run, rows_of = Frame.run, bandwidth.HostElements.rows_of
+    for way in ("right", "element", "old"):
+        found[way] = {}
+        for name in PROGRAMS:
+            hurt = False
+
+            def arrived(tile, rows):
+                values = np.array(rows_of(tile, rows))
+                first = name == "reduce"
+                if way == "element" and comm.rank == (0 if first else comm.size - 1):
+                    values[-1, 0] += 1
+                return values
+
+            def run_or_not(frame):
+                nonlocal hurt
+                if way != "old" or not hurt:
+                    run(frame)
+
+            def verified(*words):
+                return verify(*words)
+
+            def filled(tile, fill, *place):
+                nonlocal hurt
+                hurt = fill.seed == 2  # what was moved before is old from now on
+                fill_into(tile, fill, *place)
+
+            fill_into = lambda tile, fill, matrix, row0, col0: fill.into(tile, matrix, row0, col0)
+            verify = bandwidth._verify
+            with (
+                mock.patch.object(bandwidth.HostElements, "rows_of", staticmethod(arrived)),
+                mock.patch.object(Frame, "run", run_or_not),
+                mock.patch("launch.ranks.backends.HostBackend.fill", lambda self, *a: filled(*a)),
+                ranks() as comm,
+            ):
+                try:
+                    bandwidth.measure_here(Case(1, 1, 1, threads=1), [64], [name])
+                except DrbenchError as error:
+                    found[way][name] = type(error).__name__
+    with ranks() as comm:
+        answer(comm, found)
+
+
+if __name__ == "__main__":
+    main()

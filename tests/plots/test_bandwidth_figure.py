@@ -1,0 +1,129 @@
+"""``drbench plot bandwidth``: bandwidths by nccl-tests' rules, a figure of what was measured."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plots.draw.page import PAGE_IN
+from plots.registry import draw, find
+from plots.select.bandwidth_rows import (
+    COPY,
+    OPERATIONS,
+    bus_bandwidth,
+    median_interval,
+    read_rows,
+    row_of,
+    write_rows,
+)
+from plots.select.cases import Options, SelectionError
+
+ABOUT = {
+    "label": "here",
+    "transport": "direct",
+    "backend": "numpy",
+    "dtype": "float32",
+    "ranks": 4,
+    "nodes": 1,
+    "mpi": "MPICH 5",
+}
+
+
+def measured(operation, nbytes, microseconds=(3, 2, 4, 3, 5, 3, 9)):
+    samples = [each * 1e-6 for each in microseconds]
+    row = {"operation": operation, "nbytes": nbytes, "times": 2, "samples_s": samples}
+    return row_of(row, **ABOUT)
+
+
+def everything(sizes=(4096, 65536, 1 << 20)):
+    return [measured(name, nbytes) for name in (*OPERATIONS, COPY) for nbytes in sizes]
+
+
+def crossing(operation, ranks):
+    """Which part of an operation's size the busiest rank's link sees, by counting shards that go
+    from rank to rank round a ring; a link works in both directions at once."""
+    if operation in ("get", "put", "accumulate", "shift"):
+        return Fraction(1)  # the whole, to or from one neighbour
+    if operation in ("broadcast", "reduce"):
+        return Fraction(1)  # every packet passes each link of the chain once
+    has = {rank: {rank} for rank in range(ranks)}  # of an allgather; a reduce-scatter backwards
+    sent = dict.fromkeys(range(ranks), 0)
+    for step in range(ranks - 1):
+        for rank in range(ranks):
+            shard = (rank - step) % ranks
+            assert shard in has[rank]
+            has[(rank + 1) % ranks].add(shard)
+            sent[rank] += 1
+    assert all(len(each) == ranks for each in has.values())
+    return Fraction(max(sent.values()), ranks)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_bus_bandwidth_is_what_crosses_the_busiest_link_of_a_ring(operation, ranks):
+    algorithm, bus = bus_bandwidth(operation, 3 * 10**9, 1.5, ranks)
+    assert algorithm == 2.0
+    assert bus == pytest.approx(float(2 * crossing(operation, ranks)))
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=40, unique=True))
+def test_the_interval_of_the_median_covers_it_with_95_percent_by_counting_heads(samples):
+    """A sample lies below the true median with a chance of one half: of all outcomes, those in
+    which the median is outside are at most 5 %, and one rank further in they are more."""
+    low, high = median_interval(samples)
+    found, count = sorted(samples), len(samples)
+    at = found.index(low)
+    assert high == found[count - 1 - at]
+    chance = [1]
+    for _ in range(count):  # a row of Pascal's triangle
+        chance = [a + b for a, b in zip([0, *chance], [*chance, 0])]
+    outside = lambda place: Fraction(2 * sum(chance[: place + 1]), 2**count)
+    assert outside(at) <= Fraction(5, 100) or at == 0
+    assert at + 1 > count // 2 or outside(at + 1) > Fraction(5, 100)
+
+
+def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
+    row = {"operation": "put", "nbytes": 64, "times": 1, "reason": "no such thing, here"}
+    rows = [*everything(), row_of(row, **ABOUT)]
+    write_rows(tmp_path / "b.csv", rows)
+    assert read_rows([tmp_path]) == [
+        row._replace(**{name: value and float(f"{value:.6g}") for name, value in floats(row)})
+        for row in rows
+    ]
+    (tmp_path / "b.csv").write_text("a,b\n")
+    with pytest.raises(ValueError, match="b.csv holds no bandwidths: its columns are a, b. Use"):
+        read_rows([tmp_path])
+
+
+def floats(row):
+    return [(name, value) for name, value in row._asdict().items() if name.endswith(("_s", "gbps"))]
+
+
+def test_every_kind_has_a_line_in_the_panel_of_its_transport(tmp_path):
+    rows = everything()
+    rows += [row._replace(transport="rma") for row in everything((4096, 1 << 24))]
+    made = find("bandwidth").make(rows, Options())
+    direct, rma = made.picture.axes
+    for axes, count in ((direct, 3), (rma, 2)):
+        assert axes.get_xscale() == axes.get_yscale() == "log"
+        lines = [line for line in axes.lines if len(line.get_xdata()) == count]
+        assert len(lines) == len(OPERATIONS) + 1
+        (get,) = [line for line in lines if line.get_color() == "#0072B2"]
+        sizes = sorted({row.nbytes for row in rows if row.transport == "rma"} if count == 2 else ())
+        assert not sizes or list(get.get_xdata()) == sizes
+        assert list(get.get_ydata()) == pytest.approx([x / 3e-6 / 1e9 for x in get.get_xdata()])
+    assert made.picture.get_size_inches()[0] == PAGE_IN
+    (path,) = draw("bandwidth", rows, tmp_path / "b.png").paths
+    assert path.stat().st_size > 10_000
+
+
+def test_of_several_rows_of_one_kind_the_latest_is_drawn_and_what_failed_is_named():
+    failed = {"operation": "put", "nbytes": 64, "times": 1, "reason": "out of reach"}
+    rows = [measured("get", 64, [8] * 7), measured("get", 64, [2] * 7), row_of(failed, **ABOUT)]
+    made = find("bandwidth").make(rows, Options())
+    (line,) = made.picture.axes[0].lines
+    assert line.get_ydata()[0] == pytest.approx(64 / 2e-6 / 1e9)
+    assert made.notes == ["not drawn: put: out of reach"]
+    with pytest.raises(SelectionError, match="drbench bandwidth --csv"):
+        find("bandwidth").make(rows[2:], Options())
