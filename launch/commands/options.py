@@ -72,8 +72,8 @@ class _Option(click.Option):
         return super().consume_value(ctx, opts)
 
 
-#: Options that the help of a command with many leaves to ``--help-all``: all of a heading but these,
-#: and some of others.
+#: Of a command with many options the help leaves to ``--help-all`` what is under these headings,
+#: but for those named, and some others.
 _ALL_BUT = {
     "Algorithm": {"algorithm", "stationary", "chunk", "replicate_result"},
     "GPU": {"backend"},
@@ -108,6 +108,7 @@ class _Command(click.Command):
         short = len(self.params) > _MANY and not context.meta.get(__name__)
         for parameter in self.get_params(context):
             record = parameter.get_help_record(context)
+            shown = isinstance(parameter, click.Option) and not (short and _is_rare(parameter))
             if record and shown:
                 found.setdefault(getattr(parameter, "group", "Options"), []).append(record)
         for heading in sorted(found, key=_HEADINGS.index):

@@ -142,8 +142,8 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
       drbench sweep mine.toml  -p 4 --out runs/mine --dry-run
       drbench sweep mlp1 -p 8 --out runs/mlp1 --launcher h100x8 --jobs slurm
 
-    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: {names}. The same command
-    again goes on where a killed one stopped.
+    FILE is a TOML file (docs/sweeps.md), NAME one that comes with drbench: {names}. The same
+    command again goes on where a killed one stopped.
     """
     refuse_ranks("sweep")
     if out is None and not dry_run:
