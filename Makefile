@@ -1,4 +1,4 @@
-# make mlp    sweep the paper's MLP-1 and MLP-2 at 1/16 size and draw both figures; a killed run goes on
+# make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run goes on
 # make figures draw the committed figures anew from the committed records, each with a text of what it draws
 # make test   run the tests, those under mpiexec included
 # make lint   look at the format and style (ruff), the types (mypy) and the pages' numbers; changes nothing

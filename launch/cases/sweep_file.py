@@ -99,7 +99,7 @@ def load_sweep(text: str, ranks: int, scale: str | Fraction | None = None, **ove
     --------
     >>> sweep = load_sweep("mlp1-small", 4)
     >>> len(sweep.cases), (sweep.cases[0].m, sweep.cases[0].n, sweep.cases[0].k)
-    (144, (64, 3072, 768))
+    (48, (128, 6144, 1536))
     """
     path = find_sweep(text)
     return expand(read_toml(path), ranks, path.name, scale, **overrides)

@@ -5,8 +5,9 @@ import click
 
 from partitions import divisors
 
-from .guards import go_on, refuse_too_many
+from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
+    OWN_RANKS,
     PEAK_OF_MANY,
     TEXT,
     YES,
@@ -24,7 +25,7 @@ from .options import (
 
 
 @command("compare-algorithms")
-@ranks_option(default=2)
+@ranks_option(OWN_RANKS)
 @of_case("m", "n", "k", default=4096)
 @option(
     "--dataflow",
@@ -65,9 +66,10 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, yes, **fiel
     from launch.sweeps.estimate import long_time
 
     refuse_ranks("compare-algorithms")
-    refuse_too_many(ranks, fields["threads"], yes)
     if fields["backend"] != "cupy":
         fields["threads"] = fields["threads"] or 1
+    ranks = ranks or default_ranks(fields["threads"], fields["backend"])
+    refuse_too_many(ranks, fields["threads"], yes)
     for mesh in meshes:
         parse_mesh(mesh, ranks)
     meshes = list(meshes) or [f"{rows}x{ranks // rows}" for rows in divisors(ranks)]

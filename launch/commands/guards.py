@@ -1,6 +1,8 @@
 """What is asked, or refused, before anything is started that nobody may have meant."""
 
+import json
 import os
+import subprocess
 import sys
 
 import click
@@ -30,6 +32,38 @@ def go_on(time_s: float, what: str, yes: bool, smaller: str) -> None:
         raise UsageError(f"{told}. Add --yes to go on, or use {smaller}.")
     if not click.confirm(f"{told}, communication not included. Go on?", err=True):
         raise UsageError(f"nothing was started. Use {smaller}.")
+
+
+def default_ranks(threads: int | None = None, backend: str | None = None, words: tuple = ()) -> int:
+    """So many ranks that none shares a core, or a GPU, with another: what a command starts that is
+    not told how many.
+
+    Parameters
+    ----------
+    threads : int, optional
+        Of each rank.
+    backend : str, optional
+        On GPUs there is a rank for each.
+    words : tuple of str
+        Of the launcher; what it starts ranks on is not known here.
+
+    Raises
+    ------
+    UsageError
+        If ranks are started elsewhere.
+    """
+    if words:
+        raise UsageError(
+            f"-p is missing: {words[0]} starts ranks on cores that this process cannot count."
+        )
+    if backend == "cupy":
+        report = [sys.executable, "-m", "launch.ranks.gpu_report"]
+        try:
+            done = subprocess.run(report, capture_output=True, text=True, timeout=60)
+            return max(1, len(json.loads(done.stdout.splitlines()[-1])["devices"]))
+        except (subprocess.TimeoutExpired, ValueError, LookupError):
+            return 1  # the ranks say what is missing
+    return max(1, usable_cores() // (threads or 1))
 
 
 def refuse_too_many(ranks: int | None, threads: int | None = None, yes: bool = False) -> None:

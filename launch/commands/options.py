@@ -261,6 +261,8 @@ PEAK_OF_MANY = (
 ranks_option = _shared(
     "-p", "--ranks", type=click.IntRange(1), metavar="N", group="Ranks and data movement"
 )
+#: Help of commands that start ranks, where None stands for launch.commands.guards.default_ranks.
+OWN_RANKS = "MPI ranks. [default: cores this process may use // threads; of GPUs one each]"
 save_option = _shared("-o", "--save", "save", type=FILE, metavar="FILE", group="Output")
 #: Multiplies the paper's extents, or those of a sweep file.
 scale_option = _shared("--scale", type=SCALE, metavar="FACTOR")

@@ -11,8 +11,9 @@ from launch.host.show import console, table
 from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peer_triples import ACTIONS, triple_rows
 
-from .guards import go_on, refuse_too_many
+from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
+    OWN_RANKS,
     PEAK_OF_MANY,
     YES,
     command,
@@ -31,7 +32,7 @@ from .options import (
 
 
 @command()
-@ranks_option(default=2)
+@ranks_option(OWN_RANKS)
 @option(
     "--shapes",
     "kinds",
@@ -130,6 +131,7 @@ def peers(
     chosen = shapes(kinds, scale_of(scale, "--scale"))
     where = load_launcher(launcher)
     values["machine"] = values["machine"] or where.name
+    ranks = ranks or default_ranks(values["threads"], values["backend"], tuple(where.words))
     names = {word.strip() for word in only.split(",")} if only else None
     unknown = sorted((names or set()) - {"drbench", *PEERS})
     if unknown:

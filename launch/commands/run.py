@@ -12,7 +12,7 @@ from launch.host.files import check_csv, check_output, hand_over
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.peers import PEERS, get_peer, present
 
-from .guards import refuse_too_many
+from .guards import default_ranks, refuse_too_many
 from .options import (
     FILE,
     case_of,
@@ -36,7 +36,7 @@ from .options import (
 @problem_options(type=("float32", "float64", "bfloat16:float32"))
 @ranks_option(
     help="Start this many ranks with mpiexec. Under mpirun leave it out: the ranks are started. "
-    "Without either, one rank.",
+    "[default: cores this process may use // threads; on GPUs one]",
 )
 @of_case("threads", "transport", "get", "progress", "pool")
 @timeout_option(
@@ -75,6 +75,10 @@ def run(arguments, ranks, csv_path, as_json, timeout, peak, yes, **values):
             f"-p {ranks}, but a launcher started this command on {here.size} "
             f"({here.variable}={here.size}). Leave -p out, or start drbench without the launcher."
         )
+    if ranks is None and not (here or started_by_us()):
+        ranks = 1 if values["backend"] == "cupy" else default_ranks(values["threads"])
+        if ranks == 1:
+            ranks = None  # this process is all it takes
     if ranks is None or here is not None or started_by_us():
         from launch.ranks.case import run_here
 

@@ -22,9 +22,10 @@ from launch.sweeps.estimate import long_time
 from launch.sweeps.progress import progress_console
 from launch.sweeps.sweep import INTERRUPTED, SweepRequest, left_to_run, plan_cases, run_sweep
 
-from .guards import go_on, refuse_too_many
+from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     BYTES,
+    OWN_RANKS,
     PEAK_OF_MANY,
     TEXT,
     YES,
@@ -56,7 +57,7 @@ def _part(text: str) -> tuple[int, int]:
 
 @command()
 @click.argument("sweep", type=TEXT, metavar="FILE|NAME")
-@ranks_option(default=4)
+@ranks_option(OWN_RANKS)
 @out_option("Folder of the records; one sweep a folder. Needed unless --dry-run.")
 @option(
     "--dry-run",
@@ -149,6 +150,8 @@ def sweep(sweep, ranks, out, dry_run, limit, jobs, parts, **options):
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder that gets the records.")
     options["label"] = options.pop("machine")
+    words = ("Slurm",) if jobs else tuple(load_launcher(options["launcher"]).words)
+    ranks = ranks or default_ranks(options["threads"], options["backend"], words)
     request = SweepRequest(sweep, ranks, out or "", **options)
     console = progress_console(stderr=request.stream)
     if jobs:
@@ -186,10 +189,10 @@ _HIDDEN = 12288
 
 
 @command()
-@ranks_option(default=4)
+@ranks_option(OWN_RANKS)
 @scale_option(
     "Multiply the paper's hidden size 12288 and batch sizes by this, as 1/16 or 2/1.",
-    default="1/16",
+    default="1/8",
 )
 @option(
     "--layer",
@@ -213,6 +216,7 @@ def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, ba
     A run that was killed goes on; one that is complete is moved aside and measured anew.
     """
     refuse_ranks("mlp")
+    ranks = ranks or default_ranks(threads, backend)
     refuse_too_many(ranks, threads, yes)
     hidden = int(_HIDDEN * scale_of(scale))
     if not hidden:

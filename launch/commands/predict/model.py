@@ -12,7 +12,7 @@ from drbench.measure.record import read_csv
 from launch.host.files import check_csv, check_output, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
 
-from ..guards import go_on, refuse_too_many
+from ..guards import default_ranks, go_on, refuse_too_many
 from ..options import (
     FILE,
     case_of,
@@ -325,7 +325,10 @@ def _sweep(
 
 
 @command()
-@ranks_option("Ranks that measure at once, on one node.", default=2, type=click.IntRange(2))
+@ranks_option(
+    "Ranks that measure at once, on one node. [default: cores // threads, or GPUs; at least 2]",
+    type=click.IntRange(2),
+)
 @save_option(
     "TOML file whose section [model] is written; its other sections stay.",
     required=True,
@@ -361,6 +364,7 @@ def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout
         from launch.cases.machine_models import read_document
         from launch.host.kernels import pinned, without_pins
 
+        ranks = ranks or max(2, default_ranks(threads, backend))
         refuse_too_many(ranks, threads, yes)
         check_output("--save", save)
         read_document(save)  # what it holds stays, so it must be readable

@@ -47,8 +47,8 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
     for name in ("mlp1-h64-p2/records.csv", "mlp1-h64-p2.pdf", "mlp1-h64-p2.png"):
         assert os.path.join("out", "deeper", name) in ended.stdout
     records = read_csv(folder / "mlp1-h64-p2" / "records.csv")
-    # batches, partitionings, replication factors, Stationary C and B
-    assert len(records) == 4 * 6 * 2 * 2
+    # batches, partitionings, Stationary C and B
+    assert len(records) == 4 * 6 * 2
     assert {
         (record.status, record.error, record.machine, record.ranks, len(record.samples_s))
         for record in records
@@ -60,7 +60,7 @@ def test_a_tiny_run_leaves_verified_rows_and_figures(drbench, tmp_path):
     count = len(records) + sum(
         len(read_csv(path)) for path in folder.glob("mlp1-dtensor*/records.csv")
     )
-    assert "mlp1-small: 96 cases" in ended.stdout and f"{count} of {count} cases ok" in ended.stdout
+    assert "mlp1-small: 48 cases" in ended.stdout and f"{count} of {count} cases ok" in ended.stdout
 
 
 @pytest.mark.mpi
@@ -88,13 +88,21 @@ def test_under_mpiexec_it_starts_nothing_and_says_how_it_is_run(under_mpiexec, t
 
 
 @pytest.mark.parametrize(
-    "name, shape, factors", [("mlp1-small", (3072, 768), 3), ("mlp2-small", (768, 3072), 9)]
+    "name, shape, factors",
+    [
+        ("mlp1", (49152, 12288), 3),
+        ("mlp2", (12288, 49152), 9),
+        ("mlp1-small", (6144, 1536), 1),
+        ("mlp2-small", (1536, 6144), 1),
+    ],
 )
 def test_the_cases_are_the_paper_s(name, shape, factors):
     cases = load_sweep(name, 4).cases
     assert len(cases) == 4 * 6 * factors * 2
     assert {(case.n, case.k) for case in cases} == {shape}
-    assert sorted({case.m for case in cases}) == [64, 128, 256, 512]
+    assert sorted({12288 * case.m // min(shape) for case in cases}) == [
+        1024 << step for step in range(4)
+    ]
     assert {case.preset for case in cases} == {
         "row",
         "column",
@@ -104,9 +112,12 @@ def test_the_cases_are_the_paper_s(name, shape, factors):
         "traditional",
     }
     assert {case.options["stationary"] for case in cases} == {"B", "C"}
-    assert {case.c.partition("/")[2] for case in cases} == {"", "c2", "c4"}
+    replicated = {case.c.partition("/")[2] for case in cases}
+    assert replicated == ({"", "c2", "c4"} if factors > 1 else {""})
     assert all(case.a.partition("/")[2] == case.b.partition("/")[2] for case in cases)
-    assert all(case.check and case.roof and case.iters == 5 for case in cases)
+    assert all(
+        case.check and case.roof and case.iters == (10 if factors > 1 else 5) for case in cases
+    )
 
 
 @pytest.fixture
@@ -172,7 +183,7 @@ def recorded(say, monkeypatch, tmp_path):
 def test_a_case_that_is_not_ok_is_named_and_exits_1(recorded):
     ended, _ = recorded(bad_k=256)
     assert ended.returncode == 1
-    assert "96 of 288 cases ok" in ended.stdout and ended.stdout.count("struck by the test") >= 20
+    assert "48 of 96 cases ok" in ended.stdout and ended.stdout.count("struck by the test") >= 20
 
 
 def test_where_torch_is_dtensor_runs_on_the_same_problems_and_has_its_lines(recorded, tmp_path):
@@ -183,7 +194,7 @@ def test_where_torch_is_dtensor_runs_on_the_same_problems_and_has_its_lines(reco
     ended, _ = recorded(torch=True)
     assert (
         ended.returncode == 0
-        and "304 of 304 cases ok" in ended.stdout
+        and "112 of 112 cases ok" in ended.stdout
         and "without DT" not in ended.stdout
     )
     for layer in ("mlp1", "mlp2"):
@@ -205,7 +216,7 @@ def test_a_run_after_a_complete_one_begins_anew_and_keeps_the_old_rows(recorded,
     assert [
         len(read_csv(path))
         for path in (folder / "records.csv", folder / "previous-1" / "records.csv")
-    ] == [192, 192]
+    ] == [48, 48]
 
 
 def test_weaker_kernels_are_lifted_for_its_ranks_and_it_says_so(recorded, monkeypatch):

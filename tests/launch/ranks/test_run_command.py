@@ -128,10 +128,19 @@ def test_p_under_mpiexec_does_not_start_more_ranks(under_mpiexec):
     assert under_mpiexec(2, "run", "-p", 2, *QUICK, "--json").json()["ranks"] == 2
 
 
-def test_without_p_it_is_one_rank_with_all_cores(drbench):
-    record = drbench("run", *SIZES, "--iters", 2, "--budget", 0, "--json").json()
-    assert (record["status"], record["ranks"], record["threads"]) == ("ok", 1, CORES)
-    assert sum(record[name] for name in ("direct_bytes", *COUNTERS)) == 0
+@pytest.mark.parametrize("threads", [None, CORES])
+def test_without_p_there_are_as_many_ranks_as_cores_for_their_threads(drbench, threads):
+    words = ["--threads", threads] if threads else []
+    record = drbench("run", *SIZES, *words, "--iters", 2, "--budget", 0, "--json").json()
+    ranks = 1 if threads else CORES
+    assert (record["status"], record["ranks"], record["threads"]) == ("ok", ranks, threads or 1)
+    assert record["oversubscribed"] is False
+    moved = sum(record[name] for name in ("direct_bytes", *COUNTERS))
+    assert (moved > 0) == (ranks > 1)
+
+
+def test_a_launcher_of_one_rank_is_not_started_anew(under_mpiexec):
+    assert under_mpiexec(1, "run", *QUICK, "--json").json()["ranks"] == 1
 
 
 def test_the_table_says_what_ran_how_fast_and_that_it_is_right(under_mpiexec, mpich):
@@ -251,7 +260,7 @@ def test_repeats_go_on_until_the_median_is_known_or_the_budget_ends(drbench):
     assert made == 2 and record["median_low_s"] is None and record["budget_s"] == 1e-6
 
 
-@pytest.mark.parametrize("ranks, threads", [(CORES, 1), (CORES + 1, 1), (1, CORES + 1)])
+@pytest.mark.parametrize("ranks, threads", [(CORES, 1), (CORES + 1, 1), (2, CORES)])
 def test_more_ranks_and_threads_than_cores_are_marked(drbench, ranks, threads):
     words = ["--threads", threads, "--iters", 2, "--budget", 0]
     crowded = ranks * threads > CORES

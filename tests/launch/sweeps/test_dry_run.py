@@ -25,7 +25,7 @@ def dry(say, monkeypatch, tmp_path):
 def test_it_lists_the_cases_and_their_sum(dry, tmp_path):
     ended = dry("mlp1-small", "-p", 4)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "cases: 144 on 4 ranks" in ended.stdout and "… 104 more" in ended.stdout
+    assert "cases: 48 on 4 ranks" in ended.stdout and "… 8 more" in ended.stdout
     assert "measured just now" in ended.stdout
     assert not (tmp_path / "out").exists()
 
@@ -33,8 +33,8 @@ def test_it_lists_the_cases_and_their_sum(dry, tmp_path):
 def test_every_case_is_listed_on_demand_and_a_part_is_a_part(dry):
     lines = dry("mlp1-small", "-p", 4, "--limit", 0).stdout.splitlines()
     listed = [line for line in lines if line[:6].strip().isdigit()]
-    assert len(listed) == 144 and listed[0].split()[1] == "64x3072x768"
-    assert "cases: 72 " in dry("mlp1-small", "-p", 4, "--part", "1/2").stdout
+    assert len(listed) == 48 and listed[0].split()[1] == "128x6144x1536"
+    assert "cases: 24 " in dry("mlp1-small", "-p", 4, "--part", "1/2").stdout
     assert "cases: 5 " in dry("mlp1-small", "-p", 4, "--max-cases", 5).stdout
 
 
