@@ -25,7 +25,7 @@ LAUNCHERS = {
     "aprun": ("aprun", "-n", "{ranks}"),
     "flux": ("flux", "run", "-n", "{ranks}"),
 }
-_LAUNCH_KEYS = ("launcher", "ranks_per_node", "gpus_per_node", "sbatch")
+_LAUNCH_KEYS = ("launcher", "ranks_per_node", "cores_per_node", "gpus_per_node", "sbatch")
 _PLACES = ("ranks", "ranks_per_node", "nodes")
 
 
@@ -40,6 +40,8 @@ class Launcher:
     words : tuple of str
         The launcher with its arguments, with ``{ranks}``, ``{ranks_per_node}`` and ``{nodes}``;
         empty for this Python's mpiexec.
+    cores_per_node : int or None
+        Shared by the ranks of a node in a job, unless threads are asked for.
     environment : dict of str to str
         Set for the ranks.
     modules : tuple of str
@@ -53,6 +55,7 @@ class Launcher:
     name: str = "here"
     words: tuple[str, ...] = ()
     ranks_per_node: int | None = None
+    cores_per_node: int | None = None
     environment: dict = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     sbatch: dict = field(default_factory=dict)
@@ -126,7 +129,7 @@ def load_launcher(text: str | None) -> Launcher:
 def _launcher_of(name: str, table: dict, file: str) -> Launcher:
     launch = _table(table, "launch", file)
     check_keys(launch, _LAUNCH_KEYS, f"{file}: launch.")
-    for key in ("ranks_per_node", "gpus_per_node"):
+    for key in ("ranks_per_node", "cores_per_node", "gpus_per_node"):
         integer(launch.get(key, 1), f"{file}: launch.{key}", least=1)
     environment = _texts(_table(table, "environment", file), f"{file}: environment")
     for key in environment:
@@ -137,6 +140,7 @@ def _launcher_of(name: str, table: dict, file: str) -> Launcher:
         name,
         _words_of(launch.get("launcher", []), f"{file}: launch.launcher"),
         launch.get("ranks_per_node"),
+        launch.get("cores_per_node"),
         environment=environment,
         modules=_words(modules, f"{file}: modules.load"),
         site=_texts(_table(table, "site", file), f"{file}: site"),

@@ -4,6 +4,7 @@ Every value is quoted for the shell or refused; none is ever joined to a line un
 """
 
 import dataclasses
+import math
 import os
 import re
 import shlex
@@ -13,9 +14,11 @@ from pathlib import Path
 from rich.console import Console
 
 from drbench.errors import MissingError, UsageError
+from launch.cases.case import Case
 from launch.cases.launchers import Launcher
 from launch.host.files import write_whole
 
+from .estimate import estimated
 from .sweep import SweepRequest, part_of, plan_cases
 
 _TEMPLATES = Path(__file__).parents[1] / "data" / "templates"
@@ -50,8 +53,10 @@ def sbatch_script(
     job: str,
     about: str,
     script: str,
+    asked: dict[str, str] | None = None,
 ) -> str:
-    """The text of a job script that runs ``command`` in ``folder``.
+    """The text of a job script that runs ``command`` in ``folder``. ``asked`` are options of sbatch
+    that the machine file goes before.
 
     Raises
     ------
@@ -85,10 +90,37 @@ def sbatch_script(
         ranks=ranks,
         tasks_per_node=min(ranks, launcher.ranks_per_node or 0),
         launcher=launcher,
+        options=(asked or {}) | launcher.sbatch,
         folder=folder,
         command=command,
     )
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def time_limit(seconds: float) -> str:
+    """A time limit as sbatch takes it: three times what was estimated, since neither communication
+    nor the speed of the node is known, and ten minutes, in whole minutes.
+
+    Examples
+    --------
+    >>> time_limit(0), time_limit(3600), time_limit(10 * 3600)
+    ('0-00:10:00', '0-03:10:00', '1-06:10:00')
+    """
+    minutes = 10 + math.ceil(3 * seconds / 60)
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
+
+
+def _asked(request: SweepRequest, launcher: Launcher, cases: list[Case]) -> dict[str, str]:
+    """What a job needs: cores of each rank, and time, as far as they are known here."""
+    ranks, options = min(request.ranks, launcher.ranks_per_node or request.ranks), {}
+    threads = request.threads
+    if threads is None and launcher.cores_per_node:
+        threads = max(1, launcher.cores_per_node // ranks)
+    if threads:
+        options["cpus-per-task"] = str(threads)
+    if "time" not in launcher.sbatch and all(case.backend == "numpy" for case in cases):
+        options["time"] = time_limit(estimated(cases, request.ranks, threads).time_s)
+    return options
 
 
 def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
@@ -113,9 +145,12 @@ def write_jobs(request: SweepRequest, parts: int, console: Console) -> int:
             part = dataclasses.replace(request, part=(number, parts), out=out)
         command = [sys.executable, "-m", *part.arguments()]
         path = folder / f"{stem}.sbatch"
-        count = len(part_of(pairs, (number, parts)))
-        about = f"{count} cases of {sweep.name} on {request.ranks} ranks"
-        text = sbatch_script(launcher, request.ranks, command, os.getcwd(), stem, about, path.name)
+        cases = [case for _, case in part_of(pairs, (number, parts))]
+        about = f"{len(cases)} cases of {sweep.name} on {request.ranks} ranks"
+        asked = _asked(request, launcher, cases)
+        text = sbatch_script(
+            launcher, request.ranks, command, os.getcwd(), stem, about, path.name, asked
+        )
         write_whole(path, text)
         console.print(f"sbatch {path}", markup=False)
     return 0

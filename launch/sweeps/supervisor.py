@@ -4,6 +4,7 @@ not the rest."""
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from rich.console import Console
 
@@ -253,10 +254,26 @@ class _Starter:
             raise MissingError(
                 mismatch_message(Launched(self._settings.ranks, 0, "the launcher, -n"), "of mpi4py")
             )
+        if ended.code == 3 and self._launcher_knows_no_mpi():
+            raise MissingError(
+                "the ranks did not find one another: srun was not told which MPI it starts. Add "
+                "--mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI) to launch.launcher in a machine file, "
+                "or set SLURM_MPI_TYPE; srun --mpi=list names what there is."
+            )
         if last or ended.code in (2, 3):
             error = MissingError if ended.code == 3 else CaseFailed
             raise error(f"the ranks cannot be started: {ended.reason}. {self._see}")
         self._watch.note(f"the ranks did not start: {ended.reason}. Trying again")
+
+    def _launcher_knows_no_mpi(self) -> bool:
+        """Whether this is a srun that goes by the site's default alone."""
+        program, *words = self._command
+        told = "SLURM_MPI_TYPE" in self._settings.environ | self._settings.launcher.environment
+        return (
+            Path(program).name == "srun"
+            and not told
+            and not any(word.startswith("--mpi") for word in words)
+        )
 
     def stop(self, grace_s: float = 2.0, in_order: bool = False) -> None:
         """End them, now or in good order."""

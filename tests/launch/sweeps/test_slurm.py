@@ -1,0 +1,166 @@
+"""A sweep as jobs of a real Slurm, which the test starts for itself: Debian's packages, a node."""
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+from slurm import Slurm, missing
+from starting import clean_environ
+
+from drbench.measure.record import read_csv
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.mpi,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(missing() is not None, reason=f"no Slurm here: {missing()}"),
+]
+CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
+MACHINE = """[launch]
+launcher = ["srun", "--ntasks={ranks}", "--nodes={nodes}", "--input=0", "--kill-on-bad-exit=1"{mpi}]
+ranks_per_node = 2
+cores_per_node = 4
+[launch.sbatch]
+partition = "ci"
+output = "slurm-%j.log"
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Slurm(tmp_path_factory.mktemp("slurm") / "c") as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def jobs(cluster, drbench, sweep_file, tmp_path, mpich):
+    """``jobs(cases, *options)``: the scripts of a sweep on two ranks, with MPICH's ``--mpi=``."""
+    (tmp_path / "ci.toml").write_text(MACHINE.replace("{mpi}", ', "--mpi=pmi2"'))
+
+    def write(cases, *options):
+        words = ("sweep", sweep_file(cases), "-p", 2, "--out", "out", "--launcher", "./ci.toml")
+        ended = drbench(*words, "--jobs", "slurm", *options)
+        assert ended.returncode == 0, ended.stderr
+        return [tmp_path / line.split()[1] for line in ended.stdout.splitlines()]
+
+    yield write
+    for line in cluster.jobs().splitlines():
+        cluster.said("scancel", "--signal=KILL", line.split()[0])
+
+
+def submit(cluster, script, folder):
+    environ = {name: value for name, value in clean_environ().items() if name != "COLUMNS"}
+    return cluster.said("sbatch", "--parsable", script, cwd=folder, env=environ).strip()
+
+
+def seeds(path):
+    return [record.seed for record in read_csv(path)]
+
+
+def processes_of(folder):
+    """Ranks of sweeps into this folder that live, and who started them."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.readlink(f"/proc/{name}/cwd") == str(folder):
+                found.append(open(f"/proc/{name}/cmdline").read())
+        except OSError:
+            continue
+    return [words for words in found if "drbench" in words or "srun" in words]
+
+
+def test_a_sweep_in_two_jobs_end_to_end(cluster, jobs, tmp_path):
+    scripts = jobs(CASES + "k = [8, 9, 10, 11, 12]\n", "--parts", 2)
+    text = scripts[0].read_text()
+    for line in ("--ntasks=2", "--nodes=1", "--cpus-per-task=2", "--partition=ci"):
+        assert f"#SBATCH {line}\n" in text
+    assert re.search(r"^#SBATCH --time=0-00:1\d:00$", text, re.MULTILINE)
+    assert "# account: Slurm's default" in text and "export SRUN_CPUS_PER_TASK=2\n" in text
+    for number in [submit(cluster, script, tmp_path) for script in scripts]:
+        cluster.wait(number)
+    found = [read_csv(tmp_path / "out" / f"part-{part}" / "records.csv") for part in (1, 2)]
+    logs = "".join(path.read_text() for path in tmp_path.glob("slurm-*.log"))
+    assert [[row.k for row in rows] for rows in found] == [[8, 10, 12], [9, 11]], logs
+    assert {row.status for rows in found for row in rows} == {"ok"}
+    assert processes_of(tmp_path) == []
+
+
+def test_a_cancelled_job_ends_and_goes_on_when_it_is_submitted_again(cluster, jobs, tmp_path):
+    (script,) = jobs(CASES + "k = 8\nseed = { start = 0, stop = 120, step = 1 }\n")
+    path = tmp_path / "out" / "records.csv"
+    number = submit(cluster, script, tmp_path)
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < 6:
+        assert time.monotonic() < deadline, cluster.logs()
+        time.sleep(0.05)
+    cluster.said("scancel", number)
+    cluster.wait(number, 30)
+    done = seeds(path)
+    assert 5 <= len(done) < 120 and done == list(range(len(done)))
+    deadline = time.monotonic() + 10
+    while processes_of(tmp_path):
+        assert time.monotonic() < deadline, processes_of(tmp_path)
+        time.sleep(0.1)
+    cluster.wait(submit(cluster, script, tmp_path), 120)
+    assert seeds(path) == list(range(120)) and not (tmp_path / "out" / "lock").exists()
+
+
+def test_mpiexec_inside_a_step_starts_its_ranks_here(cluster, process, sweep_file, tmp_path, mpich):
+    """It asked Slurm for a step inside the step, and waited for ever."""
+    file = sweep_file(CASES + "k = [8, 9]\n")
+    words = (sys.executable, "-m", "drbench", "sweep", file, "-p", 2, "--out")
+    for launcher in (["srun", "-n", "1"], ["salloc", "-n", "2"]):
+        ended = process(*launcher, *words, launcher[0], env=cluster.environ, timeout=60)
+        assert ended.returncode == 0, ended.stderr
+        assert [row.status for row in read_csv(tmp_path / launcher[0] / "records.csv")] == [
+            "ok"
+        ] * 2
+
+
+@pytest.mark.parametrize("ask", ["--launcher srun", "a machine file"])
+def test_a_srun_that_is_not_told_the_mpi_says_which_word_is_missing(
+    cluster, drbench, sweep_file, tmp_path, ask, mpich
+):
+    (tmp_path / "ci.toml").write_text(MACHINE.replace("{mpi}", ""))
+    words = ("sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", "--launcher")
+    named = "srun" if ask == "--launcher srun" else "./ci.toml"
+    ended = drbench(*words, named, env=cluster.environ, timeout=60)
+    assert ended.returncode == 3 and ended.stderr.count("\n") == 1
+    assert "--mpi=pmi2" in ended.stderr and "SLURM_MPI_TYPE" in ended.stderr
+    told = drbench(*words, named, env=cluster.environ | {"SLURM_MPI_TYPE": "pmi2"}, timeout=60)
+    assert told.returncode == 0, told.stderr
+
+
+def test_a_rank_that_is_killed_in_a_job_runs_its_case_again(cluster, jobs, tmp_path):
+    (script,) = jobs(CASES + "k = 8\nseed = { start = 0, stop = 60, step = 1 }\n")
+    path, killed = tmp_path / "out" / "records.csv", False
+    number = submit(cluster, script, tmp_path)
+    deadline = time.monotonic() + 90
+    while number in cluster.jobs():
+        assert time.monotonic() < deadline, cluster.logs()
+        if not killed and path.exists() and path.read_bytes().count(b"\n") > 5:
+            ranks = [
+                int(name)
+                for name in os.listdir("/proc")
+                if name.isdigit() and is_rank(name, tmp_path)
+            ]
+            if ranks:
+                os.kill(ranks[0], signal.SIGKILL)
+                killed = True
+        time.sleep(0.02)
+    assert killed and seeds(path) == list(range(60))
+
+
+def is_rank(pid, folder):
+    try:
+        words = open(f"/proc/{pid}/cmdline").read().split("\0")
+        return (
+            "serve" in words
+            and words[0] == sys.executable
+            and (os.readlink(f"/proc/{pid}/cwd") == str(folder))
+        )
+    except OSError:
+        return False

@@ -1,0 +1,174 @@
+"""A Slurm of one's own: its daemons, configured and kept in one folder, on ports that are free."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+#: What Debian calls the daemons.
+DAEMONS = ("munged", "slurmctld", "slurmd")
+_SBIN = os.pathsep.join(("/usr/sbin", "/sbin"))
+_CONF = """ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ctld_port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+SlurmUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+ReturnToService=2
+KillWait=3
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
+SlurmdParameters=config_overrides
+NodeName={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 CoresPerSocket=4 RealMemory=4000
+PartitionName=ci Nodes=ALL Default=YES OverSubscribe=YES MaxTime=60
+"""
+
+
+def missing() -> str | None:
+    """Why there can be no Slurm here; None if there can."""
+    gone = [name for name in (*DAEMONS, "sbatch", "srun") if not which(name)]
+    if gone:
+        return f"no {', '.join(gone)}: apt-get install slurm-wlm munge"
+    return None if os.geteuid() == 0 else "needs root: slurmd starts jobs as their users"
+
+
+def which(name):
+    return shutil.which(name) or shutil.which(name, path=_SBIN)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Slurm:
+    """A running cluster of one node (a context manager). ``environ`` is what its commands need."""
+
+    def __init__(self, folder: Path):
+        self.folder, self._daemons = Path(folder), []
+        self.environ = {"SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self):
+        folder = self.folder
+        for name in ("state", "spool"):
+            (folder / name).mkdir(parents=True)
+        key = folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        host = socket.gethostname().partition(".")[0]
+        ports = {"ctld_port": free_port(), "port": free_port()}
+        (folder / "slurm.conf").write_text(_CONF.format(host=host, folder=folder, **ports))
+        (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
+        files = {"key-file": key, "socket": folder / "munge.socket", "seed-file": folder / "seed"}
+        files |= {"pid-file": folder / "munged.pid", "log-file": folder / "munged.log"}
+        self._daemon("munged", "-F", "-f", *(f"--{name}={path}" for name, path in files.items()))
+        self._wait(lambda: (folder / "munge.socket").exists(), "munged")
+        self._daemon("slurmctld", "-D", "-f", folder / "slurm.conf")
+        self._daemon("slurmd", "-D", "-f", folder / "slurm.conf", "-N", host)
+        idle = lambda: "idle" in self.said("sinfo", "--noheader", "--format=%T")
+        self._wait(idle, "slurmctld and slurmd")
+
+    def _daemon(self, name, *words):
+        with open(self.folder / f"{name}.out", "wb") as out:
+            environ = {**os.environ, **self.environ}
+            self._daemons.append(
+                subprocess.Popen(
+                    [which(name), *map(str, words)],
+                    env=environ,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            )
+
+    def _wait(self, ready, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what} did not come up:\n{self.logs()}")
+            time.sleep(0.1)
+
+    def logs(self) -> str:
+        names = ("munged.out", "munged.log", "slurmctld.log", "slurmctld.out", "slurmd.log")
+        return "\n".join(
+            f"== {name}\n{(self.folder / name).read_text()[-1500:]}"
+            for name in names
+            if (self.folder / name).exists()
+        )
+
+    def said(self, *command, **keywords) -> str:
+        """What a command of Slurm prints; raises with its error if it fails, but for sinfo, which
+        may ask too early."""
+        done = subprocess.run(
+            [str(word) for word in command],
+            env={**os.environ, **self.environ, **keywords.pop("env", {})},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            **keywords,
+        )
+        if done.returncode and command[0] != "sinfo":
+            raise RuntimeError(f"{command}: {done.stderr}\n{self.logs()}")
+        return done.stdout
+
+    def submit(self, script, cwd) -> str:
+        """The number of a job that was submitted."""
+        return self.said("sbatch", "--parsable", script, cwd=cwd).strip()
+
+    def jobs(self) -> str:
+        """The jobs that wait or run."""
+        return self.said("squeue", "--noheader", "--format=%i %T")
+
+    def wait(self, job, seconds=90):
+        """Until a job is no longer there."""
+        self._wait(lambda: job not in self.jobs(), f"the end of job {job}", seconds)
+
+    def __exit__(self, *exc):
+        mine = f"SLURM_CONF={self.folder}/slurm.conf".encode()
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+        for daemon in self._daemons:
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        for process in psutil.process_iter():  # slurmstepd, and whatever a job left
+            try:
+                with open(f"/proc/{process.pid}/environ", "rb") as file:
+                    ours = mine in file.read().split(b"\0")
+                if ours or str(self.folder) in " ".join(process.cmdline()):
+                    if process.pid != os.getpid():
+                        process.kill()
+            except (OSError, psutil.Error):
+                continue  # it has just ended
