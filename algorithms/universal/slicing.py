@@ -128,7 +128,8 @@ def slices(
         ``"A"``, ``"B"`` or ``"C"``.
     chunk : int, optional
         Longest free range of one product, in elements; None leaves ranges as long as the tiles
-        allow. Ranges of m or n without transfers are left whole: cutting them would only cost.
+        allow. Ranges without transfers are left whole where cutting them would only cost: those of
+        m and n always, those of k if nothing is transferred for the tile.
 
     Yields
     ------
@@ -217,9 +218,10 @@ def _panel(operand, pieces: list, ranges: list, rank: int, free: str) -> dict:
 def _order(ranges: list, xs: dict, ys: dict, free: str, offset: int) -> list[tuple]:
     """The free ranges of one stationary tile, in the order in which they are worked off."""
     order: list[tuple] = []
+    moves = {whole: xs[whole][1] or ys[whole][1] for whole, _ in ranges}
+    beside = free == "k" and any(moves.values())  # pieces of local ranges fill the gaps
     for whole, chunks in _rotated(ranges, offset):
-        cut = chunks and (free == "k" or xs[whole][1] or ys[whole][1])
-        order += chunks if cut else [whole]
+        order += chunks if chunks and (moves[whole] or beside) else [whole]
     return _spread(order, [xs[f][1] or ys[f][1] for f in order])
 
 

@@ -138,6 +138,20 @@ def test_sampled_layouts_of_97x64x101_are_correct(case, seed):
 # ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("stationary", "ABC")
+def test_nothing_is_cut_where_nothing_moves(stationary):
+    """k was, which only made products slower."""
+    texts = {
+        "A": ("row", "R", "row"),
+        "B": ("R", "column", "column"),
+        "C": ("R", "column", "column"),
+    }
+    problem = Problem(32, 32, 32, 4, *texts[stationary])
+    for rank in range(4):
+        (group,) = slices(problem, rank, stationary, 4)
+        assert len(group) == 1 and group[0].a.shape[1] == 32
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize("stationary, axis", [("C", "k"), ("B", "m"), ("A", "n")])
 def test_no_product_with_transfers_is_longer_than_the_chunk_along_the_free_axis(
