@@ -2,6 +2,7 @@
 back, and it runs."""
 
 import shlex
+from dataclasses import fields
 
 import pytest
 
@@ -10,6 +11,7 @@ from launch.cases.case import Case
 from launch.cases.command_line import run_command
 from launch.commands.options import case_of, machine_of, take_options
 from launch.commands.run import run
+from launch.peers import known_options
 
 CASES = [
     Case(96, 128, 64),
@@ -28,8 +30,8 @@ def read(command):
     assert (program, name) == ("drbench", "run")
     values = run.make_context("run", words, help_option_names=["-h", "--help"]).params
     ranks = values.pop("ranks")
-    for other in ("csv_path", "as_json", "timeout", "roof", "peak"):
-        values.pop(other)
+    known = {each.name for each in fields(Case)} | known_options().keys() | {"option"}
+    values = {key: value for key, value in values.items() if key in known - {"roof"}}
     values["options"] = take_options(values)
     asked, values["model"] = machine_of(values)
     return case_of(values, ranks, asked), ranks
