@@ -1,7 +1,6 @@
 """``drbench scaling``: strong or weak scaling, one command, one table, one figure."""
 
 import json
-import os
 from pathlib import Path
 
 import click
@@ -10,8 +9,10 @@ from algorithms.registry import Option
 from drbench.errors import UsageError
 from launch.host.files import check_output, made_folder
 
+from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
     PEAK_OF_MANY,
+    YES,
     Value,
     case_of,
     command,
@@ -28,6 +29,7 @@ from .options import (
     refuse_ranks,
     take_options,
     timeout_option,
+    yes_option,
 )
 
 
@@ -115,6 +117,7 @@ def _counts(text: str) -> tuple[int, ...]:
     "folder, .pdf and .png]",
 )
 @json_option("Print the points as one JSON object instead of a table.")
+@yes_option(YES)
 def scaling_command(
     strong,
     grow,
@@ -130,6 +133,7 @@ def scaling_command(
     fresh,
     figure,
     as_json,
+    yes,
     **values,
 ):
     """Measure strong or weak scaling, or predict it on a machine model: a table with speed-up and
@@ -148,7 +152,7 @@ def scaling_command(
     from launch.cases.launchers import load_launcher
     from launch.cases.machine_models import find_machine
     from launch.cases.peak_files import read_peaks
-    from launch.models.predict import refuse_more_ranks
+    from launch.models.predict import ranks_on, refuse_more_ranks
     from launch.models.scaling import POINTS, doubling, fitting, run, worst
     from launch.sweeps.progress import progress_console
     from plots.registry import suffixes
@@ -157,19 +161,18 @@ def scaling_command(
         raise UsageError("--simulate needs a machine model. Name a --machine.")
     if grow and strong:
         raise UsageError("--grow belongs to --weak. Give both, or leave it out.")
-    model = find_machine(model) if model else None
+    model, where = find_machine(model) if model else None, load_launcher(launcher)
     grow = None if strong else grow or "m"
     if counts and ranks:
         raise UsageError("--ranks-list and -p both say how many ranks. Leave one of them out.")
     if counts is None:
-        cores = model.devices if simulate else len(os.sched_getaffinity(0))
-        if not (ranks or cores):
-            raise UsageError(f"machine {model.name} is a model for any number of ranks. Give -p.")
-        counts = doubling(ranks or cores)
+        if ranks is None:
+            threads, backend = values["threads"], values["backend"]
+            ranks = ranks_on(model) if simulate else default_ranks(threads, backend, where.words)
+        counts = doubling(ranks)
         if len(counts) < 2:
-            raise UsageError("scaling needs two numbers of ranks, and this is one core. Use -p 2.")
+            raise UsageError("scaling needs two numbers of ranks, and this is one. Use -p 2.")
     values["dtype"] = values["dtype"] or (model.dtype if simulate else "float32")
-    where = load_launcher(launcher)
     values["machine"] = model.name if simulate else values["machine"] or where.name
     values |= {"options": take_options(values), "roof": True}
     name = "strong" if strong else "weak"
@@ -185,6 +188,12 @@ def scaling_command(
     cases, refused = fitting(lambda count: case_of(dict(values), count, model), counts, grow)
     for line in refused:
         say.print(line, markup=False)
+    if not simulate:
+        if where.words == ():
+            refuse_too_many(max(cases), values["threads"], yes)
+        if values["backend"] == "numpy":
+            long = _long(cases, rounds)
+            go_on(long, "drbench scaling", yes, "fewer --rounds, or a smaller problem")
     made_folder(folder)
     found = run(
         cases,
@@ -204,6 +213,20 @@ def scaling_command(
         _draw(name, folder / POINTS, drawn, formats, say)
     say.print(f"records: {folder / POINTS}", markup=False)
     return worst(found)
+
+
+def _long(cases: dict, rounds: int) -> float:
+    """Seconds of all rounds, if that is long enough to be asked about; else 0."""
+    from launch.sweeps.estimate import LONG_S, estimated
+
+    for measure in (False, True):  # what is short at the rate of any core needs no measurement
+        time_s = sum(
+            estimated([case] * rounds, ranks, case.threads, measure=measure).time_s
+            for ranks, case in cases.items()
+        )
+        if time_s <= LONG_S:
+            return 0.0
+    return time_s
 
 
 def _as_json(found) -> dict:

@@ -158,6 +158,9 @@ def test_predicted_scaling_is_what_predicting_each_says(say, tmp_path):
         (["--a", "colum"], "unknown partition"),
         (["--simulate", "--machine", "h100x8", "--ranks-list", "8,16"], "8 devices"),
         (["--simulate", "--machine", str(CALIBRATED)], "Give -p"),
+        (["-p", "2000"], "add --yes"),
+        (["--threads", "9999", "-p", "2"], "--threads 9999"),
+        (["-m", "64Ki", "-n", "64Ki", "-k", "64Ki", "--ranks-list", "1,2"], "Add --yes"),
         (["--preset", "row/c3", "-p", "2"], "fewer than two"),
     ],
 )
