@@ -166,7 +166,7 @@ def _cores(ranks: int) -> Iterator[Finding]:
     physical = psutil.cpu_count(logical=False) or cores
     text = (
         f"{cores} usable ({physical} physical); {ranks} ranks get {max(1, cores // ranks)} "
-        "thread(s) each by default"
+        "BLAS threads each by default"
     )
     if ranks > cores:
         way_out = f"use at most {cores} ranks: more share cores, and their times say little"

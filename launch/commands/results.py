@@ -11,6 +11,7 @@ import click
 from drbench.errors import EXIT_CODES, MissingError, UsageError
 from drbench.measure.record import FORMULA_STARTS, OPTION_COLUMNS
 from launch.host.files import check_output
+from launch.host.units import plural
 
 from .options import command, csv_option, json_option, option, reading, save_option
 
@@ -144,15 +145,17 @@ def _show(pairs, found: dict, tolerance: float, limit: int) -> None:
         if len(listed) > limit:
             say.print(f"... and {len(listed) - limit} more; --limit or --csv shows them")
     counts = ", ".join(f"{found[name]} {name}" for name in OUTCOMES if found[name])
-    say.print(f"{found['compared']} cases compared at tolerance {100 * tolerance:g} %: {counts}")
+    say.print(
+        f"{plural(found['compared'], 'case')} compared at tolerance {100 * tolerance:g} %: {counts}"
+    )
     if found["compared"]:
         middle = f", median times {found['median']:.3f}" if found["median"] is not None else ""
         roof = f"; roof {found['roof']:.3f}" if found["roof"] is not None else ""
         say.print(f"NEW / OLD, median over the cases: best times {found['best']:.3f}{middle}{roof}")
     if found["unknown_noise"]:
         say.print(
-            f"{found['unknown_noise']} cases have fewer than 3 samples on a side: their noise is "
-            "unknown"
+            f"noise unknown: {plural(found['unknown_noise'], 'case')}, with fewer than 3 samples "
+            "on a side"
         )
 
 

@@ -17,6 +17,7 @@ from launch.cases.launchers import load_launcher
 from launch.cases.sweep_values import scale_of, shipped
 from launch.host.files import made_folder
 from launch.host.kernels import pinned, weaker_pins, without_pins
+from launch.host.units import plural
 from launch.peers import get_peer
 from launch.sweeps.estimate import long_time
 from launch.sweeps.progress import progress_console
@@ -264,7 +265,7 @@ def mlp(arguments, ranks, scale, layer, iters, budget, threads, out, machine, ba
     stem = folder / f"{'mlp' if layer == 'both' else layer}-h{hidden}-p{ranks}"
     records = [record for path in files for record in read_csv(path)]
     ok = sum(record.status == "ok" for record in records)
-    say.print(f"{ok} of {len(records)} cases ok, each verified")
+    say.print(f"{ok} of {plural(len(records), 'case')} ok, each verified")
     if ok:
         _draw(say, files, stem)
     return worst

@@ -160,6 +160,13 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, known)
 
 
+#: Where resource managers and MPICH keep the hosts that ranks may be started on.
+_HOSTS = (
+    *("PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE"),
+    *("COBALT_NODEFILE", "OAR_NODEFILE", "HYDRA_HOST_FILE"),
+)
+
+
 @contextmanager
 def running(who: str, command, environ=os.environ, **pipes) -> Iterator[subprocess.Popen]:
     """A program that is waited for in the block, and ended with all it started if that is left
@@ -180,7 +187,22 @@ def running(who: str, command, environ=os.environ, **pipes) -> Iterator[subproce
                 "larger --timeout, or a smaller problem."
             ) from None
         finally:
-            started.stop(GRACE_S)
+            # asked to end, a launcher would print a page about it
+            started.stop(GRACE_S, at_once=_stays_here(environ))
+
+
+def _stays_here(environ) -> bool:
+    """Whether what is started here is certain to run on this host: no resource manager has given
+    this process others, that a launcher would find.
+
+    Examples
+    --------
+    >>> _stays_here({}), _stays_here({"PBS_NODEFILE": "/x"}), _stays_here({"SLURM_JOB_ID": "7"})
+    (True, False, True)
+    """
+    if any(name in environ for name in _HOSTS):
+        return False
+    return "SLURM_JOB_ID" not in environ or bool(on_this_host(environ))
 
 
 def run_alone(command: list[str], seconds: float) -> subprocess.CompletedProcess | None:

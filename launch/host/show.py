@@ -15,7 +15,7 @@ from drbench.plan.explain import picture
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 
-from .units import format_bytes, seconds
+from .units import format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line about the algorithm has in words of their own.
@@ -119,12 +119,12 @@ def show_record(record: Record) -> None:
         lowered_words(record),
     )
     if simulated:
-        add("machine", record.machine, f"{record.ranks} ranks", "simulated")
+        add("machine", record.machine, plural(record.ranks, "rank"), "simulated")
     else:
-        threads = f" x {record.threads} threads" if record.threads else ""
+        threads = f" x {plural(record.threads, 'thread')}" if record.threads else ""
         add(
             "ranks",
-            f"{record.ranks}{threads} on {record.nodes} node(s)",
+            f"{record.ranks}{threads} on {plural(record.nodes or 1, 'node')}",
             f"transport {record.transport}",
         )
     add(

@@ -8,7 +8,7 @@ from rich.table import Table
 from algorithms.registry import Option
 from drbench.errors import DrbenchError, UsageError
 from launch.host.show import table
-from launch.host.units import format_bytes, seconds
+from launch.host.units import format_bytes, plural, seconds
 
 _SIZE = Option(type=int, least=8, unit="bytes")
 #: More is a slip of the pen.
@@ -117,6 +117,6 @@ def bandwidth_table(rows: Sequence) -> Table:
     return table(
         columns,
         lines,
-        f"{first.ranks} ranks on {first.nodes} node(s), transport {first.transport}, "
+        f"{first.ranks} ranks on {plural(first.nodes, 'node')}, transport {first.transport}, "
         f"{first.backend}, {first.dtype}, {first.mpi}; every transfer was verified",
     )

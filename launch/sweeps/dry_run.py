@@ -15,7 +15,7 @@ from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
 from launch.cases.sweep_file import Sweep
-from launch.host.units import duration, format_bytes
+from launch.host.units import duration, format_bytes, plural
 from launch.peers import PEERS, get_peer, present
 from partitions import LayoutError
 
@@ -115,8 +115,8 @@ def dry_run(
             console.print(f"        … {len(cases) - limit} more (--limit 0 lists all)")
     found = estimated(able, ranks, request.threads)
     console.print(
-        f"cases: {len(cases)} on {ranks} ranks and {nodes} node(s); no communication: "
-        f"{counts['no communication']} (marked, figures leave them out); "
+        f"cases: {len(cases)} on {plural(ranks, 'rank')} and {plural(nodes, 'node')}; "
+        f"no communication: {counts['no communication']} (marked, figures leave them out); "
         f"refused: {counts['refused']}; beyond --mem-limit: {counts['beyond --mem-limit']}"
     )
     console.print(
@@ -127,7 +127,7 @@ def dry_run(
     console.print(
         f"estimated time: up to {duration(found.time_s)} for {found.flops:.3g} FLOPs at the "
         f"{found.flops_per_s / 1e9:.4g} GFLOP/s of {found.cores} "
-        "core(s), measured just now on this machine with a 1024^3 product, and "
+        "cores, measured just now on this machine with a 1024^3 product, and "
         f"{OVERHEAD_S * 1e3:.0f} ms a case; communication not included"
     )
     return 0

@@ -19,6 +19,7 @@ from rich.text import Text
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record
 from launch.cases.case import Case
+from launch.host.units import plural
 
 from .store import GOOD
 
@@ -168,7 +169,9 @@ class SweepProgress:
             else ""
         )
         best = f"; best {self._best[0]:.4g} GFLOP/s ({self._best[1]})" if self._best else ""
-        return f"{self.done}/{self.total} cases, {self.tally()}, {seconds:.0f} s{left}{best}"
+        return (
+            f"{self.done}/{plural(self.total, 'case')}, {self.tally()}, {seconds:.0f} s{left}{best}"
+        )
 
     def tally(self) -> str:
         """How many ended how, and how many times are in doubt."""

@@ -24,6 +24,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import Record, RecordError, append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_json
+from launch.host.units import plural
 
 #: How a case may end for the sweep as a whole to be fine.
 GOOD = ("ok", "unsupported")
@@ -118,7 +119,7 @@ class Store:
         kept = [record for record in records if record.case in wanted]
         if records and not kept and not renew:
             raise UsageError(
-                f"{self.folder} holds {len(records)} rows of {name} that are none of these cases "
+                f"{self.folder} holds {plural(len(records), 'row')} of {name}, none of these cases "
                 f"({self._changed(ranks)}). Use another --out to keep both, or move them aside "
                 "with --fresh."
             )
@@ -213,7 +214,7 @@ class Store:
         except (OSError, ValueError, KeyError):
             before = ranks
         if before != ranks:
-            return f"they are on {before} ranks, these on {ranks}"
+            return f"they are on {plural(before, 'rank')}, these on {ranks}"
         return "another --scale, --iters, --threads or file"
 
     def _supersede(self, stray: list[Record], kept: list[Record]) -> None:
@@ -223,8 +224,8 @@ class Store:
         append_csv(path, *(record for record in stray if repr(record) not in there))
         write_csv(self.records_path, kept)
         self.notes.append(
-            f"{len(stray)} rows are of cases whose definition has changed: moved to {path.name}, "
-            "those cases run again"
+            f"{plural(len(stray), 'row')} of cases whose definition has changed: moved to "
+            f"{path.name}, those cases run again"
         )
 
     def _read(self, path: Path) -> list[Record]:

@@ -18,6 +18,7 @@ from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.peak_files import read_peaks
 from launch.cases.sweep_file import Sweep, load_sweep
 from launch.host.leftovers import folder_prefix
+from launch.host.units import plural
 
 from .folder import opened
 from .progress import SweepProgress
@@ -130,7 +131,7 @@ def run_sweep(request: SweepRequest, console: Console, again: str | None = None)
     sweep, launcher, pairs = plan_cases(request)
     if sweep.repeated:
         console.print(
-            f"{sweep.repeated} cases of {sweep.name} are the same as an earlier one and run once"
+            f"{plural(sweep.repeated, 'case')} of {sweep.name} the same as an earlier one: run once"
         )
     settings = Settings(
         request.ranks,
@@ -151,7 +152,7 @@ def run_sweep(request: SweepRequest, console: Console, again: str | None = None)
             mine = part_of(pairs, request.part)
             before = [store.done[name] for name, _ in mine if name in store.done]
             todo = [(name, case) for name, case in mine if name not in store.done]
-            said = f"{sweep.name}: {len(mine)} cases on {request.ranks} ranks"
+            said = f"{sweep.name}: {plural(len(mine), 'case')} on {plural(request.ranks, 'rank')}"
             console.print(f"{said}, {len(before)} done before" if before else said, markup=False)
             run_now = todo[: request.max_cases]
             on_record = Stream() if request.stream else None
@@ -161,8 +162,8 @@ def run_sweep(request: SweepRequest, console: Console, again: str | None = None)
             console.print(f"records: {store.records_path}", markup=False)
             if len(run_now) < len(todo):
                 console.print(
-                    f"{len(todo) - len(run_now)} cases are left (--max-cases). The same command "
-                    "goes on with them",
+                    f"left: {plural(len(todo) - len(run_now), 'case')} (--max-cases). The same "
+                    "command goes on",
                     markup=False,
                 )
             return verdict(store.done.values())

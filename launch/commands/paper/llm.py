@@ -8,7 +8,7 @@ import click
 
 from drbench.errors import UsageError
 from launch.host.show import console, table
-from launch.host.units import seconds
+from launch.host.units import plural, seconds
 
 from ..options import command, json_option, option, out_option, ranks_option, reading
 
@@ -231,7 +231,7 @@ def llm_study_command(studies, models, machine, out, claims):
         for name in studies or STUDIES:
             rows = run_study(name, chosen, base)
             write_rows(folder / f"{name}.csv", rows)
-            click.echo(f"{folder / f'{name}.csv'}: {len(rows)} rows")
+            click.echo(f"{folder / f'{name}.csv'}: {plural(len(rows), 'row')}")
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}. Use another --out.") from None
     if claims:

@@ -11,6 +11,7 @@ from drbench.errors import UsageError
 from drbench.measure.record import read_csv
 from launch.host.files import check_csv, check_output, hand_over, made_folder
 from launch.host.mpi import launched, run_ranks, started_by_us
+from launch.host.units import plural
 
 from ..guards import default_ranks, go_on, refuse_too_many
 from ..options import (
@@ -314,8 +315,8 @@ def _sweep(
     counts = Counter(record.status for record in records)
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     say.print(
-        f"{len(records)} cases ({told}), {done} of them new, in {time.monotonic() - start:.0f} "
-        f"s: {path}"
+        f"{plural(len(records), 'case')} ({told}), {done} of them new, in "
+        f"{time.monotonic() - start:.0f} s: {path}"
     )
     if keep:
         kept = excerpt(records)

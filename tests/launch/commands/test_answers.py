@@ -1,7 +1,9 @@
 """What users and attackers typed, and the one right line that answers it."""
 
 import io
+import signal
 import sys
+import time
 
 import click
 import pytest
@@ -104,7 +106,7 @@ def test_rows_of_other_ranks_are_not_moved_out_of_the_way(tmp_path, made):
         if renew:  # --rerun-on-new-code asks for it
             again.open("s", 4, ["b" * 16], renew=True)
         else:
-            with pytest.raises(UsageError, match="1 rows .* on 2 ranks, these on 4.*--out.*fresh"):
+            with pytest.raises(UsageError, match="1 row .* on 2 ranks, these on 4.*--out.*fresh"):
                 again.open("s", 4, ["b" * 16])
     assert (tmp_path / "superseded.csv").exists()
 
@@ -226,3 +228,23 @@ def test_the_answer_is_one_right_line(
     line = say(*words).refusal(code)
     assert all(text in line for text in mentioned), line
     assert not any(text in line for text in not_mentioned), line
+
+
+LONG = ["run", "-p", 2, "-m", "4Ki", "-n", "4Ki", "-k", "4Ki", "--iters", 500, "--no-roof"]
+
+
+@pytest.mark.mpi
+def test_a_timeout_is_a_line_and_no_page_of_the_launcher(drbench, mpich):
+    line = drbench(*LONG, "--timeout", 3).refusal(4)
+    assert "did not end within 3 s" in line
+
+
+@pytest.mark.mpi
+def test_an_interrupt_is_a_line_and_no_page_of_the_launcher(drbench, mpich):
+    def interrupt(process):
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+
+    ended = drbench(*LONG, during=interrupt)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr.lstrip() == "drbench: interrupted\n"  # after the ^C of the terminal

@@ -73,7 +73,7 @@ def test_a_sweep_file_is_simulated_as_sweep_would_run_it(say, tmp_path):
     path.write_text(
         'name = "tiny"\n[defaults]\nm = 1024\nn = 4096\nk = 1024\npreset = "column"\n'
         '[[cases]]\nstationary = "C"\nschedule = ["direct", "greedy"]\n[[cases]]\nalgorithm = '
-        '["abacus", "dtensor"]\n[[cases]]\ntransport = "rma"\n'
+        '["cannon", "dtensor"]\n[[cases]]\ntransport = "rma"\n'
     )
     done = say("simulate", str(path), "--machine", "pvc12", "--out", str(tmp_path))
     assert done.returncode == 0 and "5 cases (1 failed, 2 ok, 2 unsupported)" in done.stdout

@@ -123,7 +123,7 @@ def test_a_case_that_took_sweep_or_machine_down_again_and_again_is_given_up(
 def test_a_sweep_in_parts_is_the_sweep(swept, sweep_file, tmp_path):
     file = sweep_file(CASES + "k = [8, 9, 10, 11]\n")
     first, records = swept(file, "--max-cases", 1)
-    assert len(records) == 1 and "3 cases are left" in first.stdout
+    assert len(records) == 1 and "left: 3 cases" in first.stdout
     _, records = swept(file)
     assert [record.k for record in records] == [8, 9, 10, 11]
     parts = keys(tmp_path / "out" / "records.csv")
