@@ -38,11 +38,27 @@ def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
 
 
 def _ratio(row) -> str:
-    """Ratio to the roof and its range, as far as they are known; noisy ones in brackets."""
+    """Ratio to the roof, and the interval of the median or, in older rows, the range; noisy ones in
+    square brackets.
+
+    Examples
+    --------
+    >>> row = DataFrame({"percent_of_roof": [98.0], "noisy": [True]}).assign(
+    ...     percent_of_roof_low=97.0,
+    ...     percent_of_roof_high=99.0,
+    ...     percent_of_roof_min=90.0,
+    ...     percent_of_roof_max=120.0,
+    ... )
+    >>> _ratio(next(row.itertuples()))
+    '[0.98 (0.97–0.99)]'
+    """
     text = f"{row.percent_of_roof / 100:.2f}"
-    if row.percent_of_roof_min > 0:
-        text += f" ({row.percent_of_roof_min / 100:.2f}–{row.percent_of_roof_max / 100:.2f})"
-    return f"[{text}]" if row.noisy is True else text
+    low, high = row.percent_of_roof_low, row.percent_of_roof_high
+    if not low > 0:
+        low, high = row.percent_of_roof_min, row.percent_of_roof_max
+    if low > 0:
+        text += f" ({low / 100:.2f}–{high / 100:.2f})"
+    return f"[{text}]" if str(row.noisy) == "True" else text
 
 
 def _met(row) -> str:
@@ -54,7 +70,7 @@ def core_ratios(part: str) -> str:
     """The ratios to the roof on one node: ``cube``, ``mlp`` or ``rma``."""
     found = core("one_node", table=part)
     return table(
-        ["case", "ratio to the roof (range)", "bar", "met"],
+        ["case", "ratio to the roof (interval)", "bar", "met"],
         [(row.case, _ratio(row), f"{row.bar:.2f}", _met(row)) for row in found.itertuples()],
     )
 
@@ -221,20 +237,24 @@ def peer_lines(ranks: int) -> DataFrame:
     """Lines of :func:`launch.studies.peer_tables.lines`, with the rate of the median time."""
     from fractions import Fraction
 
-    from launch.studies.peer_bench import SHAPES, shapes
+    from launch.studies.peer_bench import NAME, SHAPES, shapes
     from launch.studies.peer_tables import lines
 
     found = DataFrame(lines(records(f"{HERE}/peers-p{ranks}")))
     flops = {
         each.label: 2 * each.m * each.n * each.k for each in shapes(",".join(SHAPES), Fraction(1))
     }
+    runs = records(f"{HERE}/peers-p{ranks}").drop(columns="shape")
+    runs = runs.join(runs.case.str.extract(NAME)).groupby(["shape", "who", "label"])
+    marks = runs[["noisy", "oversubscribed"]].any()
+    found = found.join(marks, on=["shape", "who", "label"])
     return found.assign(rate=found["shape"].map(flops) / found.median_s / 1e9)
 
 
 @cache
 def contest(ranks: int) -> DataFrame:
-    """For each shape the contenders that are compared, fastest median time first: drbench's five
-    partitionings, its other algorithms, each peer as it comes."""
+    """For each shape the contenders that are compared, fastest median time first and noisy ones
+    last: drbench's five partitionings, its other algorithms, each peer as it comes."""
     from launch.studies.peer_bench import PARTITIONINGS
 
     found = peer_lines(ranks)
@@ -245,7 +265,7 @@ def contest(ranks: int) -> DataFrame:
     first = found[~ours].drop_duplicates(["shape", "who"])
     others = ours & ~five & ~found.label.str.contains(" S-")
     return concat([found[five], found[others], first]).sort_values(
-        "median_s", kind="stable", na_position="last"
+        ["noisy", "median_s"], kind="stable", na_position="last"
     )
 
 
@@ -257,9 +277,9 @@ def _peer_cell(line, named: bool, roof: bool) -> str:
         return line.reason.partition(":")[0] or "–"
     told = f"{line.label} " if named else ""
     told += f"{1e3 * line.median_s:.0f} ms"
-    if roof and line.own_roof > 0:
+    if roof and line.own_roof > 0 and not line.oversubscribed:
         told += f", {line.own_roof:.0f} %"
-    return told
+    return f"[{told}]" if line.noisy else told
 
 
 @block

@@ -1,0 +1,88 @@
+"""The first hour: its commands run as they stand, in the order of the page, and say what it
+shows."""
+
+import re
+import shlex
+import sys
+
+import pytest
+from starting import run_process
+
+from docs.check.__main__ import ROOT
+
+PAGE = (ROOT / "docs/first-hour.md").read_text("utf-8")
+#: Each block of code: whether it is marked as an example, its language, its text.
+BLOCKS = [
+    (bool(example), language, text)
+    for example, language, text in re.findall(
+        r"^(<!-- all: example -->\n)?```(\w*)\n(.*?)^```", PAGE, re.M | re.S
+    )
+]
+#: What these print depends on the machine and the hour: only the labels of their rows are compared.
+MEASURED = ("doctor", "run", "sweep")
+#: What a quiet machine does not print.
+NOISE = re.compile(r"^\s+(noisy|not stable|->)|\badvice\b")
+
+
+def drbench(line: str, folder):
+    words = shlex.split(line.partition(" #")[0])[1:]
+    done = run_process([sys.executable, "-m", "drbench", *words], folder, timeout=120)
+    return done, done.stdout + done.stderr
+
+
+def plain(line: str) -> str:
+    """A line without numbers and blanks, up to where the page cut it."""
+    return re.sub(r"[\d.+−-]+|\s+", "", line.partition("…")[0])
+
+
+def missing(example: str, output: str, measured: bool) -> list[str]:
+    """Lines of an example that the output does not have."""
+    if measured:
+        have = {row[0] for line in output.splitlines() if (row := line.split())}
+        return [
+            line
+            for line in example.splitlines()
+            if (row := line.split())
+            and row[0].isalpha()
+            and row[0] not in have
+            and not NOISE.search(line)
+        ]
+    have = [plain(line) for line in output.splitlines()]
+    return [
+        line
+        for line in example.splitlines()
+        if plain(line) and not any(each.startswith(plain(line)) for each in have)
+    ]
+
+
+def test_an_example_that_is_not_what_is_printed_is_found():
+    assert missing("0  Get(A[0:4]@0)\n…\n", "x\n0  Get(A[0:8]@1)   \n", False) == []
+    assert missing("0  Put(A[0:4]@0)\n", "0  Get(A[0:8]@1)\n", False)
+    assert missing(" result   ok\n  noisy: no\n", " result  ok, exact\n", True) == []
+    assert missing(" results   ok\n", " result  ok, exact\n", True)
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(400)
+def test_the_first_hour_runs_and_prints_what_the_page_shows(tmp_path):
+    output, measured = "", False
+    for example, language, text in BLOCKS:
+        if language == "toml":
+            (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+        elif example and text.startswith("$ drbench"):  # what goes wrong, and the line that says so
+            for command, said in zip(text.splitlines()[::2], text.splitlines()[1::2]):
+                done, output = drbench(command[2:], tmp_path)
+                assert done.returncode != 0
+                assert missing(said, output, False) == []
+        elif example:
+            assert missing(text, output, measured) == [], output
+        else:
+            output = ""
+            for line in text.splitlines():
+                if line.startswith("drbench "):
+                    done, output = drbench(line, tmp_path)
+                    assert done.returncode == 0, (line, output)
+                    measured = line.split()[1] in MEASURED
+                    if "--out runs/mine" in line and "dry" not in line:
+                        assert "12 done before" in drbench(line, tmp_path)[1]
+    assert (tmp_path / "mine.html").is_file() and (tmp_path / "mine.png").is_file()
