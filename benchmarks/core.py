@@ -69,7 +69,8 @@ def case(sizes, layout: str, stationary: str, *more: str, pairs: int = 5, env=No
     """A two-rank, one-thread fp32 case with the roof."""
     m, n, k = sizes
     a, b, c = (f"--{name}={text}" for name, text in zip("abc", PRESETS[layout]))
-    words = f"-m {m} -n {n} -k {k} --stationary {stationary} --threads 1 --iters {pairs} --roof"
+    words = f"-m {m} -n {n} -k {k} --stationary {stationary} --threads 1 --roof"
+    words += f" --iters {pairs} --budget 0"
     return run(2, *words.split(), a, b, c, *more, env=env)
 
 
@@ -231,7 +232,8 @@ def planning(size: int, pairs: int) -> Iterator[dict]:
 
 def executor(size: int, pairs: int) -> Iterator[dict]:
     """Own cost of the executor: products of next to no work, 4096 of 8 x 8 x 8."""
-    tiles = "-m 128 -n 128 -k 128 --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --iters 20 --no-check"
+    tiles = "-m 128 -n 128 -k 128 --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --no-check"
+    tiles += " --iters 20 --budget 0"
     for ranks, stationary, name, more in (
         (1, "C", "S-C", ""),
         (1, "B", "S-B", ""),

@@ -8,10 +8,10 @@ The rule for one case, with r = NEW time / OLD time:
 * *faster* if both are below 1 / (1 + tolerance), and noise does not explain it;
 * *same* if neither; *noise* if both ratios leave the tolerance but noise explains it.
 
-Noise explains a ratio if the 99 % bootstrap interval of the ratio of medians, over the samples of
-both sides, holds 1, or if the ranges of the samples overlap by more than a quarter of their
-samples. A side with fewer than three samples has no noise to take into account: the two ratios
-decide alone, and the summary counts such cases.
+Noise explains a ratio if a side is marked ``noisy``, or if the intervals of the two medians meet:
+their 95 % intervals, or with fewer than six samples, which have none, if the 99 % bootstrap
+interval of the ratio of medians holds 1. A side with fewer than three samples has no noise to take
+into account: the two ratios decide alone, and the summary counts such cases.
 """
 
 from math import inf
@@ -22,6 +22,7 @@ from zlib import crc32
 import numpy
 
 from drbench.errors import UsageError
+from drbench.measure.noise import median_interval
 from drbench.measure.record import HEADER
 
 #: What tells a case from another: what was asked, but for who ran it, how often and where it was
@@ -225,7 +226,8 @@ def _judge(key: tuple, old, new, tolerance: float) -> Pair:
         return Pair(key, old, new, outcome)
     best = new.best_s / old.best_s
     middle = new.median_s / old.median_s if _time(old.median_s) and _time(new.median_s) else None
-    low, high, explains = _noise(key, old.samples_s, new.samples_s)
+    low, high = _interval(key, old.samples_s, new.samples_s)
+    explains = old.noisy or new.noisy or low is not None and low <= 1 <= high
     ratios = [best] if middle is None else [best, middle]
     outcome = (
         "slower"
@@ -243,12 +245,16 @@ def _time(value: float | None) -> bool:
     return 0 < (value or 0) < inf
 
 
-def _noise(
+def _interval(
     key: tuple, old: list[float], new: list[float]
-) -> tuple[float | None, float | None, bool]:
-    """(low, high) of the ratio of medians, and whether noise explains a difference."""
+) -> tuple[float, float] | tuple[None, None]:
+    """(low, high) of the ratio of medians; None without noise to estimate it from."""
     if min(len(old), len(new)) < _FEWEST_SAMPLES or not all(map(_time, [*old, *new])):
-        return None, None, False
+        return None, None
+    intervals = [median_interval(side) for side in (old, new)]
+    if None not in intervals:
+        (old_low, old_high), (new_low, new_high) = intervals
+        return new_low / old_high, new_high / old_low
     # the same case gives the same interval
     draw = numpy.random.default_rng(crc32(repr(key).encode()))
     middles = [
@@ -256,21 +262,7 @@ def _noise(
         for side in (old, new)
     ]
     low, high = (float(value) for value in numpy.percentile(middles[1] / middles[0], _INTERVAL))
-    return low, high, low <= 1 <= high or overlap(old, new) > 0.25
-
-
-def overlap(old: list[float], new: list[float]) -> float:
-    """Share of all samples that lie inside the range of the other side's.
-
-    Examples
-    --------
-    >>> overlap([1, 2, 3], [4, 5, 6]), overlap([1, 2, 3, 4], [4, 5, 6, 7]), overlap([1, 2], [1, 2])
-    (0.0, 0.25, 1.0)
-    """
-    inside = sum(min(new) <= time <= max(new) for time in old) + sum(
-        min(old) <= time <= max(old) for time in new
-    )
-    return inside / (len(old) + len(new))
+    return low, high
 
 
 def _difference(first: dict, second: dict, fields: list[str]) -> str:

@@ -5,14 +5,14 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-FINITE = ["one_element", "lost_chunk", "twice", "swapped_rows", "zero"]
+FINITE = ["one_element", "lost_chunk", "twice", "swapped_rows", "little", "orthogonal", "zero"]
 NOT_FINITE = ["nan", "all_nan", "infinity"]
-#: Fill, rows of C (of which uniform fill looks at 16) and situation.
+#: Fill, rows of C (all of which uniform fill looks at, this C being small) and situation.
 RUNS = [
     ("integer", "32", "direct"),
     ("integer", "32", "remote"),
     ("uniform", "16", "direct"),
-    ("uniform", "16", "mixed"),
+    ("uniform", "400", "mixed"),
 ]
 
 
@@ -50,8 +50,23 @@ def test_what_is_not_finite_is_caught_without_a_warning(mpirun, fill, m):
     assert ranks[0]["status"] == "wrong" and ranks == [ranks[0]] * 3
 
 
+def test_uniform_fill_allows_what_rounding_does_and_not_ten_times_as_much(mpirun):
+    ranks = mpirun(3, "corrupt.py", "uniform", "32", "nothing", "little")
+    right, little = (ranks[0]["verdicts"][way] for way in ("nothing", "little"))
+    assert right[0] and float(right[1]) <= 1
+    assert not little[0] and 9 < float(little[1]) < 11 + 1
+
+
+@pytest.mark.parametrize("replicate, status", [(True, "wrong"), (False, "ok")])
+def test_a_replicated_result_is_verified_on_every_replica_that_has_it(mpirun, replicate, status):
+    """C is spoilt on the second replica alone, before it is verified."""
+    ranks = mpirun(4, "other_replica.py", str(replicate))
+    assert [rank["status"] for rank in ranks] == [status] * 4
+    assert replicate == ("replica 1" in (ranks[0]["reason"] or ""))
+
+
 def test_a_nan_is_caught_in_rows_that_uniform_fill_does_not_sample(mpirun):
-    ranks = mpirun(3, "corrupt.py", "uniform", "400", "nan")
+    ranks = mpirun(3, "corrupt.py", "uniform", "20000", "nan")
     assert [rank["status"] for rank in ranks] == ["wrong"] * 3
 
 

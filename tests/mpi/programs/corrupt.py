@@ -63,6 +63,21 @@ def swapped_rows(c, a, b):
     c[[3, 4]] = c[[4, 3]]
 
 
+def little(c, a, b):
+    """One element is off by ten times what rounding can do."""
+    bound = np.finfo(DTYPE).eps * (K + 2) * (np.abs(a[11]) @ np.abs(b[:, 47]))
+    c[11, 47] += 10 * bound
+
+
+def orthogonal(c, a, b):
+    """A row is off by what the first of the two vectors of the verification does not see."""
+    bound = min(4096, (1 << 28) // N)
+    rng = np.random.default_rng([0, len(c), N, K])
+    x = rng.integers(-bound, bound + 1, (N, 2))[:, 0]
+    c[7, 3] += x[5]
+    c[7, 5] -= x[3]
+
+
 def zero(c, a, b):
     c[:] = 0
 
@@ -82,6 +97,8 @@ WAYS = {
         lost_chunk,
         twice,
         swapped_rows,
+        little,
+        orthogonal,
         zero,
         nothing,
     )

@@ -1,0 +1,36 @@
+"""Spoil a tile of C's second replica before the result is verified; answer every rank's record.
+
+``other_replica.py True|False``: whether the result is to be on all replicas.
+"""
+
+import sys
+from unittest import mock
+
+from harness import answer, ranks
+
+import launch.ranks.case
+from launch.ranks.case import Case, run_case
+
+verify = launch.ranks.case.verify
+
+
+def spoil_and_verify(matrix, *others):
+    """The last element of each tile is off by one on replica 1."""
+    if matrix.replica == 1:
+        for _, tile in matrix.own_blocks():
+            tile[-1, -1] += 1
+    matrix.topology.comm.Barrier()
+    return verify(matrix, *others)
+
+
+def main() -> None:
+    options = {"stationary": "C", "replicate_result": sys.argv[1] == "True"}
+    layout = {"a": "row/c2", "b": "row/c2", "c": "row/c2", "options": options}
+    case = Case(32, 24, 40, **layout, iters=1, budget=0, warmup=0, threads=1)
+    with ranks() as comm, mock.patch.object(launch.ranks.case, "verify", spoil_and_verify):
+        record = run_case(case, comm)
+        answer(comm, comm.gather({"status": record.status, "reason": record.reason}))
+
+
+if __name__ == "__main__":
+    main()
