@@ -377,7 +377,9 @@ def _as_json(found, measured, machine, request) -> dict:
 
 def _outcome(ran) -> str:
     """Time of a measured record, or what became of it."""
-    return "-" if ran is None else seconds(ran.best_s) if ran.status == "ok" else ran.status
+    if ran is None or ran.status != "ok":
+        return "-" if ran is None else ran.status
+    return f"{seconds(ran.time_s)}{' (noisy)' if ran.noisy else ''}"
 
 
 def _show(found, measured, machine, request) -> None:
@@ -471,13 +473,13 @@ def _counted(place, ranks: int, measured: list[str]) -> list[str]:
 def _compare(found, measured, say) -> None:
     """Say how the pick fared among those measured, and how far off predictions were."""
     ok = [(place.record, ran) for place, ran in zip(found.ranking, measured) if ran.status == "ok"]
-    fastest = min(ran.best_s for _, ran in ok)
+    fastest = min(ran.time_s for _, ran in ok)
     text = (
-        f"measured: the pick is {100 * (measured[0].best_s / fastest - 1):.1f} % above the "
+        f"measured: the pick is {100 * (measured[0].time_s / fastest - 1):.1f} % above the "
         f"fastest of {len(ok)}"
     )
     if ok[0][0] is not None:
-        error = median_high(abs(record.best_s / ran.best_s - 1) for record, ran in ok)
+        error = median_high(abs(record.best_s / ran.time_s - 1) for record, ran in ok)
         text += f"; median error of the predictions {100 * error:.1f} %"
     say(text)
 

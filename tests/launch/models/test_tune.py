@@ -158,7 +158,7 @@ def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monke
             record, _ = predict_with(case, find_machine(str(CALIBRATED)), settings.ranks)
             ran.append(case)
             twice = 2 * record.best_s
-            store.add(replace(record, case=name, best_s=twice, mode="measured"))
+            store.add(replace(record, case=name, best_s=twice, median_s=twice, mode="measured"))
 
     monkeypatch.setattr("launch.sweeps.sweep.run_cases", run_cases)
     assert main([*TUNE, "--measure-top", "3", "--json"]) == 0
