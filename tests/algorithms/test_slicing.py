@@ -248,6 +248,55 @@ def test_no_owner_of_a_square_grid_serves_a_whole_row_or_column_of_ranks_first(q
         assert max(map(first.count, first)) <= 2
 
 
+@pytest.mark.parametrize("p", [2, 3, 5])
+@pytest.mark.parametrize(
+    "stationary, texts, moving",
+    [  # the tile that stays spans the tiles of all ranks in A, B or C
+        ("C", ("row", "column", "column"), "a"),
+        ("C", ("row", "column", "row"), "b"),
+        ("B", ("column", "column", "row"), "a"),
+        ("B", ("row/c{p}", "row", "column"), "c"),
+        ("A", ("row", "row", "row"), "b"),
+        ("A", ("column", "row/c{p}", "row"), "c"),
+    ],
+)
+def test_the_pieces_of_a_tile_start_with_another_owner_on_each_rank(stationary, texts, moving, p):
+    """The iteration offset along the stationary tile's own axes: no two ranks ask, or add to, one
+    owner at the same place of the program."""
+    problem = Problem(30, 30, 30, p, *(text.format(p=p) for text in texts))
+    owners = [
+        [
+            getattr(each, moving).owner
+            for group in slices(problem, rank, stationary)
+            for each in group
+        ]
+        for rank in range(p)
+    ]
+    for at_once in zip(*owners, strict=True):
+        assert sorted(at_once) == list(range(p))
+    assert [first for first, *_ in owners] == list(range(p))
+
+
+@pytest.mark.parametrize(
+    "stationary, texts, local, moving",
+    [  # half of the free axis is at hand, the other half another rank's
+        ("A", ("row", "column", "row"), [6], [2, 2, 2]),  # along n
+        ("B", ("row", "column", "column"), [6], [2, 2, 2]),  # along m
+        ("C", ("column", "R", "row"), [2, 2, 2], [2, 2, 2]),  # k: pieces of either fill the gaps
+    ],
+)
+def test_ranges_of_m_and_n_are_cut_only_where_something_moves(stationary, texts, local, moving):
+    problem = Problem(12, 12, 12, 2, *texts)
+    for rank in range(2):
+        extents: dict = {True: [], False: []}
+        for a, b, c, *_ in (
+            each for group in slices(problem, rank, stationary, 2) for each in group
+        ):
+            extent = {"A": b.shape[1], "B": a.shape[0], "C": a.shape[1]}[stationary]
+            extents[{a.owner, b.owner, c.owner} == {rank}].append(extent)
+        assert extents == {True: local, False: moving}
+
+
 @pytest.mark.parametrize("m, n, k", list(product([2, 3, 5], repeat=3)))
 def test_auto_keeps_the_largest_matrix_then_c_then_b(m, n, k):
     largest = max(m * k, k * n, m * n)

@@ -1,5 +1,6 @@
 """Edges between streams, against an oracle that follows every element of memory."""
 
+import itertools
 import random
 
 import pytest
@@ -221,3 +222,54 @@ def test_a_product_over_the_whole_tile_follows_one_into_a_part_of_it():
 
     found = edges(Lookahead(trace(program(), None, 0, fresh=False), 1), ArenaPlan({}, 0), {})
     assert 4 in reached(found, 6) and {2, 6} <= reached(found, 8)
+
+
+def wholly_or_partly_before(writes):
+    """For each write, given as (rows, columns), the earlier ones with an element in common, found
+    element by element."""
+    cells = [set(itertools.product(range(*rows), range(*cols))) for rows, cols in writes]
+    return [{x for x in range(y) if cells[x] & cells[y]} for y in range(len(writes))]
+
+
+def edges_of_writes(writes):
+    """The steps of products into these parts of one tile, and what each waits for in the end."""
+
+    def program():
+        for rows, cols in writes:
+            a = yield Get(block("A", 0, *rows, 0, 4))
+            b = yield Get(block("B", 0, 0, 4, *cols))
+            part = Block("C", 0, 0, (0, 0), *rows, *cols, rows[0] * 4 + cols[0], 4)
+            yield Gemm(a, b, into=part)
+
+    found = edges(Lookahead(trace(program(), None, 0, fresh=False), 1), ArenaPlan({}, 0), {})
+    return [reached(found, 3 * at + 2) for at in range(len(writes))]
+
+
+LEFT, RIGHT, UP, DOWN = ((0, 4), (0, 2)), ((0, 4), (2, 4)), ((0, 2), (0, 4)), ((2, 4), (0, 4))
+WHOLE, CORNER = ((0, 4), (0, 4)), ((0, 2), (0, 2))
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        (LEFT, RIGHT, WHOLE),  # a part beside another does not stand for it
+        (UP, DOWN, WHOLE),
+        (WHOLE, LEFT, RIGHT),  # the whole is needed still when a part of it was written over
+        (WHOLE, UP, DOWN),
+        (WHOLE, CORNER, DOWN, RIGHT),
+    ],
+)
+def test_products_into_parts_of_a_tile_wait_for_all_whose_elements_they_write(writes):
+    wanted = wholly_or_partly_before(writes)
+    for at, waits in enumerate(edges_of_writes(writes)):
+        assert {3 * x + 2 for x in wanted[at]} <= waits, (writes[at], waits)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_products_into_a_tile_wait_for_all_whose_elements_they_write(seed):
+    chance = random.Random(seed)
+    ranges = list(itertools.combinations(range(5), 2))
+    writes = [(chance.choice(ranges), chance.choice(ranges)) for _ in range(7)]
+    wanted = wholly_or_partly_before(writes)
+    for at, waits in enumerate(edges_of_writes(writes)):
+        assert {3 * x + 2 for x in wanted[at]} <= waits

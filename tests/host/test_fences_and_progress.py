@@ -1,0 +1,102 @@
+"""What the executor asks of MPI at a Fence and while it is idle.
+
+MPIs of one machine complete puts and keep windows coherent whether or not they are asked to, and
+make progress of themselves between processes that share memory: so the calls are watched, which
+other MPIs and machines rely on.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from mpi4py import MPI
+
+from drbench.host.executor import Executor
+from drbench.host.matrix import DistributedMatrix
+from drbench.host.throttle import Throttle
+from drbench.host.topology import Topology
+from drbench.program.problem import Operand
+from drbench.program.steps import Fence, Get, Put
+from drbench.program.trace import trace
+from partitions import partition
+
+
+@pytest.fixture
+def matrix():
+    """C, 8x8 in two tiles, on one rank."""
+    with Topology(MPI.COMM_SELF) as topology:
+        c = Operand("C", partition("tiles:4x8", (8, 8), 1))
+        made = DistributedMatrix(c, topology, "f4")
+        yield made
+        made.close()
+
+
+def ran(matrix, program, monkeypatch, **words) -> list[str]:
+    """What a run of a program asked of MPI and of the window, in order."""
+    asked = []
+
+    def noted(name, call):
+        def wrapped(*arguments):
+            asked.append(name)
+            return call(*arguments)
+
+        return wrapped
+
+    for name in ("flush", "sync", "rput", "rget"):
+        monkeypatch.setattr(
+            matrix.window, name, noted(name, getattr(matrix.window, name)), raising=False
+        )
+    found = trace(program(), None, 0, fresh=False)
+    with Executor(found, {"C": matrix}, **words) as executor:
+        comm = executor.comm
+        executor.comm = SimpleNamespace(
+            Ibarrier=noted("Ibarrier", comm.Ibarrier), Iprobe=noted("Iprobe", comm.Iprobe)
+        )
+        finish = executor._finish
+        executor._finish = lambda t: (asked.append(f"{found.steps[t]!r} is done"), finish(t))
+        executor.run()
+    return asked
+
+
+def test_a_fence_completes_at_the_targets_and_syncs_before_and_after_the_others_come(
+    matrix, monkeypatch
+):
+    """Flush_all: what was put has arrived. Sync, Ibarrier, Sync: loads of what others put see it
+    (MPI 4.1, 12.7, a window's public and private copy)."""
+
+    def program():
+        yield Fence()
+
+    asked = [each for each in ran(matrix, program, monkeypatch) if each != "Iprobe"]
+    assert asked == ["flush", "sync", "Ibarrier", "sync", "Fence() is done"]
+
+
+def test_a_put_by_rma_is_flushed_before_the_barrier(matrix, monkeypatch):
+    source, target = matrix.operand.own_tiles(0)
+    view = matrix.view
+    apart = lambda block: None if block.tile == target.tile else view(block)
+    monkeypatch.setattr(matrix, "view", apart)  # as if the target were out of reach
+
+    def program():
+        yield Put((yield Get(source)), target)
+        yield Fence()
+
+    asked = [each for each in ran(matrix, program, monkeypatch) if "C[" not in each]
+    asked = [each for each in asked if each != "Iprobe"]
+    assert asked == ["rput", "flush", "sync", "Ibarrier", "sync", "Fence() is done"]
+
+
+def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypatch):
+    """A rank that only waits for a timer, or for a lock, has nothing to test: without a call into
+    MPI those that reach it by RMA would wait for as long."""
+    there = replace(
+        matrix.operand.own_tiles(0)[0], owner=1
+    )  # another rank's, so that the link takes its time
+    monkeypatch.setattr(matrix.window, "in_reach", matrix.window.in_reach * 2)
+
+    def program():
+        yield Get(there)
+
+    asked = ran(matrix, program, monkeypatch, throttle=Throttle(1e9, 0.02), yields=False)
+    assert asked[-1].endswith("is done") and set(asked[:-1]) == {"Iprobe"}
+    assert asked.count("Iprobe") > 10
