@@ -16,6 +16,7 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -591,6 +592,35 @@ def read_csv(path: str | os.PathLike) -> list[Record]:
     """
     with open(path, "rb") as file:
         return parse_csv(file.read(), path)
+
+
+def read_damaged_csv(path: str | os.PathLike) -> tuple[list[Record], dict[int, bytes]]:
+    """Read a CSV file as :func:`read_csv` does, but go on after rows that do not parse.
+
+    Returns
+    -------
+    tuple of list of Record and dict of int to bytes
+        The records, and the lines that are none by their numbers.
+
+    Raises
+    ------
+    RecordError
+        If the header is not the schema's, or no row is whole: it is no file of records at all.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    with suppress(RecordError):
+        return parse_csv(data, path), {}
+    header, *lines = data.split(b"\n")
+    records, damaged = [], {}
+    for number, line in enumerate(lines[:-1], 2):
+        try:
+            records += parse_csv(header + b"\n" + line + b"\n", path)
+        except RecordError:
+            damaged[number] = line
+    if not records:
+        parse_csv(data, path)  # says what is wrong
+    return records, damaged
 
 
 def parse_csv(data: bytes, path: str | os.PathLike) -> list[Record]:

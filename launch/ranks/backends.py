@@ -13,10 +13,8 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import psutil
 import threadpoolctl
 from mpi4py import MPI
 
@@ -30,6 +28,7 @@ from drbench.host.topology import Topology
 from drbench.measure.roof import DeviceWork, HostWork
 from drbench.program.problem import Problem
 from launch.cases.case import Case
+from launch.host.memory import available_memory, windows_bytes
 from launch.host.units import format_bytes
 
 from .gpu_awareness import mpi_reads_devices
@@ -359,13 +358,14 @@ def _check_node(
     needs: list[Need], host: str, shared: int | None, available: int, limit: int | None
 ) -> None:
     """Raise if the ranks of one node need more than it has, or may give."""
-    ranks, tiles = len(needs), sum(need.tiles for need in needs)
+    ranks = len(needs)
     total = sum(need.total for need in needs)
-    if ranks > 1 and shared is not None and tiles > shared:
+    windows = windows_bytes([need.tiles for need in needs])
+    if ranks > 1 and shared is not None and windows > shared:
         raise OutOfMemory(
-            f"the tiles of the {ranks} ranks on {host} need {format_bytes(tiles)} of shared "
-            f"memory, {SHARED_MEMORY} has "
-            f"{format_bytes(shared)} free: {format_bytes(tiles - shared)} are missing. Enlarge "
+            f"the tiles of the {ranks} ranks on {host} need {format_bytes(windows)} of shared "
+            f"memory (with what MPI adds), {SHARED_MEMORY} has "
+            f"{format_bytes(shared)} free: {format_bytes(windows - shared)} are missing. Enlarge "
             f"{SHARED_MEMORY}, or use "
             "more nodes or smaller matrices."
         )
@@ -377,17 +377,3 @@ def _check_node(
                 f"{format_bytes(total - room)} are missing. Use more nodes, smaller matrices or "
                 "lower replication factors."
             )
-
-
-def available_memory() -> int:
-    """Bytes this node can still give: what the kernel says, or what is left of the control group's
-    limit."""
-    available = psutil.virtual_memory().available
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    try:
-        text = limit.read_text().strip()
-        if text != "max":
-            available = min(available, int(text) - int(used.read_text()))
-    except (OSError, ValueError):
-        pass  # no control group with a limit
-    return available

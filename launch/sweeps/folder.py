@@ -1,18 +1,24 @@
 """The folder of many cases while someone works in it: held against others, cleared up after a
 crash, taken up where it was left."""
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
+from drbench.errors import UsageError
 from launch.host.files import made_folder
 from launch.host.leftovers import clear_up
 from launch.host.processes import interruptible
 
 from .lock import FolderLock
 from .store import Store
+
+#: What a disk says that takes nothing more.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 @contextmanager
@@ -45,7 +51,7 @@ def opened(
         If the folder cannot be made, is in use, or holds something else.
     """
     folder = made_folder(folder)
-    with interruptible(), FolderLock(folder) as lock:
+    with _said_in_one_line(folder), interruptible(), FolderLock(folder) as lock:
         store = Store(folder, lock.beat)
         if any(removed := clear_up()):
             say.print(f"removed {removed} that dead runs left", markup=False)
@@ -57,3 +63,17 @@ def opened(
         for note in store.notes:
             say.print(note, markup=False)
         yield store
+
+
+@contextmanager
+def _said_in_one_line(folder: Path) -> Iterator[None]:
+    """That the folder cannot be written to any more, whatever was to be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise UsageError(
+            f"{folder}: {error.strerror}. No finished case is lost; make room, or let it be "
+            "written to, and run the same command again."
+        ) from None

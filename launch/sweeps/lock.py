@@ -127,6 +127,7 @@ class FolderLock:
         try:
             own.write_text(self._text)
         except OSError as error:
+            own.unlink(missing_ok=True)  # on a full disk it was made, and is empty
             raise UsageError(
                 f"{self.folder}: {error.strerror}. Use a --out that can be written to."
             ) from None

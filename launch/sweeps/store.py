@@ -7,6 +7,7 @@ and is there once.
                       machine down is not tried for ever
 ``sweep.json``        name, ranks and the id of every case of the sweep
 ``superseded.csv``    rows of cases whose definition has changed since
+``*.damaged.txt``     lines of result files that were no records; their cases run again
 ``previous-N/``       what ``--fresh`` and ``--retry`` moved aside
 ====================  ==========================================================================
 """
@@ -21,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from drbench.errors import UsageError
-from drbench.measure.record import Record, RecordError, append_csv, read_csv
+from drbench.measure.record import Record, RecordError, append_csv, read_damaged_csv
 from launch.cases.case import Case
 from launch.host.files import ROOT, free_name, sync_folder, write_json
 from launch.host.units import plural
@@ -195,7 +196,13 @@ class Store:
     def _refuse_another(self, name: str) -> None:
         path = self.folder / "sweep.json"
         try:
-            known = json.loads(path.read_text())["name"] if path.exists() else None
+            text = path.read_text() if path.exists() else "{}"
+            try:
+                found = json.loads(text)
+            except ValueError:  # cut off by a crash: the rows say what was done
+                self.notes.append(f"{path.name} is damaged or empty: written anew")
+                return
+            known = found["name"] if found != {} else None
         except (ValueError, KeyError, TypeError, OSError):
             raise UsageError(
                 f"{path.name} in {self.folder.name} is not a sweep's. Use another --out, or "
@@ -234,14 +241,29 @@ class Store:
         try:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                records = read_csv(path)
+                records, damaged = read_damaged_csv(path)
         except (RecordError, OSError) as error:
             raise UsageError(f"{error} (--fresh moves the old results aside)") from None
         if warned:
             self.notes.append(
                 f"the last line of {path.name} is torn: its writer was killed; that case runs again"
             )
+        if damaged:
+            self._set_damaged_aside(path, damaged)
+            write_csv(path, records)
         return [replace(record, case=record.case or "unnamed") for record in records]
+
+    def _set_damaged_aside(self, path: Path, lines: dict[int, bytes]) -> None:
+        """Keep lines that are no records, before they leave their file."""
+        aside = path.with_name(f"{path.stem}.damaged.txt")
+        with open(aside, "ab") as file:
+            file.writelines(line + b"\n" for line in lines.values())
+            file.flush()
+            os.fsync(file.fileno())
+        where = ", ".join(map(str, lines))
+        self.notes.append(
+            f"{path.name}, line {where}: damaged, moved to {aside.name}; those cases run again"
+        )
 
     def _journal(self) -> list[str]:
         if not self.journal_path.exists():

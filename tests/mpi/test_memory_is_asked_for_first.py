@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from launch.host.memory import windows_bytes
+
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 CASE = {
@@ -80,7 +82,7 @@ def test_an_absurdly_large_problem_is_refused_at_once(mpirun):
 
 def test_too_little_shared_memory_is_named_with_what_is_missing(mpirun):
     (out,) = mpirun.cases(2, [CASE | {"pretend": {"shared_memory_free": 4096}}])
-    tiles = 4 * (200 * 300 + 300 * 400 + 400 * 200)
+    tiles = windows_bytes([2 * (200 * 300 + 300 * 400 + 400 * 200)] * 2)
     needed, free, missing = in_bytes(refused(out))
     assert "/dev/shm" in out["reason"]
     assert (needed, free, missing) == (

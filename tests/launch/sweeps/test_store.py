@@ -4,6 +4,8 @@ want."""
 import errno
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from drbench.measure.record import append_csv, read_csv
 from launch.cases.case import Case
 from launch.host.environment import describe
 from launch.sweeps.store import Store, case_id, code_version, write_csv
+from launch.sweeps.sweep import SweepRequest, plan_cases
 
 CASES = [Case(8, 8, 8, "row", "row", "row", seed=seed) for seed in range(3)]
 IDS = [case_id(case, 2) for case in CASES]
@@ -127,7 +130,90 @@ def test_retry_takes_out_what_was_not_fine_and_keeps_a_copy(tmp_path, rows):
     assert list(opened(tmp_path).done) == [IDS[0], IDS[2]]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"nam": 1}'])
+@pytest.mark.parametrize("text", ["", "{", '{"name": "te'])
+def test_a_sweep_json_that_was_cut_off_does_not_stop_the_sweep(tmp_path, rows, text):
+    filled(tmp_path, rows, 2)
+    (tmp_path / "sweep.json").write_text(text)
+    store = opened(tmp_path)
+    assert list(store.done) == IDS[:2] and "sweep.json is damaged" in store.notes[0]
+    assert json.loads((tmp_path / "sweep.json").read_text())["cases"] == IDS
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 40, b"x,y", b"4,measured,", b"\xff\xfe,1"])
+@pytest.mark.parametrize("line", [1, 2, 3])
+def test_a_damaged_row_is_set_aside_and_its_case_runs_again(tmp_path, rows, damage, line):
+    path = filled(tmp_path, rows).records_path
+    lines = path.read_bytes().split(b"\n")
+    lines[line] = damage + lines[line][20:]
+    path.write_bytes(b"\n".join(lines))
+    store = opened(tmp_path)
+    left = [name for at, name in enumerate(IDS, 1) if at != line]
+    assert list(store.done) == left and f"line {line + 1}: damaged" in store.notes[0]
+    assert (tmp_path / "records.damaged.txt").read_bytes() == lines[line] + b"\n"
+    assert [record.case for record in read_csv(path)] == left
+    store.add(rows(CASES[line - 1], case=IDS[line - 1]))
+    again = opened(tmp_path)
+    assert sorted(again.done) == sorted(IDS) and again.notes == []
+
+
+def test_the_first_row_of_a_case_counts(tmp_path, rows):
+    """Two, as two sweeps that knew nothing of each other would leave them."""
+    path = filled(tmp_path, rows, 1).records_path
+    append_csv(path, rows(CASES[0], case=IDS[0], status="timeout"))
+    assert opened(tmp_path).done[IDS[0]].status == "ok"
+
+
+def test_the_journal_is_on_disk_before_a_case_is_given_to_ranks(tmp_path, monkeypatch):
+    """A case that takes the machine down would be tried for ever."""
+    store, synced, real = opened(tmp_path), [], os.fsync
+
+    def fsync(handle):
+        synced.append((os.readlink(f"/proc/self/fd/{handle}"), os.fstat(handle).st_size))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.started(IDS[0])
+    assert synced == [(str(store.journal_path), len(IDS[0]) + 1)]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small file system cannot be made here (needs root)")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("what", ["full", "read-only"])
+def test_resume_on_a_full_or_read_only_disk_is_one_line_and_leaves_nothing(
+    small_disk, say, sweep_file, rows, what
+):
+    file = sweep_file("[[cases]]\nm = 8\nn = 8\nk = [8, 9]\n")
+    folder = small_disk / "out"
+    words = ("sweep", file, "-p", 2, "--out", folder)
+    pairs = plan_cases(SweepRequest(file, 2, str(folder)))[2]
+    folder.mkdir()
+    store = Store(folder)
+    store.open("tiny", 2, [name for name, _ in pairs])
+    store.add(rows(pairs[0][1], case=pairs[0][0]))
+    before = sorted(path.name for path in folder.iterdir())
+    if what == "full":
+        with pytest.raises(OSError), open(small_disk / "filler", "wb", buffering=0) as filler:
+            while True:
+                filler.write(b"x" * 4096)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    line = say(*words).refusal(2)
+    assert ("No space left" if what == "full" else "Read-only") in line
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert len(read_csv(folder / "records.csv")) == 1
+
+
+@pytest.mark.parametrize("text", ["[]", '{"nam": 1}', "3"])
 def test_a_file_that_is_not_ours_is_refused(tmp_path, text):
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(UsageError, match="--fresh"):

@@ -1,0 +1,68 @@
+"""Memory that this node can still give."""
+
+import mmap
+from pathlib import Path
+
+import psutil
+
+#: Pages that a window may take beside each rank's tiles: its last page, and what MPI and our locks
+#: keep. (MPICH 5 took one page a window of two ranks.)
+_PAGES_BESIDE = 4
+#: Windows of a case: A, B and C.
+_WINDOWS = 3
+
+
+def windows_bytes(tiles: list[int]) -> int:
+    """Shared memory of one case whose ranks on a node have so many bytes of tiles, with what MPI
+    keeps for itself. Too much rather than too little: what does not fit is no error there, but a
+    SIGBUS.
+
+    Examples
+    --------
+    >>> windows_bytes([4096, 4096]) // mmap.PAGESIZE
+    26
+    """
+    pages = [-(-each // mmap.PAGESIZE) + _WINDOWS * _PAGES_BESIDE for each in tiles]
+    return sum(pages) * mmap.PAGESIZE
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes this node can still give: what the kernel says, or what is left of the limit of our
+    control group or one above it, its page cache that can be given back counted as free."""
+    return min([psutil.virtual_memory().available, *_left_in_groups(root)])
+
+
+def _left_in_groups(root: Path) -> list[int]:
+    """What each control group that we are in leaves, of version 1 or 2; none without a limit."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    left = []
+    for line in lines:
+        _, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("memory" if kinds else "")
+        names = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            if kinds
+            else ("memory.max", "memory.current", "inactive_file")
+        )
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder == top.parent:
+                break
+            left += _left_in(folder, *names)
+    return left
+
+
+def _left_in(folder: Path, limit: str, usage: str, cache: str) -> list[int]:
+    try:
+        most = int((folder / limit).read_text())  # "max" is no limit
+        used = int((folder / usage).read_text())
+        counted = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return [max(0, most - used + int(counted.get(cache, 0)))]
+    except (OSError, ValueError):
+        return []

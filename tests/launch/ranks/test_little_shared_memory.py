@@ -1,0 +1,31 @@
+"""A /dev/shm that is nearly large enough."""
+
+import json
+import re
+import shutil
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
+
+
+@pytest.mark.parametrize("over_kib", [-16, 4, 12, 256])
+def test_shared_memory_that_just_does_not_suffice_is_said_not_struck(
+    process, mpich, tmp_path, over_kib
+):
+    """Tiles alone would fit, with what MPI keeps they do not: a rank was killed by SIGBUS."""
+    shared = "mount -t tmpfs -o size={}k tmpfs /dev/shm && exec "
+    inside = ["unshare", "--mount", "sh", "-c"]
+    if not shutil.which("unshare") or process(*inside, f"{shared.format(64)}true").returncode:
+        pytest.skip("/dev/shm of another size cannot be made here (needs root and unshare)")
+    run = "run -p 2 -m 256 -n 256 -k 256 --threads 1 --iters 1 --warmup 0 --no-roof --json"
+    ask = f"{sys.executable} -m drbench {run} --a row --b column --c block --stationary C"
+    small = process(*inside, shared.format(2600) + ask)  # too small: what has MPI taken by then?
+    free = re.search(r"has ([\d.]+) ([KM]iB) free", json.loads(small.stdout)["reason"])
+    taken = 2600 - float(free[1]) * {"KiB": 1, "MiB": 1024}[free[2]]
+    size = taken + 3 * 256 + over_kib
+    ended = process(*inside, shared.format(int(size)) + ask, timeout=60)
+    assert ended.returncode in (0, 6) and ended.stderr == ""
+    assert over_kib >= 0 or ended.returncode == 6
+    assert over_kib < 256 or ended.returncode == 0
