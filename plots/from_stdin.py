@@ -44,7 +44,7 @@ def main(layer: str, arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)
-            drawn = draw(layer, [STDIN, *options.files], options.out)
+            drawn = draw(layer, [STDIN, *options.files], options.out, axis="paper")
     except (ValueError, OSError) as error:
         return _say(parser.prog, error)
     for text in [str(warning.message) for warning in caught] + drawn.notes:

@@ -195,7 +195,8 @@ class Shape(click.ParamType):
 @click.argument("name", required=False)
 @click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
 @save_option(
-    "The figure; .pdf or .png say the format, without a suffix both are written. [default: NAME]",
+    "The figure: .pdf, .png, .svg, or .txt, which tells what it draws; .pdf and .png without a "
+    "suffix. [default: NAME]",
     old=("--out",),
 )
 @option("--list", "list_", is_flag=True, help="List the figures.")
@@ -209,6 +210,12 @@ class Shape(click.ParamType):
     type=click.Choice(["auto", "peak", "roof"]),
     default="auto",
     help="Percent of what; auto: of the roof where it was measured, else of peak.",
+)
+@option(
+    "--axis",
+    type=click.Choice(["fitted", "paper"]),
+    default="fitted",
+    help="Of the MLP figures: fitted to the data, or 0 to 100 as in the paper.",
 )
 @option("--shape", type=Shape(), metavar="MxNxK", help="Only this shape.")
 def plot(name, files, save, list_, **options):
@@ -249,13 +256,16 @@ def plot(name, files, save, list_, **options):
 
 
 @command()
-@click.argument("folder", metavar="DIR", type=click.Path(exists=True))
-@save_option("The page. [default: report.html in DIR]", old=("--out",))
-def report(folder, save):
-    """Write one self-contained HTML page about DIR, the folder of a sweep (or one result file).
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True))
+@save_option(
+    "The page. [default: report.html in DIR; of several DIRs, where you are]", old=("--out",)
+)
+def report(folders, save):
+    """Write one self-contained HTML page about each DIR, the folder of a sweep (or a result file).
 
-    Interactive figures, a table that filters and sorts, where the numbers come from, and what
-    failed and why. The page loads nothing from the network.
+    On top how many cases ended how, and the fastest one of each problem; then interactive figures,
+    a table that filters and sorts, where the numbers come from, and what failed and why. Parts of a
+    sweep (--parts) in one DIR are joined. The page loads nothing from the network.
 
     \b
       drbench report results/measured/here -o report.html
@@ -270,10 +280,11 @@ def report(folder, save):
         ) from None
     from plots.report.page import build
 
-    folder = Path(folder)
-    out = Path(save) if save else (folder if folder.is_dir() else folder.parent) / "report.html"
+    one = Path(folders[0])
+    beside = one if one.is_dir() else one.parent
+    out = Path(save) if save else (beside if len(folders) == 1 else Path()) / "report.html"
     with reading("Use a path that can be read, and written with -o.") as caught:
-        out.write_text(build(folder), encoding="utf-8", errors="replace")
+        out.write_text(build(folders), encoding="utf-8", errors="replace")
     for warning in caught:
         click.echo(str(warning.message), err=True)
     click.echo(

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from numpy import broadcast_to
 
-from .page import GREY, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
+from .page import GREY, HOLLOW, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
 from .style import Fill, LineStyle
 from .telling import named
 
@@ -33,7 +33,11 @@ class Axis(NamedTuple):
 
 class Marks(NamedTuple):
     """What has one name: a ``line`` with its markers, ``points``, a ``rule`` that stands for no
-    case, or ``bars`` (``across`` if they lie) that begin at ``base``."""
+    case, or ``bars`` that begin at ``base``.
+
+    ``hollow`` tells which of them are noisy; ``low`` and ``high`` are the ends of an interval of
+    each, NaN where it is not known. Bars and intervals are upright, or lie (``across``).
+    """
 
     kind: str
     name: str
@@ -43,15 +47,31 @@ class Marks(NamedTuple):
     look: LineStyle | Fill | None = None
     base: Sequence[float] | None = None
     across: bool = False
+    hollow: Sequence[bool] = ()
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+class Spot(NamedTuple):
+    """A point of a line: its value, the number of its case, whether it is noisy, the ends of its
+    interval."""
+
+    value: float
+    case: int | None = None
+    hollow: bool = False
+    low: float = nan
+    high: float = nan
 
 
 class Cells(NamedTuple):
-    """A heat map, row by row: values and the numbers of their cases, NaN and None where there is
-    none, from 0 to ``top``."""
+    """A heat map, row by row: values from 0 to 100 and the numbers of their cases, NaN and None
+    where there is none; ``hollow`` are the noisy ones and ``frame`` the best, as (row, column)."""
 
     values: list[list[float]]
     cases: list[list[int | None]]
-    top: float
+    unit: str = "%"
+    hollow: frozenset[tuple[int, int]] = frozenset()
+    frame: tuple[int, int] | None = None
 
 
 class Chart(NamedTuple):
@@ -73,11 +93,12 @@ class Chart(NamedTuple):
 Charts = tuple[list[Chart], list[str]]
 
 
-def polyline(name: str, look: LineStyle, at: Sequence[float], points: dict[float, tuple]) -> Marks:
-    """A line through (value, number of the case) at some places; where there is none, it breaks:
-    nothing is interpolated."""
-    found = [points.get(place, (nan, None)) for place in at]
-    return Marks("line", name, at, *map(list, zip(*found)), look)
+def polyline(name: str, look: LineStyle, at: Sequence[float], spots: dict[float, Spot]) -> Marks:
+    """A line through the spots at some places; where there is none, it breaks: nothing is
+    interpolated."""
+    found = [spots.get(place, Spot(nan)) for place in at]
+    value, case, hollow, low, high = map(list, zip(*found))
+    return Marks("line", name, at, value, case, look, hollow=hollow, low=low, high=high)
 
 
 def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -> None:
@@ -88,14 +109,33 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
             continue
         look = line_look(marks.look) if marks.look else {}
         if marks.kind == "points":
-            look |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.8}
+            look |= {"linestyle": "None", "markersize": size, "markeredgewidth": 0.4}
         if marks.kind == "rule":
             look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
         look = {"zorder": 3, "clip_on": marks.kind == "rule", **look}
-        named(axes.plot(marks.x, marks.y, **look)[0], marks.name)
+        if marks.kind != "rule":
+            _draw_intervals(axes, marks)
+        solid = [at for at in range(len(marks.x)) if not any(marks.hollow[at : at + 1])]
+        (line,) = axes.plot(marks.x, marks.y, **look, markevery=solid)
+        named(line, marks.name)
+        if len(solid) < len(marks.x):
+            places = zip(marks.x, marks.y, marks.hollow)
+            x, y = zip(*((x, y) for x, y, hollow in places if hollow))
+            look |= HOLLOW | {"markeredgecolor": marks.look.color, "linestyle": "None"}
+            named(axes.plot(x, y, **look)[0], marks.name)
     if chart.apart is not None:
         axes.axvline(chart.apart, color="#BBBBBB", linewidth=0.6)
     draw_axes(axes, chart)
+
+
+def _draw_intervals(axes: Axes, marks: Marks) -> None:
+    known = [at for at, (low, high) in enumerate(zip(marks.low, marks.high)) if low < high]
+    if known:
+        places = [(marks.y if marks.across else marks.x)[at] for at in known]
+        ends = ([side[at] for at in known] for side in (marks.low, marks.high))
+        draw = axes.hlines if marks.across else axes.vlines
+        look = {"color": marks.look.color, "linewidth": 0.9, "zorder": 2.5}
+        named(draw(places, *ends, **look), marks.name)
 
 
 def draw_axes(axes: Axes, chart: Chart) -> None:
@@ -114,6 +154,9 @@ def draw_bars(axes: Axes, marks: Marks) -> None:
         else axes.bar(marks.x, marks.y, 0.86, bottom=marks.base, **look)
     )
     named(bars, marks.name)
+    for bar, hollow in zip(bars, marks.hollow):
+        if hollow:
+            bar.set(facecolor="white", edgecolor=marks.look.color, linewidth=0.8)
 
 
 def draw_axis(axes: Axes, name: str, axis: Axis) -> None:

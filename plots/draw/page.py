@@ -34,6 +34,8 @@ GREY = "#444444"
 GRID = {"color": "#E5E5E5", "linewidth": 0.6}
 _NOTE_IN, _NOTE_CHARACTERS, _LEGEND_ROW_IN = 0.105, 124, 0.145
 _LEAST_PT = 4.5
+#: The marker of a noisy case.
+HOLLOW = {"markerfacecolor": "white", "markeredgewidth": 1.0, "markersize": MARKER_PT}
 TEXT = ".txt"
 #: What a figure is written as, and what is said in such a file of who made it.
 FORMATS: dict[str, dict] = {
@@ -226,16 +228,16 @@ def bar_edge(color: str) -> str:
 
 
 def line_look(style: LineStyle) -> dict:
-    """How matplotlib draws a line of this style: white-filled markers."""
+    """How matplotlib draws a line of this style: filled markers, set apart by a white edge."""
     return {
         "color": style.color,
         "linestyle": style.dashes,
         "linewidth": 1.1,
         "marker": style.marker,
-        "markersize": MARKER_PT,
-        "markerfacecolor": "white",
-        "markeredgecolor": style.color,
-        "markeredgewidth": 1.0,
+        "markersize": MARKER_PT + 0.6,
+        "markerfacecolor": style.color,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
     }
 
 

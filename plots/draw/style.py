@@ -52,7 +52,11 @@ ALGORITHMS = {
     "dtensor": LineStyle("#000000", "X", (0, (4, 1.6))),
     "scalapack": LineStyle("#555555", "p", (0, (1.2, 1.2))),
     "cosma": LineStyle("#8C8C8C", "h", (0, (4, 1.4, 1.2, 1.4))),
+    "heat": LineStyle("#B2182B", "*", (0, (4, 1.6))),
+    "pylops": LineStyle("#2F6F6F", "d", (0, (1.2, 1.2))),
 }
+#: Those of them that are other people's libraries.
+PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat")
 
 #: The matrix that does not move.
 STATIONARY = {
@@ -72,6 +76,7 @@ PHASES = {
     "phase_pack_s": Fill("pack", "#009E73", "oo"),
 }
 OTHER = Fill("other", "#BBBBBB")
+MEDIAN = Fill("median", "#E6E6E6")
 UNKNOWN = Fill("not broken down", "#FFFFFF", "\\\\\\\\")
 
 _HUES = (

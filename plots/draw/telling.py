@@ -62,9 +62,10 @@ def _name(artist: Artist) -> str:
 
 
 def _axes(axes: Axes) -> Iterator[str]:
-    if axes.get_title():
-        yield f"title: {axes.get_title()}"
-    for name in "xy":
+    title = axes.get_title() or axes.get_title("left")
+    if title:
+        yield f"title: {' / '.join(title.splitlines())}"
+    for name in "xy" * axes.axison:
         yield f"{name}: {_axis(axes, name)}"
     if axes.get_label() == "<colorbar>":
         return
@@ -74,7 +75,7 @@ def _axes(axes: Axes) -> Iterator[str]:
     found += [_bars(each) for each in bars]
     found += [_rectangle(each, axes) for each in axes.patches if id(each) not in held]
     found += [text for each in axes.collections for text in _collection(each)]
-    found += [_text(text, axes) for text in axes.texts if text.get_text()]
+    found += [_text(text, axes) for text in axes.texts if _name(text)]
     yield from sorted(filter(None, found))
 
 
@@ -130,11 +131,12 @@ def _points(points: Iterable[tuple[float, float]]) -> str:
 
 
 def _bars(bars: Any) -> str:
-    boxes = sorted(
-        ((bar.get_x(), bar.get_y(), bar.get_width(), bar.get_height()) for bar in bars),
-        key=lambda box: tuple(map(_number, box)),
-    )
-    return f"bars{_called(bars)} ({_fill(bars[0])}): {_boxes(boxes)}"
+    fills: dict[str, list] = {}
+    for bar in bars:
+        box = bar.get_x(), bar.get_y(), bar.get_width(), bar.get_height()
+        fills.setdefault(_fill(bar), []).append(box)
+    told = (f"({fill}): {_boxes(sorted(boxes))}" for fill, boxes in sorted(fills.items()))
+    return f"bars{_called(bars)} {', '.join(told)}"
 
 
 def _boxes(boxes: Iterable[tuple[float, float, float, float]]) -> str:
@@ -149,6 +151,10 @@ def _fill(patch: Patch) -> str:
     if not patch.get_fill():
         return f"frame {to_hex(patch.get_edgecolor())}"
     hatch = patch.get_hatch()
+    if same_color(patch.get_facecolor(), "white") and not same_color(
+        patch.get_edgecolor(), "white"
+    ):
+        return f"{to_hex(patch.get_edgecolor())} hollow"
     return to_hex(patch.get_facecolor()) + (f" {hatch}" if hatch else "")
 
 

@@ -1,7 +1,7 @@
-"""Algorithms side by side: the best case of each, its time broken down into phases.
+"""Algorithms side by side: the fastest case of each, its time broken down into phases.
 
-A phase is the mean over the ranks; what no phase accounts for is "other". Cases without phases are
-whole bars.
+A phase is the mean over the ranks in the best repeat; what no phase accounts for is "other", and
+what the median repeat takes more is a part of its own. Cases without phases are whole bars.
 """
 
 from math import inf
@@ -12,17 +12,18 @@ from pandas import DataFrame
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axes, draw_bars
 from plots.draw.chart import panels as draw_panels
 from plots.draw.page import GRID, note, number, patch_handle, time_unit, width_in
-from plots.draw.style import OTHER, PHASES, SMALL_PT, UNKNOWN
+from plots.draw.style import MEDIAN, OTHER, PHASES, SMALL_PT, UNKNOWN
+from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, Shape, Source, configuration, elided, names, shape_text
 from plots.select.records import Records, rows
-from plots.select.selection import shown, usable
+from plots.select.selection import FASTEST, shown, usable
 
 from .volume import local_s
 
 _MOST_PANELS, _MOST_BARS = 4, 16
-_BAR_IN, _RIGHT_IN = 0.17, 0.86
-_LOOKS = (*PHASES.values(), OTHER, UNKNOWN)
+_BAR_IN, _RIGHT_IN = 0.17, 1.06
+_LOOKS = (*PHASES.values(), OTHER, MEDIAN, UNKNOWN)
 
 #: Source and shape of a panel, and its bars: the best case of each algorithm and data movement,
 #: fastest first.
@@ -30,27 +31,29 @@ Panel = tuple[tuple[Source, Shape], DataFrame]
 
 
 def parts(found: DataFrame) -> DataFrame:
-    """Divide the best times of cases, in seconds: a column a part, in the order they are stacked,
+    """Divide the times of cases, in seconds: a column a part, in the order they are stacked,
     empty where a case has no such part.
 
     Examples
     --------
     >>> from drbench.measure.record import Record
     >>> from plots.select.records import frame
-    >>> case = Record(
-    ...     mode="measured", status="ok", best_s=1.0, phase_gemm_s=0.75, phase_fence_s=0.125
-    ... )
+    >>> known = {"best_s": 1.0, "median_s": 1.25, "phase_gemm_s": 0.75, "phase_fence_s": 0.125}
+    >>> case = Record(mode="measured", status="ok", **known)
     >>> other = Record(mode="published", status="ok", best_s=1.0)
     >>> [row.dropna().to_dict() for _, row in parts(frame([case, other])).iterrows()]
-    [{'gemm': 0.75, 'fence': 0.125, 'other': 0.125}, {'not broken down': 1.0}]
+    [{'gemm': 0.75, 'fence': 0.125, 'other': 0.125, 'median': 0.25}, {'not broken down': 1.0}]
     """
     phases = found[list(PHASES)].set_axis([look.name for look in PHASES.values()], axis=1)
     phases = phases.where((phases > 0) & (phases < inf))
     known, rest = phases.notna().any(axis=1), found.best_s - phases.sum(axis=1)
+    # phases are those of the best repeat
+    more = found.time_s - found.best_s
     return phases.assign(
         **{
             OTHER.name: rest.where(known & (rest > 0)),
-            UNKNOWN.name: found.best_s.mask(known),
+            MEDIAN.name: more.where(known & (more > 0)),
+            UNKNOWN.name: found.time_s.mask(known),
         }
     )
 
@@ -61,10 +64,10 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     chosen, more = shown(kept, _MOST_PANELS)
     found, over = [], set()
     for (source, shape), inside in chosen:
-        best = inside.drop_duplicates("variant").sort_values(["best_s", "variant"])
+        best = inside.drop_duplicates("variant").sort_values([*FASTEST, "variant"])
         bars = best[:_MOST_BARS]
         found.append(((source, shape), bars))
-        over.update(bars.variant[parts(bars).sum(axis=1) > bars.best_s * 1.001])
+        over.update(bars.variant[bars[list(PHASES)].sum(axis=1) > bars.best_s * 1.001])
         if len(best) > _MOST_BARS:
             notes.append(
                 f"{shape_text(shape)}: not drawn: {names(list(best.variant[_MOST_BARS:]))} (slower "
@@ -94,7 +97,7 @@ def charts(records: Records, options: Options) -> Charts:
 
 def _chart(panel: Panel) -> Chart:
     (source, shape), bars = panel
-    length, unit = time_unit(bars.best_s.min())
+    length, unit = time_unit(bars.time_s.min())
     stacks = parts(bars).reset_index(drop=True)
     bases = stacks.cumsum(axis=1).sub(stacks) / length
     marks = []
@@ -103,17 +106,18 @@ def _chart(panel: Panel) -> Chart:
         if len(has):
             cases, base = list(bars.index[has.index]), list(bases[look.name][has.index])
             x, y = list(has / length), list(has.index)
-            marks.append(Marks("bars", look.name, x, y, cases, look, base, True))
+            hollow = list(bars.hollow.iloc[has.index])
+            marks.append(Marks("bars", look.name, x, y, cases, look, base, True, hollow))
     times = local_s(bars).dropna()
     times = list(times.quantile([0, 0.5], interpolation="higher") / length) if len(times) else []
     ends = -0.5, len(bars) - 0.5
     if times:
-        marks.append(Marks("rule", "the same work without communication", times[1:] * 2, ends))
+        marks.append(Marks("rule", "the roof", times[1:] * 2, ends))
     top = max([*stacks.sum(axis=1) / length, *times[:1]])
     return Chart(
         shape_text(shape) + "  (m × n × k)",
         source.text,
-        Axis(f"best time ({unit})", (0, top * 1.02)),
+        Axis(f"time ({unit})", (0, top * 1.02)),
         Axis("", ends[::-1], ticks=dict(enumerate(map(bar_text, rows(bars))))),
         marks,
     )
@@ -127,9 +131,12 @@ def make(records: Records, options: Options) -> Made:
     handles = [patch_handle(look) for look in _LOOKS if look.name in used]
     texts = [text for chart in described for text in chart.y.ticks.values()]
     room_in = max(width_in(text, SMALL_PT + 0.5) for text in texts) + 0.16, _RIGHT_IN
-    told = ["the best case of each algorithm and data movement; phases are means over the ranks"]
+    told = [
+        "the fastest case of each algorithm and data movement; phases are means over the ranks "
+        "in the best repeat; median: what the median repeat takes more"
+    ]
     if any(marks.kind == "rule" for chart in described for marks in chart.marks):
-        told.append("dashed: the same work without communication (the roof)")
+        told.append("dashed, the roof: the same work without communication")
     highs_in = [len(bars) * _BAR_IN for _, bars in found]
     page, every = draw_panels(described, handles, [*told, *notes], highs_in, 1, room_in)
     for axes, (_, bars), chart in zip(every, found, described):
@@ -138,23 +145,20 @@ def make(records: Records, options: Options) -> Made:
 
 
 def _bars(axes, bars: DataFrame, chart: Chart) -> None:
-    length, unit = time_unit(bars.best_s.min())
+    length, unit = time_unit(bars.time_s.min())
     for marks in chart.marks:
         if marks.kind == "rule":
-            axes.axvline(marks.x[0], color="black", linewidth=0.8, linestyle=(0, (4, 2)), zorder=4)
+            line = {"color": "black", "linewidth": 0.8, "linestyle": (0, (4, 2)), "zorder": 4}
+            named(axes.axvline(marks.x[0], **line), marks.name)
             continue
         draw_bars(axes, marks)
-    for row, (case, end) in enumerate(zip(rows(bars), parts(bars).sum(axis=1) / length)):
+    for row, case in enumerate(rows(bars)):
         roof = case.percent_of_roof
-        percent = "" if roof is None else f" ({roof:.0f} % roof)"
-        note(
-            axes,
-            f"{number(case.best_s / length)} {unit}{percent}",
-            (end, row),
-            (3, 0),
-            va="center",
-            annotation_clip=False,
-        )
+        told = "" if roof is None or case.oversubscribed else f" ({roof:.0f} % roof)"
+        told = " (noisy)" if case.hollow else told
+        # right of the axes: what is drawn on them does not run through it
+        at = {"xycoords": axes.get_yaxis_transform(), "va": "center", "annotation_clip": False}
+        note(axes, f"{number(case.time_s / length)} {unit}{told}", (1, row), (4, 0), **at)
     draw_axes(axes, chart)
     axes.tick_params(axis="y", length=0, labelsize=SMALL_PT + 0.5)
     axes.grid(axis="x", **GRID)
@@ -163,7 +167,7 @@ def _bars(axes, bars: DataFrame, chart: Chart) -> None:
 FIGURES = (
     Figure(
         "algorithms",
-        "algorithm comparison: the best case of each, broken down into phases",
+        "algorithm comparison: the fastest case of each, broken down into phases",
         make,
         ("moving_only", "shape"),
         charts=charts,

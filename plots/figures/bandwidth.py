@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from math import log2
 
-from plots.draw.chart import Axis, Chart, Charts, draw_chart, panels, polyline
+from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
 from plots.draw.page import GREY, GRID, bytes_text, line_handle, log_ticks, number
 from plots.draw.style import LineStyle
 from plots.registry import Figure, Made
@@ -59,7 +59,7 @@ def _chart(source: tuple, rows: list[BandwidthRow]) -> Chart:
     step = max(1, -(-len(sizes) // 7))
     marks = []
     for name in (*OPERATIONS, COPY):
-        its = {row.nbytes: (row.bus_gbps, None) for row in rows if row.operation == name}
+        its = {row.nbytes: Spot(row.bus_gbps) for row in rows if row.operation == name}
         if its:  # what is divided may be some bytes smaller
             marks.append(polyline(name, LOOKS[name], sorted(its), its))
     return Chart(

@@ -2,8 +2,9 @@
 matrix.
 
 A row is a triple of partitions of A, B and C, a column the replication factors of A, B, C; one
-block of columns for each stationary matrix. A white cell was not run, a cross was run and is not
-ok.
+block of columns for each stationary matrix. The colour is the time of the fastest case over that of
+the cell, so that the framed cell is the brightest. A white cell was not run, a hollow one is noisy,
+a cross was run and is not ok.
 """
 
 from collections.abc import Sequence
@@ -15,11 +16,21 @@ import matplotlib
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
-from pandas import DataFrame, Series
+from pandas import DataFrame
 
 from plots.draw.chart import Axis, Cells, Chart, Charts
-from plots.draw.page import MARGIN_IN, PAGE_IN, TITLE_IN, Page, fitted, width_in
+from plots.draw.page import (
+    MARGIN_IN,
+    PAGE_IN,
+    TITLE_IN,
+    Page,
+    fitted,
+    number,
+    time_unit,
+    width_in,
+)
 from plots.draw.style import FONT_PT, SMALL_PT
+from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -33,10 +44,9 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records, frame, rows
-from plots.select.selection import groups, shown, usable, with_quantity
+from plots.select.selection import FASTEST, groups, shown, usable
 
-_COLORS = "cividis"
-_SCALED = 0.99  # share of the cells that the colours tell apart
+_COLORS, _UNIT, _SHORT_S = "cividis", "% of fastest", 1e-3
 _MOST_MAPS, _MOST_ROWS, _MOST_COLUMNS = 8, 60, 90
 _ROW_IN, _LEAST_FOR_NUMBERS_IN, _GAP_IN = 0.115, 0.21, 0.09
 _NAME_IN, _DIGIT_IN, _BAR_IN = 0.14, 0.085, 0.42  # a block's name, a row of factors, the colour bar
@@ -50,18 +60,18 @@ class Map(NamedTuple):
     """One heat map: the best case of every cell, in the order rows and columns are drawn.
 
     A column is (stationary, factors of A, B, C); folded maps keep C's factor alone and show the
-    best over the others. ``field`` is the column that is drawn; ``struck`` are the cells whose
-    cases are all not ok; ``hidden`` counts rows below the best :data:`_MOST_ROWS`.
+    best over the others. ``best`` is the fastest case that is not noisy, if there is one;
+    ``struck`` are the cells whose cases are all not ok; ``hidden`` counts rows below the best
+    :data:`_MOST_ROWS`.
     """
 
     source: Source
     shape: Shape
-    field: str
     rows: list[Row]
     columns: list[Column]
     cells: dict[tuple[Row, Column], Any]
     struck: set[tuple[Row, Column]]
-    best: Any
+    best: Any | None
     folded: bool
     hidden: int
 
@@ -82,12 +92,11 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
             "its partitionings."
         )
     kept, notes = usable(universal, options)
-    kept, field, more = with_quantity(kept, options)
     others = len(found) - len(universal)
-    notes += more + ([f"not drawn: {cases(others)} of other algorithms"] if others else [])
+    notes += [f"not drawn: {cases(others)} of other algorithms"] if others else []
     failed = dict(groups(universal[universal.status != "ok"], ["source", "shape"]))
     panels, more = shown(kept, _MOST_MAPS)
-    chosen = [_map(key, inside, failed.get(key, kept[:0]), field) for key, inside in panels]
+    chosen = [_map(key, inside, failed.get(key, kept[:0])) for key, inside in panels]
     notes += more + [
         f"{shape_text(each.shape)}: not drawn: {each.hidden} partition triples below the best "
         f"{len(each.rows)}"
@@ -101,7 +110,7 @@ def maps(records: Records, options: Options) -> tuple[list[Map], list[str]]:
     return chosen, notes
 
 
-def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame, field: str) -> Map:
+def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame) -> Map:
     folded = len(found[["stationary", "factors"]].drop_duplicates()) > _MOST_COLUMNS
 
     def placed(table: DataFrame) -> DataFrame:
@@ -113,7 +122,7 @@ def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame, field: 
             ],
         )
 
-    ranked = placed(found).sort_values(["best_s", "factors", "row", "stationary"])
+    ranked = placed(found).sort_values([*FASTEST, "factors", "row", "stationary"])
     every = {
         (case.row, case.column): case for case in rows(ranked.drop_duplicates(["row", "column"]))
     }
@@ -123,35 +132,28 @@ def _map(key: tuple[Source, Shape], found: DataFrame, failed: DataFrame, field: 
     columns = sorted({column for _, column in every})
     failed = placed(failed)
     struck = {*zip(failed.row, failed.column)} & {*product(kept, columns)} - cells.keys()
-    best = next(iter(cells.values()))
+    best = next((case for case in cells.values() if not case.hollow), None)
     hidden = len(order) - len(kept)
-    return Map(*key, field, kept, columns, cells, struck, best, folded, hidden)
+    return Map(*key, kept, columns, cells, struck, best, folded, hidden)
 
 
 def charts(records: Records, options: Options) -> Charts:
-    """Describe the maps, colours on one scale for all: (charts, notes)."""
-    _, *described = _described(records, options)
-    return tuple(described)
-
-
-def _described(records: Records, options: Options) -> tuple[list[Map], list[Chart], list[str]]:
+    """Describe the maps: (charts, notes)."""
     chosen, notes = maps(records, options)
-    values = Series([getattr(case, each.field) for each in chosen for case in each.cells.values()])
-    # a few times of microseconds that the clock got wrong would leave the rest dark
-    top = max(100.0, values.quantile(_SCALED, interpolation="lower"))
-    above = (values > top).sum()
-    if above:
-        notes.append(f"{above} of {len(values)} cells are above {top:.0f} % and drawn as that")
-    return chosen, [_chart(each, top) for each in chosen], notes
+    return list(map(_chart, chosen)), notes
 
 
-def _chart(each: Map, top: float) -> Chart:
+def _chart(each: Map) -> Chart:
     found = [[each.cells.get((row, column)) for column in each.columns] for row in each.rows]
     columns = [f"S-{still} {'-'.join(map(str, factors))}" for still, factors in each.columns]
     what = "C's replication factor" if each.folded else "replication factors A-B-C"
+    places = {(y, x): case for y, row in enumerate(found) for x, case in enumerate(row) if case}
+    least_s = (each.best or min(places.values(), key=lambda case: case.time_s)).time_s
+    short = sum(case.time_s < _SHORT_S for case in places.values())
+    brief = f"; {short} of {len(places)} cases take less than 1 ms" if short else ""
     return Chart(
         shape_text(each.shape) + "  (m × n × k)",
-        each.source.text,
+        each.source.text + brief,
         Axis(
             f"stationary matrix and {what}",
             (-0.5, len(columns) - 0.5),
@@ -165,11 +167,16 @@ def _chart(each: Map, top: float) -> Chart:
         [
             Cells(
                 [
-                    [nan if case is None else getattr(case, each.field) for case in row]
+                    [
+                        nan if case is None else min(100.0, 100 * least_s / case.time_s)
+                        for case in row
+                    ]
                     for row in found
                 ],
                 [[case and case.Index for case in row] for row in found],
-                top,
+                _UNIT,
+                frozenset(place for place, case in places.items() if case.hollow),
+                next((place for place, case in places.items() if case is each.best), None),
             )
         ],
         notes=(f"best of {shape_text(each.shape)}: {best_text(each)}",),
@@ -179,7 +186,8 @@ def _chart(each: Map, top: float) -> Chart:
 def make(records: Records, options: Options) -> Made:
     """Draw every map of the records on one page, best cells framed; narrow maps stand side by
     side."""
-    chosen, described, notes = _described(records, options)
+    chosen, notes = maps(records, options)
+    described = list(map(_chart, chosen))
     labels = [
         ("A | B | C", SMALL_PT + 0.5),
         *((text, SMALL_PT) for chart in described for text in chart.y.ticks.values()),
@@ -193,7 +201,10 @@ def make(records: Records, options: Options) -> Made:
     lines = [every[at : at + beside] for at in range(0, len(every), beside)]
     heights = [max(_high_in(each) for each, _ in line) for line in lines]
     told = [text for chart in described for text in chart.notes]
-    marks = "c: replication factor; framed: the best case"
+    marks = "colour: the fastest case's time over that of the cell; c: replication factor; framed: "
+    marks += "the fastest case"
+    if any(cells.hollow for chart in described for cells in chart.marks):
+        marks += "; hollow: noisy"
     if any(each.struck for each in chosen):
         marks += "; ×: run, not ok"
     if any(
@@ -202,8 +213,8 @@ def make(records: Records, options: Options) -> Made:
         marks += "; white: no case"
     page, at = Page(sum(heights), (), [*told, marks, *notes]), 0.0
     for line, high in zip(lines, heights, strict=True):
-        for number, (each, chart) in enumerate(line):
-            _panel(page, each, chart, number * wide_in, left_in, wide_in, at)
+        for place, (each, chart) in enumerate(line):
+            _panel(page, each, chart, place * wide_in, left_in, wide_in, at)
         at += high
     return Made(page.picture, notes)
 
@@ -216,9 +227,13 @@ def row_text(row: Row) -> str:
 def best_text(each: Map) -> str:
     """The best case of a map in words."""
     record = each.best
+    if record is None:
+        return "none, every case is noisy"
+    one, unit = time_unit(record.time_s)
+    roof = "" if record.oversubscribed else record.percent_of_roof
     return (
         f"A {record.a}, B {record.b}, C {record.c}, Stationary {record.stationary}: "
-        f"{getattr(record, each.field):.1f} % of {each.field.rpartition('_')[2]}"
+        f"{number(record.time_s / one)} {unit}" + (f", {roof:.0f} % of the roof" if roof else "")
     )
 
 
@@ -251,20 +266,21 @@ def _panel(
     cell_in = min(0.34, room_in / len(each.columns))
     page.title(x_in + MARGIN_IN, at_in, wide_in - 2 * MARGIN_IN, chart.title, chart.told)
     top_in, high_in = at_in + TITLE_IN + _NAME_IN, len(each.rows) * _ROW_IN
-    page.text(x_in + MARGIN_IN, top_in - 0.13, "A | B | C", SMALL_PT + 0.5)
+    named(page.text(x_in + MARGIN_IN, top_in - 0.13, "A | B | C", SMALL_PT + 0.5), "")
     below_in, digits = top_in + high_in + 0.02, _factor_rows(each)
-    for number, text in enumerate(digits):
-        page.text(
-            x_in + left_in - 0.04, below_in + number * _DIGIT_IN, text, SMALL_PT - 0.5, ha="right"
-        )
+    for row, text in enumerate(digits):
+        at = x_in + left_in - 0.04, below_in + row * _DIGIT_IN
+        named(page.text(*at, text, SMALL_PT - 0.5, ha="right"), "")
     (cells,) = chart.marks
-    scale, colors = Normalize(0, cells.top), matplotlib.colormaps[_COLORS]
+    scale, colors = Normalize(0, 100), matplotlib.colormaps[_COLORS]
     x_in += left_in
     first = 0
     for columns in blocks:
         axes = page.axes(x_in, top_in, cell_in * len(columns), high_in)
-        values = [row[first : first + len(columns)] for row in cells.values]
-        _cells(axes, each, columns, values, scale, colors, cell_in >= _LEAST_FOR_NUMBERS_IN)
+        told = " ".join("-".join(map(str, factors)) for _, factors in columns)
+        by = f"Stationary {columns[0][0]}; {', '.join(digits)}: {told}"
+        named(axes, f"{chart.title}\n{chart.told}\n{by}")
+        _cells(axes, each, columns, first, cells, scale, colors, cell_in >= _LEAST_FOR_NUMBERS_IN)
         axes.set_yticks(
             list(chart.y.ticks),
             [text * (first == 0) for text in chart.y.ticks.values()],
@@ -275,17 +291,12 @@ def _panel(
         for place, (_, factors) in enumerate(columns):
             for down, factor in enumerate(factors[: len(digits)]):
                 text, size = fitted(str(factor), SMALL_PT - 0.5, max(0.05, cell_in - 0.01))
-                page.text(
-                    x_in + cell_in * (place + 0.5),
-                    below_in + down * _DIGIT_IN,
-                    text,
-                    size,
-                    ha="center",
-                    color="black",
-                )
+                at = x_in + cell_in * (place + 0.5), below_in + down * _DIGIT_IN
+                named(page.text(*at, text, size, ha="center", color="black"), "")
         still, wide = columns[0][0], cell_in * len(columns)
         name = f"Stationary {still}" if wide >= 0.75 else f"S-{still}"
-        axes.annotate(name, (0, 1), (0, 2.5), "axes fraction", "offset points", size=FONT_PT - 0.5)
+        at = (0, 1), (0, 2.5), "axes fraction", "offset points"
+        named(axes.annotate(name, *at, size=FONT_PT - 0.5), "")
         x_in += wide + _GAP_IN
         first += len(columns)
     bar_in = max(high_in, 0.26)
@@ -293,34 +304,44 @@ def _panel(
     ticks = [0, 100] if bar_in < 0.4 else [0, 50, 100] if bar_in < 1.2 else [0, 20, 40, 60, 80, 100]
     key = page.picture.colorbar(ScalarMappable(scale, colors), cax=bar, ticks=ticks)
     key.ax.tick_params(labelsize=SMALL_PT, length=2, pad=2)
-    key.ax.set_title("% of " + each.field.rpartition("_")[2], size=SMALL_PT, pad=3)
+    key.ax.set_title(_UNIT.replace("of ", "of\n"), size=SMALL_PT, pad=6, loc="left")
 
 
 def _cells(
     axes,
     each: Map,
     columns: Sequence[Column],
-    values: list[list[float]],
+    first: int,
+    cells: Cells,
     scale: Normalize,
     colors,
     numbers: bool,
 ) -> None:
+    values = [row[first : first + len(columns)] for row in cells.values]
     edges = [
         [place - 0.5 for place in range(count + 1)] for count in (len(columns), len(each.rows))
     ]
     axes.pcolormesh(*edges, values, norm=scale, cmap=colors, edgecolors="white", linewidth=0.2)
     text = {"ha": "center", "va": "center_baseline"}
+    inner = {"color": "white", "linewidth": 0, "zorder": 2.5}
+    frame = {"fill": False, "edgecolor": "#D55E00", "linewidth": 1.3, "zorder": 5, "clip_on": False}
     for y, row in enumerate(each.rows):
         for x, column in enumerate(columns):
-            case, value = each.cells.get((row, column)), values[y][x]
+            hollow = (y, first + x) in cells.hollow
+            if hollow:
+                hole = axes.add_patch(Rectangle((x - 0.3, y - 0.3), 0.6, 0.6, **inner))
+                named(hole, "noisy")
             if (row, column) in each.struck:
                 axes.text(x, y, "×", size=SMALL_PT - 1, color="#777777", **text)
-            elif case is not None and numbers:
-                ink = "black" if scale(value) > 0.55 else "white"
-                axes.text(x, y, f"{value:.0f}", size=SMALL_PT - 0.5, color=ink, **text)
-            if case == each.best:
-                frame = {"fill": False, "edgecolor": "#D55E00", "linewidth": 1.3, "zorder": 5}
-                axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, clip_on=False, **frame))
+            elif (row, column) in each.cells and numbers and not hollow:
+                ink = "black" if scale(values[y][x]) > 0.55 else "white"
+                told = axes.text(
+                    x, y, f"{values[y][x]:.0f}", size=SMALL_PT - 0.5, color=ink, **text
+                )
+                named(told, "")  # the cell has it
+            if (y, first + x) == cells.frame:
+                best = Rectangle((x - 0.5, y - 0.5), 1, 1, **frame)
+                named(axes.add_patch(best), "fastest")
     axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.tick_params(length=0, pad=2)
     axes.set_facecolor("white")
@@ -329,10 +350,9 @@ def _cells(
 FIGURES = (
     Figure(
         "best",
-        "best partitioning of each shape: percent over partition triples x replication x "
-        "stationary",
+        "best partitioning of each shape: time over partition triples x replication x stationary",
         make,
-        ("moving_only", "quantity", "shape"),
+        ("moving_only", "shape"),
         charts=charts,
     ),
 )

@@ -11,9 +11,20 @@ from functools import partial
 from matplotlib.lines import Line2D
 from pandas import DataFrame
 
-from plots.draw.chart import Axis, Chart, Marks, draw_axis, draw_bars, draw_chart, panels, polyline
+from plots.draw.chart import (
+    Axis,
+    Chart,
+    Marks,
+    Spot,
+    draw_axis,
+    draw_bars,
+    draw_chart,
+    panels,
+    polyline,
+)
 from plots.draw.page import GRID, MARKER_PT, line_handle, line_look, note, patch_handle
 from plots.draw.style import SMALL_PT, Fill, LineStyle, style_of
+from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, SelectionError
 from plots.select.llm_rows import ALL, COLUMNS, LlmRow, read_rows
@@ -107,8 +118,7 @@ def _scaling(study: str, told: str, rows: Sequence[LlmRow], options: Options) ->
         for name in names:
             here = found[(found.algorithm == name) & (found["mode"] == "simulated")]
             at = {
-                chips: (percent, None)
-                for chips, percent in zip(here.chips, here.utilization_percent)
+                chips: Spot(percent) for chips, percent in zip(here.chips, here.utilization_percent)
             }
             marks.append(polyline(name, _style(name), sorted(at), at))
         x = Axis(
@@ -151,7 +161,7 @@ def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
     }
     notes = [
         "communication of a chip's busiest link, overlapped or not, relative to the time of its "
-        "products; bars above the axis end at the number printed"
+        "products; a bar with two white strokes is cut, the number above it is its whole"
     ]
     charts, shares = [], []
     for model, found in models.items():
@@ -161,7 +171,8 @@ def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
         top = min(shares[-1].sum(axis=1).max(), 6.0) * 1.12
         charts.append(_chart(model, found, x, Axis("communication over computation", (0, top))))
     page, every = _page(charts, list(map(patch_handle, _PARTS.values())), notes)
-    for axes, chart, share in zip(every, charts, shares):
+    for axes, chart, share, found in zip(every, charts, shares, models.values()):
+        found_names = list(found.algorithm)
         (_, top), totals = chart.y.limits, share.sum(axis=1)
         below = share.cumsum(axis=1) - share
         for x, row in enumerate(share.index):
@@ -178,9 +189,14 @@ def breakdown(rows: Sequence[LlmRow], options: Options) -> Made:
                     linewidth=0.4,
                     zorder=2,
                 )
+            if totals[row] > top:
+                for under in (0.90, 0.93):  # two strokes: the bar is cut
+                    cut = [under * top, (under + 0.03) * top]
+                    strokes = axes.plot([x - 0.42, x + 0.42], cut, color="white", linewidth=1.6)
+                    named(strokes[0], f"{_name(found_names[x])} is cut")
             note(
                 axes,
-                f"{totals[row]:.2f}",
+                f"{totals[row]:.2f}" + " ↑" * bool(totals[row] > top),
                 (x, min(totals[row], top)),
                 (0, 1.5),
                 ha="center",
@@ -250,9 +266,7 @@ def _modelled(
         simulated = found.utilization_percent
         lines = [simulated * found.seconds / found.estimated_s, simulated]
         marks = [
-            polyline(
-                told, looks[told], range(len(found)), {at: (y, None) for at, y in enumerate(ys)}
-            )
+            polyline(told, looks[told], range(len(found)), dict(enumerate(map(Spot, ys))))
             for told, ys in zip(reversed(looks), lines)
         ]
         x = Axis(name, (0, 1), ticks=dict(enumerate(map(tick, found.itertuples()))))

@@ -5,15 +5,25 @@ One row a case, those on top that gain most by lowering. Left of the line at 1 l
 more than 5 % so in the shaded part.
 """
 
+from itertools import groupby
 from typing import Any
 
 from matplotlib.lines import Line2D
 from numpy import inf, isfinite, isinf, nan
 from pandas import DataFrame, concat
 
-from plots.draw.chart import panels as draw_panels
-from plots.draw.page import PAGE_IN, line_look, width_in
-from plots.draw.style import SMALL_PT, LineStyle
+from plots.draw.page import (
+    MARGIN_IN,
+    PAGE_IN,
+    TITLE_IN,
+    Page,
+    fitted,
+    line_handle,
+    line_look,
+    width_in,
+)
+from plots.draw.style import FONT_PT, SMALL_PT, LineStyle
+from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import (
     UNIVERSAL,
@@ -52,7 +62,9 @@ _SAME = [
     "progress",
 ]
 _MOST_PANELS, _MOST_ROWS, _NAME = 4, 30, 46
-_ROW_IN, _BELOW_IN, _RIGHT_IN = 0.125, 0.42, 0.16
+_ROW_IN, _BELOW_IN, _RIGHT_IN, _SHAPE_IN = 0.125, 0.42, 0.04, 0.16
+_MOST_LABELS = 0.34  # of the page's width
+_TITLE = "Lowered over direct execution"
 
 
 #: Source and shape of a panel, and its cases, the largest gain first: their names, and the time of
@@ -101,9 +113,10 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
         (table.algorithm == UNIVERSAL) & table.schedule.isin([DIRECT, *LOWERINGS])
     ]
     compared = ours(kept)
-    every = concat([compared, ours(found[refused]).assign(best_s=inf)])
+    every = concat([compared, ours(found[refused]).assign(time_s=inf)])
     every["pair"] = every.groupby(_SAME, dropna=False, sort=False).ngroup()
-    times = every.groupby(["pair", "schedule"]).best_s.min().unstack()
+    sure = every[~every.hollow]
+    times = sure.groupby(["pair", "schedule"]).time_s.min().unstack()
     times = times.reindex(columns=[DIRECT, *LOWERINGS])
     ratios = times[[*LOWERINGS]].div(times[DIRECT], axis=0)
     ratios = ratios[isfinite(ratios).any(axis=1)]
@@ -134,7 +147,7 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
 
 
 def make(records: Records, options: Options) -> Made:
-    """Draw a panel a shape, two in a row."""
+    """Draw a panel a shape, those of a source beside each other with the same rows."""
     found, notes = panels(records, options)
     every = concat([inside for _, inside in found])
     ratios, slower = every[[*LOWERINGS]], (every.best < WITHIN).sum()
@@ -143,46 +156,64 @@ def make(records: Records, options: Options) -> Made:
         "is within 5 % of the best lowering, in the others (shaded) it is not"
     ]
     handles = [
-        Line2D([], [], label=name, **line_look(style))
-        for name, style in LOWERINGS.items()
-        if ratios[name].notna().any()
+        line_handle(name, style) for name, style in LOWERINGS.items() if ratios[name].notna().any()
     ]
     if isinf(ratios).any(axis=None):
         text = "not ok: exhaustive is beyond its limit, or refused"
         handles.append(Line2D([], [], label=text, markersize=4, **_NOT_OK))
-    widest_in = max(width_in(name, SMALL_PT) for name in every.name)
-    room_in = min(PAGE_IN / min(2, len(found)) - 1.2, widest_in + 0.14), _RIGHT_IN
-    titles = [(shape_text(shape) + "  (m × n × k)", source.text) for (source, shape), _ in found]
-    page, axes = draw_panels(
-        titles,
-        handles,
-        [*told, *notes],
-        [len(inside) * _ROW_IN for _, inside in found],
-        room_in=room_in,
-        below_in=_BELOW_IN,
-    )
     low, high = min(every.best.min(), WITHIN), max(ratios.replace(inf, nan).max().max(), 1 / WITHIN)
-    for each, (_, inside) in zip(axes, found):
-        _panel(each, inside, low, high)
+    left_in = 0.14 + max(width_in(name, SMALL_PT) for name in every.name)
+    left_in = min(left_in, _MOST_LABELS * PAGE_IN)
+    rows_of = [
+        (source, list(inside)) for source, inside in groupby(found, lambda panel: panel[0][0])
+    ]
+    orders = [
+        list(concat([inside for _, inside in here]).groupby("name").best.min().sort_values().index)
+        for _, here in rows_of
+    ]
+    head_in = TITLE_IN + _SHAPE_IN
+    highs_in = [head_in + len(order) * _ROW_IN + _BELOW_IN for order in orders]
+    page, top_in = Page(sum(highs_in), handles, [*told, *notes]), 0.0
+    for (source, here), order, high_in in zip(rows_of, orders, highs_in):
+        page.title(MARGIN_IN, top_in, PAGE_IN - 2 * MARGIN_IN, _TITLE, source.text)
+        wide_in = (PAGE_IN - left_in - _RIGHT_IN) / len(here)
+        for number, ((_, shape), inside) in enumerate(here):
+            at_in = left_in + number * wide_in
+            text, size = fitted(shape_text(shape), FONT_PT - 0.5, wide_in - 0.08)
+            named(page.text(at_in, top_in + TITLE_IN, text, size, color="black"), "")
+            place = (at_in, top_in + head_in, wide_in - 0.1, len(order) * _ROW_IN)
+            axes = named(page.axes(*place), f"{_TITLE}\n{shape_text(shape)}\n{source.text}")
+            _panel(axes, inside, order if number == 0 else [""] * len(order), order, low, high)
+            if number == 0:
+                names = axes.get_yticklabels()
+                for name, whole in zip(names, order):
+                    text, size = fitted(whole, SMALL_PT, left_in - 0.1)
+                    named(name, whole).set(text=text, size=size)
+        top_in += high_in
     return Made(page.picture, notes)
 
 
-def _panel(axes, inside: DataFrame, low: float, high: float) -> None:
+def _panel(axes, inside: DataFrame, labels, order, low: float, high: float) -> None:
     room = 0.04 * (high - low)
     edge = high + 2.5 * room
-    axes.axvspan(low - room, WITHIN, color="#F3E3DC", zorder=0)
-    axes.axvline(1, color="black", linewidth=0.8, zorder=1)
+    named(axes.axvspan(low - room, WITHIN, color="#F3E3DC", zorder=0), "lowering gains over 5 %")
+    named(axes.axvline(1, color="black", linewidth=0.8, zorder=1), "direct")
+    at = inside.name.map(order.index)
     for name, style in LOWERINGS.items():
-        look = line_look(style) | {"markersize": 3.2, "markeredgewidth": 0.8}
-        for at, ratio in enumerate(inside[name]):
-            if ratio == inf:
-                axes.plot(edge - room, at, markersize=3, markeredgewidth=0.7, **_NOT_OK)
-            else:
-                axes.plot(ratio, at, clip_on=False, zorder=3, **look)
-    axes.set_yticks(range(len(inside)), inside.name, size=SMALL_PT)
-    axes.set_ylim(len(inside) - 0.5, -0.5)
+        ratios = inside[name]
+        has = isfinite(ratios)
+        look = line_look(style) | {"markersize": 3.8, "markeredgewidth": 0.4}
+        if has.any():
+            named(axes.plot(ratios[has], at[has], clip_on=False, zorder=3, **look)[0], name)
+        if isinf(ratios).any():
+            refused = at[isinf(ratios)]
+            look = {"markersize": 3, "markeredgewidth": 0.7, **_NOT_OK}
+            drawn = axes.plot([edge - room] * len(refused), refused, **look)
+            named(drawn[0], f"{name}, not ok")
+    axes.set_yticks(range(len(order)), labels)
+    axes.set_ylim(len(order) - 0.5, -0.5)
     axes.set_xlim(low - room, edge)
-    axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(axis="x", nbins=4)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color="#EEEEEE", linewidth=0.5)
     axes.set_xlabel("time ÷ that of direct", size=SMALL_PT + 0.5)

@@ -1,41 +1,34 @@
 """Figures 2 and 3: percent of peak against batch size for the layers of a GPT-like MLP.
 
-One panel a layer and source, one line a partitioning, white-filled markers, and above each point
-the replication factor of the case it shows. Which cases those are is decided in
+One panel a layer and source, one line a partitioning; the table under it has the replication
+factor of the case that each point shows. Which cases those are is decided in
 :mod:`plots.select.selection`.
 """
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
+from math import ceil, floor
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.patheffects import Normal, Stroke
 
-from plots.draw.chart import Axis, Chart, Charts, draw_chart, polyline
-from plots.draw.labels import Anchor, Box, place
-from plots.draw.page import GREY, MARKER_PT, legend, line_handle, plain, small_print
-from plots.draw.style import FACTOR_PT, FONT_PT, RC, SMALL_PT, STYLES
+from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
+from plots.draw.page import GREY, MARGIN_IN, PAGE_IN, Page, fitted, line_look, width_in
+from plots.draw.style import FONT_PT, RC, SMALL_PT, STYLES
 from plots.draw.telling import named
 from plots.registry import Figure as Figure_
 from plots.registry import Made
 from plots.select.cases import Options, SelectionError
 from plots.select.panels import select_panels
 from plots.select.records import Records
-from plots.select.selection import Line, missing
+from plots.select.selection import Line, doubts, missing
 
-_FONT = FontProperties(family="DejaVu Sans", size=FACTOR_PT)
-# two panels fill the 7 inches of a printed page, one fits a column: drawn at the size it is read at
-_PANEL_IN = (2.96, 2.75)  # the axes of one panel
-_LEFT_IN, _RIGHT_IN, _TOP_IN, _XLABEL_IN = 0.46, 0.08, 0.40, 0.42
-_MARGIN_IN = 0.06
-_TITLE_CHARACTERS = 50  # of the line under the title, across one panel
-_COLUMNS = 2  # panels in a row
-_LEGEND_COLUMNS, _LEGEND_ROW_IN = 2, 0.134
-_NOTE_IN, _NOTE_CHARACTERS = 0.105, 70
+# two panels fill the 7 inches of a printed page
+_HIGH_IN, _ROOM_IN, _XLABEL_IN = 2.3, (0.5, 0.1), 0.42
+_ROW_IN, _NAME_IN, _LEAST_CELL_IN = 0.135, 0.42, 0.2  # of the table; where its names begin
+_LEAST_SPAN = 20  # of the axis, in percent: what is less is noise
 
 
 def said(panels: dict[str, list[Line]]) -> list[str]:
@@ -49,7 +42,7 @@ def _with_points(panels: dict[str, list[Line]]) -> dict[str, list[Line]]:
     } or panels
 
 
-def figure(panels: dict[str, list[Line]]) -> Figure:
+def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
     """Build the figure from the selected lines of each panel, two panels in a row.
 
     Raises
@@ -57,79 +50,43 @@ def figure(panels: dict[str, list[Line]]) -> Figure:
     SelectionError
         If a panel has no line with a point.
     """
-    notes = {name: missing(lines) for name, lines in panels.items()}
-    for name, lines in panels.items():
+    for name, lines in chosen.items():
         if not any(line.points for line in lines):
             raise SelectionError(
-                f"nothing to draw for {name}: {'; '.join(notes[name])}. Run more cases."
+                f"nothing to draw for {name}: {'; '.join(missing(lines))}. Run more cases."
             )
     with matplotlib.rc_context(RC):
-        names = list(panels)
-        rows = [names[at : at + _COLUMNS] for at in range(0, len(names), _COLUMNS)]
-        small = {name: _small_print(lines, notes[name]) for name, lines in panels.items()}
-        legends_in, belows_in = [], []
-        for row in rows:
-            lines = max(
-                -(-sum(bool(line.points) for line in panels[name]) // _LEGEND_COLUMNS)
-                for name in row
-            )
-            legends_in.append(lines * _LEGEND_ROW_IN + 0.08)
-            belows_in.append(
-                _XLABEL_IN
-                + legends_in[-1]
-                + max(len(small[name]) for name in row) * _NOTE_IN
-                + _MARGIN_IN
-            )
-        column_in = _LEFT_IN + _PANEL_IN[0] + _RIGHT_IN
-        width = column_in * min(len(names), _COLUMNS)
-        height = sum(_TOP_IN + _PANEL_IN[1] + below_in for below_in in belows_in)
-        picture = Figure(figsize=(width, height))
-        FigureCanvasAgg(picture)  # a renderer, to measure text with
-        bottom = height
-        for row, legend_in, below_in in zip(rows, legends_in, belows_in, strict=True):
-            bottom -= _TOP_IN + _PANEL_IN[1] + below_in
-            for index, name in enumerate(row):
-                left = index * column_in
-                box = (
-                    (left + _LEFT_IN) / width,
-                    (bottom + below_in) / height,
-                    _PANEL_IN[0] / width,
-                    _PANEL_IN[1] / height,
-                )
-                _panel(picture.add_axes(box), panels[name])
-                left, top = (left + _MARGIN_IN) / width, bottom + below_in - _XLABEL_IN
-                handles = [
-                    line_handle(line.legend, STYLES[line.name])
-                    for line in panels[name]
-                    if line.points
-                ]
-                legend(picture, handles, (left, top / height), _LEGEND_COLUMNS, 0.35)
-                for number, (text, whole) in enumerate(small[name]):
-                    y = (top - legend_in - number * _NOTE_IN) / height
-                    named(picture.text(left, y, text, size=SMALL_PT, color=GREY, va="top"), whole)
-        return picture
+        drawn = [[line for line in lines if line.points] for lines in chosen.values()]
+        described = [_chart(lines, axis) for lines in drawn]
+        tables_in = _ROW_IN * (2 + max(map(len, drawn)))
+        below_in = _XLABEL_IN + tables_in
+        page, every = panels(described, (), _notes(chosen, drawn), _HIGH_IN, 2, _ROOM_IN, below_in)
+        for axes, chart, lines in zip(every, described, drawn, strict=True):
+            draw_chart(axes, chart)
+            axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+            if chart.y.limits[0] < 100 < chart.y.limits[1]:
+                axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+            _table(page, axes, lines, PAGE_IN / min(2, len(drawn)))
+        return page.picture
 
 
 def charts(records: Records, options: Options) -> Charts:
     """Describe the panels that have a line: (charts, notes)."""
-    panels = select_panels(records, quantity=options.quantity)
-    return [_chart(lines) for lines in panels.values() if any(line.points for line in lines)], said(
-        panels
-    )
+    found = select_panels(records, quantity=options.quantity)
+    drawn = [[line for line in lines if line.points] for lines in found.values()]
+    return [_chart(lines, options.axis) for lines in drawn if lines], said(found)
 
 
-def _chart(lines: Sequence[Line]) -> Chart:
-    drawn = [each for each in lines if each.points]
-    batches = sorted({point.m for each in drawn for point in each.points})
-    highest = max(point.value for each in drawn for point in each.points)
-    record, step = _own(drawn).points[0], 10 if highest < 140 else 20
-    # measured noise and a low roof can pass 100; the room above holds the labels of the highest
-    # points
-    top = max(100.0, highest + 6.0)
+def _chart(drawn: Sequence[Line], axis: str) -> Chart:
+    points = list(chain.from_iterable(line.points for line in drawn))
+    batches = sorted({point.m for point in points})
+    record = _own(drawn).points[0]
+    limits, step = ends([point.value for point in points], axis)
     facts = [f"{record.ranks} ranks", record.machine, record.dtype, record.mode]
     if record.mode == "measured" and record.iters:
-        facts.append(f"best of {record.iters}")
+        facts.append(f"medians of {record.iters}{' or more' if record.budget_s else ''}")
     together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
+    roof = drawn[0].quantity == "percent_of_roof"
     return Chart(
         f"MLP-{record.layer[-1]}:  n = {record.n}, k = {record.k}",
         ", ".join(fact for fact in facts if fact),
@@ -140,38 +97,48 @@ def _chart(lines: Sequence[Line]) -> Chart:
             {batch: str(batch) for batch in batches},
         ),
         Axis(
-            f"percent of peak (%), {together}"
-            if drawn[0].quantity == "percent_of_peak"
-            else f"percent of the no-communication roof, {record.mode} (%)",
-            (0, top),
-            ticks={at: str(at) for at in range(0, int(top) + 1, step)},
+            "percent of the roof (%)" if roof else f"percent of peak (%), {together}",
+            limits,
+            ticks={at: str(at) for at in range(limits[0], int(limits[1]) + 1, step)},
         ),
         [
             polyline(
                 each.legend,
                 STYLES[each.name],
                 batches,
-                {point.m: (point.value, point.Index) for point in each.points},
+                {point.m: _spot(point, roof) for point in each.points},
             )
             for each in drawn
         ],
     )
 
 
-def _panel(axes: Axes, lines: Sequence[Line]) -> None:
-    chart, drawn = _chart(lines), [each for each in lines if each.points]
-    named(axes, "\n".join(chart[:2]))
-    draw_chart(axes, chart)
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    plain(axes)
-    if chart.y.limits[1] > 100:
-        axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    at = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(chart.title, (0, 1), (0, 15), **at, size=FONT_PT + 1, weight="bold")
-    # a long machine name stays on its panel
-    size = FONT_PT * min(1.0, _TITLE_CHARACTERS / len(chart.told))
-    axes.annotate(chart.told, (0, 1), (0, 6), **at, size=size, color=GREY)
-    _factors(axes, drawn)
+def _spot(point, roof: bool) -> Spot:
+    interval = point.percent_of_roof_low, point.percent_of_roof_high
+    return Spot(point.value, point.Index, point.hollow, *interval * (roof and None not in interval))
+
+
+def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, float], int]:
+    """The ends of a percent axis, and the distance of its ticks: round numbers around the values,
+    from 0 where they come near it, or the paper's 0 to 100.
+
+    Examples
+    --------
+    >>> ends([75.0, 88.4]), ends([34.0, 85.6]), ends([8.0, 110.0]), ends([75.0, 88.4], "paper")
+    (((70, 90), 5), ((30, 90), 10), ((0, 120), 20), ((0, 100.0), 10))
+    """
+    low, high = min(values), max(values)
+    if axis == "paper":  # measured noise and a low roof can pass 100
+        return (0, max(100.0, high + 6.0)), 10 if high < 140 else 20
+    low = 0.0 if low < 0.25 * high else low
+    # the widest step that leaves at least four ticks
+    span = max(high - low, _LEAST_SPAN)
+    step = next(
+        step for step in (1000, 500, 200, 100, 50, 20, 10, 5) if step * 4 <= span or step == 5
+    )
+    first = max(0, floor((low - 0.04 * span) / step) * step)
+    last = ceil((high + 0.04 * span) / step) * step
+    return (first, max(last, first + _LEAST_SPAN)), step
 
 
 def _own(drawn: Sequence[Line]) -> Line:
@@ -180,63 +147,82 @@ def _own(drawn: Sequence[Line]) -> Line:
     return next((line for line in drawn if line.stationary), drawn[0])
 
 
-def _factors(axes: Axes, drawn: Sequence[Line]) -> None:
-    """Print the replication factors next to the points, clear of each other."""
-    picture = axes.figure
-    renderer = picture.canvas.get_renderer()
-    to_pt = 72 / picture.dpi
-    frame = axes.get_window_extent(renderer)
-    bounds = Box(frame.x0 * to_pt, frame.y0 * to_pt, frame.x1 * to_pt, frame.y1 * to_pt + 4)
-    labelled, anchors, obstacles, segments = [], [], [], []
-    for line in drawn:
-        xy = [axes.transData.transform((point.m, point.value)) * to_pt for point in line.points]
-        segments += [(*start, *stop) for start, stop in zip(xy, xy[1:], strict=False)]
-        for point, (x, y) in zip(line.points, xy, strict=True):
-            if point.factor:
-                width, height, _ = renderer.get_text_width_height_descent(
-                    point.factor, _FONT, False
-                )
-                anchors.append(Anchor(x, y, width * to_pt + 0.6, height * to_pt + 0.6))
-                labelled.append((line, point))
-            else:
-                obstacles.append((x, y))
-    places = place(anchors, bounds, MARKER_PT / 2 + 0.5, obstacles, segments)
-    for (line, point), anchor, box in zip(labelled, anchors, places, strict=True):
-        offset = ((box.left + box.right) / 2 - anchor.x, (box.bottom + box.top) / 2 - anchor.y)
-        axes.annotate(
-            point.factor,
-            (point.m, point.value),
-            offset,
-            textcoords="offset points",
-            ha="center",
-            va="center_baseline",
-            size=FACTOR_PT,
-            color=STYLES[line.name].text,
-            zorder=5,
-            annotation_clip=False,
-            path_effects=[Stroke(linewidth=1.6, foreground="white"), Normal()],
-        )
+def _table(page: Page, axes: Axes, drawn: Sequence[Line], wide_in: float) -> None:
+    """The legend of a panel, with the replication factor of every point."""
+    box = axes.get_position()
+    left_in = box.x0 * PAGE_IN - _ROOM_IN[0] + MARGIN_IN
+    top_in = (1 - box.y0) * page.height_in + _XLABEL_IN
+    wide_in -= 2 * MARGIN_IN
+    under = page.axes(left_in, top_in, wide_in, _ROW_IN * (1 + len(drawn)))
+    under.set(xlim=(0, wide_in), ylim=(len(drawn) + 0.5, -0.5))
+    under.axis("off")
+    named(under, f"{_title(axes)}, replication factors by m")
+    batches = [int(each) for each in axes.get_xticks()]
+    names_in = _NAME_IN + max(width_in(line.legend, FONT_PT - 0.5) for line in drawn) + 0.1
+    cell_in = (wide_in - names_in) / len(batches)
+    at = [names_in + cell_in * (number + 0.5) for number in range(len(batches))]
+    look = {"va": "center_baseline", "size": SMALL_PT + 0.5}
+    factors = any(point.factor for line in drawn for point in line.points)
+    apart = cell_in >= _LEAST_CELL_IN
+    if factors:
+        head = "replication factor at m =" if apart else "replication factors"
+        named(under.text(_NAME_IN, 0, head, color=GREY, **look), "")
+        for x, batch in zip(at, batches * apart):
+            _cell(under, x, 0, str(batch), cell_in, color=GREY, **look)
+    for row, line in enumerate(drawn, 1):
+        found = {point.m: point.factor for point in line.points}
+        cells = [found.get(batch, "") or "–" for batch in batches]
+        style = STYLES[line.name]
+        told = f"{line.legend}: {', '.join(cells)}" if factors else line.legend
+        drawn_line = under.plot([0.02, 0.17, 0.32], [row] * 3, **line_look(style), markevery=[1])
+        named(drawn_line[0], told)
+        name = under.text(_NAME_IN, row, line.legend, **look | {"size": FONT_PT - 0.5})
+        named(name, "")
+        if factors and not apart:
+            texts = dict.fromkeys(cell for cell in cells if cell != "–")
+            x = (names_in + wide_in) / 2
+            _cell(under, x, row, ", ".join(texts), wide_in - names_in, color=style.text, **look)
+        for x, cell in zip(at, cells * (factors and apart)):
+            _cell(under, x, row, cell, cell_in, color=style.text, **look)
 
 
-def _small_print(lines: Sequence[Line], notes: Sequence[str]) -> list[tuple[str, str]]:
-    """Say what the numbers mean, where lines of elsewhere come from, and what is not drawn; in
-    rows."""
-    drawn = [line for line in lines if line.points]
-    texts = []
-    if any(line.stationary for line in drawn):
-        mixed = any("-" in point.factor for line in drawn for point in line.points)
-        texts.append(
-            "Numbers: replication factor" + (", or A,B factor-C factor." if mixed else ".")
-        )
-        texts.append("S-C, S-B: Stationary C, Stationary B data movement.")
-    own = _own(drawn).points[0]
-    elsewhere: dict[str, list[str]] = {}
+def _title(axes: Axes) -> str:
+    return axes.told.partition(":")[0]
+
+
+def _cell(axes: Axes, x: float, row: int, text: str, wide_in: float, **look) -> None:
+    text, size = fitted(text, look.pop("size"), wide_in - 0.03)
+    named(axes.text(x, row, text, ha="center", size=size, **look), "")
+
+
+def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> list[str]:
+    """Say what the numbers mean, how sure they are, where lines of elsewhere come from, and what
+    is not drawn: once what is so of all panels."""
+    points = [point for lines in drawn for line in lines for point in line.points]
+    mixed = any("-" in point.factor for point in points)
+    texts = ["replication factor: of A, B and C" + (", or of A and B - of C" if mixed else "")]
+    texts += ["S-C, S-B: Stationary C, Stationary B data movement"]
+    texts = texts * any(line.stationary for lines in drawn for line in lines)
+    if any(line.quantity == "percent_of_roof" for lines in drawn for line in lines):
+        texts.append("roof: the same local work without communication, measured in turn")
+    if any(point.percent_of_roof_low is not None for point in points):
+        texts.append("upright: 95 % interval of the median paired ratio")
+    texts += doubts([point.hollow for point in points], [point.oversubscribed for point in points])
+    own_of = [[*_elsewhere(lines), *missing(chosen[name])] for name, lines in zip(chosen, drawn)]
+    shared = [text for text in own_of[0] if all(text in each for each in own_of)]
+    texts += shared
+    for name, each in zip(chosen, own_of):
+        texts += [f"{name}: {text}" for text in each if text not in shared]
+    return texts
+
+
+def _elsewhere(drawn: Sequence[Line]) -> list[str]:
+    own, found = _own(drawn).points[0], {}
     for line in drawn:
         record = line.points[0]
         if (record.mode, record.machine) != (own.mode, own.machine):
-            elsewhere.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
-    texts += [f"{', '.join(names)}: {origin}." for origin, names in elsewhere.items()]
-    return [row for text in [*texts, *notes] for row in small_print(text, _NOTE_CHARACTERS)]
+            found.setdefault(f"{record.mode}, {record.machine}", []).append(line.name)
+    return [f"{', '.join(names)}: {origin}" for origin, names in found.items()]
 
 
 def make(records: Records, options: Options, layers: Sequence[str] | None = None) -> Made:
@@ -244,31 +230,32 @@ def make(records: Records, options: Options, layers: Sequence[str] | None = None
 
     Cases of different machines, numbers of ranks or modes (measured, simulated, published) get
     panels of their own. Published numbers become the lines of the peers where they are of the same
-    problem.
+    machine and problem.
     """
-    panels = select_panels(records, layers, options.quantity)
+    found = select_panels(records, layers, options.quantity)
     # a layer without any line gets no panel, unless that leaves nothing: then figure() says why
-    return Made(figure(_with_points(panels)), said(panels))
+    return Made(figure(_with_points(found), options.axis), said(found))
 
 
+_TAKES = ("quantity", "axis")
 FIGURES = (
     Figure_(
         "mlp",
         "Figures 2 and 3 of the paper, both layers: percent of peak or roof against batch size",
         make,
-        ("quantity",),
+        _TAKES,
         charts=charts,
     ),
     Figure_(
         "mlp1",
         "the left plot of Figures 2 and 3: MLP-1, n = 4k",
         partial(make, layers=("mlp1",)),
-        ("quantity",),
+        _TAKES,
     ),
     Figure_(
         "mlp2",
         "the right plot of Figures 2 and 3: MLP-2, k = 4n",
         partial(make, layers=("mlp2",)),
-        ("quantity",),
+        _TAKES,
     ),
 )

@@ -1,78 +1,124 @@
-"""Ours and the peers on the same work: best and median percent of the roof, per shape and
-algorithm.
+"""Ours and the peers on the same work: the rate of each, a panel a shape, a row an algorithm or
+library.
 
-The bar is the best case of an algorithm on a shape, the line across it the median over all its
-cases there (over partitionings, mesh shapes, replication factors), the whisker the range of the
-best case's paired ratios.
+The dot is the fastest setting of an algorithm on a shape, by the median time of its rounds; the
+line through it the interval of that median, or of rows that do not have one the range of their
+repeats. A setting that moves nothing is another problem, and one that was run in fewer rounds than
+the others was not run in turn with them: both compete with nobody.
 """
 
 from collections.abc import Sequence
+from math import nan
 
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart
-from plots.draw.page import GRID, MARGIN_IN, PAGE_IN, TITLE_IN, Page, note, patch_handle
-from plots.draw.style import SMALL_PT, Fill, style_of
-from plots.registry import Figure, Made
-from plots.select.cases import AXIS, Options, Source, elided, names, shape_text
-from plots.select.records import Records, rows
-from plots.select.selection import groups, usable, with_quantity
-
-_MOST_NAMES, _MOST_PANELS = 12, 8
-_BARS_A_ROW = 64
-_HATCHES = (
-    "",
-    "////",
-    "....",
-    "xxxx",
-    "\\\\\\\\",
-    "----",
-    "oo",
-    "||||",
-    "++++",
-    "ooo",
-    "//..",
-    "xx..",
+from plots.draw.page import (
+    GRID,
+    MARGIN_IN,
+    MARKER_PT,
+    PAGE_IN,
+    TITLE_IN,
+    Page,
+    fitted,
+    note,
+    width_in,
 )
-_PANEL_IN, _LEFT_IN, _BELOW_IN = 1.7, 0.5, 0.42
+from plots.draw.style import FONT_PT, PEERS, SMALL_PT, style_of
+from plots.draw.telling import named
+from plots.registry import Figure, Made
+from plots.select.cases import (
+    UNIVERSAL,
+    Options,
+    Source,
+    by_name,
+    cases,
+    elided,
+    names,
+    shape_name,
+    shape_text,
+)
+from plots.select.records import Records
+from plots.select.selection import FASTEST, SETTING, groups, usable
 
+_MOST_NAMES, _MOST_PANELS, _MOST_SHAPES, _COLUMNS = 16, 6, 16, 4
+_ROW_IN, _HEAD_IN, _BELOW_IN, _GAP_IN = 0.135, 0.36, 0.26, 0.22
+_SETTING = ["source", "shape", "name", *SETTING]
 
-#: A source, and its bars in the order of shapes and names: the best case of each algorithm on each
-#: shape, with the ``median`` and the ``number`` of all its cases there.
+#: A source, and the fastest setting of each algorithm on each shape: its case, with ``rate``,
+#: ``low`` and ``high`` in GFLOP/s and the ``number`` of settings it was the fastest of.
 Panel = tuple[Source, DataFrame]
 
 
-def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], str, list[str]]:
-    """Choose the bars: (panels, algorithms, field drawn, notes)."""
+def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], list[str]]:
+    """Choose the dots: (panels, algorithms, notes)."""
     kept, notes = usable(records, options)
-    kept, field, more = with_quantity(kept, options)
-    notes += more
     kept = kept.assign(name=kept.algorithm.fillna("unnamed"))
-    best = kept.groupby("name")[field].max()
-    # ours first, then the best
-    drawn = sorted(best.index, key=lambda name: (name != "universal", -best[name], name))
+    still = (kept.moved_bytes == 0).fillna(False) & (kept.ranks > 1).fillna(False)
+    if still.any() and not still.all():
+        notes.append(f"not drawn: {cases(still.sum())} moving nothing")
+        kept = kept[~still]
+    order = lambda name: (name != UNIVERSAL, name in PEERS, name)
+    drawn = sorted(kept.name.unique(), key=order)
     if len(drawn) > _MOST_NAMES:
-        notes.append(f"not drawn: {names(drawn[_MOST_NAMES:])} (below those drawn)")
+        notes.append(f"not drawn: {names(drawn[_MOST_NAMES:])}: at most {_MOST_NAMES} names")
         drawn = drawn[:_MOST_NAMES]
-    by = ["source", "shape", "name"]
-    each = kept.groupby(by)[field]
-    kept = kept.assign(median=each.transform("median"), number=each.transform("size"))
-    kept = kept[kept.name.isin(drawn)].sort_values([field, "best_s"], ascending=[False, True])
-    found = groups(kept.drop_duplicates(by).sort_values(["shape", "name"]), "source")
+    kept = kept[kept.name.isin(drawn)]
+    rounds = kept.groupby([*_SETTING], dropna=False).time_s.transform("size")
+    fewer = rounds < rounds.groupby([kept.source, kept["shape"]]).transform("max")
+    if fewer.any():
+        notes.append(
+            f"not drawn: {cases(fewer.sum())} of settings that were run in fewer rounds than the "
+            "others, so not in turn with them"
+        )
+    found = groups(settings(kept[~fewer]), "source")
     if len(found) > _MOST_PANELS:
         notes.append(f"not drawn: {names([source.text for source, _ in found[_MOST_PANELS:]])}")
         found = found[:_MOST_PANELS]
-    return found, drawn, field, notes + absent(found, drawn)
+    chosen = []
+    for source, every in found:
+        shapes = sorted(every["shape"].unique(), key=by_name)
+        if len(shapes) > _MOST_SHAPES:
+            lost = names([shape_text(shape) for shape in shapes[_MOST_SHAPES:]])
+            notes.append(f"{source.text}: not drawn: {lost}; --shape chooses one")
+        by = ["shape", "name"]
+        number = every.groupby(by).time_s.transform("size")
+        best = every.assign(number=number).sort_values([*by, *FASTEST]).drop_duplicates(by)
+        chosen.append((source, best[best["shape"].isin(shapes[:_MOST_SHAPES])]))
+    return chosen, drawn, notes + absent(chosen, drawn)
+
+
+def settings(kept: DataFrame) -> DataFrame:
+    """Merge the rounds of a setting: the case nearest the median time of those that are not noisy,
+    with that time and the ends of all their intervals."""
+    ends = DataFrame({"low_s": kept.median_low_s, "high_s": kept.median_high_s})
+    spread = kept.samples_s.map(
+        lambda samples: (min(samples), max(samples)) if samples else (nan,) * 2
+    )
+    ends["low_s"] = ends.low_s.fillna(Series([low for low, _ in spread], kept.index, float))
+    ends["high_s"] = ends.high_s.fillna(Series([high for _, high in spread], kept.index, float))
+    kept = kept.join(ends)
+    merged = []
+    for _, rounds in kept.groupby(_SETTING, dropna=False, sort=False):
+        sure = rounds[~rounds.hollow] if not rounds.hollow.all() else rounds
+        middle_s = sure.time_s.median()
+        case = (sure.time_s - middle_s).abs().idxmin()
+        merged.append((case, middle_s, sure.low_s.min(), sure.high_s.max()))
+    case, time_s, low_s, high_s = zip(*merged)
+    found = kept.loc[list(case)].assign(time_s=time_s)
+    work = found[["m", "n", "k"]].astype(float).prod(axis=1) * 2 / 1e9
+    sides = {"low": Series(high_s, found.index), "high": Series(low_s, found.index)}
+    return found.assign(rate=work / found.time_s, **{name: work / s for name, s in sides.items()})
 
 
 def absent(found: Sequence[Panel], drawn: Sequence[str]) -> list[str]:
-    """Say which bar is not there, a line for each algorithm."""
+    """Say which dot is not there, a line for each algorithm."""
     said = []
-    for source, bars in found:
+    for source, dots in found:
+        shapes = sorted(dots["shape"].unique(), key=by_name)
         for name in drawn:
-            shapes = bars["shape"].unique()
-            has = set(bars["shape"][bars.name == name])
-            lost = [shape_text(shape) for shape in shapes if shape not in has]
+            has = set(dots["shape"][dots.name == name])
+            lost = [shape_name(shape) for shape in shapes if shape not in has]
             if lost:
                 where = f"at {names(lost)}" if has else "at all"
                 said.append(f"{source.text}: no case of {name} {where}")
@@ -80,111 +126,122 @@ def absent(found: Sequence[Panel], drawn: Sequence[str]) -> list[str]:
 
 
 def charts(records: Records, options: Options) -> Charts:
-    """Describe each source in as many rows of bars as they need: (charts, notes)."""
-    *found, notes = panels(records, options)
-    return [chart for chart, _ in _rows(*found)], notes
+    """Describe a panel for each shape and source: (charts, notes)."""
+    found, drawn, notes = panels(records, options)
+    return [chart for panel in found for chart in _charts(panel, drawn)], notes
 
 
-def _rows(
-    found: Sequence[Panel], drawn: Sequence[str], field: str
-) -> list[tuple[Chart, DataFrame]]:
-    """A row of bars: its description, and its cases with their places ``x``."""
-    step = len(drawn) + 1
-    a_row = max(1, _BARS_A_ROW // step)
-    top = max(100.0, *(bars[field].max() for _, bars in found))
-    wide = max(8, *(min(a_row, bars["shape"].nunique()) * step for _, bars in found))
+def _charts(panel: Panel, drawn: Sequence[str]) -> list[Chart]:
+    source, dots = panel
+    here = [name for name in drawn if (dots.name == name).any()]
+    ends = dots[["rate", "low", "high"]]
+    low, high = ends.min().min(), max(ends.max().max(), dots.roof_gflops[_ours(dots)].max())
+    low = 0.0 if low < 0.3 * high else low - 0.08 * (high - low)
+    x = Axis("GFLOP/s, all ranks together", (low, high + 0.08 * (high - low)))
+    y = Axis(
+        "", (len(here) - 0.5, -0.5), ticks={at: elided(name, 30) for at, name in enumerate(here)}
+    )
     made = []
-    for source, bars in found:
-        every = list(bars["shape"].unique())
-        for first in range(0, len(every), a_row):
-            shapes = every[first : first + a_row]
-            here = bars[bars["shape"].isin(shapes)]
-            groups = here["shape"].map(shapes.index)
-            here = here.assign(x=groups * step + here.name.map(drawn.index))
-            marks = [
-                Marks("bars", name, list(its.x), list(its[field]), list(its.index), look)
-                for name, hatch in zip(drawn, _HATCHES)
-                for its, look in [
-                    (here[here.name == name], Fill(name, style_of(name).color, hatch))
-                ]
-            ]
-            ticks = {
-                at * step + (len(drawn) - 1) / 2: f"{m} ×\n{n} × {k}"
-                for at, (m, n, k) in enumerate(shapes)
-            }
-            chart = Chart(
-                elided(source.machine or "unnamed machine", 80),
-                source.text,
-                Axis("", (-1, wide - 1), ticks=ticks),
-                Axis(AXIS[field].replace("the no-communication ", ""), (0, top * 1.1)),
-                marks,
+    for shape in sorted(dots["shape"].unique(), key=by_name):
+        inside = dots[dots["shape"] == shape]
+        marks = [
+            Marks(
+                "points",
+                name,
+                list(each.rate),
+                [here.index(name)] * len(each),
+                list(each.index),
+                style_of(name),
+                across=True,
+                hollow=list(each.hollow),
+                low=list(each.low),
+                high=list(each.high),
             )
-            made.append((chart, here))
+            for name in here
+            for each in [inside[inside.name == name]]
+            if len(each)
+        ]
+        roof = inside.roof_gflops[_ours(inside)].median()
+        if roof > 0:
+            marks.append(Marks("rule", "drbench's roof", [roof, roof], y.limits))
+        told = f"{shape_text(shape)}, {source.text}"
+        made.append(Chart(shape_name(shape), told, x, y, marks))
     return made
 
 
+def _ours(found: DataFrame) -> Series:
+    return ~found.name.isin(PEERS)
+
+
 def make(records: Records, options: Options) -> Made:
-    """Draw the bars of each source, in as many rows as they need."""
-    found, drawn, field, notes = panels(records, options)
-    made = _rows(found, drawn, field)
-    handles = [patch_handle(marks.look) for marks in made[0][0].marks]
-    told = (
-        "bar: best case; line across it: median over the cases (their number above); "
-        "whisker: range of the best case's paired ratios"
-    )
-    if any(len(here) < len(chart.marks) * len(chart.x.ticks) for chart, here in made):
-        told += "; ×: no case"
-    high_in = TITLE_IN + _PANEL_IN + _BELOW_IN
-    page = Page(len(made) * high_in, handles, [told, *notes])
-    for number, (chart, here) in enumerate(made):
-        room_in = _LEFT_IN, MARGIN_IN
-        axes = page.panel(chart[:2], 0, number * high_in, PAGE_IN, _PANEL_IN, room_in)
-        _bars(axes, chart, here, field)
+    """Draw the shapes of each source beside each other, with the same rows."""
+    found, drawn, notes = panels(records, options)
+    blocks = [(source, _charts((source, dots), drawn)) for source, dots in found]
+    labels = [text for _, every in blocks for chart in every for text in chart.y.ticks.values()]
+    left_in = 0.12 + max(width_in(text, FONT_PT - 0.5) for text in labels)
+    highs_in = []
+    for _, every in blocks:
+        lines = -(-len(every) // _COLUMNS)
+        rows_in = len(every[0].y.ticks) * _ROW_IN
+        highs_in.append(TITLE_IN + lines * (_HEAD_IN + rows_in + _BELOW_IN) + 0.12)
+    told = [
+        "dot: the fastest setting by its median time; line: the interval of the median, or the "
+        "range of the repeats; dashed: drbench's roof; above the thin line drbench, below it other "
+        "libraries"
+    ]
+    page, top_in = Page(sum(highs_in), (), [*told, *notes]), 0.0
+    for (source, every), high_in in zip(blocks, highs_in):
+        machine = elided(source.machine or "unnamed machine", 80)
+        page.title(MARGIN_IN, top_in, PAGE_IN - 2 * MARGIN_IN, machine, source.text)
+        columns = min(_COLUMNS, len(every))
+        wide_in = (PAGE_IN - left_in - MARGIN_IN) / columns
+        rows_in = len(every[0].y.ticks) * _ROW_IN
+        for number, chart in enumerate(every):
+            line, column = divmod(number, columns)
+            x_in = left_in + column * wide_in
+            y_in = top_in + TITLE_IN + line * (_HEAD_IN + rows_in + _BELOW_IN)
+            _head(page, chart, x_in, y_in, wide_in - _GAP_IN)
+            axes = page.axes(x_in, y_in + _HEAD_IN, wide_in - _GAP_IN, rows_in)
+            _dots(named(axes, f"{chart.title}\n{chart.told}"), chart, column == 0)
+            below = number + columns >= len(every)
+            axes.set_xlabel(chart.x.title if below and column == 0 else "", ha="left", x=0)
+        top_in += high_in
     return Made(page.picture, notes)
 
 
-def _bars(axes, chart: Chart, here: DataFrame, field: str) -> None:
-    draw_chart(axes, chart)
-    step, shapes = len(chart.marks) + 1, len(chart.x.ticks)
-    for x in {*range(shapes * step)} - {*range(step - 1, shapes * step, step)} - {*here.x}:
-        axes.text(x, 1, "×", size=SMALL_PT, color="#777777", ha="center", va="bottom")
-    for bar in rows(here):
-        x, best = bar.x, getattr(bar, field)
-        for color, width, above in (("white", 2.4, 3), ("black", 1.0, 4)):
-            axes.plot(
-                [x - 0.43, x + 0.43],
-                [bar.median] * 2,
-                color=color,
-                linewidth=width,
-                zorder=above,
-                solid_capstyle="butt",
-            )
-        ends = [bar.percent_of_roof_min, bar.percent_of_roof_max]
-        if field == "percent_of_roof" and None not in ends:
-            axes.plot([x, x], ends, color="black", linewidth=0.6, zorder=4)
-        else:
-            ends = []
-        if bar.number > 1:
-            note(
-                axes,
-                str(bar.number),
-                (x, max([best, *ends])),
-                (0, 1.5),
-                size=4.5,
-                ha="center",
-                annotation_clip=False,
-            )
-    axes.tick_params(axis="x", length=0, labelsize=SMALL_PT + (0.5 if shapes <= 5 else -0.5))
-    axes.grid(axis="y", **GRID)
-    axes.axhline(100, color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+def _head(page: Page, chart: Chart, x_in: float, y_in: float, wide_in: float) -> None:
+    shape = chart.told.partition(",")[0]
+    look = {"weight": "bold", "color": "black"}
+    for at_in, text, bold in (
+        (0.04, chart.title, look),
+        (0.18, shape * (shape != chart.title), {}),
+    ):
+        text, size = fitted(text, FONT_PT - 0.5 * (not bold), wide_in, bool(bold))
+        named(page.text(x_in, y_in + at_in, text, size, **bold), "")
+
+
+def _dots(axes, chart: Chart, labelled: bool) -> None:
+    draw_chart(axes, chart, MARKER_PT + 0.8, color="#666666", linewidth=0.8, zorder=1)
+    there = {y for marks in chart.marks if marks.kind == "points" for y in marks.y}
+    for y in sorted({*chart.y.ticks} - there):
+        note(axes, "no case", (0, y), (3, 0), xycoords=axes.get_yaxis_transform(), va="center")
+    ours = sum(name not in PEERS for name in chart.y.ticks.values())
+    if 0 < ours < len(chart.y.ticks):
+        named(
+            axes.axhline(ours - 0.5, color="#999999", linewidth=0.6), "drbench above, peers below"
+        )
+    axes.locator_params(axis="x", nbins=3)
+    axes.tick_params(axis="y", length=0, labelleft=labelled)
+    axes.tick_params(axis="x", labelsize=SMALL_PT)
+    axes.grid(**GRID)
 
 
 FIGURES = (
     Figure(
         "peers",
-        "best and median percent of roof, per shape and algorithm or peer",
+        "rate of each algorithm and peer with its interval, a panel a shape",
         make,
-        ("moving_only", "quantity", "shape"),
+        ("moving_only", "shape"),
         charts=charts,
     ),
 )

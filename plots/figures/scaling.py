@@ -9,7 +9,7 @@ from math import prod
 
 from pandas import DataFrame, Series
 
-from plots.draw.chart import Axis, Chart, Charts, Marks, draw_chart, panels, polyline
+from plots.draw.chart import Axis, Chart, Charts, Marks, Spot, draw_chart, panels, polyline
 from plots.draw.page import GRID, line_handle, log_ticks, note, number, time_unit
 from plots.draw.style import style_of
 from plots.registry import Figure, Made
@@ -24,7 +24,7 @@ from plots.select.cases import (
     shape_text,
 )
 from plots.select.records import Records
-from plots.select.selection import groups, not_shown, usable
+from plots.select.selection import FASTEST, groups, not_shown, usable
 
 _MOST_PANELS, _MOST_LINES = 6, 12
 
@@ -127,7 +127,9 @@ def _panels(
     for source, title, inside in found[:_MOST_PANELS]:
         lines = inside.drop_duplicates(["series", "ranks"]).sort_values("ranks")
         last = lines.drop_duplicates("series", keep="last")
-        falling = last.sort_values(["ranks", "best_s", "series"], ascending=[False, True, True])
+        falling = last.sort_values(
+            ["ranks", *FASTEST, "series"], ascending=[False, True, True, True]
+        )
         order = list(falling.series)
         if len(order) > _MOST_LINES:
             notes.append(
@@ -146,13 +148,13 @@ def _panels(
 
 def reference(lines: DataFrame) -> Series:
     """The fastest case on the fewest ranks of a panel: what the ideal starts from."""
-    return lines.sort_values(["ranks", "best_s"]).iloc[0]
+    return lines.sort_values(["ranks", *FASTEST]).iloc[0]
 
 
 def efficiency(lines: DataFrame) -> Series:
     """Percent of the reference's rate a rank that each case keeps."""
     work = lines[["m", "n", "k"]].astype(float).prod(axis=1)
-    rates = work / lines.ranks.astype(float) / lines.best_s
+    rates = work / lines.ranks.astype(float) / lines.time_s
     return 100 * rates / rates[reference(lines).name]
 
 
@@ -166,17 +168,20 @@ def _chart(panel: Panel, weak: bool) -> Chart:
         y = Axis("rate a rank, percent of the ideal (%)", (0, max(112, values.max() * 1.06)))
         ideal = Marks("rule", "ideal", ends, [100, 100])
     else:
-        ideals = [start.best_s * start.ranks / each for each in ranks]
-        low, high = min(lines.best_s.min(), *ideals), lines.best_s.max()
-        length, unit = time_unit(lines.best_s.min())
-        values = lines.best_s / length
+        ideals = [start.time_s * start.ranks / each for each in ranks]
+        low, high = min(lines.time_s.min(), *ideals), lines.time_s.max()
+        length, unit = time_unit(lines.time_s.min())
+        values = lines.time_s / length
         room = max(1.1, (high / low) ** 0.07)
         limits = low / length / room, high / length * room**0.5
-        y = Axis(f"best time ({unit})", limits, 10, log_ticks(*limits, number))
+        y = Axis(f"time ({unit})", limits, 10, log_ticks(*limits, number))
         ideal = Marks("rule", "ideal", ranks, [each / length for each in ideals])
     marks = [
         polyline(
-            name, style_of(name), ranks, dict(zip(its.ranks, zip(values[its.index], its.index)))
+            name,
+            style_of(name),
+            ranks,
+            dict(zip(its.ranks, map(Spot, values[its.index], its.index, its.hollow))),
         )
         for name, its in lines.groupby("series", sort=False)
     ]

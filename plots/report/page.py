@@ -10,43 +10,56 @@ import json
 import math
 import os
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from drbench.measure.record import HEADER
-from plots.select.records import Records, frame, read_records, rows
+from plots.select.records import Records, frame, parts, read_records, rows
 
 from .interactive import specs
+from .verdict import verdict
 
 _HERE = Path(__file__).parent
 _MOST_PROVENANCE = 400  # rows of one environment file
 
 
-def build(path: str | os.PathLike) -> str:
-    """Build the page of a folder of results, or of one result file.
+def build(paths: Sequence[str | os.PathLike]) -> str:
+    """Build the page of folders of results, or of result files, on one page.
 
     Raises
     ------
     ValueError
-        If there is no record in it, or a file does not read.
+        If there is no record in them, or a file does not read.
     """
-    records = read_records([path])
+    records = read_records(paths)
+    names = ", ".join(map(os.fspath, paths))
     if records.empty:
-        raise ValueError(f"{os.fspath(path)} holds no records. Run a sweep into it first.")
-    path = Path(path)
-    return page(records, environments(path if path.is_dir() else path.parent), path.resolve().name)
+        raise ValueError(f"{names} holds no records. Run a sweep into it first.")
+    folders = [path if path.is_dir() else path.parent for path in map(Path, paths)]
+    provenance = [
+        file | {"name": f"{folder.name}/{file['name']}" if len(folders) > 1 else file["name"]}
+        for folder in dict.fromkeys(folders)
+        for file in environments(folder)
+    ]
+    return page(records, provenance, ", ".join(Path(path).resolve().name for path in paths))
 
 
 def environments(folder: Path) -> list[dict[str, Any]]:
-    """Read ``environment.json`` and ``environments/*.json``: ``[{"name", "rows": [(key, value)],
-    "trouble"}]``.
+    """Read ``environment.json`` and ``environments/*.json``, those of the parts of a sweep
+    included: ``[{"name", "rows": [(key, value)], "trouble"}]``.
 
     A file that does not read is not passed over: its ``trouble`` says why.
     """
-    found = []
-    for file in [folder / "environment.json", *sorted((folder / "environments").glob("*.json"))]:
+    found, own = [], folder / "environment.json"
+    within = parts(folder)
+    files = [own] if own.is_file() or not within else []
+    files += [each / "environment.json" for each in within]
+    for place in (folder, *within):
+        files += sorted((place / "environments").glob("*.json"))
+    for file in files:
         rows, trouble = [], f"there is no {file.name} beside the records"
         if file.is_file():
             try:
@@ -99,7 +112,7 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
         name=name,
         policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
         "blob:; base-uri 'none'; form-action 'none'",
-        counts=list(table.status.value_counts(sort=False).items()),
+        verdict=verdict(table),
         total=len(every),
         figures=figures,
         lacking=lacking,
@@ -111,7 +124,7 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
             {
                 "fields": used,
                 "rows": [[getattr(row, name) for name in used] for row in every],
-                "figures": [{key: figure[key] for key in ("data", "layout")} for figure in figures],
+                "figures": [panel["spec"] for figure in figures for panel in figure["panels"]],
             }
         ),
     )

@@ -32,9 +32,24 @@
   const hide = () => { tip.style.display = "none"; };
   const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]; // none that sends data anywhere
   const options = { displaylogo: false, responsive: true, modeBarButtons: [buttons] };
+  // on a phone labels keep the room for what they label: their middle is left out
+  const short = (text) => (text.length > 22 ? `${text.slice(0, 10)}\u2026${text.slice(-11)}` : text);
+  const narrow = ({ data, layout }) => {
+    layout.font.size = 10;
+    Object.assign(layout.margin, { l: 30, r: 6 });
+    if (layout.yaxis.ticktext) layout.yaxis.ticktext = layout.yaxis.ticktext.map(short);
+    layout.xaxis.title.text = layout.xaxis.title.text.replace(/(.{16,}?) /g, "$1<br>");
+    if ((layout.xaxis.ticktext || []).length > 24) layout.xaxis.showticklabels = false;
+    layout.dragmode = false; // a finger scrolls the page
+    for (const trace of data) if (trace.colorbar) Object.assign(trace.colorbar, { orientation: "h", y: 1.02, yanchor: "bottom", x: 0.5, len: 0.9 });
+    if (data.some((trace) => trace.colorbar)) layout.margin.t = 60;
+  };
   for (const element of document.querySelectorAll(".figure")) {
-    const { data, layout } = figures[Number(element.dataset.figure)];
-    Plotly.newPlot(element, data, layout, options).then(() => {
+    const figure = figures[Number(element.dataset.figure)];
+    const phone = innerWidth <= 600;
+    if (phone) narrow(figure);
+    const { data, layout } = figure;
+    Plotly.newPlot(element, data, layout, { ...options, displayModeBar: phone ? false : "hover" }).then(() => {
       element.on("plotly_hover", ({ points, event }) => show(points[0].customdata, event));
       element.on("plotly_unhover", hide);
     });
@@ -42,7 +57,7 @@
   addEventListener("scroll", hide, { passive: true });
 
   // -- table
-  const first = ["status", "algorithm", "stationary", "dataflow", "mesh", "m", "n", "k", "a", "b", "c", "ranks", "best_s", "median_s", "gflops", "percent_of_roof",
+  const first = ["status", "algorithm", "stationary", "dataflow", "mesh", "m", "n", "k", "a", "b", "c", "ranks", "median_s", "best_s", "stable", "noisy", "gflops", "percent_of_roof",
     "percent_of_peak", "moved_bytes", "reason"].filter((field) => field in at && rows.some((row) => row[at[field]] !== null));
   const page = 100;
   const state = { sort: null, down: false, from: 0, all: false, kept: rows };

@@ -58,11 +58,14 @@ class Options:
         beside its roof.
     shape : (m, n, k), optional
         Only this shape.
+    axis : str
+        ``fitted`` to the data, or ``paper``: 0 to 100.
     """
 
     moving_only: bool = False
     quantity: str = "auto"
     shape: Shape | None = None
+    axis: str = "fitted"
 
 
 class Source(NamedTuple):
@@ -74,6 +77,17 @@ class Source(NamedTuple):
     nodes: int | None
     threads: int | None
     dtype: str | None
+
+    @property
+    def family(self) -> str | None:
+        """The machine, however many devices of it.
+
+        Examples
+        --------
+        >>> Source("published", "h100x8", 8, 1, 1, "float32").family
+        'h100'
+        """
+        return re.sub("x[0-9]+$", "", self.machine) if self.machine else None
 
     @property
     def text(self) -> str:
@@ -241,6 +255,34 @@ def shape_text(shape: Shape) -> str:
     return " × ".join(map(str, shape))
 
 
+def shape_name(shape: Shape) -> str:
+    """What a problem is called: a square one, a layer at a batch size, else its sizes.
+
+    Examples
+    --------
+    >>> shape_name((4096, 4096, 4096)), shape_name((256, 8192, 2048)), shape_name((8, 9, 10))
+    ('4096³', 'MLP-1, m = 256', '8 × 9 × 10')
+    """
+    m, n, k = shape
+    if m == n == k:
+        return f"{m}³"
+    layer = LAYERS[0] if n == 4 * k else LAYERS[1] if k == 4 * n else None
+    return f"MLP-{layer[-1]}, m = {m}" if layer else shape_text(shape)
+
+
+def by_name(shape: Shape) -> tuple:
+    """A sort key of shapes: square ones, then the layers by size, then others.
+
+    Examples
+    --------
+    >>> sorted([(8, 9, 10), (64, 32, 128), (256, 64, 16), (64, 64, 16), (7, 7, 7)], key=by_name)
+    [(7, 7, 7), (64, 64, 16), (256, 64, 16), (64, 32, 128), (8, 9, 10)]
+    """
+    m, n, k = shape
+    kind = 0 if m == n == k else 1 if n == 4 * k else 2 if k == 4 * n else 3
+    return kind, n, k, m
+
+
 def rising(value) -> tuple:
     """A sort key for mixed tuples: nothing first, then numbers, then texts."""
     if isinstance(value, tuple):
@@ -254,9 +296,9 @@ def rising(value) -> tuple:
     )
 
 
-def cases(count: int) -> str:
+def cases(count: int, word: str = "case") -> str:
     """``1 case``, ``2 cases``."""
-    return f"{count} case{'' if count == 1 else 's'}"
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def names(found: Sequence[str], most: int = NAMED) -> str:

@@ -19,8 +19,8 @@ def select_panels(
 
     Universal cases of one mode, machine, number of ranks, dtype and problem make a panel. The
     peers' lines in it are those of the same source, or if there are none, those of another source
-    for the same problem (the published ones before others). Peers that found no panel have one of
-    their own.
+    of the same machine for the same problem (the published ones before others). Peers that found
+    no panel have one of their own.
 
     Parameters
     ----------
@@ -86,7 +86,8 @@ def _of_layer(found: DataFrame) -> list[tuple[tuple, DataFrame]]:
             each[0][0].mode != "published",
             rising(each[0]),
         )
-        rivals = [each for each in peers if (each[0][0].dtype, each[0][1]) == (source.dtype, k)]
+        same = lambda source, k: (source.family, source.dtype, k)
+        rivals = [each for each in peers if same(*each[0]) == same(source, k)]
         for other, theirs in sorted(rivals, key=near)[:1]:
             used.add(other)
             inside = inside.append(theirs)

@@ -8,10 +8,12 @@ dtype, layer, series, m, n, k, gflops, source``, one row a point.
 import csv
 import io
 import os
+import re
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterable
 from dataclasses import fields
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +62,9 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
     Parameters
     ----------
     paths : iterable of path
-        A folder stands for its ``records.csv``, or without one for all its CSV files; ``-`` is
-        standard input. Files of earlier schemas are read too, what they lack being empty.
+        A folder stands for its ``records.csv`` and those of its parts (``part-1``, …), joined to
+        one sweep, or without one for all its CSV files; ``-`` is standard input. Files of earlier
+        schemas are read too, what they lack being empty.
 
     Returns
     -------
@@ -74,6 +77,8 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
 
         ``time_s``
             The time of a case, as :attr:`Record.time_s`. ``gflops`` is of this time in all rows.
+        ``hollow``
+            Whether a case is known to be noisy: drawn hollow, and no best of anything.
         ``moved_bytes``
             The sum of all kinds of bytes, as :attr:`Record.moved_bytes`.
         ``source``, ``shape``
@@ -90,13 +95,16 @@ def read_records(paths: Iterable[str | os.PathLike]) -> DataFrame:
     """
     columns: dict[str, list] = {name: [] for name in HEADER}
     for path in paths:
-        for data, name in (
-            [(sys.stdin.buffer.read(), "standard input")]
-            if os.fspath(path) == STDIN
-            else [(file.read_bytes(), file) for file in csv_files(path)]
-        ):
-            for column, values in _parse(data, name).items():
-                columns[column] += values
+        tables = [
+            _parse(data, name)
+            for data, name in (
+                [(sys.stdin.buffer.read(), "standard input")]
+                if os.fspath(path) == STDIN
+                else [(file.read_bytes(), file) for file in csv_files(path)]
+            )
+        ]
+        for column, values in _joined(tables).items():
+            columns[column] += values
     return _frame(columns)
 
 
@@ -153,16 +161,34 @@ def read_published(path: str | os.PathLike) -> list[Record]:
 
 
 def csv_files(path: str | os.PathLike) -> list[Path]:
-    """The CSV files that a path stands for: itself, or those of a folder."""
+    """The CSV files that a path stands for: itself, or those of a folder; of a sweep in parts
+    (``part-1``, ``part-2``, …) those of the parts."""
     path = Path(path)
     if not path.is_dir():
         return [path]
-    found = [path / _RECORDS] if (path / _RECORDS).is_file() else sorted(path.glob("*.csv"))
+    found = [each / _RECORDS for each in (path, *parts(path)) if (each / _RECORDS).is_file()]
+    found = found or sorted(path.glob("*.csv"))
     if not found:
         raise ValueError(
             f"{path} holds no CSV file. Give it the --out folder of a sweep, or a file."
         )
     return found
+
+
+def parts(folder: Path) -> list[Path]:
+    """The folders of the parts of a sweep, in order."""
+    numbered = {re.fullmatch("part-([0-9]+)", each.name): each for each in folder.glob("part-*")}
+    return [numbered[each] for each in sorted(filter(None, numbered), key=lambda m: int(m[1]))]
+
+
+def _joined(tables: list[dict[str, list]]) -> dict[str, list]:
+    """The rows of the parts of a sweep as those of one: the first row of a case stands."""
+    columns = {name: [value for table in tables for value in table[name]] for name in HEADER}
+    if len(tables) == 1:
+        return columns
+    known = set()
+    stays = [case is None or not (case in known or known.add(case)) for case in columns["case"]]
+    return {name: list(compress(values, stays)) for name, values in columns.items()}
 
 
 def _columns(records: list[Record]) -> dict[str, list]:
@@ -183,6 +209,7 @@ def _frame(columns: dict[str, list]) -> DataFrame:
         derived[name] = [known[case] for case in named]
     return found.assign(
         time_s=found.median_s.fillna(found.best_s),
+        hollow=found.noisy.fillna(False).astype(bool),
         moved_bytes=total,
         **{name: Series(values, dtype=object) for name, values in derived.items()},
     )

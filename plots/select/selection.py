@@ -1,15 +1,18 @@
 """Which cases are drawn: what every figure leaves out, and the lines of the MLP figures.
 
+Nothing is chosen by its ratio to a roof: of several cases the one with the smallest time is the
+best, and one that is known to be noisy only if there is no other; it is drawn hollow then.
+
 The rules of the MLP lines are those of Figures 2 and 3 of the paper, in this order: a case that
 moves no bytes at all is left out; only Stationary C and Stationary B compete; for each partitioning
 and data movement the best replication factor at each batch size; then the data movement whose best
-is higher at the largest batch size, named (S-C) or (S-B). A line without a case is returned empty,
+is faster at the largest batch size, named (S-C) or (S-B). A line without a case is returned empty,
 with its reason.
 
 Whatever is left out is returned as a text, for the figure's small print and for standard error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,8 +38,10 @@ from .cases import (
 )
 from .records import Records, frame, rows
 
-#: What tells a case from another of its shape and source, for a stable order.
-_DEFINITION = (
+#: The order of cases in which the first is the best.
+FASTEST = ["hollow", "time_s"]
+#: What a case of a shape and source was asked for: rows that agree in it are rounds of one setting.
+SETTING = (
     "algorithm",
     *OPTION_COLUMNS,
     "a",
@@ -53,13 +58,14 @@ _DEFINITION = (
     "get",
     "progress",
     "prefetch",
-    "median_s",
-    "timestamp",
 )
+#: What tells a case from another of its shape and source, for a stable order.
+_DEFINITION = (*SETTING, "median_s", "timestamp")
 
 
 def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
-    """Keep the cases a figure may draw, fastest first; say how many of which kind are left out.
+    """Keep the cases a figure may draw, fastest first and noisy ones last; say how many of which
+    kind are left out.
 
     Ties are in the order of what defines the cases, so that the order of the files is nothing.
 
@@ -96,7 +102,26 @@ def usable(records: Records, options: Options) -> tuple[DataFrame, list[str]]:
             f"nothing to draw in {len(found)} records{': ' * bool(notes)}{'; '.join(notes)}. "
             "Run more cases."
         )
-    return found[kept].sort_values(["best_s", *_DEFINITION], na_position="first"), notes
+    found = found[kept].sort_values([*FASTEST, *_DEFINITION], na_position="first")
+    return found, notes + doubts(found.hollow, found.oversubscribed.fillna(False))
+
+
+def doubts(noisy: Iterable[bool], shared: Iterable[bool]) -> list[str]:
+    """Say of how many cases the times are unsure, being noisy or of ranks that share cores.
+
+    Examples
+    --------
+    >>> doubts([True, True, False], [False] * 3)
+    ['hollow: 2 noisy cases, no best of anything']
+    """
+    noise, crowded = sum(map(bool, noisy)), sum(map(bool, shared))
+    said = [f"hollow: {cases(noise, 'noisy case')}, no best of anything"] if noise else []
+    if crowded:
+        said.append(
+            f"{cases(crowded)} with more ranks than cores: compare them with each other, not "
+            "with a roof"
+        )
+    return said
 
 
 def _throttled(found: DataFrame) -> Series:
@@ -200,8 +225,8 @@ class Line:
 def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     """Choose the lines of one layer's figure: one per row of :data:`LEGEND`, in that order.
 
-    What is drawn is the field that :func:`quantity_of` names; the best case is the highest in what
-    is drawn. Ties go to Stationary C and to the smallest replication factors.
+    What is drawn is the field that :func:`quantity_of` names; the best case is the fastest that is
+    not noisy. Ties go to Stationary C and to the smallest replication factors.
 
     Parameters
     ----------
@@ -282,12 +307,13 @@ def select(records: Records, layer: str, quantity: str = "auto") -> list[Line]:
     quantity = quantity_of(found[decides], quantity)
     keep(f"no {quantity.replace('_', ' ')} in its records", found[quantity].notna())
 
-    drawn = found.loc[kept, ["line", "m", quantity, "factors"]]
+    drawn = found.loc[kept, ["line", "m", *FASTEST, "factors"]]
     drawn["still"] = found.stationary.where(own, "").str.upper()
     # the largest batch size decides even if one movement has no case there; C wins a tie
-    stays = drawn.sort_values(["m", quantity, "still"]).groupby("line").still.last()
-    drawn = drawn[drawn.still == drawn.line.map(stays)]
-    drawn = drawn.sort_values(["m", quantity, "factors"], ascending=[True, False, True])
+    first = [False, True, True, False]
+    stays = drawn.sort_values(["m", *FASTEST, "still"], ascending=first).groupby("line").still
+    stays = stays.first()
+    drawn = drawn[drawn.still == drawn.line.map(stays)].sort_values(["m", *FASTEST, "factors"])
     best = found.loc[drawn.drop_duplicates(["line", "m"]).index]
     best["value"] = best[quantity]
     best["factor"] = [factor_text(case) for case in rows(best[["a", "b", "c"]])]

@@ -36,7 +36,8 @@ def _with_factor(text, factor):
 def case(**values):
     """A simulated case on pvc12."""
     known = {"mode": "simulated", "machine": "pvc12", "m": 1024, "ranks": 12, "get_bytes": 100}
-    ok = {"best_s": 1.0} if values.get("status", "ok") == "ok" else {}
+    percent = values.get("percent_of_peak") or values.get("percent_of_roof") or 50.0
+    ok = {"best_s": 50.0 / percent} if values.get("status", "ok") == "ok" else {}
     return of_universal(**{**known, "percent_of_peak": 50.0, **ok, **values})
 
 
@@ -109,7 +110,7 @@ def published(h=12288):
             ranks=8,
             status="ok",
             reason="synthetic",
-            best_s=1.0,
+            best_s=100 / rate,
             percent_of_peak=100 * rate / 536,
         )
         for (name, layer), rates in tflops.items()

@@ -2,8 +2,9 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
-from statistics import median
+from statistics import median, quantiles
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ def test_every_cell_of_the_heat_map_is_the_best_of_its_cases(records):
     (first, *others), _ = best.maps(
         [r for r in records if r.machine == "small" and r.transport == "direct"], Options()
     )
-    assert (first.shape, first.field, others) == ((64, 768, 192), "percent_of_roof", [])
+    assert (first.shape, others) == ((64, 768, 192), [])
     cells, struck = {}, set()
     for record in records:
         if record.transport != "direct":
@@ -125,12 +126,12 @@ def test_a_bar_is_the_fastest_case_and_its_parts_add_up(records):
                     if record.dataflow
                     else ""
                 )
-                expected.setdefault(record.algorithm + movement, []).append(record.best_s)
-        assert list(zip(bars.variant, bars.best_s)) == sorted(
+                expected.setdefault(record.algorithm + movement, []).append(record.time_s)
+        assert list(zip(bars.variant, bars.time_s)) == sorted(
             ((n, min(t)) for n, t in expected.items()), key=lambda item: item[::-1]
         )
         for algorithm, seconds, (_, parts) in zip(
-            bars.algorithm, bars.best_s, algorithms.parts(bars).iterrows(), strict=True
+            bars.algorithm, bars.time_s, algorithms.parts(bars).iterrows(), strict=True
         ):
             parts = parts.dropna()
             assert parts.sum() == pytest.approx(seconds)
@@ -140,11 +141,10 @@ def test_a_bar_is_the_fastest_case_and_its_parts_add_up(records):
 def test_what_is_missing_in_one_panel_is_said(records):
     _, notes = algorithms.panels(records, Options(shape=(512, 512, 512)))
     assert notes == ["512 × 512 × 512, 4 ranks, small, float32, measured: no case of scalapack"]
-    _, _, _, said = peers.panels(
-        [r for r in records if r.ranks == 4], Options(shape=(512, 512, 512))
-    )
+    alone = [r for r in records if r.ranks == 4]
+    _, _, said = peers.panels(alone, Options(shape=(512, 512, 512)))
     assert said == []  # an algorithm that none of the records is of is no missing series
-    _, _, _, said = peers.panels(records, Options(shape=(512, 512, 512)))
+    _, _, said = peers.panels(records, Options(shape=(512, 512, 512)))
     assert said == ["4 ranks, small, float32, measured: no case of scalapack at all"]
 
 
@@ -155,24 +155,120 @@ def test_phases_longer_than_the_best_repeat_are_said(synthetic):
     assert notes == ["phases that overlap are longer together than the best repeat: universal S-C"]
 
 
-def test_a_bar_of_peers_is_the_best_and_the_median_of_all_its_cases(records):
-    panels, drawn, field, _ = peers.panels(records, Options())
-    assert drawn[0] == "universal" and field == "percent_of_roof"
-    for source, bars in panels:
-        for bar in rows(bars):
-            values = [
-                r.percent_of_roof
-                for r in records
-                if r.status == "ok"
-                and (r.m, r.n, r.k) == bar.shape
-                and r.algorithm == bar.name
-                and (r.ranks, r.machine) == (source.ranks, source.machine)
-            ]
-            assert (bar.percent_of_roof, bar.median, bar.number) == (
-                max(values),
-                median(values),
-                len(values),
+def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time(synthetic):
+    def case(algorithm, setting, *times_s, **values):
+        known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}
+        return [
+            synthetic.case(
+                algorithm=algorithm,
+                mesh=setting,
+                best_s=time_s / 2,
+                median_s=time_s,
+                samples_s=[time_s / 2, time_s, 2 * time_s],
+                percent_of_roof=900.0 if time_s == 5.0 else 50.0,  # no ratio chooses
+                **{**known, **values},
             )
+            for time_s in times_s
+        ]
+
+    records = [
+        *case("universal", "1x2", 5.0, 3.0),
+        *case("universal", "2x1", 3.5, 3.7),
+        *case("universal", "still", 1.0, 1.0, get_bytes=0),
+        *case("heat", "1x2", 6.0, 8.0),
+        *case("heat", "once", 1.0),
+        *case("heat", "noisy", 1.0, 1.0, noisy=True),
+        *case("dtensor", "noisy", 2.0, 2.0, noisy=True),
+    ]
+    ((_, dots),), drawn, notes = peers.panels(records, Options())
+    assert drawn == ["universal", "dtensor", "heat"]
+    work = 2 * 64**3 / 1e9
+    shown = {
+        dot.name: (dot.time_s, dot.hollow, dot.number, dot.low, dot.high) for dot in rows(dots)
+    }
+    assert shown == {
+        "universal": (3.6, False, 2, work / 7.4, work / 1.75),
+        "dtensor": (2.0, True, 1, work / 4, work / 1),
+        "heat": (7.0, False, 2, work / 16, work / 3),
+    }
+    assert notes == [
+        "hollow: 4 noisy cases, no best of anything",
+        "not drawn: 2 cases moving nothing",
+        "not drawn: 1 case of settings that were run in fewer rounds than the others, so not in "
+        "turn with them",
+    ]
+
+
+def test_shapes_of_peers_are_named_and_in_order_and_no_panel_is_empty(synthetic):
+    shapes = ((512, 512, 512), (64, 768, 192), (16, 768, 192), (64, 192, 768), (8, 9, 10))
+    found, _ = peers.charts(synthetic.comparison(shapes=shapes, ranks=(2,)), Options())
+    assert [chart.title for chart in found] == [
+        "512³",
+        "MLP-1, m = 16",
+        "MLP-1, m = 64",
+        "MLP-2, m = 64",
+        "8 × 9 × 10",
+    ]
+    names = list(found[0].y.ticks.values())
+    assert names == sorted(names, key=lambda name: (name != "universal", name == "scalapack", name))
+    for chart in found:
+        assert {marks.name for marks in chart.marks} == {*names, "drbench's roof"}
+        assert (chart.x, chart.y) == (found[0].x, found[0].y)
+
+
+def test_the_framed_cell_is_the_brightest_and_is_not_noisy(synthetic):
+    records = synthetic.exhaustive(ranks=2)
+    fastest = min((r for r in records if r.status == "ok"), key=lambda r: r.time_s)
+    noisy = [replace(r, noisy=True) if r is fastest else r for r in records]
+    for found, told in ((records, False), (noisy, True)):
+        (chart,), _ = best.charts(found, Options())
+        (cells,) = chart.marks
+        y, x = cells.frame
+        values = [value for row in cells.values for value in row if value == value]
+        assert cells.values[y][x] == max(values) == 100.0
+        assert (found[cells.cases[y][x]] is fastest) is not told
+        places = {(y, x): case for y, row in enumerate(cells.cases) for x, case in enumerate(row)}
+        assert {places[place] for place in cells.hollow} == {
+            number for number, r in enumerate(found) if r.noisy
+        }
+    everything = [replace(r, noisy=True) for r in records]
+    (chart,), _ = best.charts(everything, Options())
+    assert chart.marks[0].frame is None
+    assert chart.notes == ("best of 64 × 768 × 192: none, every case is noisy",)
+
+
+def test_a_median_of_volume_is_that_of_the_cases_with_as_many_bytes(synthetic):
+    records = synthetic.exhaustive(ranks=2)
+    noisy = [
+        replace(r, noisy=True, median_s=9.0) if r.m and n % 5 == 0 else r
+        for n, r in enumerate(records)
+    ]
+    noisy = [replace(r, noisy=None, median_s=None) if r.status != "ok" else r for r in noisy]
+    (chart,), notes = volume.charts(noisy, Options())
+    expected = {}
+    for record in noisy:
+        if record.status == "ok" and not record.noisy:
+            power = record.moved_bytes.bit_length()
+            expected.setdefault((f"universal S-{record.stationary}", power), []).append(
+                record.time_s
+            )
+    shown = {}
+    for marks in chart.marks:
+        if marks.kind != "rule":
+            for y, low, high, number in zip(marks.y, marks.low, marks.high, marks.cases):
+                power = noisy[number].moved_bytes.bit_length()
+                shown[marks.name, power] = (y, low, high)
+    assert shown.keys() == expected.keys() and len(shown) > 6
+    for key, times in expected.items():
+        assert shown[key] == pytest.approx(
+            [1e3 * median(times), *(1e3 * q for q in quartiles(times))]
+        )
+    assert any(note.startswith("hollow: ") for note in notes)
+
+
+def quartiles(values):
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return low, high
 
 
 def lines_of(panels):

@@ -2,19 +2,27 @@
 says."""
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
+import click
 import pytest
 from made_up import of_universal
 
 from drbench.measure.record import append_csv
+from launch.commands.cli import cli
 from plots.report.page import build, environments, page
+from plots.report.verdict import verdict
+from plots.select.records import frame, read_records
 
+ROOT = Path(__file__).parents[2]
 EVIL = [
     "<script>window.struck=1</script>",
     "</script><img src=x onerror=window.struck=1>",
@@ -103,7 +111,7 @@ def evil_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evil")
     append_csv(folder / "records.csv", *hostile())
     (folder / "environment.json").write_text(json.dumps({text: {"value": text} for text in EVIL}))
-    return build(folder)
+    return build([folder])
 
 
 def test_records_and_environment_add_no_element_and_no_attribute(evil_page):
@@ -203,7 +211,7 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
     )
     (tmp_path / "environments").mkdir()
     (tmp_path / "environments" / "e1.json").write_text("{")
-    text = build(tmp_path)
+    text = build([tmp_path])
     for said in (
         "4 cases",
         "2 ok",
@@ -220,6 +228,103 @@ def test_counts_failures_and_provenance_are_there(tmp_path):
     assert "strong: no shape of 2 was run on more than one number of ranks" in text
 
 
+def test_the_verdict_is_the_fastest_case_that_is_not_noisy_and_what_limits_it():
+    records = [
+        case(a="row", median_s=3e-3, phase_get_wait_s=1.5e-3, phase_gemm_s=9e-4, gflops=2.0),
+        case(a="column", median_s=1e-3, noisy=True, percent_of_roof=213.0),
+        case(a="block", median_s=4e-3, percent_of_roof=900.0),  # no ratio chooses
+        case(m=128, median_s=5e-3, percent_of_roof=97.0, percent_of_peak=81.0),
+        case(m=256, noisy=True),
+        failed(m=512),
+    ]
+    told = verdict(frame(records))
+    assert told.counts == [("ok", 5), ("timeout", 1), ("noisy", 2)]
+    assert told.notes == ["1 problem with noisy cases only: no fastest one"]
+    first, second = told.fastest
+    assert (first.number, first.time, first.rate, first.roof) == (0, "3 ms", "2 GFLOP/s", "50 %")
+    assert first.limit == "get wait: 50 % of the time; products: 30 %"
+    assert (second.number, second.limit, second.peak) == (3, "local products", "81 %")
+    text = page(records, [], "x")
+    assert "no fastest one" in text and "2 noisy" in text and first.limit in text
+    assert text.index("Fastest case of each problem") < text.index("Figures</h2>")
+
+
+COMMITTED = ("algorithms-p2", "algorithms-p2-rs", "exhaustive-p4", "mlp2-h768-p4", "peers-p4")
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_the_commands_of_the_verdict_run(name):
+    found = read_records([ROOT / "results" / "measured" / "spr-2core" / name])
+    for each in verdict(found).fastest:
+        program, *words = shlex.split(each.command)
+        assert program == "drbench"
+        context = click.Context(cli)
+        command = cli.get_command(context, words[0])
+        values, left, _ = command.make_parser(context).parse_args(words[1:])
+        row = found.loc[each.number]
+        assert not left and (values["m"], values["a"]) == (str(row.m), row.a)
+
+
+def test_parts_of_a_sweep_and_several_folders_are_one_page(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    every = [case(m=64 * number, case=f"id{number}") for number in range(1, 13)]
+    whole.mkdir()
+    append_csv(whole / "records.csv", *every)
+    for number in range(1, 12):
+        (parts / f"part-{number}").mkdir(parents=True)
+        # the last of a part was run by the next one too: its first row stands
+        late = [dataclasses.replace(every[number - 1], best_s=9.0)] * (number > 1)
+        append_csv(parts / f"part-{number}" / "records.csv", *late, every[number])
+        (parts / f"part-{number}" / "environment.json").write_text(f'{{"part": {number}}}')
+    append_csv(parts / "part-1" / "records.csv", every[0])
+    rows = read_records([parts])
+    assert sorted(rows.case) == sorted(record.case for record in every)
+    assert list(rows.best_s) == [1e-3] * 12 and list(rows.case)[:3] == ["id2", "id1", "id3"]
+    text = build([parts])
+    assert "12 cases" in text and "part-11/environment.json" in text
+    assert "environment.json beside the records" not in text
+    other = tmp_path / "other"
+    other.mkdir()
+    append_csv(other / "records.csv", every[0])
+    both = build([whole, other])
+    assert "13 cases" in both and "<title>whole, other" in both and "other/environment.json" in both
+
+
+def test_a_legend_is_under_its_figure_and_what_is_wide_scrolls(tmp_path):
+    text = page([case(m=m, stationary=each) for m in (64, 128) for each in "ABC"], [], "x")
+    data = json.loads(Elements(text).scripts[0])
+    for figure in data["figures"]:
+        assert figure["layout"]["legend"]["orientation"] == "h"
+        assert figure["layout"]["legend"]["yanchor"] == "bottom"
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "@media (max-width: 600px)" in style and "overflow-x: auto" in style
+    assert 'name="viewport" content="width=device-width' in text
+    grey = [int(found[0], 16) for found in re.findall(r"color: #(.)\1{2}[; ]", style)]
+    assert grey and max(grey) <= 4  # dark enough on white
+
+
+def test_a_noisy_case_is_hollow_and_the_best_cell_is_framed():
+    records = [
+        case(a=each, b="row", c="row", stationary="C", median_s=number * 1e-3, noisy=number == 1)
+        for number, each in enumerate(("row", "column", "block"), 1)
+    ]
+    figures = json.loads(Elements(page(records, [], "x")).scripts[0])["figures"]
+    heat = next(figure for figure in figures if figure["data"][0]["type"] == "heatmap")
+    (hole,) = [trace for trace in heat["data"] if trace.get("name") == "noisy"]
+    (frame_,) = [shape for shape in heat["layout"]["shapes"] if shape["type"] == "rect"]
+    z = heat["data"][0]["z"]
+    assert z[hole["y"][0]][hole["x"][0]] == 100.0 and len(hole["x"]) == 1
+    assert heat["data"][0]["customdata"][round(frame_["y0"] + 0.5)][round(frame_["x0"] + 0.5)] == 1
+    symbols = [
+        symbol
+        for figure in figures
+        for trace in figure["data"]
+        if "error_y" not in trace and trace.get("mode") == "markers" and trace["customdata"]
+        for symbol in trace["marker"]["symbol"]
+    ]
+    assert sorted(symbol.endswith("-open") for symbol in symbols).count(True) >= 1
+
+
 def test_a_missing_environment_file_is_said(tmp_path):
     assert environments(tmp_path) == [
         {
@@ -231,7 +336,11 @@ def test_a_missing_environment_file_is_said(tmp_path):
 
 
 def test_every_mark_names_its_record():
-    records = [case(m=m, best_s=0.1 * m, stationary=each) for m in (64, 128) for each in "ABC"]
+    records = [
+        case(m=m, best_s=0.05 * m, median_s=0.1 * m, stationary=each)
+        for m in (64, 128)
+        for each in "ABC"
+    ]
     text = page(records, [], "x")
     data = json.loads(Elements(text).scripts[0])
     volume = [
@@ -249,13 +358,13 @@ def test_every_mark_names_its_record():
             if not trace["customdata"]:
                 continue  # the line of the same work without communication
             for x, y, number in zip(trace["x"], trace["y"], trace["customdata"], strict=True):
-                assert (x, y) == (4096, data["rows"][number][at("best_s")])
-        assert figure["layout"]["yaxis"]["title"]["text"] == "best time (s)"
+                assert (x, y) == (4096, data["rows"][number][at("median_s")])
+        assert figure["layout"]["yaxis"]["title"]["text"] == "time (s)"
 
 
 def test_the_same_folder_gives_the_same_page(tmp_path):
     append_csv(tmp_path / "records.csv", case(), failed())
-    assert build(tmp_path) == build(tmp_path)
+    assert build([tmp_path]) == build([tmp_path])
 
 
 def test_numbers_that_json_has_not_are_empty():

@@ -1,0 +1,158 @@
+"""What a folder of results says, in a few lines: how many cases ended how, and for each problem the
+fastest case that can be trusted, what limits it, and the command that runs it again."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pandas import DataFrame
+
+from drbench.measure.record import OPTION_COLUMNS, read_options
+from plots.draw.page import number, time_unit
+from plots.draw.style import PEERS, PHASES
+from plots.select.cases import UNIVERSAL, by_name, cases, configuration, rising, shape_name
+from plots.select.records import rows
+from plots.select.selection import FASTEST
+
+#: At this percent of the roof the local products are what takes the time.
+_BOUND = 90
+_MOST_PROBLEMS = 40
+
+
+class Fastest(NamedTuple):
+    """The fastest case of a problem, as texts; ``number`` is that of its row."""
+
+    problem: str
+    source: str
+    case: str
+    time: str
+    rate: str
+    roof: str
+    peak: str
+    limit: str
+    command: str
+    number: int
+
+
+class Verdict(NamedTuple):
+    """``counts`` of the cases that ended in a way, the ``fastest`` case of each problem, and what
+    is said of those that are not there."""
+
+    counts: list[tuple[str, int]]
+    fastest: list[Fastest]
+    notes: list[str]
+
+
+def verdict(found: DataFrame) -> Verdict:
+    """Sum up a table of records.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> from plots.select.records import frame
+    >>> case = Record(
+    ...     mode="measured",
+    ...     status="ok",
+    ...     algorithm="universal",
+    ...     stationary="C",
+    ...     m=64,
+    ...     n=64,
+    ...     k=64,
+    ...     ranks=2,
+    ...     best_s=1e-3,
+    ...     percent_of_roof=95.0,
+    ... )
+    >>> told = verdict(frame([case]))
+    >>> told.counts, told.fastest[0].limit, told.fastest[0].command
+    ([('ok', 1)], 'local products', 'drbench run -p 2 -m 64 -n 64 -k 64 --stationary C')
+    """
+    counts = [(status, count) for status, count in found.status.value_counts(sort=False).items()]
+    doubtful = {"noisy": found.hollow.sum(), "more ranks than cores": _true(found.oversubscribed)}
+    counts += [(name, int(count)) for name, count in doubtful.items()]
+    ok = found[(found.status == "ok") & (found[["m", "n", "k"]] > 0).fillna(False).all(axis=1)]
+    # an operand that is everywhere already makes another problem of it
+    still = (ok.moved_bytes == 0).fillna(False) & (ok.ranks > 1).fillna(False)
+    moving = (~still).groupby([ok.source, ok["shape"]]).transform("any")
+    notes, best = [], ok[~ok.hollow & ~(still & moving)]
+    lost = ok.groupby(["source", "shape"]).ngroups - best.groupby(["source", "shape"]).ngroups
+    if lost:
+        notes.append(f"{cases(lost, 'problem')} with noisy cases only: no fastest one")
+    first = best.sort_values([*FASTEST, "algorithm"]).drop_duplicates(["source", "shape"])
+    order = lambda row: (*by_name(row.shape), rising(row.source))
+    fastest = [_fastest(row) for row in sorted(rows(first), key=order)]
+    if len(fastest) > _MOST_PROBLEMS:
+        notes.append(f"{len(fastest) - _MOST_PROBLEMS} problems more: the table has them")
+    kept = [(name, count) for name, count in counts if count]
+    return Verdict(kept, fastest[:_MOST_PROBLEMS], notes)
+
+
+def _true(column) -> int:
+    return int(column.fillna(False).sum())
+
+
+def _fastest(row: Any) -> Fastest:
+    one, unit = time_unit(row.time_s)
+    percent = lambda value: "" if value is None else f"{value:.0f} %"
+    rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
+    return Fastest(
+        shape_name(row.shape),
+        row.source.text,
+        ": ".join(filter(None, (row.variant, configuration(row)))),
+        f"{number(row.time_s / one)} {unit}",
+        f"{number(rate)} GFLOP/s",
+        "" if row.oversubscribed else percent(row.percent_of_roof),
+        percent(row.percent_of_peak),
+        limit(row),
+        command(row),
+        row.Index,
+    )
+
+
+def limit(row: Any) -> str:
+    """What takes the time beside the local products: the phase that is waited for most, as a share
+    of the time."""
+    if row.percent_of_roof is not None and row.percent_of_roof >= _BOUND:
+        return "local products"
+    waits = {
+        look.name: getattr(row, name) or 0.0
+        for name, look in PHASES.items()
+        if name != "phase_gemm_s"
+    }
+    name = max(waits, key=waits.get)
+    if waits[name] <= 0:
+        return "" if row.phase_gemm_s is None else "local products, slower than the roof's"
+    share = 100 * waits[name] / row.time_s
+    products = 100 * (row.phase_gemm_s or 0.0) / row.time_s
+    return f"{name}: {share:.0f} % of the time; products: {products:.0f} %"
+
+
+def command(row: Any) -> str:
+    """The command that runs a case again; of published numbers where they come from."""
+    if row.mode == "published":
+        return row.reason or ""
+    return shlex.join(_words(row))
+
+
+def _words(row: Any) -> Iterator[str]:
+    yield from ("drbench", "simulate" if row.mode == "simulated" else "run")
+    yield from ("-p", str(row.ranks or 1))
+    for name in "mnk":
+        yield from (f"-{name}", str(getattr(row, name)))
+    given = {} if row.algorithm in (UNIVERSAL, None) else {"algorithm": row.algorithm}
+    given |= {name: getattr(row, name) for name in (*"abc", *_COLUMNS)}
+    if row.algorithm in PEERS:  # theirs is a description
+        given["dataflow"] = None
+    given |= {"threads": row.threads if (row.threads or 1) > 1 else None}
+    given |= {"dtype": row.dtype if row.dtype != "float32" else None}
+    given |= {"transport": row.transport if "throttled" in (row.transport or "") else None}
+    given |= {"machine": row.machine if row.mode == "simulated" else None}
+    for name, value in given.items():
+        if value is not None:
+            yield from (f"--{name.replace('_', '-')}", str(value))
+    for name, value in read_options(row.options).items():
+        yield from ("--option", f"{name}={value}")
+    if row.replicate_result:
+        yield "--replicate-result"
+
+
+_COLUMNS = [name for name in OPTION_COLUMNS if name != "options"]
