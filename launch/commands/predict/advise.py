@@ -143,12 +143,30 @@ def _gain(found) -> str:
     return "" if times is None else f"; {times:.1f} times fewer bytes"
 
 
+def _bringing(today: tuple) -> str:
+    """What is brought where, of layouts that are named.
+
+    Examples
+    --------
+    >>> (
+    ...     _bringing(("row", "row", "row")),
+    ...     _bringing(("row", None, None)),
+    ...     _bringing((None, None, "R")),
+    ... )
+    ('Bringing A and B there, and C back,', 'Bringing A there', 'Bringing C back')
+    """
+    there = " and ".join(name for name, text in zip("AB", today) if text)
+    if there and today[2]:
+        return f"Bringing {there} there, and C back,"
+    return f"Bringing {there} there" if there else "Bringing C back"
+
+
 def _price(found, request) -> str:
     """What it costs to bring the matrices into the better layouts, and when that has paid."""
     moving, after = found.better.moving, found.pays_after
     if not moving.moved_bytes:
-        return "Bringing the matrices there moves nothing."
-    text = f"Bringing A and B there, and C back, moves {format_bytes(moving.moved_bytes)}"
+        return f"{_bringing(request.today)} moves nothing."
+    text = f"{_bringing(request.today)} moves {format_bytes(moving.moved_bytes)}"
     if moving.seconds is not None:
         text += f" in {seconds(moving.seconds)}"
     if after is None:
