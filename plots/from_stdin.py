@@ -30,10 +30,11 @@ def main(layer: str, arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "-o",
-        "--out",
+        "--save",
         default=layer,
         help="the figure: .pdf or .png, both without a suffix (default: %(default)s)",
     )
+    parser.add_argument("--out", dest="save", action=_Renamed, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if sys.stdin is None or sys.stdin.isatty():
         return _say(
@@ -44,7 +45,7 @@ def main(layer: str, arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TornRowWarning)
-            drawn = draw(layer, [STDIN, *options.files], options.out, axis="paper")
+            drawn = draw(layer, [STDIN, *options.files], options.save, axis="paper")
     except (ValueError, OSError) as error:
         return _say(parser.prog, error)
     for text in [str(warning.message) for warning in caught] + drawn.notes:
@@ -52,6 +53,17 @@ def main(layer: str, arguments: Sequence[str] | None = None) -> int:
     for path in drawn.paths:
         print(path)
     return 0
+
+
+class _Renamed(argparse.Action):
+    """A name of earlier releases, which goes on working with a warning for one."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        _say(
+            parser.prog,
+            f"{option_string} is now -o/--save; the old name goes with the next release",
+        )
+        setattr(namespace, self.dest, values)
 
 
 def _say(name: str, what: object) -> int:

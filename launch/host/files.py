@@ -85,8 +85,17 @@ def check_output(option: str, path: str | None) -> None:
         raise UsageError(f"{option} {path}: no folder {folder}. Make it first.")
     if os.path.isdir(path):
         raise UsageError(f"{option} {path}: it is a folder. Use the name of a file.")
-    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise UsageError(f"{option} {path}: it cannot be written. Use another name.")
+    there = os.path.exists(path)
+    try:
+        if there and not os.path.isfile(path):  # a pipe would wait for its reader
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        else:
+            open(path, "ab").close()
+            if not there:
+                os.unlink(path)
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}. Use another name.") from None
 
 
 def check_csv(path: str | None) -> None:
@@ -132,13 +141,13 @@ def add_records(path: str | None, *records: Record) -> None:
 
 
 def hand_over(record: Record, csv_path: str | None, as_json: bool) -> int:
-    """Append the record of the one case that a command was asked for, and print it; its exit
+    """Print the record of the one case that a command was asked for, and append it; its exit
     code."""
-    add_records(csv_path, record)
     if as_json:
         print(json.dumps(record.to_json_dict()), flush=True)
     else:
         from .show import show_record
 
         show_record(record)
+    add_records(csv_path, record)  # if that fails, it has been said at least
     return EXIT_CODES[record.status]

@@ -259,14 +259,34 @@ def drawing(problem: Problem) -> Table:
         replicas = (
             f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
         )
+        height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
         table.add_column(
             f"{operand.name} {rows}x{cols}\n{p.text}{replicas}\ntiles "
-            f"{p.tile_shape[0]}x{p.tile_shape[1]}, grid {p.grid}"
+            f"{p.tile_shape[0]}x{p.tile_shape[1]}, grid {p.grid}{_left_out(p, height, width)}"
         )
-        height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
         cells.append(_raster(picture(p, height, width)))
     table.add_row(*cells)
     return table
+
+
+def _left_out(partition, height: int, width: int) -> str:
+    """A line that says how much of a partition a drawing of so many points shows; empty if every
+    tile is in it.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> tiled = partition("tiles:1x64@4x1", (64, 64), 4)
+    >>> _left_out(tiled, 12, 30), _left_out(tiled, 64, 30)
+    ('\\ndrawn: 12 of 64 rows of tiles', '')
+    """
+    told = []
+    pairs = zip(("rows", "columns"), partition.shape, partition.tile_shape, (height, width))
+    for what, extent, tile, points in pairs:
+        tiles = -(-extent // tile) if tile else 0
+        if tiles > points:
+            told.append(f"{points} of {tiles} {what} of tiles")
+    return f"\ndrawn: {', '.join(told)}" if told else ""
 
 
 def _raster(owners: list[list[int]]) -> Text:

@@ -66,6 +66,8 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
     from launch.studies.slicing_claims import check_claims as check
     from plots.select.records import frame, read_published, read_records
 
+    if out:
+        made_folder(out)
     paths = sorted(Path(folder).glob("*.csv")) if Path(folder).is_dir() else [folder]
     if not paths:
         raise UsageError(
@@ -102,7 +104,6 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
 def _draw(records, folder) -> None:
     from plots.registry import draw
 
-    made_folder(folder)
     for machine in sorted(records.machine[records["mode"] == "simulated"].unique()):
         ours, out = records[records.machine == machine], Path(folder) / f"mlp-{machine}"
         drawn = draw("mlp", ours, out, (".pdf", ".png"))

@@ -14,6 +14,7 @@ from drbench.measure.record import append_csv
 from launch.cases.sweep_file import load_sweep
 from launch.cases.sweep_values import shipped
 from launch.commands.guards import go_on
+from launch.host.files import hand_over
 from launch.host.kernels import Kernels
 from launch.sweeps.store import Store
 from launch.sweeps.stream import arguments_of
@@ -186,6 +187,9 @@ ANSWERS = [
     (["run", "-p", 2, "-m", "9" * 23, "-n", 8, "-k", 8], 2, ["-m", "9" * 23], []),
     (["run", "-p", 2, *SIZES, "--csv", "/nonexistent/q.csv"], 2, ["no folder /nonexistent"], []),
     (["run", "-p", 2, *SIZES, "--timeline", "/nonexistent/x.json"], 2, ["no folder"], []),
+    (["run", "-p", 2, *SIZES, "--csv", "/proc/q.csv"], 2, ["--csv /proc/q.csv: "], ["Errno"]),
+    ([*SIMULATE, "--csv", "/proc/q.csv"], 2, ["--csv /proc/q.csv: "], ["Error:"]),
+    (["paper", "check-claims", "measured", "--out", "notes.toml"], 2, ["notes.toml"], []),
     (["calibrate", "--save", "notes.toml"], 2, ["notes.toml is not TOML"], []),
     (["calibrate", "--save", "/nonexistent/x.toml"], 2, ["no folder /nonexistent"], []),
     (["plot", "mlp1", "infinite.csv", "-o", "/nonexistent/x"], 2, ["--save", "no folder"], []),
@@ -248,3 +252,16 @@ def test_an_interrupt_is_a_line_and_no_page_of_the_launcher(drbench, mpich):
     ended = drbench(*LONG, during=interrupt)
     assert (ended.returncode, ended.stdout) == (130, "")
     assert ended.stderr.lstrip() == "drbench: interrupted\n"  # after the ^C of the terminal
+
+
+def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys):
+    """Of a disk that fills while it is measured."""
+    with pytest.raises(UsageError, match="--csv /dev/full: No space left on device"):
+        hand_over(made_up(m=4321), "/dev/full", True)
+    assert "4321" in capsys.readouterr().out
+
+
+def test_a_plan_says_how_much_of_the_tiles_it_draws(say):
+    words = ["plan", "-p", 4, "-m", 64, "-n", 64, "-k", 64, "--a", "tiles:1x64@4x1"]
+    assert "drawn: 12 of 64 rows of tiles" in say(*words).stdout
+    assert "drawn: " not in say(*words[:-2]).stdout
