@@ -44,11 +44,11 @@ from .options import (
 @option(
     "--rounds",
     type=click.IntRange(1),
-    default=3,
-    help="How often all of it is run, in turn.",
+    default=6,
+    help="How often all of it is run, in turn; an interval of the paired ratios needs six.",
 )
-@of_case("iters", default=5, help="Timed repeats of each case and round, at least; see --budget.")
-@of_case("budget")
+@of_case("iters", default=3, help="Timed repeats of each case and round, at least; see --budget.")
+@of_case("budget", default=1.0)
 @of_case("dtype", type=("float32", "float64"), help="Element type.")
 @option(
     "--settings",
@@ -205,7 +205,7 @@ def tables_of_peers(records) -> Iterator[tuple]:
     if not found:
         return
     yield (
-        "Percent of drbench's roof (median repeat; of its own roof where that is another BLAS)",
+        "Median time, and its ratio to the best peer's default, paired in rounds (95 % interval)",
         *summary(found),
     )
     yield "Libraries", *libraries(found)

@@ -1,9 +1,12 @@
 """The tables of ``drbench peers``, from records alone."""
 
-from math import inf
+from math import inf, nan
+
+from drbench.measure.noise import median_interval
 
 from .peer_bench import NAME, PARTITIONINGS
 
+_MARKS = ("noisy", "oversubscribed")
 #: The header, and the rows of cells.
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 _HEADER = (
@@ -13,6 +16,7 @@ _HEADER = (
     "best",
     "median",
     "GFLOP/s",
+    "time / best peer's",
     "of its own roof",
     "of drbench's roof",
     "note",
@@ -32,7 +36,15 @@ def lines(records) -> list:
         ``shape``, ``who``, ``label``, and over all rounds, ``None`` if not known:
 
         ``best_s``, ``median_s``, ``gflops``
-            Over all repeats; the rate is of the best one.
+            Over all repeats; the rate is the median of the rounds.
+        ``ratio``, ``ratio_low``, ``ratio_high``
+            Its time over that of the best peer's default in the same round: the median over the
+            rounds, and its 95 % interval (of six rounds or more). The best peer's default is the
+            one with the smallest median time on this shape.
+        ``reference``
+            Whether it is that one.
+        ``noisy``, ``oversubscribed``
+            Whether most of its rounds, and any of them, are so.
         ``own_roof``, ``own_low``, ``own_high``
             Percent of the roof of its own BLAS: the median of the rounds' medians, and the range of
             all pairs.
@@ -57,6 +69,11 @@ def lines(records) -> list:
     ok["roof"] = 100 * ok.gflops / ok.common
     ok["own_gflops"] = ok.roof_gflops.where(ok.percent_of_roof.notna())
     ok["blas"] = (ok.blas.fillna("") + " " + ok.blas_kernel.fillna("")).str.strip()
+    ok = ok.join(_best_defaults(found, ok), on=["turn", "shape"])
+    ok["ratio"] = ok.time_s / ok.reference_s
+    ok["noisy"], ok["oversubscribed"] = (
+        ok[name].astype("boolean").fillna(False).astype(float) for name in _MARKS
+    )
     by, times = ok.groupby(keys), ok.explode("samples_s").groupby(keys).samples_s
     found["reason"] = found.status.astype(str) + ": " + found.reason
     failed, rounds = found[found.status != "ok"].groupby(keys), found.groupby(keys).size()
@@ -67,7 +84,13 @@ def lines(records) -> list:
         .assign(
             best_s=times.min().astype(float),
             median_s=times.median().astype(float),
-            gflops=by.gflops.max(),
+            gflops=by.gflops.median(),
+            ratio=by.ratio.median(),
+            ratio_low=by.ratio.agg(lambda each: _interval(each)[0]),
+            ratio_high=by.ratio.agg(lambda each: _interval(each)[1]),
+            reference=by.reference.first(),
+            noisy=by.noisy.mean() > 0.5,
+            oversubscribed=by.oversubscribed.any(),
             own_roof=by.percent_of_roof.median(),
             own_low=by.percent_of_roof_min.min(),
             own_high=by.percent_of_roof_max.max(),
@@ -80,12 +103,59 @@ def lines(records) -> list:
     return rows(table.reset_index())
 
 
+def _best_defaults(found, ok):
+    """By round and shape, who is the best peer's default (``reference``), and its time there."""
+    peers = found[found.who != "drbench"].drop_duplicates(["shape", "who"])
+    defaults = ok.merge(peers[["shape", "who", "label"]], on=["shape", "who", "label"])
+    times = defaults.groupby(["shape", "who", "label"], sort=False)
+    ranked = times.agg(noisy=("noisy", _mostly), time_s=("time_s", "median")).reset_index()
+    best = ranked.sort_values(["noisy", "time_s"], kind="stable").drop_duplicates("shape")
+    rows = defaults.merge(best[["shape", "who", "label"]], on=["shape", "who", "label"])
+    rows = rows.assign(reference=rows.who + " " + rows.label, reference_s=rows.time_s)
+    return rows.set_index(["turn", "shape"])[["reference", "reference_s"]]
+
+
+def _mostly(marks) -> bool:
+    """Whether most of them are true; unknown is not."""
+    return marks.astype("boolean").fillna(False).mean() > 0.5
+
+
+def _interval(ratios) -> tuple[float, float]:
+    """The 95 % interval of the median; NaN of fewer than six."""
+    return median_interval(list(ratios.dropna())) or (nan, nan)
+
+
+def fastest_first(line) -> tuple[bool, float]:
+    """The order of lines that are timed: noisy ones last, else by the median time; never by a
+    ratio.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Line
+    >>> lines = [Line(noisy=True, median_s=1.0), Line(noisy=False, median_s=3.0)]
+    >>> min(lines, key=fastest_first).median_s
+    3.0
+    """
+    return bool(line.noisy), inf if line.median_s is None else line.median_s
+
+
+def _ratio(line) -> str:
+    """The paired ratio to the best peer's default, with its interval."""
+    if line.ratio is None:
+        return ""
+    if line.reference == f"{line.who} {line.label}":
+        return "1 (it is)"
+    if line.ratio_low is None:
+        return f"{line.ratio:.2f}"
+    return f"{line.ratio:.2f} ({line.ratio_low:.2f}-{line.ratio_high:.2f})"
+
+
 def table_rows(chosen: list) -> Table:
     """Header and cells: shape, who, setting, times, rate and ratios as text."""
     rows = []
     for line in chosen:
         if line.best_s is None:
-            rows.append((line.shape, line.who, line.label, *[""] * 5, line.reason))
+            rows.append((line.shape, line.who, line.label, *[""] * 6, line.reason))
             continue
         own = (
             f"{line.own_roof:.1f} % ({line.own_low:.0f}-{line.own_high:.0f})"
@@ -100,10 +170,19 @@ def table_rows(chosen: list) -> Table:
                 f"{1000 * line.best_s:.4g} ms",
                 f"{1000 * line.median_s:.4g} ms",
                 f"{line.gflops:.4g}",
+                _ratio(line),
                 own,
                 f"{line.roof:.1f} %" if line.roof is not None else "",
                 "; ".join(
-                    filter(None, (line.reason, "moves nothing" if line.moved_bytes == 0 else ""))
+                    filter(
+                        None,
+                        (
+                            line.reason,
+                            "moves nothing" if line.moved_bytes == 0 else "",
+                            "noisy" if line.noisy else "",
+                            "oversubscribed" if line.oversubscribed else "",
+                        ),
+                    )
                 ),
             )
         )
@@ -125,8 +204,8 @@ def libraries(found: list) -> Table:
 
 
 def best_settings(found: list) -> list:
-    """For each shape and library the setting with the smallest median, of those that are known to
-    move something or do not tell.
+    """For each shape and library the setting with the smallest median time, of those that are known
+    to move something or do not tell; a noisy one only where there is no other.
 
     A partitioning that moves no bytes (an operand already everywhere) is another problem, and
     competes with nobody.
@@ -135,16 +214,20 @@ def best_settings(found: list) -> list:
 
     table = DataFrame(found)
     moving = table[table.median_s.notna() & (table.moved_bytes != 0)]
-    fastest = moving.groupby(["shape", "who"], sort=False).median_s.idxmin()
-    return [found[at] for at in fastest]
+    moving = moving.assign(noisy=moving.noisy.astype(bool))
+    fastest = moving.sort_values(["noisy", "median_s"], kind="stable")
+    best = fastest.drop_duplicates(["shape", "who"]).index
+    order = moving.drop_duplicates(["shape", "who"])[["shape", "who"]].itertuples(index=False)
+    of = {(found[at].shape, found[at].who): found[at] for at in best}
+    return [of[shape, who] for shape, who in order]
 
 
 def summary(found: list) -> Table:
     """For each shape: drbench's best, median and worst of its five partitionings, the first setting
     of each peer, and which of these are as fast as drbench's median partitioning or faster.
 
-    Cells are percent of drbench's roof, and of the contender's own roof; partitionings are ordered
-    by their median time.
+    A cell is the median time, and its ratio to the best peer's default in the same rounds.
+    Partitionings are ordered by their median time, noisy ones last.
     """
     shapes = list(dict.fromkeys(line.shape for line in found))
     whos = [who for who in dict.fromkeys(line.who for line in found) if who != "drbench"]
@@ -161,7 +244,7 @@ def summary(found: list) -> Table:
         of = lambda who: [line for line in found if (line.shape, line.who) == (shape, who)]
         five = sorted(
             (line for line in of("drbench") if line.label in PARTITIONINGS and line.median_s),
-            key=lambda line: line.median_s,
+            key=fastest_first,
         )
         middle = five[len(five) // 2] if five else None
         cells, ahead = (
@@ -180,10 +263,6 @@ def summary(found: list) -> Table:
 def _cell(line, named: bool = False) -> str:
     if line.median_s is None:
         return line.reason.partition(":")[0]
-    roof = f"{line.roof:.1f} %" if line.roof is not None else "?"
-    own = (
-        f", own {line.own_roof:.1f} %"
-        if line.own_roof is not None and line.who != "drbench"
-        else ""
-    )
-    return roof + own + (f" ({line.label})" if named else "")
+    marks = [name for name in _MARKS if getattr(line, name)]
+    told = [f"{1000 * line.median_s:.4g} ms", _ratio(line), *marks]
+    return ", ".join(filter(None, told)) + (f" ({line.label})" if named else "")

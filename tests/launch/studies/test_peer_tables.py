@@ -74,6 +74,51 @@ def test_a_drifting_machine_cancels_in_ratios_to_the_roof_of_the_same_round():
     assert by_name["drbench", "row"].best_s == 1.0 and by_name["drbench", "row"].median_s == 1.5
 
 
+def test_times_are_compared_with_the_best_peers_default_round_by_round():
+    """The machine is half as fast in every other round; the other settings of a peer do not
+    count."""
+    slow = [1.0, 2.0] * 3
+    made = []
+    for turn, factor in enumerate(slow, 1):
+        made += [
+            row(turn, "drbench", "row", 0.8 * factor * (1 + turn / 100), roof=4),
+            row(turn, "heat", "row · row", 1.5 * factor),
+            row(turn, "dtensor", "row", 1.0 * factor),
+            row(turn, "dtensor", "column", 0.1 * factor),
+        ]
+    by_name = {(line.who, line.label): line for line in lines(made)}
+    ours = by_name["drbench", "row"]
+    assert ours.ratio == pytest.approx(0.8 * 1.035)
+    assert (ours.ratio_low, ours.ratio_high) == pytest.approx((0.8 * 1.01, 0.8 * 1.06))
+    assert ours.reference == "dtensor row" and by_name["heat", "row · row"].ratio == 1.5
+    few = next(line for line in lines(made[:20]) if line.who == "drbench")
+    assert few.ratio_low is None and few.ratio == pytest.approx(0.8 * 1.03)
+    cells = {each[1:3]: each[6] for each in table_rows(lines(made))[1]}
+    assert cells["drbench", "row"] == "0.83 (0.81-0.85)"
+    assert cells["dtensor", "row"] == "1 (it is)"
+
+
+def test_the_best_is_the_fastest_not_the_highest_ratio_and_never_a_noisy_row():
+    made = [
+        row(1, "drbench", "row", 0.6, roof=1, noisy=False),  # 333 % of a disturbed roof
+        row(1, "drbench", "column", 0.5, roof=100, noisy=False),
+        row(1, "drbench", "block", 0.1, roof=100, noisy=True),
+        row(1, "heat", "row · row", 0.2, noisy=True),
+        row(1, "heat", "row · column", 0.9, noisy=False),
+    ]
+    found = lines(made)
+    assert [line.label for line in best_settings(found)] == ["column", "row · column"]
+    (cells,) = summary(found)[1]
+    assert cells[1].endswith("(column)") and "noisy" in cells[3] and cells[3].endswith("(block)")
+    only_noisy = best_settings(lines(made[2:4]))
+    assert [line.label for line in only_noisy] == ["block", "row · row"]
+
+
+def test_oversubscribed_rows_say_so():
+    (line,) = lines([row(1, "drbench", "row", 0.6, roof=1, oversubscribed=True)])
+    assert table_rows([line])[1][0][-1] == "oversubscribed"
+
+
 def test_what_moves_nothing_is_nobody_s_best_setting():
     assert {(line.who, line.label) for line in best_settings(lines(RECORDS))} == {
         ("drbench", "column"),
@@ -122,12 +167,12 @@ def test_the_summary_names_best_median_and_worst_of_the_partitionings():
     assert rows == [
         (
             "s",
-            "100.0 % (row)",
-            "25.0 %",
-            "12.5 % (block)",
+            "1000 ms, 0.50 (row)",
+            "4000 ms, 2.00",
+            "8000 ms, 4.00 (block)",
             "unsupported",
-            "50.0 % (its own choice)",
-            "20.0 % (summa)",
+            "2000 ms, 1 (it is) (its own choice)",
+            "5000 ms, 2.50 (summa)",
             "cosma",
         )
     ]
