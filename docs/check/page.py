@@ -21,8 +21,8 @@ Every measured number is *covered*, by one of
     numbers right before the comment, measured or not, in order, at the precision printed; ``_``
     stands for a number that the comment says nothing of.
 ``<!-- limit -->``, with any kind of :data:`EXEMPT` and, after a colon, what it refers to
-    No value of ours: the measured number before the comment, with those that a range or list joins
-    to it. ``<!-- limit*3 -->``: the three measured numbers before it.
+    No value of ours: the last number before the comment, with those that a range or list joins to
+    it. ``<!-- limit*3 -->``: the three measured numbers before it.
 ``<!-- all: version -->``, on a line of its own
     The same for all numbers of the paragraph or table below. Before fenced code: that its numbers
     are an example.
@@ -244,8 +244,7 @@ class Page:
                 )
             if not marker.covers and not marker.code:
                 raise PageError(
-                    f"{self.place(marker.start)}: no measured number stands before "
-                    f"<!-- {marker.text} -->."
+                    f"{self.place(marker.start)}: no number stands before <!-- {marker.text} -->."
                 )
         for number in marker.covers:
             number.by = number.by or marker
@@ -256,10 +255,9 @@ class Page:
         return [number for number in reversed(self.numbers) if start <= number.start < marker.start]
 
     def _exempt(self, marker: Marker) -> list[Number]:
-        times = re.match(r"\w+\*(\d+)", marker.text)
-        before = [number for number in self._before(marker) if number.measured]
-        if times:
-            return before[: int(times[1])]
+        before = self._before(marker)
+        if times := re.match(r"\w+\*(\d+)", marker.text):
+            return [number for number in before if number.measured][: int(times[1])]
         count = next((at for at, number in enumerate(before) if not number.joined), 0)
         return before[: count + 1]
 
