@@ -1,15 +1,22 @@
 """Kill a sweep again and again, resume it, and compare with one that was left in peace.
 
 ``python benchmarks/kill_sweep.py [--kills 50] [--cases 150] [--within 4] [-p 4] [--seed 0]``. By
-turns the supervisor, its mpiexec or one of its ranks gets SIGKILL at a random moment, from the
-first import to the last row; a killed supervisor is started again with the same command. At the end
-every case must have one row, with the keys and the status of the undisturbed run, in whole lines;
-no process and no file under /dev/shm may be left. Exit code 0 if so, 1 if not.
+turns (:data:`KINDS`) the supervisor, its mpiexec, one of its ranks or all of them are struck at a
+random moment, from the first import to the last row; a supervisor that has ended is started again
+with the same command. Then, as root, the sweep's disk is full, or read-only, and ``/dev/shm`` is
+full, and the sweep is run again once there is room (``--retry``). At the end of each round every
+case must have one row, with the keys and the status of the undisturbed run, in whole lines; what
+was written before a fault must be there after it, byte for byte; no process, and after the next run
+no file in ``/dev/shm``, may be left. A table says what was found. Exit code 0 if nothing is wrong.
+
+As root it runs in a mount namespace of its own, with a ``/dev/shm`` that is nobody else's.
 """
 
 import argparse
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +27,7 @@ from pathlib import Path
 import psutil
 
 from drbench.measure.record import read_csv
-from launch.host.processes import TOKEN, held_files
+from launch.host.leftovers import TOKEN, held_files
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_MEMORY = Path("/dev/shm")
@@ -28,6 +35,7 @@ SWEEP = """name = "kill"
 [defaults]
 iters = 1
 warmup = 0
+budget = 0
 threads = 1
 m = 64
 n = 64
@@ -39,7 +47,8 @@ seed = {{ start = 0, stop = {seeds}, step = 1 }}
 [[cases]]
 b = "block:3x3"
 [[cases]]
-algorithm = "no_such"
+algorithm = "cannon"
+mesh = "1x{ranks}"
 """
 #: Columns that a kill must not change.
 KEYS = (
@@ -76,23 +85,39 @@ def keys(path: Path) -> dict:
     return found
 
 
-def children(process: subprocess.Popen) -> tuple[list, list]:
-    """The launcher and the ranks of a running sweep."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-        named = [(member, member.cmdline()) for member in family]
-    except psutil.Error:
-        return [], []
-    launchers = [
-        member
-        for member, words in named
-        if words and os.path.basename(words[0]).startswith("mpiexec")
-    ]
-    return launchers, [
-        member
-        for member, words in named
-        if words and "python" in os.path.basename(words[0]) and words[-1:] == ["serve"]
-    ]
+#: What strikes whom: a process and its signals, 10 ms apart.
+KINDS = {
+    "supervisor killed": ("supervisor", (signal.SIGKILL,)),
+    "mpiexec killed": ("mpiexec", (signal.SIGKILL,)),
+    "rank killed": ("rank", (signal.SIGKILL,)),
+    "Ctrl-C three times": ("supervisor", (signal.SIGINT,) * 3),
+    "rank stopped, supervisor killed": ("rank+supervisor", (signal.SIGSTOP, signal.SIGKILL)),
+    "all killed": ("all", (signal.SIGKILL,)),
+}
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """The whole lines of a file."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def family_of(process: subprocess.Popen) -> dict[str, list]:
+    """The processes of a running sweep by what they are."""
+    found: dict[str, list] = {
+        "supervisor": [psutil.Process(process.pid)],
+        "mpiexec": [],
+        "rank": [],
+    }
+    for member in found["supervisor"][0].children(recursive=True):
+        try:
+            words = member.cmdline()
+        except psutil.Error:
+            continue  # it has just ended
+        if words and os.path.basename(words[0]).startswith("mpiexec"):
+            found["mpiexec"].append(member)
+        elif words and "python" in os.path.basename(words[0]) and words[-1:] == ["serve"]:
+            found["rank"].append(member)
+    return found
 
 
 class Killer:
@@ -100,11 +125,11 @@ class Killer:
 
     def __init__(self, command: list[str], chance: random.Random, kills: int, within_s: float):
         self._command, self._chance, self._within_s = command, chance, within_s
-        self.left, self.counts = kills, dict.fromkeys(("supervisor", "mpiexec", "rank"), 0)
-        self._turn, self.held = 0, set()
+        self.left, self.counts, self.lost = kills, dict.fromkeys(KINDS, 0), []
 
     def run(self, folder: Path) -> int:
         """The exit code of the run that came to its end."""
+        kept: list[bytes] = []
         while True:
             with open(folder.with_suffix(".log"), "ab") as log:
                 process = subprocess.Popen(
@@ -115,32 +140,42 @@ class Killer:
                 )
                 while process.poll() is None and self.left:
                     self._wait(process)
-                    if process.poll() is None and self._kill(process) == "supervisor":
-                        break
-            if process.wait() >= 0:
-                return process.returncode
+                    self._strike(process)
+            code = process.wait()
+            now = lines_of(folder / "records.csv")
+            if now[: len(kept)] != kept:
+                self.lost.append(f"{folder.name}: rows that were there have changed or gone")
+            kept = now
+            if code not in (-signal.SIGKILL, 130):
+                return code
 
     def _wait(self, process) -> None:
         until = time.monotonic() + self._chance.uniform(0, self._within_s)
         while time.monotonic() < until and process.poll() is None:
             time.sleep(0.005)
 
-    def _kill(self, process) -> str | None:
-        """Kill who is next; None if there is no such process just now."""
-        who = ("supervisor", "mpiexec", "rank")[self._turn % 3]
-        launchers, ranks = children(process)
-        victims = {"supervisor": [process], "mpiexec": launchers, "rank": ranks}[who]
-        if not victims:
-            return None
-        self.held |= held_files([member.pid for member in ranks])
+    def _strike(self, process) -> None:
+        """Strike who is next, if there is such a process just now."""
+        kind = min(KINDS, key=lambda each: self.counts[each])
+        who, numbers = KINDS[kind]
         try:
-            self._chance.choice(victims).kill()
-        except psutil.NoSuchProcess:
-            return None
-        self._turn += 1
-        self.counts[who] += 1
+            family = family_of(process)
+            if who == "all":
+                victims = [member for members in family.values() for member in members]
+            else:
+                victims = [self._chance.choice(family[name]) for name in who.split("+")]
+            pairs = (
+                zip(victims, numbers)
+                if "+" in who
+                else ((member, number) for member in victims for number in numbers)
+            )
+            for member, number in pairs:
+                member.send_signal(number)
+                time.sleep(0 if who == "all" else 0.01)
+        except (psutil.NoSuchProcess, IndexError):
+            return  # it has just ended, or there is none yet
+        self.counts[kind] += 1
         self.left -= 1
-        return who
 
 
 def our_processes() -> list[int]:
@@ -151,13 +186,135 @@ def our_processes() -> list[int]:
             environ = process.environ()
             if (
                 TOKEN in environ
-                and environ.get("DRBENCH_KILL_TEST") == str(os.getpid())
+                and environ.get("DRBENCH_KILL_TEST") == os.environ["DRBENCH_KILL_TEST"]
                 and process.status() != psutil.STATUS_ZOMBIE
             ):
                 found.append(process.pid)
         except psutil.Error:
             continue
     return found
+
+
+def settled() -> list[int]:
+    """Processes that are left once those that are ending have had their time."""
+    deadline = time.monotonic() + 10
+    while (left := our_processes()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+class Judge:
+    """Says for each kind of fault what was found."""
+
+    def __init__(self, wanted: dict, before: set[str]):
+        self._wanted, self._before, self.faults, self._rows = wanted, before, [], []
+
+    def look(self, kind: str, times: int, path: Path, lost: list[str]) -> None:
+        """After the run that came to its end."""
+        found, left = keys(path), settled()
+        differ = {name for name, _ in self._wanted.items() ^ found.items()}
+        new = {str(each) for each in SHARED_MEMORY.glob("*")} - self._before - held_files()
+        self._rows.append((kind, times, len(differ) + len(lost), len(left), len(new)))
+        if differ or lost or left or new:
+            some = [(self._wanted.get(name), found.get(name)) for name in sorted(differ)[:2]]
+            self.faults.append(f"{kind}: {lost} rows differ {some}, left {left}, files {new}")
+
+    def table(self) -> str:
+        """What was found, a line for each kind."""
+        names = ("fault", "times", "rows lost", "orphans", "files left")
+        lines = [" | ".join(map(str, row)) for row in (names, *self._rows)]
+        return "\n".join(lines)
+
+
+def mounted(place: Path, size: str):
+    """Mount a small disk; False where that is not allowed."""
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    return subprocess.run(mount, capture_output=True).returncode == 0
+
+
+def fill(path: Path, spare_bytes: int) -> None:
+    """Leave only so many bytes of a file system."""
+    room = shutil.disk_usage(path.parent).free - spare_bytes
+    with open(path, "wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, max(room, 1))
+
+
+def disturbed(command: list[str], folder: Path, judge: Judge) -> None:
+    """Disk full or read-only, /dev/shm full, a rank that is stopped: then all as it should be."""
+
+    def run(*more, while_running=lambda process: None):
+        with open(folder / "disturbed.log", "ab") as log:
+            process = subprocess.Popen([*command, *more], stdout=log, stderr=log)
+            while_running(process)
+            return process.wait()
+
+    def after_some(out, act):
+        def wait(process):
+            path = out / "records.csv"
+            while process.poll() is None and len(lines_of(path)) < 10:
+                time.sleep(0.01)
+            act(process)
+
+        return wait
+
+    def remount(how):
+        options = f"remount,{how}"
+        done = subprocess.run(["mount", "-o", options, str(disk)], capture_output=True)
+        return done.returncode == 0
+
+    disk = folder / "disk"
+    if not mounted(disk, "2m"):
+        print("disk full, read-only and /dev/shm full: left out, they need root")
+        return
+    try:
+        full = lambda process: fill(disk / "filler", 0)
+        for kind in ("disk full", "disk read-only"):
+            out = disk / kind.replace(" ", "-")
+            if kind == "disk full":
+                code = run("--out", out, while_running=after_some(out, full))
+            else:  # which no disk becomes while a file on it is being written
+                run("--out", out, "--max-cases", "10")
+                remount("ro")
+                code = run("--out", out)
+            before = lines_of(out / "records.csv")
+            (disk / "filler").unlink(missing_ok=True) if kind == "disk full" else remount("rw")
+            print(f"{kind}: exit {code}, {len(before) - 1} rows", flush=True)
+            run("--out", out, "--retry")
+            same = lines_of(out / "records.csv")[: len(before)] == before
+            lost = [] if same and code == 2 else [f"exit {code}, the same rows: {same}"]
+            judge.look(kind, 1, out / "records.csv", lost)
+            shutil.rmtree(out)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)])
+    out, filler = folder / "shm", SHARED_MEMORY / "filler"
+    for spare in (0, 2 << 20, 12 << 20):
+        fill(filler, spare)
+        code = run("--out", out)
+        filler.unlink()
+        print(f"/dev/shm with {spare >> 20} MiB left: exit {code}", flush=True)
+    run("--out", out, "--retry")
+    judge.look("/dev/shm full", 3, out / "records.csv", [])
+    out = folder / "stopped"
+
+    def stop(process):
+        ranks = family_of(process)["rank"]
+        ranks[-1].suspend()
+
+    code = run("--out", out, "--timeout", "5", while_running=after_some(out, stop))
+    print(f"a rank stopped: exit {code}", flush=True)
+    run("--out", out, "--retry")
+    judge.look("rank stopped", 1, out / "records.csv", [] if code == 4 else [f"exit {code}"])
+
+
+def in_a_room_of_its_own() -> None:
+    """Start this anew where /dev/shm is nobody else's, if that is allowed."""
+    inside = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1g x /dev/shm && exec "$@"']
+    if "DRBENCH_KILL_TEST" in os.environ or not shutil.which("unshare"):
+        return
+    if subprocess.run([*inside, "sh", "true"], capture_output=True).returncode == 0:
+        os.environ["DRBENCH_KILL_TEST"] = str(os.getpid())
+        os.execvp(inside[0], [*inside, "sh", sys.executable, *sys.argv])
 
 
 def main() -> int:
@@ -168,19 +325,20 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=4.0, help="most seconds between two kills")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    os.environ |= {
-        "DRBENCH_KILL_TEST": str(os.getpid()),
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
+    in_a_room_of_its_own()
+    os.environ.setdefault("DRBENCH_KILL_TEST", str(os.getpid()))
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     before = {str(path) for path in SHARED_MEMORY.glob("*")}
-    start, faults, rounds = time.monotonic(), [], 0
+    start, rounds = time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="drbench-kill-") as place:
         folder, file = Path(place), Path(place) / "kill.toml"
-        file.write_text(SWEEP.format(seeds=max(1, options.cases // 6)))
-        more = f"-p {options.ranks} --timeout 60".split()
+        file.write_text(SWEEP.format(seeds=max(1, options.cases // 6), ranks=options.ranks))
+        more = f"-p {options.ranks} --timeout 60 --yes".split()
         command = [sys.executable, "-m", "drbench", "sweep", str(file), *more]
         peace = Killer(command, random.Random(0), 0, 0).run(folder / "peace")
         wanted = keys(folder / "peace" / "records.csv")
+        judge = Judge(wanted, before)
+        judge.look("none", 1, folder / "peace" / "records.csv", [])
         print(
             f"undisturbed: {len(wanted)} cases, exit {peace}, {time.monotonic() - start:.0f} s; "
             f"kills come within {options.within:g} s of one another",
@@ -190,36 +348,20 @@ def main() -> int:
         while killer.left:
             rounds += 1
             out = folder / f"round-{rounds}"
-            code, found = killer.run(out), keys(out / "records.csv")
-            if found != wanted or code != peace:
-                differ = sorted({name for name, _ in wanted.items() ^ found.items()})
-                faults.append(
-                    f"round {rounds}: exit {code}, {len(differ)} cases differ, such as "
-                    f"{[(wanted.get(name), found.get(name)) for name in differ[:2]]}"
-                )
-            print(
-                f"round {rounds}: exit {code}, {len(found)} cases, {options.kills - killer.left} "
-                f"kills so far {killer.counts}",
-                flush=True,
-            )
-        time.sleep(1)
-        faults += [f"processes are left: {left}" for left in [our_processes()] if left]
-        new = {str(path) for path in SHARED_MEMORY.glob("*")} - before - held_files()
-        if held := new & killer.held:
-            faults.append(f"files that ranks of the sweep held are left: {sorted(held)}")
-        if new - killer.held:
-            print(
-                f"{len(new - killer.held)} further files have appeared under {SHARED_MEMORY}: of "
-                "this or of other programs"
-            )
-        if faults:
-            print("\n".join(faults))
-            print((folder / f"round-{rounds}.log").read_text()[-3000:])
+            code = killer.run(out)
+            so_far = options.kills - killer.left
+            judge.look(f"kills, round {rounds}", so_far, out / "records.csv", killer.lost)
+            print(f"round {rounds}: exit {code}, {so_far} kills so far {killer.counts}", flush=True)
+        disturbed(command, folder, judge)
+        print(judge.table())
+        if judge.faults:
+            print("\n".join(judge.faults))
+            print((folder / f"round-{max(rounds, 1)}.log").read_text()[-3000:])
     print(
-        f"{'FAILED' if faults else 'passed'}: {options.kills} kills ({killer.counts}) in "
+        f"{'FAILED' if judge.faults else 'passed'}: {options.kills} kills ({killer.counts}) in "
         f"{rounds} rounds, {time.monotonic() - start:.0f} s"
     )
-    return 1 if faults else 0
+    return 1 if judge.faults else 0
 
 
 if __name__ == "__main__":

@@ -157,24 +157,30 @@ def test_handlers_are_as_they_were_afterwards():
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_the_kernel_ends_the_launcher_where_there_is_no_guard(tmp_path, monkeypatch):
-    """As where no more processes may be started. The guard alone is tested with launchers that
-    ignore what the kernel says."""
-    code = (
-        "import sys, time; from launch.host import processes\n"
-        "processes._guard = lambda token: None\n"
-        "started = processes.Started([sys.executable, '-c', 'import time; time.sleep(60)'], {})\n"
-        "print(started.process.pid, flush=True); time.sleep(60)"
+def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
+    """As where no more processes may be started: the launcher hears of it by SIGTERM."""
+    launcher = (
+        "import signal, sys, time; note = lambda *_: sys.exit(open('told', 'w').close()); "
+        "signal.signal(signal.SIGTERM, note); open('up', 'w').close(); time.sleep(60)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT
-    ) as process:
-        launcher = int(process.stdout.readline())
+    code = (
+        "import os, sys, time; from launch.host import processes\n"
+        "processes._guard = lambda token: None\n"
+        f"processes.Started([sys.executable, '-c', {launcher!r}], {{}}); time.sleep(60)"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environ) as process:
+        assert comes(tmp_path / "up")
         process.kill()
-    deadline = time.monotonic() + 10
-    while leftovers.ticks_of(launcher) is not None:
-        assert time.monotonic() < deadline
+    assert comes(tmp_path / "told")
+
+
+def comes(path, seconds=10.0):
+    """Whether a file comes to be in time."""
+    deadline = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
+    return path.exists()
 
 
 def test_a_guard_goes_when_all_has_ended_and_cannot_be_in_the_way(monkeypatch):

@@ -1,0 +1,52 @@
+"""The ranks of a sweep end with their supervisor, also where nothing but their input tells them."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from starting import clean_environ, marked
+
+from launch.host.protocol import ANSWER, parse
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def ranks(mpiexec, tmp_path):
+    """Two ranks that wait for cases, and their mark. No guard, and no word of the kernel."""
+    mark = f"worker-{time.monotonic_ns()}"
+    process = subprocess.Popen(
+        [mpiexec, "-n", "2", sys.executable, "-m", "drbench", "serve"],
+        env=clean_environ(DRBENCH_RANKS="2", DRBENCH_TEST_RUN=mark),
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    while "ready" not in (parse(process.stdout.readline(), ANSWER) or {}):
+        assert process.poll() is None
+    yield process, mark
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_they_end_when_their_input_ends(ranks):
+    process, mark = ranks
+    assert len(marked(mark)) >= 3
+    process.stdin.close()
+    deadline = time.monotonic() + 10
+    while marked(mark):
+        assert time.monotonic() < deadline, "they would wait for ever"
+        time.sleep(0.05)
+    assert process.wait() != 0
+
+
+def test_they_end_in_good_order_when_they_are_told_to(ranks):
+    process, _ = ranks
+    process.stdin.write(json.dumps({"end": True}) + "\n")
+    process.stdin.close()
+    assert process.wait(20) == 0
