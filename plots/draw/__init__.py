@@ -1,1 +1,1 @@
-"""Pages, style and labels that figures share."""
+"""Pages, style and charts that figures share, and what they draw told as text."""

@@ -230,7 +230,7 @@ def _dots(axes, chart: Chart, labelled: bool) -> None:
         named(
             axes.axhline(ours - 0.5, color="#999999", linewidth=0.6), "drbench above, peers below"
         )
-    axes.locator_params(axis="x", nbins=3)
+    axes.locator_params(axis="x", nbins=4)
     axes.tick_params(axis="y", length=0, labelleft=labelled)
     axes.tick_params(axis="x", labelsize=SMALL_PT)
     axes.grid(**GRID)
