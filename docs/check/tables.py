@@ -237,17 +237,15 @@ def peer_lines(ranks: int) -> DataFrame:
     """Lines of :func:`launch.studies.peer_tables.lines`, with the rate of the median time."""
     from fractions import Fraction
 
-    from launch.studies.peer_bench import NAME, SHAPES, shapes
+    from launch.studies.peer_bench import SHAPES, shapes
     from launch.studies.peer_tables import lines
 
     found = DataFrame(lines(records(f"{HERE}/peers-p{ranks}")))
     flops = {
         each.label: 2 * each.m * each.n * each.k for each in shapes(",".join(SHAPES), Fraction(1))
     }
-    runs = records(f"{HERE}/peers-p{ranks}").drop(columns="shape")
-    runs = runs.join(runs.case.str.extract(NAME)).groupby(["shape", "who", "label"])
-    marks = runs[["noisy", "oversubscribed"]].any()
-    found = found.join(marks, on=["shape", "who", "label"])
+    for mark in ("noisy", "oversubscribed"):
+        found[mark] = found[mark].astype("boolean").fillna(False).astype(bool)
     return found.assign(rate=found["shape"].map(flops) / found.median_s / 1e9)
 
 
