@@ -77,6 +77,9 @@ def parse(words: list[str], command: click.Command = cli) -> None:
     if isinstance(command, click.Group) and words[0] in command.list_commands(context):
         return parse(words[1:], command.get_command(context, words[0]))
     values, left, _ = command.make_parser(context).parse_args(list(words))
+    old = [name for name in values if name.startswith("--")]  # names of earlier releases
+    if old:
+        raise click.UsageError(f"{old[0]} is an old name")
     if left:
         raise click.UsageError(f"{left} left over")
     for option in command.params:
@@ -160,6 +163,8 @@ def test_every_example_of_a_help_text_parses(examples):
         ("drbench run -p 4 --presets row", "--presets"),
         ("drbench run -p 4 --fill zebra", "'zebra'"),
         ("drbench plan -p", "-p"),
+        ("drbench calibrate -p 2 --out x.toml", "--out"),
+        ("drbench check-claims results", "check-claims"),
         ("drbench plan -p 2 drbench plan -p 3", "drbench"),
     ],
 )
