@@ -90,7 +90,7 @@ def scale_of(text, where: str = "") -> Fraction:
     (Fraction(1, 16), Fraction(1, 4), Fraction(2, 1), Fraction(1, 1))
     >>> scale_of(16, "--scale")
     Traceback (most recent call last):
-    drbench.errors.UsageError: --scale 16: write 1/16 (a 16th of the size) or 16/1 (16 times it).
+    drbench.errors.UsageError: --scale 16: write 1/16 to divide by 16 or 16/1 to multiply by it.
     """
     where, shown = f"{where} " if where else "", str(text)
     try:
@@ -106,8 +106,8 @@ def scale_of(text, where: str = "") -> Fraction:
         and not isinstance(text, Fraction)
     ):
         raise UsageError(
-            f"{where}{text}: write 1/{factor} (a {factor}th of the size) or {factor}/1 "
-            f"({factor} times it)."
+            f"{where}{text}: write 1/{factor} to divide by {factor} or {factor}/1 to "
+            "multiply by it."
         )
     return factor
 
