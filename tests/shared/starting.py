@@ -125,7 +125,7 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
     seconds = time.monotonic() - start
     alive = settled(lambda: marked(mark), tries=10)
     _kill(alive)
-    left = (*alive, *sorted(settled(lambda: abandoned(before))))
+    left = (*alive, *sorted(settled(lambda: abandoned(before), tries=20)))
     return Ended(process.returncode, stdout, stderr, seconds, left)
 
 
