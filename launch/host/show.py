@@ -151,7 +151,7 @@ def show_record(record: Record) -> None:
             "roof",
             record.percent_of_roof_min
             and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
-            f"communication ({_low_high(record)} %)",
+            f"communication ({low_high(record)} %)",
         )
         if record.effective_communication_s is not None and not simulated:
             add(
@@ -240,7 +240,7 @@ def _interval(record: Record) -> str:
     return f" ± {100 * half / record.median_s:.2g} %"
 
 
-def _low_high(record: Record) -> str:
+def low_high(record: Record) -> str:
     """The interval of the ratio; where there are too few for one, its range."""
     low, high = record.percent_of_roof_low, record.percent_of_roof_high
     if low is None:

@@ -8,11 +8,12 @@ from rich.table import Table
 
 from algorithms import algorithms
 from drbench.errors import UnsupportedError
+from drbench.measure.noise import doubts
 from drbench.measure.record import Record
 from launch.cases.case import Case, bound
 from launch.cases.peaks import Peaks
 from launch.host.kernels import without_pins
-from launch.host.show import table
+from launch.host.show import low_high, table
 from launch.host.units import seconds
 from launch.sweeps.progress import progress_console
 from launch.sweeps.supervisor import Settings
@@ -88,9 +89,10 @@ def run_layouts(
 
 
 def _table(layout: str, records: list[Record]) -> Table:
-    """One layout: a row an algorithm, the fastest first."""
+    """One layout: a row an algorithm, the smallest median time first, noisy ones last; percent of
+    the roof only where ranks do not share cores."""
     rows = []
-    for r in sorted(records, key=lambda r: (r.status != "ok", r.best_s)):
+    for r in sorted(records, key=lambda r: (r.status != "ok", bool(r.noisy), r.time_s)):
         if r.status != "ok":
             rows.append((r.algorithm, f"{r.status}: {r.reason}"))
             continue
@@ -98,15 +100,13 @@ def _table(layout: str, records: list[Record]) -> Table:
             "-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s"))
             for name in _PHASES
         ]
-        spread = (
-            f"{r.percent_of_roof:.1f} ({r.percent_of_roof_min:.0f}-{r.percent_of_roof_max:.0f})"
-        )
+        spread = f"{r.percent_of_roof:.1f} ({low_high(r)})" if not r.oversubscribed else "-"
         efficiency = "-" if r.overlap_efficiency is None else f"{r.overlap_efficiency:.2f}"
         local = r.effective_communication_s
         rows.append(
             (
-                r.algorithm,
-                seconds(r.best_s),
+                ", ".join([r.algorithm, *doubts(r)]),
+                seconds(r.time_s),
                 spread,
                 f"-{seconds(-local)}" if local < 0 else seconds(local),
                 efficiency,
@@ -116,7 +116,7 @@ def _table(layout: str, records: list[Record]) -> Table:
         )
     title = f"{layout}: A {records[-1].a}, B {records[-1].b}, C {records[-1].c}"
     columns = (
-        "algorithm|>best|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|>gemm|>accumulate|"
+        "algorithm|>median|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|>gemm|>accumulate|"
         ">fence|>pack|>moved MiB"
     )
     return table(columns, rows, title)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from drbench.errors import DrbenchError, UsageError
+from drbench.measure.noise import doubts
 from drbench.measure.record import Record, read_csv
 from launch.cases.case import Case, case_keys, failure
 from launch.cases.launchers import Launcher
@@ -295,9 +296,9 @@ def run_peers(
         if record.status not in GOOD:
             bad.append(f"{record.case}: {ended}")
         rate = f"{record.gflops:.0f} GFLOP/s" if record.gflops else ended
-        if record.gflops and record.percent_of_roof is not None:
+        if record.gflops and record.percent_of_roof is not None and not record.oversubscribed:
             rate += f", {record.percent_of_roof:.0f} % of its roof"
-        say.print(f"{at}/{total} {record.case}: {rate}")
+        say.print(f"{at}/{total} {record.case}: {', '.join([rate, *doubts(record)])}")
 
     about = f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each"
     environ = without_pins() if weaker_pins() else dict(os.environ)
