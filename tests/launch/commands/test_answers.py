@@ -4,6 +4,7 @@ import io
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import click
 import pytest
@@ -18,7 +19,7 @@ from launch.host.files import hand_over
 from launch.host.kernels import Kernels
 from launch.sweeps.store import Store
 from launch.sweeps.stream import arguments_of
-from launch.sweeps.sweep import SweepRequest
+from launch.sweeps.sweep import SweepRequest, left_to_run, plan_cases
 
 SIZES = ["-m", 64, "-n", 64, "-k", 64]
 
@@ -265,3 +266,15 @@ def test_a_plan_says_how_much_of_the_tiles_it_draws(say):
     words = ["plan", "-p", 4, "-m", 64, "-n", 64, "-k", 64, "--a", "tiles:1x64@4x1"]
     assert "drawn: 12 of 64 rows of tiles" in say(*words).stdout
     assert "drawn: " not in say(*words[:-2]).stdout
+
+
+def test_what_has_its_row_is_not_estimated_nor_what_runs_elsewhere(tmp_path, made):
+    request = SweepRequest("mlp1", 2, str(tmp_path), max_cases=None)
+    _, _, pairs = plan_cases(request)
+    assert left_to_run(request) == [case for _, case in pairs]
+    append_csv(tmp_path / "records.csv", made(pairs[0][0]))
+    assert left_to_run(request) == [case for _, case in pairs[1:]]
+    assert left_to_run(replace(request, part=(1, 2), max_cases=2)) == [pairs[2][1], pairs[4][1]]
+    assert left_to_run(replace(request, fresh=True)) == [case for _, case in pairs]
+    assert left_to_run(replace(request, launcher="srun")) == []
+    assert left_to_run(replace(request, backend="cupy")) == []
