@@ -138,24 +138,6 @@ def _of_shape(found: DataFrame, shape: Shape | None) -> DataFrame:
     return chosen
 
 
-def with_quantity(found: DataFrame, options: Options) -> tuple[DataFrame, str, list[str]]:
-    """Choose what is drawn, and keep the cases that have it: (cases, field, notes).
-
-    Raises
-    ------
-    SelectionError
-        If no case has it.
-    """
-    field = quantity_of(found, options.quantity)
-    kept, words = found[isfinite(found[field])], field.replace("_", " ")
-    if kept.empty:
-        raise SelectionError(
-            f"no case of {len(found)} has a {words}. Run with --roof, or choose another --quantity."
-        )
-    lost = len(found) - len(kept)
-    return kept, field, [f"not drawn: {cases(lost)} without {words}"] if lost else []
-
-
 def quantity_of(found: DataFrame, asked: str = "auto") -> str:
     """The field that is drawn of some cases: what is asked for, or for ``auto`` percent of peak if
     every case has it and none was measured beside its roof, which is taken between the repeats and

@@ -61,7 +61,7 @@ def test_plot_writes_the_figure_and_says_what_is_missing(say, files):
         (("volume", "text.csv"), "has another header"),
         (("volume", "absent.csv"), "does not exist"),
         (("volume", "empty"), "holds no CSV file"),
-        (("peers", "old.csv", "--quantity", "peak"), "no case of 2 has a percent of peak"),
+        (("peers", "old.csv", "--quantity", "peak"), "figure peers has no use for --quantity"),
         (("--list", "mlp1"), "--list takes no figure"),
     ],
 )
