@@ -136,7 +136,7 @@ def _charts(panel: Panel, drawn: Sequence[str]) -> list[Chart]:
     here = [name for name in drawn if (dots.name == name).any()]
     ends = dots[["rate", "low", "high"]]
     low, high = ends.min().min(), max(ends.max().max(), dots.roof_gflops[_ours(dots)].max())
-    low = 0.0 if low < 0.3 * high else low - 0.08 * (high - low)
+    low = 0.0 if low < 0.3 * high or low == high else low - 0.08 * (high - low)
     x = Axis("GFLOP/s, all ranks together", (low, high + 0.08 * (high - low)))
     y = Axis(
         "", (len(here) - 0.5, -0.5), ticks={at: elided(name, 30) for at, name in enumerate(here)}
