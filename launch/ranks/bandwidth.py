@@ -10,6 +10,7 @@ from drbench.common import parse_transport
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.fill import Fill, HostElements
 from drbench.host.topology import Topology, mpi_version
+from drbench.measure.noise import enough, median_interval
 from drbench.measure.roof import timed
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import ITEMSIZES
@@ -21,8 +22,9 @@ from .transfers import Rows, trace_of
 
 #: Transfers of one run: as many as OSU's, of fewer bytes than this together.
 _MOST_TRANSFERS, _MOST_BYTES = 64, 4 << 20
-#: Repeats of one point: at least so many, then more until so many seconds are spent on it.
-_LEAST, _MOST, _BUDGET_S = 7, 60, 0.15
+#: Repeats of one point: at least so many, then more until the median is known or so many seconds
+#: are spent on it.
+_LEAST, _BUDGET_S = 7, 0.25
 
 
 def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, list[dict]]:
@@ -43,7 +45,8 @@ def measure_here(case: Case, sizes: list[int], names: list[str]) -> tuple[dict, 
     -------
     dict, list of dict
         A row has ``operation``, ``nbytes``, ``times`` (transfers of a repeat), ``samples_s`` (of
-        one transfer, slowest rank), or the ``reason`` why there are none.
+        one transfer, slowest rank) with the ``interval`` of their median, or the ``reason`` why
+        there are none.
 
     Raises
     ------
@@ -98,7 +101,8 @@ def _of_size(
                     continue
                 with executor:
                     samples = _sampled(comm, rows, backend, matrices["C"], executor, name)
-                found.append(row | {"samples_s": [seconds / times for seconds in samples]})
+                samples = [seconds / times for seconds in samples]
+                found.append(row | {"samples_s": samples, "interval": median_interval(samples)})
     return transport, found
 
 
@@ -120,11 +124,11 @@ def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> list[float]:
             backend.fill(tile, fill, "A", block.row0, 0)
         if not last:
             executor.run()  # pages, connections, protocols
-        while not samples or last or len(samples) < _LEAST or spent < _BUDGET_S:
+        while last or not enough(samples, spent, _LEAST, _BUDGET_S):
             executor.prepare()
             samples.append(timed(comm, executor.run))
             spent += samples[-1]
-            if last or len(samples) >= _MOST:
+            if last:
                 break
     _verify(comm, rows, c, executor, name, fill)
     return samples

@@ -86,9 +86,10 @@ def run_here(
         from drbench.device.gpu.cuda import require_gpu
 
         require_gpu()
-    if peaks is None:
-        peaks = peaks_here(comm, case)
-    record = with_peak(run_case(case, comm), peaks)
+    found = peaks_here(comm, case) if peaks is None else {}
+    record = run_case(case, comm)
+    found = {dtype: peak.raised(record) for dtype, peak in found.items()}
+    record = with_peak(record, peaks or found)
     everywhere(comm, lambda: comm.rank or hand_over(record, csv_path, as_json))
     return EXIT_CODES[record.status]
 

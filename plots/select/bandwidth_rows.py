@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from math import comb
 from statistics import median
 from typing import NamedTuple
 
@@ -88,27 +87,9 @@ def bus_bandwidth(operation: str, nbytes: int, seconds: float, ranks: int) -> tu
     return rate, rate * (ranks - 1) / ranks if operation in DIVIDED else rate
 
 
-def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the median from order statistics; of fewer than six samples all of them.
-
-    Examples
-    --------
-    Of ten samples the second to the ninth (Conover, Practical Nonparametric Statistics, table A3):
-
-    >>> median_interval(range(1, 11))
-    (2, 9)
-    """
-    found, count, below = sorted(samples), len(samples), 0
-    tail = 0.5**count
-    while tail + comb(count, below + 1) * 0.5**count <= 0.025:
-        below += 1
-        tail += comb(count, below) * 0.5**count
-    return found[below], found[-1 - below]
-
-
 def row_of(measured: dict, **about) -> BandwidthRow:
-    """A row of what the ranks measured: ``operation``, ``nbytes``, ``times`` and ``samples_s``, or
-    the ``reason`` why there are none."""
+    """A row of what the ranks measured: ``operation``, ``nbytes``, ``times``, ``samples_s`` and the
+    ``interval`` of their median, or the ``reason`` why there are none."""
     samples = measured.get("samples_s", [])
     row = BandwidthRow(
         operation=measured["operation"],
@@ -121,7 +102,7 @@ def row_of(measured: dict, **about) -> BandwidthRow:
     )
     if not samples:
         return row
-    middle, (low, high) = median(samples), median_interval(samples)
+    middle, (low, high) = median(samples), measured["interval"]
     algorithm, bus = bus_bandwidth(row.operation, row.nbytes, middle, row.ranks)
     return row._replace(
         median_s=middle,

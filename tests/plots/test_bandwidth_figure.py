@@ -3,8 +3,6 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from plots.draw.page import PAGE_IN
 from plots.registry import draw, find
@@ -12,7 +10,6 @@ from plots.select.bandwidth_rows import (
     COPY,
     OPERATIONS,
     bus_bandwidth,
-    median_interval,
     read_rows,
     row_of,
     write_rows,
@@ -33,6 +30,7 @@ ABOUT = {
 def measured(operation, nbytes, microseconds=(3, 2, 4, 3, 5, 3, 9)):
     samples = [each * 1e-6 for each in microseconds]
     row = {"operation": operation, "nbytes": nbytes, "times": 2, "samples_s": samples}
+    row["interval"] = min(samples), max(samples)
     return row_of(row, **ABOUT)
 
 
@@ -65,22 +63,6 @@ def test_bus_bandwidth_is_what_crosses_the_busiest_link_of_a_ring(operation, ran
     algorithm, bus = bus_bandwidth(operation, 3 * 10**9, 1.5, ranks)
     assert algorithm == 2.0
     assert bus == pytest.approx(float(2 * crossing(operation, ranks)))
-
-
-@given(st.lists(st.integers(0, 99), min_size=1, max_size=40, unique=True))
-def test_the_interval_of_the_median_covers_it_with_95_percent_by_counting_heads(samples):
-    """A sample lies below the true median with a chance of one half: of all outcomes, those in
-    which the median is outside are at most 5 %, and one rank further in they are more."""
-    low, high = median_interval(samples)
-    found, count = sorted(samples), len(samples)
-    at = found.index(low)
-    assert high == found[count - 1 - at]
-    chance = [1]
-    for _ in range(count):  # a row of Pascal's triangle
-        chance = [a + b for a, b in zip([0, *chance], [*chance, 0])]
-    outside = lambda place: Fraction(2 * sum(chance[: place + 1]), 2**count)
-    assert outside(at) <= Fraction(5, 100) or at == 0
-    assert at + 1 > count // 2 or outside(at + 1) > Fraction(5, 100)
 
 
 def test_rows_read_as_they_were_written_and_other_files_are_refused(tmp_path):
