@@ -22,6 +22,7 @@ import os, signal, sys, time
 from launch.host import leftovers
 from launch.host.processes import running
 leftovers.SHARED_MEMORY = leftovers._TEMPORARY = {folder!r}
+leftovers.this_system = lambda: "elsewhere 1"  # or other runs of this machine would end its orphans
 RANK = (
     "import os, signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; "
     "open('up-' + str(os.getpid()), 'w').close(); time.sleep(120)"
@@ -118,7 +119,8 @@ def test_a_second_signal_at_any_moment_leaves_no_orphan(started, offset_ms):
             time.sleep(offset_ms / 1e3)
             if process.poll() is None:
                 process.send_signal(number)
-        assert process.wait(20) == 130 and process.stderr.read() == b""
+        # or by that signal itself, once all has ended and Python is about to
+        assert process.wait(20) in (130, -number)
         assert gone(mark, 1) is not None, f"orphans after {offset_ms} ms"
 
 
@@ -142,7 +144,11 @@ def test_a_signal_while_all_is_being_ended_waits_until_it_is(monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
         except KeyboardInterrupt:
-            leftovers.end_family(token)
+            try:
+                leftovers.end_family(token)
+            except KeyboardInterrupt:
+                rank.kill()
+                pytest.fail("the second signal came between")
     assert rank.wait(5) == -signal.SIGKILL
 
 
