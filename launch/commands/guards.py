@@ -26,7 +26,7 @@ def go_on(time_s: float, what: str, yes: bool, smaller: str) -> None:
     """
     if not time_s or yes:
         return
-    told = f"{what} is estimated at {duration(time_s)}"
+    told = f"{what} is estimated at up to {duration(time_s)}"
     asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
     if not asks:
         raise UsageError(f"{told}. Add --yes to go on, or use {smaller}.")

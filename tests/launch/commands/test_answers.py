@@ -86,7 +86,7 @@ def test_on_a_terminal_it_asks(monkeypatch, answer):
     else:
         with pytest.raises(UsageError, match="nothing was started"):
             go_on(7200, "it", False, "less")
-    assert asked == ["it is estimated at 2.0 h, communication not included. Go on?"]
+    assert asked == ["it is estimated at up to 2.0 h, communication not included. Go on?"]
     go_on(7200, "it", True, "less")
     go_on(0, "it", False, "less")
 
