@@ -185,13 +185,12 @@ class Problem:
         >>> len(Problem(1024, 2048, 8192, 4).local_shapes())
         6
         """
-        m, n, k = extents = self.m, self.n, self.k
+        m, n, k = self.m, self.n, self.k
         rows, cols = near_square(self.nprocs)
         parts = [(self.nprocs, 1, 1), (1, self.nprocs, 1), (rows, cols, 1)]
         if m * n <= max(m * k, k * n):
             parts += [(1, 1, self.nprocs), (rows, 1, cols), (1, rows, cols)]
-        shapes = [tuple(-(-size // by) for size, by in zip(extents, each)) for each in parts]
-        return list(dict.fromkeys(shapes))
+        return list(dict.fromkeys((-(-m // p), -(-n // q), -(-k // r)) for p, q, r in parts))
 
     def roof_sizes(self) -> tuple[int, int, int]:
         """Elements of the roof's three local operands, enough for every local shape."""

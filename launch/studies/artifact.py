@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -552,6 +552,7 @@ def check_artifact(place: Place) -> Iterator[Check]:
             f"no {place.results / EXPECTED}: the artifact is checked in a checkout with its "
             "results/. Clone the repository, and run it there."
         )
+    place = replace(place, out=place.out.resolve())  # programs run in the checkout
     for step, names in STEPS.items():
         wanted = (
             place.wants(name) or any(o.startswith(name) for o in place.only) for name in names

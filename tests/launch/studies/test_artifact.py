@@ -5,6 +5,8 @@ import json
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -203,3 +205,18 @@ def test_the_first_step_runs_cases_and_fails_where_they_do(tmp_path, monkeypatch
     broken = subprocess.CompletedProcess([], 5, "", "drbench: it broke\n")
     monkeypatch.setattr(Place, "run", lambda self, *words, **files: broken)
     assert set(words(place, "T1").values()) == {"FAIL"}
+
+
+def test_what_is_made_lies_where_the_command_was_given(tmp_path, monkeypatch):
+    """Programs run in the checkout, wherever that is."""
+    given = []
+
+    def done(self, *words, **files):
+        given.extend(words)
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    monkeypatch.setattr(Place, "run", done)
+    monkeypatch.chdir(tmp_path)
+    words(Place(Path("art")), "T2")
+    places = [Path(word) for before, word in pairwise(given) if before == "--out"]
+    assert places and all(place.is_relative_to(tmp_path / "art") for place in places)
