@@ -1,6 +1,8 @@
 """What users and attackers typed, and the one right line that answers it."""
 
+import errno
 import io
+import os
 import signal
 import sys
 import time
@@ -255,10 +257,17 @@ def test_an_interrupt_is_a_line_and_no_page_of_the_launcher(drbench, mpich):
     assert ended.stderr.lstrip() == "drbench: interrupted\n"  # after the ^C of the terminal
 
 
-def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys):
+def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys, monkeypatch):
     """Of a disk that fills while it is measured."""
-    with pytest.raises(UsageError, match="--csv /dev/full: No space left on device"):
-        hand_over(made_up(m=4321), "/dev/full", True)
+
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    path = tmp_path / "one.csv"
+    with pytest.raises(UsageError, match="--csv .*one.csv: No space left on device"):
+        hand_over(made_up(m=4321), str(path), True)
+    monkeypatch.undo()
     assert "4321" in capsys.readouterr().out
 
 
