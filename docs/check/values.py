@@ -198,8 +198,8 @@ def verdict_count(paper: str, word: str) -> int:
 
 @value
 def published(name: str) -> list[float]:
-    """Numbers of a paper, a data sheet or a repository: a row of results/published/quoted/numbers.csv,
-    which names the source."""
+    """Numbers of a paper, a data sheet or a repository: a row of
+    results/published/quoted/numbers.csv, which names the source."""
     told = only(rows("published/quoted/numbers.csv"), name=name)
     return [float(each) for each in str(told.numbers).split()]
 
