@@ -65,17 +65,22 @@ def find_mpiexec() -> str:
     ------
     MissingError
     """
-    if not os.environ.get("MPI4PY_LIBMPI"):  # a chosen library has its launcher on PATH
+    chosen = os.environ.get("MPI4PY_LIBMPI")
+    if not chosen:  # a chosen library has its launcher on PATH
         beside = Path(sys.executable).parent / "mpiexec"
         if beside.exists():
             return str(beside)
     found = shutil.which("mpiexec") or shutil.which("mpirun")
     if found:
         return found
+    if chosen:
+        raise MissingError(
+            f"no mpiexec on PATH that would belong to MPI4PY_LIBMPI={chosen}. Put that MPI's on "
+            "PATH; or unset MPI4PY_LIBMPI and pip install 'drbench[mpich]'."
+        )
     raise MissingError(
         "no mpiexec beside this Python nor on PATH. Install one with: pip install "
-        "'drbench[mpich]', or load "
-        "your system's MPI."
+        "'drbench[mpich]', or load your system's MPI."
     )
 
 

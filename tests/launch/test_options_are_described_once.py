@@ -65,7 +65,7 @@ def drbench(process, checkout):
 
 
 def test_help_lists_its_options_and_a_wrong_value_is_refused(drbench):
-    printed = " ".join(drbench("run", "--help").stdout.split())
+    printed = " ".join(drbench("run", "--help-all").stdout.split())
     assert "--slab SIZE toy: thickness." in printed
     assert "--colour [red|blue] toy: looks. [default: red]" in printed
     assert "--bright toy: shines." in printed

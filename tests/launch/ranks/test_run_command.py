@@ -151,7 +151,7 @@ def test_the_table_says_what_ran_how_fast_and_that_it_is_right(under_mpiexec, mp
         "A row",
         "B column",
         "C block",
-        "2 x 1 threads",
+        "2 x 1 thread on",
         "GFLOP/s",
         "median",
         "moved",
