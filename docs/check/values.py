@@ -11,7 +11,7 @@ from functools import cache
 from pandas import DataFrame
 
 from .records import HERE, ROOT, committed_figures, core, only, records, rows, where
-from .tables import contest, lowered, model_pairs, verdicts
+from .tables import contest, lowered, verdicts
 
 Numbers = float | Sequence[float]
 FUNCTIONS: dict[str, Callable[..., Numbers]] = {}
@@ -88,12 +88,6 @@ def mlp_minutes() -> float:
 
 
 # --- the core
-
-
-@value
-def core_ratio(case: str, **fields) -> float:
-    """Ratio to the roof of a case of benchmarks/core.py."""
-    return only(core("one_node", case=case, **fields)).percent_of_roof / 100
 
 
 @value
@@ -285,15 +279,6 @@ def reading_at(m: int, *lines: str, stationary: str | None = None, **fields) -> 
     """Each line at one batch size."""
     at = [1024, 2048, 4096, 8192].index(m)
     return [reading(line, stationary, **fields)[at] for line in lines]
-
-
-@value
-def model_error(transport: str) -> tuple[float, float]:
-    """Share of pairs in the right order, and the median error in percent."""
-    from benchmarks.model import errors
-
-    found = errors(model_pairs(transport))
-    return found.concordance, found.median
 
 
 @value
