@@ -7,6 +7,7 @@ while the clock runs nothing is planned or allocated.
 
 import os
 import threading
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -19,6 +20,7 @@ from drbench.program.trace import Trace
 from .blas import Blas, load_blas
 from .collectives import Call
 from .frame import Frame
+from .matrix import Window
 from .throttle import Throttle
 
 #: Who drives MPI while this rank computes: the Gemm split along k with polls between, a thread, or
@@ -55,6 +57,8 @@ class Executor(Frame):
         One of :data:`PROGRESS`; matters only where some rank is reached by RMA.
     yields : bool
         Give the core away when idle (more ranks than cores).
+    arena : callable, optional
+        As of :class:`~drbench.host.frame.Frame`.
 
     Notes
     -----
@@ -73,11 +77,11 @@ class Executor(Frame):
         throttle: Throttle | None = None,
         progress: str = "poll",
         yields: bool = True,
+        arena: Callable[[int], np.ndarray] | None = None,
     ):
         self.blas, self.clock = blas or load_blas(), clock or Clock()
         self.throttle, self.yields = throttle, yields
-        super().__init__(trace, matrices, prefetch, get, throttle is not None)
-        self.window = matrices[trace.written].window
+        super().__init__(trace, matrices, prefetch, get, throttle is not None, arena)
         serves = any(matrix.serves_rma for matrix in matrices.values())
         self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
         needs_progress = self._serves or bool(self.groups)
@@ -98,6 +102,11 @@ class Executor(Frame):
         self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
         self._began: dict[int, float] = {}  # for the timeline
         self._failure: BaseException | None = None
+
+    @property
+    def window(self) -> Window:
+        """Of the written matrix."""
+        return self.matrices[self.trace.written].window
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------

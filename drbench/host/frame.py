@@ -6,6 +6,8 @@ The same for host and device, whose loops differ: arrays may be
 before any clock runs.
 """
 
+from collections.abc import Callable
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -56,6 +58,9 @@ class Frame:
         ``"view"`` reads reachable ranks in place; ``"copy"`` copies first.
     throttled : bool
         Whether even what is read in place takes time.
+    arena : callable, optional
+        ``arena(nbytes)`` gives receive and scratch memory that is there already, and that
+        executors which never run at the same time may share.
 
     Attributes
     ----------
@@ -80,9 +85,15 @@ class Frame:
     """
 
     def __init__(
-        self, trace: Trace, matrices: dict, prefetch: int, get: str, throttled: bool = False
+        self,
+        trace: Trace,
+        matrices: dict,
+        prefetch: int,
+        get: str,
+        throttled: bool = False,
+        arena: Callable[[int], np.ndarray] | None = None,
     ):
-        self.trace, self.matrices, self.rank = trace, matrices, trace.rank
+        self.trace, self.rank, self._throttled = trace, trace.rank, throttled
         self.lookahead, steps = Lookahead(trace, prefetch), trace.steps
         topology = matrices[trace.written].topology
         self.comm = topology.comm
@@ -97,27 +108,41 @@ class Frame:
             widths=[dtype.itemsize for dtype in self.types],
         )
         self.arena_bytes = self.plan.size
-        self.arena = self._allocate(self.arena_bytes)
+        self.arena = (arena or self._allocate)(self.arena_bytes)
         self.groups = [group for group in trace.groups if len(group) > 1]
         for group in self.groups:  # in one order on all ranks: to make one is collective
             topology.group(group)
-        self.values: list = [None] * len(steps)
-        self.calls: dict[int, Call] = {}
-        self.products: dict[int, list] = {}
-        self.buffers: dict[int, np.ndarray] = {}
-        self.resolved: list[int] = []
-        self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
         self._moved = {
             step.index: sum(elements for _, elements in step.moved(trace.rank))
             * self.types[step.index].itemsize
             for step in steps
             if step.grouped
         }
+        self._bind(matrices)
+
+    def _bind(self, matrices: dict) -> None:
+        """Give every value its array."""
+        self.matrices, steps = matrices, self.trace.steps
+        self.values: list = [None] * len(steps)
+        self.calls: dict[int, Call] = {}
+        self.products: dict[int, list] = {}
+        self.buffers: dict[int, np.ndarray] = {}
+        self.resolved: list[int] = []
+        self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
         self._views: dict[int, np.ndarray] = {}
         self._itemsizes = {name: matrix.dtype.itemsize for name, matrix in matrices.items()}
-        self._lay_out(steps, throttled)
+        self._lay_out(steps, self._throttled)
         self.bytes = dict(self._resolved_bytes)
         self.timeline: list[tuple[int, float, float]] | None = None
+        self._prepared = False
+
+    def bound(self, matrices: dict):
+        """This executor on other matrices, laid out alike and in reach of the same ranks: nothing
+        is planned anew, and the arena is this one's, so that the two never run at the same
+        time."""
+        again = copy(self)
+        again._bind(matrices)
+        return again
 
     def __init_subclass__(cls):
         cls._STARTERS = {kind: getattr(cls, name) for kind, name in _STARTS.items()}

@@ -95,8 +95,9 @@ def empty_in_huge_pages(size: int, dtype: np.dtype) -> np.ndarray:
     return array[start : start + nbytes].view(dtype)
 
 
-def in_huge_pages(memories: list, own: int) -> list[HugeMapping]:
-    """See large shared memory through mappings whose pages can be huge, and make one's own so.
+def in_huge_pages(memories: list, own: int | None) -> list[HugeMapping]:
+    """See large shared memory through mappings whose pages can be huge, and make one's own so
+    (``own`` None: none yet).
 
     ``memories`` holds an array or None for each rank; those that are large enough are replaced by
     what the mappings, which are returned, show.

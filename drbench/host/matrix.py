@@ -76,6 +76,10 @@ class DistributedMatrix:
                 f"are on {topology.nodes} nodes (or MPI does not share windows). Use --transport "
                 "auto."
             )
+        self._agree(reach)
+
+    def _agree(self, reach: list[list[bool]]) -> None:
+        """Fix the protocols; ``reach[r][s]`` says that rank r reaches the memory of rank s."""
         size = self.partition.ranks_per_replica
         self.protocols = [
             "locked" if all(reach[r][s] for r in members for s in members) else "mpi"
@@ -101,24 +105,29 @@ class DistributedMatrix:
 
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
-        locks = self.topology.locks
-        if not locks.try_acquire(block.owner, block.offset, block.span):
+        locks, taken = self.topology.locks, self._range(block)
+        if not locks.try_acquire(*taken):
             return False
         try:
             target = self.view(block)
             np.add(target, value, out=target)
         finally:
-            locks.release(block.owner, block.offset, block.span)
+            locks.release(*taken)
         return True
 
     @contextmanager
     def guard(self, block: Block) -> Iterator[None]:
         """The lock on a block's range, waited for."""
-        self.topology.locks.acquire(block.owner, block.offset, block.span)
+        taken = self._range(block)
+        self.topology.locks.acquire(*taken)
         try:
             yield
         finally:
-            self.topology.locks.release(block.owner, block.offset, block.span)
+            self.topology.locks.release(*taken)
+
+    def _range(self, block: Block) -> tuple[int, int, int]:
+        """What a lock on a block covers: whose storage, from where on, how long."""
+        return block.owner, block.offset, block.span
 
     def own_blocks(self) -> list[tuple[Block, np.ndarray]]:
         """The tiles this rank owns, with their views."""
@@ -171,7 +180,9 @@ class Window:
     size : int
         Elements on this rank; may differ between ranks.
     dtype : numpy dtype
-        float32 or float64.
+        float32 or float64; uint8 for storage that holds several matrices.
+    gather : bool
+        Gather all of it into huge pages at once; else :meth:`gather` does it for parts.
 
     Attributes
     ----------
@@ -193,7 +204,7 @@ class Window:
     _shared: MPI.Win | None = None
     _again: Sequence[HugeMapping] = ()
 
-    def __init__(self, topology: Topology, size: int, dtype):
+    def __init__(self, topology: Topology, size: int, dtype, gather: bool = True):
         comm = topology.comm
         dtype = np.dtype(dtype)
         itemsize = dtype.itemsize
@@ -220,7 +231,7 @@ class Window:
             if len(memory) >= _MINIMUM_BYTES and (unified or rank == comm.rank):
                 in_reach[rank] = np.frombuffer(memory, dtype)[: sizes[rank]]
         if max(sizes) * itemsize >= LEAST_BYTES:
-            self._again = in_huge_pages(in_reach, comm.rank)
+            self._again = in_huge_pages(in_reach, comm.rank if gather else None)
             comm.Barrier()  # nobody writes before all storage is ready
         self._open(comm, dtype, win, in_reach, in_reach[comm.rank])
 
@@ -257,6 +268,12 @@ class Window:
         return self.win.Raccumulate(
             [value, value.size, self._mpi_type], block.owner, self._target(block), MPI.SUM
         )
+
+    def gather(self, start: int, stop: int) -> None:
+        """Zero own storage [start, stop) and gather it into huge pages, as far as Linux gives
+        them."""
+        if self._again and (stop - start) * self.local.itemsize >= LEAST_BYTES:
+            self._again[0].collapse(self.local[start:stop])
 
     def flush(self) -> None:
         """Complete this rank's RMA at its targets."""

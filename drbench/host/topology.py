@@ -23,7 +23,12 @@ from drbench.program.steps import Group
 
 from .cores import within_quota
 
-_MPI_TYPES = {"float32": MPI.FLOAT, "float64": MPI.DOUBLE, "bfloat16": MPI.UINT16_T}
+_MPI_TYPES = {
+    "float32": MPI.FLOAT,
+    "float64": MPI.DOUBLE,
+    "bfloat16": MPI.UINT16_T,
+    "uint8": MPI.BYTE,
+}
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
 
@@ -170,5 +175,5 @@ def mpi_version() -> str:
 
 
 def mpi_type(dtype: np.dtype) -> MPI.Datatype:
-    """float32, float64, or the bits of a bfloat16, which MPI moves but cannot add."""
+    """float32, float64, or the bits of a bfloat16 and bytes, which MPI moves but cannot add."""
     return _MPI_TYPES[dtype.name]
