@@ -76,8 +76,8 @@ class Tiles:
     def __init__(self, operand: Operand, replica: int = 0):
         self.operand, self.replica, p = operand, replica, operand.partition
         self.row_ranges, self.col_ranges = (
-            [part(extent, x, parts) for x in range(parts)]
-            for extent, parts in zip(p.shape, (p.grid.rows, p.grid.cols))
+            [part(axis.extent, x, axis.parts) for x in range(axis.parts)]
+            for axis in (p.rows, p.cols)
         )
 
     def rows(self, x: int) -> tuple[int, int]:
@@ -96,8 +96,7 @@ class Tiles:
         """Rows × columns, which must lie in tile (x, y)."""
         if rows[0] < rows[1] and cols[0] < cols[1]:
             return self.operand.block(rows, cols, self.replica)
-        grid = self.operand.partition.grid
-        owner = self.replica * grid.size + grid.rank(x, y)
+        owner = self.operand.partition.rank_at(x, y, self.replica)
         return Block(self.operand.name, owner, self.replica, (x, y), *rows, *cols, 0, 1)
 
 
@@ -276,11 +275,8 @@ def check_layout(problem: Problem, who: str, layout: Callable, **settled) -> Non
     sizes = problem.m, problem.n, problem.k, problem.nprocs
     needed = Problem(*sizes, *layout(*sizes, **settled))
     for operand, other in zip(problem.operands, needed.operands):
-        placed, grid = operand.partition, other.partition.grid
-        if placed != other.partition or (placed.grid.rows, placed.grid.cols) != (
-            grid.rows,
-            grid.cols,
-        ):
+        placed = operand.partition
+        if placed != other.partition or placed.places != other.partition.places:
             raise UnsupportedError(
                 f"{who} needs {operand.name} as {other.partition.text} (algorithm requirement); "
                 f"got {placed.text}. "

@@ -46,7 +46,7 @@ def settle(
     """Decide dataflow and replicas, by C where they are not given; refuse another layout."""
     c = problem.c.partition
     replicas = replicas or c.replicas
-    mesh = f"{c.grid.rows}x{c.grid.cols}" if replicas == c.replicas else None
+    mesh = f"{c.rows.parts}x{c.cols.parts}" if replicas == c.replicas else None
     return settle_mesh(problem, "summa2.5d", dataflow, mesh, replicas) | {
         "replicas": replicas,
         "panel": panel,

@@ -26,7 +26,8 @@ from .arithmetic import (
     near_square,
     part,
 )
-from .dtensor import PlacementSpec, to_placements
+from .axes import Axis, Dealt, Listed, Segment, axis_of, pieces
+from .dtensor import PlacementSpec, parse_placements, to_placements
 from .enumerate import (
     equal_replication,
     exhaustive,
@@ -36,39 +37,53 @@ from .enumerate import (
 )
 from .errors import LayoutError
 from .partition import Partition, explicit_text, replica_suffix
+from .places import Places, grid_places, mesh_places
 from .presets import PRESETS, Preset
-from .redistribution import flows
+from .redistribution import check_one_matrix, flows, sources, summed
 
 # the function `partition` takes the name of the module it is the front door of
 from .text import PartitionSpec, extents, parse, partition, preset
 
 __all__ = [
     "PRESETS",
+    "Axis",
+    "Dealt",
     "Interval",
     "LayoutError",
+    "Listed",
     "Partition",
     "PartitionSpec",
     "PlacementSpec",
+    "Places",
     "Preset",
     "ProcessGrid",
+    "Segment",
+    "axis_of",
     "ceil_div",
+    "check_one_matrix",
     "divisors",
     "equal_replication",
     "exhaustive",
     "explicit_text",
     "extents",
     "flows",
+    "grid_places",
     "intersect",
     "local_extent",
+    "mesh_places",
     "most_replicas",
     "near_square",
     "paired_replication",
     "parse",
+    "parse_placements",
     "part",
     "partition",
     "partition_triples",
+    "pieces",
     "preset",
     "replica_suffix",
     "replication_triples",
+    "sources",
+    "summed",
     "to_placements",
 ]

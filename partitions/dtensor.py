@@ -1,25 +1,43 @@
 """DTensor placements, as a second vocabulary for the same partitions.
 
-A placement list says, for each dimension of a device mesh, what happens to the
-matrix there: ``S(d)`` (Shard) cuts matrix dimension d into chunks, ``R`` (Replicate)
-copies. Ranks fill the mesh row-major, and chunks are those of ``torch.chunk``:
-ceil-sized, the last ones short or empty. Hence ``S(0)`` is ``row``, ``S(1)`` is
-``column``, ``S(0),S(1)`` is ``block``, and ``R,S(0)`` is ``row`` with replicas.
+A placement list says, for each dimension of a device mesh, what happens to the matrix there:
+
+========  ==================================================================================
+``S(d)``  Shard: matrix dimension d is cut into chunks, those of ``torch.chunk``: ceil-sized,
+          the last ones short or empty
+``_S(d,f)``  _StridedShard: cut into f chunks first, each of them into the mesh extent; a rank
+          has its part of every chunk
+``R``     Replicate: copies
+``P``     Partial: every rank holds a term; the sum of all terms is the matrix
+========  ==================================================================================
+
+Ranks fill the mesh row-major, and placements are applied from left to right, each to what the
+earlier ones left: what DTensor means by them, also where extents do not divide. ``S(0)`` is
+``row``, ``S(1)`` is ``column``, ``S(0),S(1)`` is ``block``, ``R,S(0)`` is ``row`` with replicas.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import prod
 
-from .arithmetic import Interval, ProcessGrid, ceil_div, near_square, part
+from .arithmetic import near_square
+from .axes import axis_of, chunked, strided
 from .errors import LayoutError
 from .partition import Partition
+from .places import mesh_places
 
 REPLICATE = None  # stands for R among the matrix dimensions 0 and 1 of S(0) and S(1)
+PARTIAL = "P"  # and this for P; (d, f) for _S(d,f)
 
-_PLACEMENT = re.compile(r"(?:s|shard)\((?:dim=)?(-?[0-9])\)|(?:r|replicate)(?:\(\))?")
-_PARTIAL = re.compile(r"(?:p|_?partial)(?:\(.*\))?")
+#: What stands for one mesh dimension.
+Placement = int | None | str | tuple[int, int]
+
+_PLACEMENT = re.compile(
+    r"(?:s|shard)\((?:dim=)?(-?[0-9])\)|(?:r|replicate)(?:\(\))?"
+    r"|_(?:s|stridedshard)\((?:dim=)?(-?[0-9]),(?:sf=|split_factor=)?([0-9]{1,12})\)"
+)
+_PARTIAL = re.compile(r"(?:p|_?partial)(?:\((?:reduce_op=)?['\"]?([a-z]*)['\"]?\))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +46,9 @@ class PlacementSpec:
 
     Parameters
     ----------
-    placements : tuple of (0, 1 or None)
-        For each mesh dimension the matrix dimension it shards, or None where it replicates.
+    placements : tuple of (0, 1, None, "P" or (int, int))
+        For each mesh dimension the matrix dimension it shards; None where it replicates,
+        ``"P"`` where a sum is pending; (d, f) for a _StridedShard of dimension d, split factor f.
     mesh : tuple of int
         Mesh extents, as many as placements. Empty for the default: all ranks in one
         dimension, or the near-square mesh in two.
@@ -45,15 +64,15 @@ class PlacementSpec:
     'R,S(0)@2x4'
     """
 
-    placements: tuple[int | None, ...]
+    placements: tuple[Placement, ...]
     mesh: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.placements)
-        if not count or any(d not in (REPLICATE, 0, 1) for d in self.placements):
+        if not count or not all(map(_is_placement, self.placements)):
             raise LayoutError(
                 f"placements {self.placements} do not place a matrix;"
-                f" use R, S(0) or S(1) for each mesh dimension"
+                f" use R, P, S(0) or S(1) for each mesh dimension"
             )
         if self.mesh and len(self.mesh) != count or not self.mesh and count > 2:
             got = f"a {_mesh_text(self.mesh)} mesh" if self.mesh else "none"
@@ -86,8 +105,7 @@ class PlacementSpec:
         Raises
         ------
         LayoutError
-            If the mesh does not have ``nprocs`` ranks, or no partition places the
-            matrix this way (replicas here are contiguous ranks).
+            If the mesh does not have ``nprocs`` ranks.
 
         Examples
         --------
@@ -96,29 +114,29 @@ class PlacementSpec:
 
         >>> str(PlacementSpec((1, 0), mesh=(2, 3)).bind((6, 6), 6).grid)
         '3x2:col'
+
+        Chunks of chunks are what they are in DTensor, also where extents do not divide:
+
+        >>> p = PlacementSpec((0, 0), mesh=(2, 3)).bind((7, 6), 6)
+        >>> [p.local_shape(rank)[0] for rank in range(6)]
+        [2, 2, 0, 1, 1, 1]
         """
-        # a mesh dimension of one rank neither cuts nor copies
-        placed = [(d, n) for d, n in zip(self.placements, self._fit_mesh(nprocs)) if n > 1]
-        copies = 0
-        while copies < len(placed) and placed[copies][0] is REPLICATE:
-            copies += 1
-        replicas = prod(n for _, n in placed[:copies])
-        shards = [(d, [n for _, n in run]) for d, run in groupby(placed[copies:], lambda x: x[0])]
-        order = [d for d, _ in shards]
-        if REPLICATE in order:
-            raise self._scattered_replicas()
-        if len(order) > 2:
-            raise LayoutError(
-                f"{self} cuts a dimension, then the other, then the first again, which deals no"
-                f" contiguous tiles; use S(0),S(1) or S(1),S(0) on a 2-D mesh"
-            )
-        for d, counts in shards:
-            _check_uniform(self, d, shape[d], counts)
-        parts = {d: prod(counts) for d, counts in shards}
-        # mesh ranks are row-major, so the dimension that is sharded last varies fastest
-        grid = ProcessGrid(parts.get(0, 1), parts.get(1, 1), "col" if order == [1, 0] else "row")
-        tile = max(1, ceil_div(shape[0], grid.rows)), max(1, ceil_div(shape[1], grid.cols))
-        return Partition(shape, tile, grid, replicas, str(self))
+        if min(shape) < 0:
+            raise LayoutError(f"matrix shape {shape[0]}x{shape[1]} is too small; use at least 0")
+        dimensions = list(zip(self.placements, self._fit_mesh(nprocs)))
+        held: list = [[[(0, extent)] if extent else []] for extent in shape]
+        for placement, parts in dimensions:
+            dim, factor = placement if isinstance(placement, tuple) else (placement, 0)
+            if dim in (0, 1):
+                cut = (
+                    (lambda mine: strided(mine, parts, factor))
+                    if factor
+                    else (lambda mine: chunked(mine, parts))
+                )
+                held[dim] = [piece for mine in held[dim] for piece in cut(mine)]
+        (rows, of_rows), (cols, of_cols) = map(axis_of, shape, held)
+        places = mesh_places((extent, _role(placement)) for placement, extent in dimensions)
+        return Partition.of(rows, cols, places.renumbered(of_rows, of_cols), str(self))
 
     def _fit_mesh(self, nprocs: int) -> tuple[int, ...]:
         if nprocs < 1:
@@ -132,20 +150,6 @@ class PlacementSpec:
             )
         return self.mesh or default
 
-    def _scattered_replicas(self) -> LayoutError:
-        # a stable sort that brings every R, with its mesh extent, to the front
-        positions = sorted(
-            range(len(self.placements)), key=lambda x: self.placements[x] is not REPLICATE
-        )
-        contiguous = PlacementSpec(
-            tuple(self.placements[x] for x in positions),
-            tuple(self.mesh[x] for x in positions) if self.mesh else (),
-        )
-        return LayoutError(
-            f"{self} replicates inside a shard, so the ranks of a replica would be strided;"
-            f" replicas here are contiguous ranks: use {contiguous}"
-        )
-
 
 def parse_placements(text: str) -> PlacementSpec:
     """Read placements, short (``S(0),R``) or as PyTorch prints them.
@@ -155,12 +159,14 @@ def parse_placements(text: str) -> PlacementSpec:
     Raises
     ------
     LayoutError
-        If a word is no placement, or is Partial.
+        If a word is no placement, or a Partial of anything but a sum.
 
     Examples
     --------
     >>> str(parse_placements("(Replicate(), Shard(dim=-1))@2x3"))
     'R,S(1)@2x3'
+    >>> str(parse_placements("[_StridedShard(dim=0, sf=2), Partial(sum)]@2x2"))
+    '_S(0,2),P@2x2'
     """
     listed, at, mesh = re.sub(r"\s", "", text.lower()).partition("@")
     if listed[:1] + listed[-1:] in ("()", "[]"):
@@ -168,9 +174,10 @@ def parse_placements(text: str) -> PlacementSpec:
     if "/" in text:
         raise LayoutError(
             f"{text!r} has a slash, but placements take no /cN;"
-            f" write replicas as the first mesh dimension, for example R,S(0)@2x4"
+            f" write replicas as a mesh dimension, for example R,S(0)@2x4"
         )
-    placements = tuple(_placement(word, text) for word in listed.split(","))
+    words = re.split(r",(?![^(]*\))", listed)  # not at the comma of _S(0,2)
+    placements = tuple(_placement(word, text) for word in words)
     if at and not re.fullmatch(r"[0-9]{1,12}(x[0-9]{1,12})*", mesh):
         raise LayoutError(
             f"{text!r} needs a mesh after the @, got {mesh!r}; write for example @2x3"
@@ -186,8 +193,7 @@ def to_placements(partition: Partition) -> str:
     Raises
     ------
     LayoutError
-        If ranks hold other than one contiguous ceil-sized chunk each, as block-cyclic
-        tiles do.
+        If no placements say the same, as for block-cyclic tiles.
 
     Examples
     --------
@@ -197,67 +203,110 @@ def to_placements(partition: Partition) -> str:
     >>> to_placements(partition("block:2x3:col", (8, 8), 6))
     'S(1),S(0)@3x2'
     """
-    grid = partition.grid
-    for extent, tile, parts in zip(partition.shape, partition.tile_shape, (grid.rows, grid.cols)):
-        if min(tile, max(1, extent)) != max(1, ceil_div(extent, parts)):
-            raise LayoutError(
-                f"{partition.text} deals tiles of {tile} over {extent} elements to {parts} ranks;"
-                f" a DTensor shard is one ceil-sized chunk a rank: use block:{grid}"
-            )
-    placed: list[tuple[int | None, int]] = [(0, grid.rows), (1, grid.cols)]
-    if grid.order == "col":
-        placed.reverse()
-    placed = [(d, n) for d, n in [(REPLICATE, partition.replicas), *placed] if n > 1]
-    placements = tuple(d for d, _ in placed) or (REPLICATE,)
-    mesh = tuple(n for _, n in placed) if len(placed) > 1 else ()
-    return str(PlacementSpec(placements, mesh))
-
-
-def _placement(word: str, text: str) -> int | None:
-    if _PARTIAL.fullmatch(word):
+    spec = _own_spec(partition) or _spec_by_strides(partition)
+    if spec is None:
+        grid = partition.grid
+        height, width = partition.tile_shape
         raise LayoutError(
-            f"{text!r} has {word}: Partial says that sums are pending, not where elements are;"
-            f" use R or S(d), and let the algorithm reduce C"
+            f"{partition.text} deals tiles of {height}x{width} over "
+            f"{partition.shape[0]}x{partition.shape[1]} elements; a DTensor shard is one "
+            f"ceil-sized chunk a rank: use {f'block:{grid}' if grid else 'S(0) or S(1)'}"
         )
+    return str(spec)
+
+
+def _own_spec(partition: Partition) -> PlacementSpec | None:
+    """The placements that a partition was made from, if it was."""
+    if partition.text[:1] not in "RPS_":
+        return None
+    spec = parse_placements(partition.text)
+    return PlacementSpec(spec.placements, spec._fit_mesh(partition.nprocs))
+
+
+def _spec_by_strides(partition: Partition) -> PlacementSpec | None:
+    """One mesh dimension for each stride that ranks have along rows, columns and replicas."""
+    if not (partition.rows.chunked and partition.cols.chunked):
+        return None
+    places = partition.places
+    sides = zip((0, 1, REPLICATE), (places.rows, places.cols, places.replicas))
+    found = [(stride, count, dim) for dim, side in sides for stride, count in _digits(side)]
+    ordered = sorted(found, reverse=True) or [(1, 1, REPLICATE)]
+    spec = PlacementSpec(tuple(d for *_, d in ordered), tuple(n for _, n, _ in ordered))
+    if prod(spec.mesh) != partition.nprocs or spec.bind(partition.shape, partition.nprocs) != (
+        partition
+    ):
+        return None
+    return spec if len(ordered) > 1 else PlacementSpec(spec.placements)
+
+
+def _digits(side: Sequence[int]) -> list[tuple[int, int]]:
+    """(stride, extent) of the mesh dimensions that coordinates along one side count.
+
+    Examples
+    --------
+    >>> _digits(range(0, 8, 2)), _digits((0, 1, 4, 5)), _digits(range(1))
+    ([(2, 4)], [(4, 2), (1, 2)], [])
+    """
+    found: list[tuple[int, int]] = []
+    count = 1
+    while count < len(side):
+        stride, extent = side[count], 1
+        while extent * count < len(side) and side[extent * count] == extent * stride:
+            extent += 1
+        found.insert(0, (stride, extent))
+        count *= extent
+    return found
+
+
+def _placement(word: str, text: str) -> Placement:
+    if partial := _PARTIAL.fullmatch(word):
+        if partial[1] not in (None, "", "sum"):
+            raise LayoutError(
+                f"{text!r} has {word}: only sums can be pending here; use P, R or S(d)"
+            )
+        return PARTIAL
     match = _PLACEMENT.fullmatch(word)
     if not match:
         raise LayoutError(
-            f"{word!r} in {text!r} is no placement; use R, S(0) (rows) or S(1) (columns)"
+            f"{word!r} in {text!r} is no placement; use R, P, S(0) (rows), S(1) (columns) or "
+            f"_S(d,f)"
         )
-    if match[1] is None:
+    if match[1] is None and match[2] is None:
         return REPLICATE
-    dim = int(match[1])
+    dim = int(match[1] or match[2])
     if not -2 <= dim < 2:
         raise LayoutError(
             f"{text!r} shards dimension {dim} of a matrix; use S(0) (rows) or S(1) (columns)"
         )
-    return dim % 2
+    if match[3] is None:
+        return dim % 2
+    if int(match[3]) < 1:
+        raise LayoutError(f"{text!r} splits by {match[3]}; use a split factor of at least 1")
+    return dim % 2, int(match[3])
 
 
-def _check_uniform(spec: PlacementSpec, d: int, extent: int, counts: list[int]) -> None:
-    """Refuse nested chunks (S(0),S(0)) that are not the chunks of one flat cut."""
-    parts = prod(counts)
-    if _nested_chunks(extent, counts) != [part(extent, rank, parts) for rank in range(parts)]:
-        raise LayoutError(
-            f"{spec} cuts {extent} {('rows', 'columns')[d]} into nested chunks that are not"
-            f" equal-sized; use S({d}) on a 1-D mesh, or a multiple of {parts}"
-        )
+def _is_placement(placement: Placement) -> bool:
+    if isinstance(placement, tuple):
+        return len(placement) == 2 and placement[0] in (0, 1) and placement[1] >= 1
+    return placement in (REPLICATE, 0, 1, PARTIAL)
 
 
-def _nested_chunks(extent: int, counts: list[int]) -> list[Interval]:
-    """Chunk ``[0, extent)``, then every chunk again, once per count, outermost first."""
-    chunks = [Interval(0, extent)]
-    for count in counts:
-        chunks = [
-            Interval(start + piece.start, start + piece.stop)
-            for start, stop in chunks
-            for piece in (part(stop - start, q, count) for q in range(count))
-        ]
-    return chunks
+def _role(placement: Placement) -> str:
+    """What a mesh dimension does (:data:`partitions.places.ROLES`)."""
+    dim = placement[0] if isinstance(placement, tuple) else placement
+    return {0: "rows", 1: "cols", PARTIAL: "terms"}.get(dim, "copies")
 
 
-def _names(placements: tuple[int | None, ...] | list[int | None]) -> str:
-    return ",".join("R" if d is REPLICATE else f"S({d})" for d in placements)
+def _name(placement: Placement) -> str:
+    if isinstance(placement, tuple):
+        return f"_S({placement[0]},{placement[1]})"
+    if isinstance(placement, int):
+        return f"S({placement})"
+    return placement or "R"
+
+
+def _names(placements: tuple[Placement, ...]) -> str:
+    return ",".join(map(_name, placements))
 
 
 def _mesh_text(mesh: tuple[int, ...]) -> str:

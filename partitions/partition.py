@@ -1,24 +1,28 @@
 """A partition: which rank holds which part of one matrix, as pure index arithmetic.
 
-ScaLAPACK's conventions, plus replication. A tile shape splits the matrix into a
-tile grid; a process grid deals the tiles cyclically, in both dimensions, to the
-p/c ranks of each of c replicas; contiguous ranks form a replica.
+Rows and columns are dealt independently, each an axis of segments; a tile is a segment of rows
+times a segment of columns. Places say which rank stands at which coordinates, in which replica.
+ScaLAPACK's block-cyclic layouts with contiguous replicas are the common case, DTensor's placements
+and every other product of two axes are the same class.
 """
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import FrozenInstanceError
 from operator import index
 
-from .arithmetic import Interval, ProcessGrid, ceil_div, covering, cuts, local_extent
+from .arithmetic import Interval, ProcessGrid
+from .axes import Axis, Dealt
 from .errors import LayoutError
+from .places import Places, grid_places
 
 
-@dataclass(frozen=True, slots=True)
 class Partition:
     """One matrix shape, split into tiles and dealt to a number of ranks.
 
-    Every method is O(1) or O(what it returns): none looks at the whole grid.
-    Two partitions are equal when the same ranks hold the same tiles, whatever text they
-    came from: ``block:1x4`` is ``block:1x4:col``.
+    Made from a tile shape and a process grid, which deals tiles cyclically in both dimensions to
+    each of some replicas of contiguous ranks; :meth:`of` makes any other. With equal tiles every
+    method is O(1) or O(what it returns). Two partitions are equal when the same ranks hold the same
+    tiles, whatever text they came from: ``block:1x4`` is ``block:1x4:col``.
 
     Parameters
     ----------
@@ -37,8 +41,16 @@ class Partition:
 
     Attributes
     ----------
+    rows, cols : Dealt or Listed
+        How either dimension is cut and dealt (:mod:`partitions.axes`).
+    places : Places
+        Which rank stands at which (row, column, replica) coordinates.
+    shape, replicas, text :
+        As above.
     grid_shape : (int, int)
         Rows and columns of the tile grid, 0 where the matrix has no element.
+    tile_shape : (int, int)
+        Of the largest tile.
 
     Raises
     ------
@@ -56,39 +68,135 @@ class Partition:
     [(1, 0), (3, 0)]
     >>> p.tile_bounds((3, 0))
     (Interval(start=9, stop=10), Interval(start=0, stop=4))
+
+    Replicas need not be contiguous ranks:
+
+    >>> from partitions import partition
+    >>> p = partition("S(0),R@2x2", (8, 8), 4)
+    >>> p.members(0), p.members(1)
+    ([0, 2], [1, 3])
     """
 
-    shape: tuple[int, int]
-    tile_shape: tuple[int, int]
-    grid: ProcessGrid
-    replicas: int = 1
-    text: str = field(default="", compare=False)
-    # derived once: nearly every method needs it
-    grid_shape: tuple[int, int] = field(init=False, repr=False, compare=False)
+    __slots__ = (
+        "rows",
+        "cols",
+        "places",
+        "text",
+        "shape",
+        "grid_shape",
+        "tile_shape",
+        "replicas",
+        "_grid",
+    )
 
-    def __post_init__(self) -> None:
-        # frozen, so derived and normalised values go in by the back door, here only
+    rows: Axis
+    cols: Axis
+    places: Places
+    text: str
+    shape: tuple[int, int]
+    grid_shape: tuple[int, int]
+    tile_shape: tuple[int, int]
+    replicas: int
+    _grid: ProcessGrid | None
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        tile_shape: tuple[int, int],
+        grid: ProcessGrid,
+        replicas: int = 1,
+        text: str = "",
+    ):
+        height, width = _pair(shape, "matrix shape", least=0)
+        rows, cols = _pair(tile_shape, "tile shape", least=1)
+        if replicas < 1:
+            raise LayoutError(f"{replicas} replicas hold no matrix; use at least 1")
+        self._set(
+            Dealt(height, rows, grid.rows),
+            Dealt(width, cols, grid.cols),
+            grid_places(grid, replicas),
+            text,
+            grid,
+        )
+
+    @classmethod
+    def of(cls, rows: Axis, cols: Axis, places: Places, text: str = "") -> "Partition":
+        """Make the product of two axes on any places.
+
+        Parameters
+        ----------
+        rows, cols : Dealt or Listed
+            With as many coordinates as the places have.
+        places : Places
+        text : str
+            What :func:`partitions.partition` reads back to an equal partition; needed where no
+            process grid and tile shape say the same.
+
+        Raises
+        ------
+        LayoutError
+            If axes and places do not fit together, or a text is missing.
+
+        Examples
+        --------
+        >>> from partitions.axes import Dealt
+        >>> from partitions.places import mesh_places
+        >>> places = mesh_places([(2, "cols"), (3, "rows")])
+        >>> Partition.of(Dealt(6, 2, 3), Dealt(6, 3, 2), places).text
+        'tiles:2x3@3x2:col'
+        """
+        parts, stand = (rows.parts, cols.parts), (len(places.rows), len(places.cols))
+        if parts != stand:
+            raise LayoutError(
+                f"axes of {parts[0]}x{parts[1]} coordinates do not fit places of "
+                f"{stand[0]}x{stand[1]}; use one coordinate each"
+            )
+        made = object.__new__(cls)
+        made._set(rows, cols, places, text)
+        return made
+
+    def _set(
+        self, rows: Axis, cols: Axis, places: Places, text: str, grid: ProcessGrid | None = None
+    ) -> None:
+        # unchangeable, so values go in by the back door, here only
         put = object.__setattr__
-        put(self, "shape", _pair(self.shape, "matrix shape", least=0))
-        put(self, "tile_shape", _pair(self.tile_shape, "tile shape", least=1))
-        if self.replicas < 1:
-            raise LayoutError(f"{self.replicas} replicas hold no matrix; use at least 1")
-        put(self, "grid_shape", tuple(map(ceil_div, self.shape, self.tile_shape)))
-        if not self.text:
+        put(self, "rows", rows)
+        put(self, "cols", cols)
+        put(self, "places", places)
+        put(self, "shape", (rows.extent, cols.extent))
+        put(self, "grid_shape", (len(rows), len(cols)))
+        put(self, "tile_shape", (rows.longest, cols.longest))
+        put(self, "replicas", len(places.replicas))
+        put(self, "_grid", grid or places.grid)
+        put(self, "text", text)
+        if not text:
             put(self, "text", explicit_text(self))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __reduce__(self):
+        return Partition.of, (self.rows, self.cols, self.places, self.text)
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.text} of {self.shape[0]}x{self.shape[1]} on {self.nprocs} ranks>"
 
     def _placed(self) -> tuple:
         """What decides which rank of a replica holds which tile; tiles beyond the matrix, and
-        process rows and columns without a tile, take no part."""
-        grid = self.grid
-        key: list = [self.shape, grid.size, self.replicas]
-        strides = (grid.cols, 1) if grid.order == "row" else (1, grid.rows)
-        for extent, tile, tiles, parts, stride in zip(
-            self.shape, self.tile_shape, self.grid_shape, (grid.rows, grid.cols), strides
-        ):
-            turns = min(tiles, parts)
-            key.append((min(tile, max(1, extent)), (turns, stride) if turns > 1 else None))
-        return tuple(key)
+        coordinates without a tile, take no part."""
+        places, rows, cols = self.places, self.rows, self.cols
+        return (
+            places.nprocs,
+            places.replicas,
+            places.terms,
+            rows.key,
+            places.rows[: rows.used],
+            cols.key,
+            places.cols[: cols.used],
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Partition):
@@ -101,12 +209,32 @@ class Partition:
     @property
     def nprocs(self) -> int:
         """Number of ranks p, all replicas together."""
-        return self.grid.size * self.replicas
+        return self.places.nprocs
 
     @property
     def ranks_per_replica(self) -> int:
         """Number of ranks p/c that share one copy of the matrix."""
-        return self.grid.size
+        return self.places.nprocs // self.replicas
+
+    @property
+    def grid(self) -> ProcessGrid | None:
+        """The process grid of a replica; None if replicas are not contiguous ranks on a grid."""
+        return self._grid
+
+    def transposed(self) -> "Partition":
+        """The partition of the transposed matrix: every element with the rank that holds it here.
+
+        Examples
+        --------
+        >>> from partitions import partition
+        >>> [
+        ...     partition(text, (8, 6), 4).transposed().text
+        ...     for text in ("row/c2", "tiles:4x2@2x2", "S(0),R@2x2")
+        ... ]
+        ['column/c2', 'tiles:2x4@2x2:col', 'S(1),R@2x2']
+        """
+        text = _transposed_text(self.text)
+        return Partition.of(self.cols, self.rows, self.places.transposed(), text)
 
     # -- tiles ---------------------------------------------------------------
 
@@ -119,13 +247,7 @@ class Partition:
             If ``idx`` is outside the tile grid.
         """
         i, j = self._checked(idx)
-        height, width = self.tile_shape
-        rows, cols = self.shape
-        top, left = i * height, j * width
-        return (
-            Interval(top, top + height if top + height < rows else rows),
-            Interval(left, left + width if left + width < cols else cols),
-        )
+        return Interval(*self.rows[i][:2]), Interval(*self.cols[j][:2])
 
     def tile_index(self, row: int, col: int) -> tuple[int, int]:
         """Return the index of the tile that holds one element of the matrix.
@@ -140,7 +262,7 @@ class Partition:
             raise LayoutError(
                 f"element ({row}, {col}) is outside the {rows}x{cols} matrix; indices start at 0"
             )
-        return row // self.tile_shape[0], col // self.tile_shape[1]
+        return self.rows.at(row), self.cols.at(col)
 
     def overlapping_tiles(
         self, rows: tuple[int, int], cols: tuple[int, int]
@@ -158,9 +280,8 @@ class Partition:
         >>> p.overlapping_tiles((3, 5), (8, 100))
         [(0, 2), (1, 2)]
         """
-        height, width = self.tile_shape
-        across = covering(cols[0], cols[1], width, self.shape[1])
-        return [(i, j) for i in covering(rows[0], rows[1], height, self.shape[0]) for j in across]
+        across = self.cols.covering(*cols)
+        return [(i, j) for i in self.rows.covering(*rows) for j in across]
 
     def row_cuts(self, start: int, stop: int) -> list[int]:
         """Cut the rows ``[start, stop)``, clipped to the matrix, at tile boundaries.
@@ -173,28 +294,40 @@ class Partition:
         >>> Partition((10, 4), (3, 4), ProcessGrid(2, 1)).row_cuts(1, 7)
         [1, 3, 6, 7]
         """
-        return cuts(start, stop, self.tile_shape[0], self.shape[0])
+        return self.rows.cuts(start, stop)
 
     def col_cuts(self, start: int, stop: int) -> list[int]:
         """Cut the columns ``[start, stop)`` as :meth:`row_cuts` cuts rows."""
-        return cuts(start, stop, self.tile_shape[1], self.shape[1])
+        return self.cols.cuts(start, stop)
 
     # -- ranks ---------------------------------------------------------------
 
     def replica_of(self, rank: int) -> int:
-        """Return the replica that ``rank`` belongs to: contiguous ranks form one.
+        """Return the replica that ``rank`` belongs to.
 
         Raises
         ------
         LayoutError
             If there is no such rank.
         """
-        if not 0 <= rank < self.nprocs:
-            raise LayoutError(
-                f"rank {rank} takes no part in {self.text};"
-                f" its ranks go from 0 to {self.nprocs - 1}"
-            )
-        return rank // self.grid.size
+        return self._position(rank)[2]
+
+    def members(self, replica: int = 0) -> list[int]:
+        """Return the ranks that share one replica, in rising order; not always contiguous.
+
+        Raises
+        ------
+        LayoutError
+            If there is no such replica.
+        """
+        self._check_replica(replica)
+        places = self.places
+        at = places.replicas[replica]
+        return sorted(at + row + col for row in places.rows for col in places.cols)
+
+    def rank_at(self, row: int, col: int, replica: int = 0) -> int:
+        """Return the rank at a row and a column coordinate of a replica, tiles or not."""
+        return self.places.rank(row, col, replica)
 
     def owner(self, idx: tuple[int, int], replica: int = 0) -> int:
         """Return the global rank that holds tile ``idx`` of one replica.
@@ -211,13 +344,8 @@ class Partition:
         (2, 6)
         """
         i, j = self._checked(idx)
-        if not 0 <= replica < self.replicas:
-            raise LayoutError(
-                f"replica {replica} of {self.text} does not exist;"
-                f" its replicas go from 0 to {self.replicas - 1}"
-            )
-        grid = self.grid
-        return replica * grid.size + grid.rank(i % grid.rows, j % grid.cols)
+        self._check_replica(replica)
+        return self.places.rank(self.rows[i].coordinate, self.cols[j].coordinate, replica)
 
     def tiles_of(self, rank: int) -> list[tuple[int, int]]:
         """List the tiles that ``rank`` holds, row by row: none, one or many.
@@ -227,10 +355,39 @@ class Partition:
         LayoutError
             If there is no such rank.
         """
-        i, j = self._position(rank)
-        tile_rows, tile_cols = self.grid_shape
-        across = range(j, tile_cols, self.grid.cols)
-        return [(ti, tj) for ti in range(i, tile_rows, self.grid.rows) for tj in across]
+        i, j, _ = self._position(rank)
+        across = self.cols.held_by(j)
+        return [(ti, tj) for ti in self.rows.held_by(i) for tj in across]
+
+    # -- pending sums --------------------------------------------------------
+
+    @property
+    def terms(self) -> int:
+        """Number of terms whose sum is the matrix (DTensor's Partial); 1 where nothing is pending.
+
+        Examples
+        --------
+        Copies along the first dimension of the mesh, terms along the second:
+
+        >>> from partitions import partition
+        >>> p = partition("R,P@2x2", (8, 8), 4)
+        >>> p.terms, [p.term_of(q) for q in range(4)], p.copies(1)
+        (2, [0, 1, 0, 1], [1, 3])
+        """
+        return max(self.places.terms, default=0) + 1
+
+    def term_of(self, replica: int) -> int:
+        """Return which term of a pending sum a replica holds; 0 where nothing is pending."""
+        self._check_replica(replica)
+        return self.places.terms[replica] if self.places.terms else 0
+
+    def copies(self, replica: int = 0) -> list[int]:
+        """Return the replicas that hold what ``replica`` holds, itself included, in order.
+
+        All of them, unless a sum is pending: then those with the same term.
+        """
+        term = self.term_of(replica)
+        return [q for q in range(self.replicas) if not self.places.terms or self.term_of(q) == term]
 
     # -- local storage -------------------------------------------------------
 
@@ -248,11 +405,8 @@ class Partition:
         >>> p.local_shape(0), p.local_shape(1)
         ((6, 4), (4, 4))
         """
-        i, j = self._position(rank)
-        return (
-            local_extent(self.shape[0], self.tile_shape[0], i, self.grid.rows),
-            local_extent(self.shape[1], self.tile_shape[1], j, self.grid.cols),
-        )
+        i, j, _ = self._position(rank)
+        return self.rows.length(i), self.cols.length(j)
 
     def local_size(self, rank: int) -> int:
         """Return how many elements of the matrix ``rank`` holds.
@@ -264,6 +418,25 @@ class Partition:
         """
         rows, cols = self.local_shape(rank)
         return rows * cols
+
+    def local_start(self, idx: tuple[int, int]) -> tuple[int, int]:
+        """Return where tile ``idx`` begins in its owner's local array, as row and column.
+
+        The local array has :meth:`local_shape`: what ScaLAPACK and DTensor store. The same in every
+        replica.
+
+        Raises
+        ------
+        LayoutError
+            If ``idx`` is outside the tile grid.
+
+        Examples
+        --------
+        >>> Partition((10, 4), (3, 2), ProcessGrid(2, 1)).local_start((3, 1))
+        (3, 2)
+        """
+        i, j = self._checked(idx)
+        return self.rows[i].local, self.cols[j].local
 
     def tile_offset(self, idx: tuple[int, int]) -> int:
         """Return where tile ``idx`` starts in its owner's storage, in elements.
@@ -286,15 +459,12 @@ class Partition:
         [0, 6, 12, 36, 38]
         """
         i, j = self._checked(idx)
-        height, width = self.tile_shape
-        grid = self.grid
-        local_i, local_j = i // grid.rows, j // grid.cols
-        if not local_i and not local_j:
+        top, bottom, _, row = self.rows[i]
+        _, _, across, col = self.cols[j]
+        if not row and not col:
             return 0
-        local_cols = local_extent(self.shape[1], width, j % grid.cols, grid.cols)
-        # only the last tile row is short, and it comes last: all before it are whole
-        own_height = min(height, self.shape[0] - i * height)
-        return local_i * height * local_cols + own_height * local_j * width
+        # whole rows of tiles before it, then those to its left, which are as high as it
+        return row * self.cols.length(across) + (bottom - top) * col
 
     # -- checks --------------------------------------------------------------
 
@@ -308,21 +478,47 @@ class Partition:
             )
         return i, j
 
-    def _position(self, rank: int) -> tuple[int, int]:
-        """Process row and column of a global rank within its replica."""
-        return self.grid.coords(rank - self.replica_of(rank) * self.grid.size)
+    def _check_replica(self, replica: int) -> None:
+        if not 0 <= replica < self.replicas:
+            raise LayoutError(
+                f"replica {replica} of {self.text} does not exist;"
+                f" its replicas go from 0 to {self.replicas - 1}"
+            )
+
+    def _position(self, rank: int) -> tuple[int, int, int]:
+        """Row and column coordinate and replica of a rank."""
+        if not 0 <= rank < self.places.nprocs:
+            raise LayoutError(
+                f"rank {rank} takes no part in {self.text};"
+                f" its ranks go from 0 to {self.nprocs - 1}"
+            )
+        return self.places.coords(rank)
+
+
+def _explicit(partition: Partition) -> bool:
+    """Whether a tile shape, a process grid and a number of replicas say all."""
+    alike = isinstance(partition.rows, Dealt) and isinstance(partition.cols, Dealt)
+    return alike and partition.grid is not None and not partition.places.terms
 
 
 def explicit_text(partition: Partition) -> str:
-    """Spell a partition out, so that its text needs no default and no operand role.
+    """Spell a partition out, so that its text needs no default and no operand role; placements
+    where no tile shape and grid say the same.
 
     Examples
     --------
     >>> explicit_text(Partition((8, 8), (4, 2), ProcessGrid(2, 2, "col"), replicas=3))
     'tiles:4x2@2x2:col/c3'
     """
-    height, width = partition.tile_shape
-    return f"tiles:{height}x{width}@{partition.grid}{replica_suffix(partition.replicas)}"
+    if _explicit(partition):
+        height, width = partition.tile_shape
+        return f"tiles:{height}x{width}@{partition.grid}{replica_suffix(partition.replicas)}"
+    if not partition.text:
+        raise LayoutError(
+            "no tile shape on a process grid with contiguous replicas says this layout; give the "
+            "text that does, for example S(0),R@2x2"
+        )
+    return partition.text
 
 
 def replica_suffix(replicas: int) -> str:
@@ -348,3 +544,19 @@ def _pair(values: tuple[int, int], what: str, least: int) -> tuple[int, int]:
             f"{what} {rows}x{cols} is too small; both extents must be at least {least}"
         )
     return rows, cols
+
+
+def _transposed_text(text: str) -> str:
+    """Placements with rows for columns, or ``row`` for ``column``; empty for texts that name a grid
+    or none.
+
+    Examples
+    --------
+    >>> [_transposed_text(text) for text in ("R,S(0),_S(1,2)@2x2x2", "row/c2", "block")]
+    ['R,S(1),_S(0,2)@2x2x2', 'column/c2', '']
+    """
+    if text[:1] in "RPS_":
+        return re.sub(r"S\(([01])", lambda found: f"S({1 - int(found[1])}", text)
+    kind, slash, factor = text.partition("/")
+    other = {"row": "column", "column": "row"}.get(kind)
+    return other + slash + factor if other else ""

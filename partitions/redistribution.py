@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from .axes import Axis, pieces
+from .dtensor import PARTIAL, PlacementSpec, parse_placements, to_placements
 from .errors import LayoutError
 from .partition import Partition
 
@@ -11,7 +13,8 @@ def flows(old: Partition, new: Partition) -> Iterator[tuple[int, int, int]]:
     """Yield (source rank, target rank, elements) for everything that has to change its rank.
 
     Each rank fetches what it holds in the new partition and not in the old one, from the old
-    replica that it belongs to itself; what a rank holds in both stays, however it is stored.
+    replica that it belongs to itself; what a rank holds in both stays, however it is stored. Where
+    a sum is pending in the old partition, the other terms are fetched too (:func:`sources`).
 
     Parameters
     ----------
@@ -35,33 +38,95 @@ def flows(old: Partition, new: Partition) -> Iterator[tuple[int, int, int]]:
 
     >>> list(flows(partition("row", (4, 4), 2), partition("row/c2", (4, 4), 2)))
     [(1, 0, 8), (0, 1, 8)]
+
+    Two terms summed, each rank its half of the rows:
+
+    >>> list(flows(partition("P", (4, 4), 2), partition("row", (4, 4), 2)))
+    [(1, 0, 8), (0, 1, 8)]
     """
+    check_one_matrix(old, new)
+    rows, cols = _shared(old.rows, new.rows), _shared(old.cols, new.cols)
+    for target in range(new.nprocs):
+        row, col, _ = new.places.coords(target)
+        for replica in sources(old, new, target):
+            for old_row, of_rows in rows[row]:
+                for old_col, of_cols in cols[col]:
+                    source = old.places.rank(old_row, old_col, replica)
+                    if source != target:
+                        yield source, target, of_rows * of_cols
+
+
+def sources(old: Partition, new: Partition, rank: int) -> list[int]:
+    """Return the replicas of the old partition whose sum is what a rank holds in the new one.
+
+    Its own replica, if no sum is pending. Of a pending sum one copy of every term, its own replica
+    among them. Where the new partition has as many terms as the old one, each stays a term; else
+    its first term takes the whole sum, and the others are zero: no source.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> two, one, four = (partition(text, (4, 4), 4) for text in ("R,P@2x2", "row", "P"))
+    >>> [sources(two, one, rank) for rank in range(4)]
+    [[0, 1], [1, 0], [2, 3], [3, 2]]
+    >>> [sources(one, two, rank) for rank in range(4)]
+    [[0], [], [0], []]
+    """
+    own = old.replica_of(rank)
+    wanted = new.term_of(new.replica_of(rank))
+    if old.terms == 1:
+        return [] if wanted else [own]
+    alike = old.copies(own)
+    if old.terms == new.terms:
+        return [own if old.term_of(own) == wanted else _copy(old, wanted, alike.index(own))]
+    if wanted:
+        return []
+    at, held = alike.index(own), old.term_of(own)
+    return [own, *(_copy(old, term, at) for term in range(old.terms) if term != held)]
+
+
+def summed(partition: Partition) -> Partition:
+    """Return the layout into which a pending sum is best reduced: each term's ranks take a part of
+    the rows, so that every element is added up by one rank; the partition itself if nothing is
+    pending.
+
+    Rows, where chunks of rows exist: Partial becomes Shard(0) on the same mesh.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> summed(partition("R,P@2x2", (8, 8), 4)).text
+    'R,S(0)@2x2'
+    """
+    if partition.terms == 1:
+        return partition
+    spec = parse_placements(to_placements(partition))
+    placements = tuple(0 if placed == PARTIAL else placed for placed in spec.placements)
+    return PlacementSpec(placements, spec.mesh).bind(partition.shape, partition.nprocs)
+
+
+def check_one_matrix(old: Partition, new: Partition) -> None:
+    """Refuse partitions of different shapes or numbers of ranks."""
     if old.shape != new.shape or old.nprocs != new.nprocs:
         raise LayoutError(
             f"{old.text} of {old.shape[0]}x{old.shape[1]} on {old.nprocs} ranks and {new.text} of "
             f"{new.shape[0]}x{new.shape[1]} on {new.nprocs} are not one matrix; use one shape and "
             "one number of ranks"
         )
-    rows, cols = (_shared(old, new, axis) for axis in (0, 1))
-    places = [(rank, old.grid.coords(rank)) for rank in range(old.grid.size)]
-    for target in range(new.nprocs):
-        row, col = new.grid.coords(target - new.replica_of(target) * new.grid.size)
-        first = old.replica_of(target) * old.grid.size
-        for place, (old_row, old_col) in places:
-            elements = rows[old_row, row] * cols[old_col, col]
-            if elements and first + place != target:
-                yield first + place, target, elements
 
 
-def _shared(old: Partition, new: Partition, axis: int) -> Counter:
-    """(process row of the old grid, of the new one) -> rows that both hold; columns likewise."""
-    (extent, own), other = (old.shape[axis], old.tile_shape[axis]), new.tile_shape[axis]
-    parts = [(grid.rows, grid.cols)[axis] for grid in (old.grid, new.grid)]
+def _copy(old: Partition, term: int, number: int) -> int:
+    """The replica that is copy ``number`` of a term."""
+    return old.copies(next(q for q in range(old.replicas) if old.term_of(q) == term))[number]
+
+
+def _shared(old: Axis, new: Axis) -> list[list[tuple[int, int]]]:
+    """For each coordinate of the new axis those of the old one that hold part of the same indices,
+    and how many of them."""
     found: Counter = Counter()
-    start = 0
-    while start < extent:
-        ours, theirs = start // own, start // other
-        stop = min(extent, (ours + 1) * own, (theirs + 1) * other)
-        found[ours % parts[0], theirs % parts[1]] += stop - start
-        start = stop
-    return found
+    for (start, stop), ours, theirs in pieces(old, new):
+        found[new[theirs].coordinate, old[ours].coordinate] += stop - start
+    shared: list[list[tuple[int, int]]] = [[] for _ in range(new.parts)]
+    for (coordinate, other), elements in found.items():
+        shared[coordinate].append((other, elements))
+    return shared

@@ -33,7 +33,7 @@ FORMS = (
 )
 
 # what is meant as DTensor placements, right or wrong
-_STARTS = re.compile(r"[\[(\s]*(s|shard|r|replicate|p|_?partial)\s*([(,@/)\]]|$)")
+_STARTS = re.compile(r"[\[(\s]*(_?s|shard|_stridedshard|r|replicate|p|_?partial)\s*([(,@/)\]]|$)")
 
 
 @dataclass(frozen=True, slots=True)

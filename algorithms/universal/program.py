@@ -4,11 +4,12 @@ replication, get and accumulate."""
 from collections.abc import Iterator
 
 from algorithms.registry import Option, algorithm
-from drbench.errors import UsageError
+from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
 from drbench.program.problem import Problem
 from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Accumulate, Fence, Gemm, Get, Step, Zero
+from partitions import summed
 
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .slicing import Product, free_axis, largest_matrix, own_first_balances, result_stays, slices
@@ -32,6 +33,13 @@ def settle(
 ) -> dict:
     """Decide ``auto``: the largest matrix stays; free ranges are cut only where tiles are not read
     in place."""
+    for operand in (problem.a, problem.b):
+        if operand.partition.terms > 1:
+            raise UnsupportedError(
+                f"{operand.name} as {operand.partition.text} is Partial: its sum is pending "
+                "(implementation). Redistribute it first, for example to "
+                f"{summed(operand.partition).text}; C may be Partial."
+            )
     bounds = {"ir_max_compute": ir_max_compute, "ir_max_comm": ir_max_comm}
     for name, bound in bounds.items():
         if bound is not None and schedule == "direct":
@@ -158,7 +166,8 @@ def _direct(
 ) -> Iterator[Step]:
     """The steps in the order of the slicing."""
     c, groups = problem.c, slices(problem, rank, stationary, chunk)
-    if result_stays(problem, stationary):
+    stays = result_stays(problem, stationary)
+    if stays:
         for group in groups:
             yield from _multiplied(group, in_place=True)  # C[m, n] += A[m, k] · B[k, n]
     else:
@@ -179,10 +188,10 @@ def _direct(
         for group in others:
             yield from _multiplied(group, in_place=False)
 
-    if c.partition.replicas > 1 or not result_stays(problem, stationary):
+    if c.partition.replicas > 1 or not stays:
         yield Fence()  # the partial results are complete
     if c.partition.replicas > 1:
-        yield from reduce_replicas(c, rank)  # replica 0 += the others
+        yield from reduce_replicas(c, rank)  # replica 0 += the others, of every term of a sum
     if replicate_result:
         yield from broadcast_replica(c, rank)
 

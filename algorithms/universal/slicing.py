@@ -19,12 +19,13 @@ product whose three blocks lie in one tile each.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
 from drbench.program.problem import AXES, Problem
 from drbench.program.steps import Block
-from partitions import ceil_div, part
+from partitions import Axis, Partition, ceil_div, part
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
@@ -63,8 +64,8 @@ def result_stays(problem: Problem, stationary: str) -> bool:
     """True if every product of every rank lands in a tile of C of its own, so that no rank
     accumulates into another's.
 
-    Always with Stationary C; with A (or B) if A (B) and C are divided alike, and by rows (columns)
-    alone.
+    Always with Stationary C; with A (or B) if every rank holds the same rows (columns) of A (B) and
+    of C, and C is divided by rows (columns) alone.
 
     Examples
     --------
@@ -76,15 +77,31 @@ def result_stays(problem: Problem, stationary: str) -> bool:
     """
     if stationary == "C":
         return True
-    still, c = problem.operand(stationary).partition, problem.c.partition
-    along, across = (0, 1) if stationary == "A" else (1, 0)
-    grids = [(p.grid.rows, p.grid.cols) for p in (still, c)]
+    along = 0 if stationary == "A" else 1
+    return _at_home(problem.operand(stationary).partition, problem.c.partition, along)
+
+
+@lru_cache(maxsize=64)
+def _at_home(still: Partition, c: Partition, along: int) -> bool:
+    """True if every rank holds the same of C along the axis it shares with the stationary matrix,
+    and C is not divided along the other one."""
     return (
-        still.replicas == c.replicas
-        and still.tile_shape[along] == c.tile_shape[along]
-        and grids[0][along] == grids[1][along]
-        and grids[0][across] == grids[1][across] == 1
+        _axes(c)[1 - along].parts == 1
+        and _axes(still)[along].key == _axes(c)[along].key
+        and _same_places(still, c, along)
     )
+
+
+def _axes(partition: Partition) -> tuple[Axis, Axis]:
+    return partition.rows, partition.cols
+
+
+def _same_places(one: Partition, other: Partition, along: int) -> bool:
+    """True if every rank has the same coordinate along an axis in two partitions."""
+    if one.places == other.places:
+        return True
+    at = ((one.places.coords(rank), other.places.coords(rank)) for rank in range(one.nprocs))
+    return all(x[along] == y[along] for x, y in at)
 
 
 def own_first_balances(problem: Problem, stationary: str) -> bool:
@@ -105,14 +122,9 @@ def own_first_balances(problem: Problem, stationary: str) -> bool:
     """
     still, c = problem.operand(stationary).partition, problem.c.partition
     along = 0 if stationary == "A" else 1
-    even = all(
-        p.grid_shape[0] % p.grid.rows == 0 and p.grid_shape[1] % p.grid.cols == 0
-        for p in (still, c)
-    )
-    alike = (
-        still.grid == c.grid and still.tile_shape[along] == c.tile_shape[along] and c.replicas == 1
-    )
-    return even and still.replicas == 1 and ((c.grid.rows, c.grid.cols)[along] == 1 or alike)
+    even = all(axis.even for p in (still, c) for axis in _axes(p))
+    alike = still.places == c.places and _axes(still)[along].key == _axes(c)[along].key
+    return even and still.replicas == 1 and (_axes(c)[along].parts == 1 or alike)
 
 
 def slices(

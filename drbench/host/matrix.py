@@ -80,10 +80,9 @@ class DistributedMatrix:
 
     def _agree(self, reach: list[list[bool]]) -> None:
         """Fix the protocols; ``reach[r][s]`` says that rank r reaches the memory of rank s."""
-        size = self.partition.ranks_per_replica
         self.protocols = [
             "locked" if all(reach[r][s] for r in members for s in members) else "mpi"
-            for members in (range(q * size, (q + 1) * size) for q in range(self.partition.replicas))
+            for members in map(self.partition.members, range(self.partition.replicas))
         ]
         self.uses_rma = not all(reach[self.rank])
         #: True if some rank reaches this one's memory by RMA only, so that this rank's progress

@@ -11,6 +11,7 @@ as wide.) What is not finite is found everywhere. The operands are regenerated b
 their partition, so that a wrong partition cannot confirm itself.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from mpi4py import MPI
 from drbench.host.fill import Fill, HostElements, parts
 from drbench.host.matrix import DistributedMatrix
 from drbench.program.problem import Problem
+from partitions import part
 
 #: Rows that uniform fill looks at, at least, and products of two elements that cost little beside
 #: making B anew.
@@ -45,7 +47,7 @@ class Verification:
 
 
 def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1) -> Verification:
-    """Check the first ``replicas`` replicas of C (collective).
+    """Check the first ``replicas`` copies of C (collective).
 
     Parameters
     ----------
@@ -55,7 +57,8 @@ def verify(c: DistributedMatrix, problem: Problem, fill: Fill, replicas: int = 1
     fill : Fill
         What A and B were filled with.
     replicas : int
-        1 after a reduction, all of them after ``--replicate-result``.
+        1 after a reduction, all of them after ``--replicate-result``. Of a C whose sum is pending,
+        as many copies of each term: their sum is what is checked.
     """
     check = _by_vectors if fill.kind == "integer" else _by_rows
     elements = getattr(c, "device", None) or HostElements
@@ -71,13 +74,11 @@ def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
     x = rng.integers(-bound, bound + 1, (problem.n, 2)).astype(float)
     of_b = _times(comm, fill, "B", problem.k, problem.n, x, elements)
     expected = _times(comm, fill, "A", problem.m, problem.k, of_b, elements)
-    found, fraction = np.zeros((replicas, problem.m, 2)), False
-    if c.replica < replicas:
+    copy, found, fraction = _copy(c), np.zeros((replicas, problem.m, 2)), False
+    if copy < replicas:
         for block, tile in c.own_blocks():
             fraction |= not elements.all_finite(tile, whole=True)
-            found[c.replica, block.row0 : block.row1] += elements.times(
-                tile, x[block.col0 : block.col1]
-            )
+            found[copy, block.row0 : block.row1] += elements.times(tile, x[block.col0 : block.col1])
     comm.Allreduce(MPI.IN_PLACE, found, MPI.SUM)
     wrong = ~(found == expected).all(axis=2)  # NaN compares unequal
     error = float(np.abs(found - expected).max())
@@ -93,6 +94,12 @@ def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
         error,
         f"{int(wrong.sum())} of {wrong.size} rows of C are wrong, the first is row {row}{where}",
     )
+
+
+def _copy(c) -> int:
+    """Which of the copies a rank holds: its replica, or of a pending sum its copy of its term."""
+    partition = getattr(c, "partition", None)  # a peer's result has none
+    return partition.copies(c.replica).index(c.replica) if partition else c.replica
 
 
 def _times(comm, fill, matrix, rows, columns, x, elements) -> np.ndarray:
@@ -116,23 +123,17 @@ def _by_rows(c, problem, fill, replicas, elements) -> Verification:
     a = np.concatenate([fill.rows("A", row, row + 1, problem.k) for row in sample])
     unit = np.finfo(problem.type_of("C")).eps * (problem.k + 2)
     worst = 0.0
-    if c.replica < replicas:
-        for block, tile in c.own_blocks():
-            if not elements.all_finite(tile):
-                worst = float("inf")  # wherever it is
-            inside = np.flatnonzero((sample >= block.row0) & (sample < block.row1))
-            if not inside.size:
-                continue
-            value, size = np.zeros((2, inside.size, tile.shape[1]))
-            for k0, k1 in parts(0, problem.k, tile.shape[1]):
-                b = np.empty((k1 - k0, tile.shape[1]))
-                fill.into(b, "B", k0, block.col0)
-                value += a[inside, k0:k1] @ b
-                size += np.abs(a[inside, k0:k1]) @ np.abs(b)
-            ratio = np.abs(
-                elements.rows_of(tile, sample[inside] - block.row0) - value
-            ) / np.maximum(unit * size, np.finfo(float).tiny)
-            worst = max(worst, float("inf") if np.isnan(ratio).any() else float(ratio.max()))
+    if _copy(c) < replicas and not all(elements.all_finite(tile) for _, tile in c.own_blocks()):
+        worst = float("inf")  # wherever it is
+    for inside, col0, found in _sampled(c, problem, sample, replicas, elements):
+        value, size = np.zeros((2, *found.shape))
+        for k0, k1 in parts(0, problem.k, found.shape[1]):
+            b = np.empty((k1 - k0, found.shape[1]))
+            fill.into(b, "B", k0, col0)
+            value += a[inside, k0:k1] @ b
+            size += np.abs(a[inside, k0:k1]) @ np.abs(b)
+        ratio = np.abs(found - value) / np.maximum(unit * size, np.finfo(float).tiny)
+        worst = max(worst, float("inf") if np.isnan(ratio).any() else float(ratio.max()))
     worst = comm.allreduce(worst, MPI.MAX)
     if worst <= 1.0:
         return Verification(error=worst)
@@ -142,3 +143,29 @@ def _by_rows(c, problem, fill, replicas, elements) -> Verification:
         f"an element of C is not finite, or the {sample.size} sampled rows of C are off: "
         f"{worst:.3g} times the bound",
     )
+
+
+def _sampled(c, problem, sample, replicas, elements) -> Iterator[tuple]:
+    """What this rank checks of the sampled rows of C: which of them, the first column, and the
+    elements there.
+
+    They are those of its own tiles; where a sum is pending, the terms are summed on all ranks
+    (collective), and each checks a share of the columns.
+    """
+    copy, pending = _copy(c), getattr(getattr(c, "partition", None), "terms", 1) > 1
+    total = np.zeros((replicas, sample.size, problem.n)) if pending else None
+    for block, tile in c.own_blocks() if copy < replicas else ():
+        inside = np.flatnonzero((sample >= block.row0) & (sample < block.row1))
+        if not inside.size:
+            continue
+        rows = elements.rows_of(tile, sample[inside] - block.row0)
+        if total is None:
+            yield inside, block.col0, rows
+        else:
+            total[copy, inside, block.col0 : block.col1] += rows
+    if total is not None:
+        comm = c.topology.comm
+        comm.Allreduce(MPI.IN_PLACE, total, MPI.SUM)
+        share = part(problem.n, comm.rank, comm.size)
+        for found in total if share.extent else ():
+            yield np.arange(sample.size), share.start, found[:, slice(*share)]

@@ -37,6 +37,7 @@ def even(problem: Problem) -> bool:
     partitions = [operand.partition for operand in problem.operands]
     return all(
         p.replicas == 1
+        and p.grid is not None
         and p.shape == (p.tile_shape[0] * p.grid.rows, p.tile_shape[1] * p.grid.cols)
         for p in partitions
     )

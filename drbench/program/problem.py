@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from drbench.errors import UsageError
-from partitions import LayoutError, Partition, near_square, partition
+from partitions import Dealt, LayoutError, Partition, near_square, partition
 
 from .steps import Block
 
@@ -26,12 +26,14 @@ class Operand:
         Bound to the matrix's shape and the number of ranks.
     """
 
-    __slots__ = ("name", "axes", "partition", "_tiles")
+    __slots__ = ("name", "axes", "partition", "_equal", "_tiles")
 
     def __init__(self, name: str, partition: Partition):
         self.name = name
         self.axes = AXES[name]
         self.partition = partition
+        equal = isinstance(partition.rows, Dealt) and isinstance(partition.cols, Dealt)
+        self._equal = partition.tile_shape if equal else None  # of all tiles but the last
         self._tiles: dict = {}  # of those asked for: index, owner, offset, width
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
@@ -49,14 +51,17 @@ class Operand:
         >>> c.block((3, 5), (4, 8))
         C[3:5, 4:8]@3
         """
-        p, (row, row1), (col, col1) = self.partition, rows, cols
-        tile_rows, tile_cols = p.tile_shape
-        key = row // tile_rows, col // tile_cols, replica
+        (row, row1), (col, col1) = rows, cols
+        if self._equal:
+            key = row // self._equal[0], col // self._equal[1], replica
+        else:
+            key = self.partition.rows.at(row), self.partition.cols.at(col), replica
         found = self._tiles.get(key)
         if found is None:
-            i, j, _ = key
-            width, idx = min(tile_cols, p.shape[1] - j * tile_cols), (i, j)
-            zero = p.tile_offset(idx) - i * tile_rows * width - j * tile_cols
+            p, idx = self.partition, key[:2]
+            (top, _), (left, right) = p.tile_bounds(idx)
+            width = right - left
+            zero = p.tile_offset(idx) - top * width - left
             found = self._tiles[key] = idx, p.owner(idx, replica), zero, width
         idx, owner, zero, width = found
         return Block(

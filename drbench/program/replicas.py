@@ -1,5 +1,8 @@
 """Reduction and broadcast between the replicas of one matrix, as steps any program can yield from.
 
+Of a matrix whose sum is pending (DTensor's Partial) each term is reduced and broadcast among its
+own copies: the sum over the terms stays pending.
+
 Both pull: the rank that ends up with the data reads it from the other replicas and adds or copies
 it into its own tile. Nobody else writes that tile, so no lock is needed, and the transfers are
 prefetched like any others.
@@ -19,32 +22,42 @@ _MOST_PANELS = 64
 
 
 def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Generator[Step, Step, None]:
-    """The origin replica's tiles += the same tiles of every other replica (paper, Table 1 and
-    §4.2).
+    """The origin copy's tiles += the same tiles of every other copy (paper, Table 1 and §4.2).
 
-    Expects a Fence before, ends with a Fence. Yields nothing for a matrix without replicas.
+    Expects a Fence before, ends with a Fence. Yields nothing for a matrix without copies.
+
+    Parameters
+    ----------
+    operand : Operand
+    rank : int
+    origin : int
+        Which of the copies: the replica, or of each term of a pending sum the copy of that number.
     """
     partition = operand.partition
-    if partition.replicas == 1:
+    if len(partition.copies()) == 1:
         return
-    if partition.replica_of(rank) == origin:
+    own = partition.replica_of(rank)
+    copies = partition.copies(own)
+    if own == copies[origin]:
         for panel in _panels(operand, rank):
-            for replica in range(partition.replicas):
-                if replica != origin:
+            for replica in copies:
+                if replica != own:
                     pulled = yield ReplicaGet(_counterpart(operand, panel, replica))
                     yield Add(pulled, into=panel)
     yield Fence()
 
 
 def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator[Step, Step, None]:
-    """Every other replica's tiles = the origin replica's (paper, Table 1). Fences as
+    """Every other copy's tiles = the origin copy's (paper, Table 1). Fences and parameters as of
     :func:`reduce_replicas`."""
     partition = operand.partition
-    if partition.replicas == 1:
+    if len(partition.copies()) == 1:
         return
-    if partition.replica_of(rank) != origin:
+    own = partition.replica_of(rank)
+    copies = partition.copies(own)
+    if own != copies[origin]:
         for panel in _panels(operand, rank):
-            pulled = yield ReplicaGet(_counterpart(operand, panel, origin))
+            pulled = yield ReplicaGet(_counterpart(operand, panel, copies[origin]))
             yield Copy(pulled, into=panel)
     yield Fence()
 

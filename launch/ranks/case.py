@@ -234,8 +234,8 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
                     _write_trace(case.trace, executor, comm, keys)
             verdict = Verification()
             if case.check:
-                replicas = problem.c.partition.replicas if settled.get("replicate_result") else 1
-                verdict = verify(matrices["C"], problem, fill, replicas)
+                copies = problem.c.partition.copies() if settled.get("replicate_result") else [0]
+                verdict = verify(matrices["C"], problem, fill, len(copies))
         keys.update(measured, **backend.peak())
     plans, steps, pools = zip(*comm.allgather((plan_s, len(trace.steps), executor.arena_bytes)))
     keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))

@@ -1,0 +1,316 @@
+"""One dimension of a partition: where it is cut, and which coordinate of the process mesh holds
+which piece.
+
+Rows and columns of a matrix are dealt independently: every layout here is a product of two axes. An
+axis is a list of segments in rising order, each with the coordinate that holds it. What a
+coordinate holds, it stores in that order: its *local* indices, as in ScaLAPACK's and DTensor's
+local arrays. Equal tiles dealt in turn are arithmetic (:class:`Dealt`); any other list is kept
+(:class:`Listed`).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from .arithmetic import Interval, ceil_div, covering, cuts, intersect, local_extent, part
+from .errors import LayoutError
+
+
+class Segment(NamedTuple):
+    """The indices ``[start, stop)`` of one dimension, all held by one coordinate.
+
+    Attributes
+    ----------
+    start, stop : int
+        Global indices.
+    coordinate : int
+        Of the process mesh along this dimension.
+    local : int
+        Where the segment begins among the indices its coordinate holds.
+    """
+
+    start: int
+    stop: int
+    coordinate: int
+    local: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """Equal segments, the last one shorter, dealt to the coordinates in turn; every answer is
+    O(1).
+
+    Parameters
+    ----------
+    extent, tile, parts : int
+        Elements, elements of a segment, and coordinates.
+
+    Examples
+    --------
+    >>> axis = Dealt(10, 3, 2)
+    >>> axis[len(axis) - 1]
+    Segment(start=9, stop=10, coordinate=1, local=3)
+    """
+
+    extent: int
+    tile: int
+    parts: int
+
+    def __len__(self) -> int:
+        return ceil_div(self.extent, self.tile)
+
+    def __getitem__(self, x: int) -> Segment:
+        """Segment ``x``."""
+        if not 0 <= x < len(self):
+            raise IndexError(x)
+        start = x * self.tile
+        turn, coordinate = divmod(x, self.parts)
+        return Segment(start, min(self.extent, start + self.tile), coordinate, turn * self.tile)
+
+    @property
+    def longest(self) -> int:
+        """Elements of the longest segment, at least 1."""
+        return self.tile
+
+    @property
+    def key(self) -> tuple:
+        """What makes two axes cut alike; a tile may be larger than the matrix."""
+        return self.extent, min(self.tile, max(1, self.extent))
+
+    @property
+    def used(self) -> int:
+        """Coordinates that hold something: the first ones."""
+        return min(len(self), self.parts)
+
+    def at(self, index: int) -> int:
+        """The segment that holds an index of the dimension."""
+        return index // self.tile
+
+    def held_by(self, coordinate: int) -> range:
+        """The segments of a coordinate, in order."""
+        return range(coordinate, len(self), self.parts)
+
+    def length(self, coordinate: int) -> int:
+        """Elements that a coordinate holds."""
+        return local_extent(self.extent, self.tile, coordinate, self.parts)
+
+    def cuts(self, start: int, stop: int) -> list[int]:
+        """``start``, the boundaries of segments strictly between, ``stop``; clipped; ``[]`` if
+        empty."""
+        return cuts(start, stop, self.tile, self.extent)
+
+    def covering(self, start: int, stop: int) -> range:
+        """The segments that ``[start, stop)`` touches."""
+        return covering(start, stop, self.tile, self.extent)
+
+    @property
+    def even(self) -> bool:
+        """Whether every coordinate holds as many segments."""
+        return len(self) % self.parts == 0
+
+    @property
+    def chunked(self) -> bool:
+        """Whether each coordinate holds one chunk, as ``torch.chunk`` and DTensor's Shard cut."""
+        return self.key[1] == max(1, ceil_div(self.extent, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Any segments; answers are O(log of their number).
+
+    Parameters
+    ----------
+    extent, parts : int
+        Elements, and coordinates.
+    segments : tuple of Segment
+        In rising order, without gaps; each coordinate's local indices follow that order.
+
+    Examples
+    --------
+    Seven elements in halves, each half in three:
+
+    >>> axis, _ = axis_of(7, [[(0, 2)], [(2, 4)], [], [(4, 5)], [(5, 6)], [(6, 7)]])
+    >>> type(axis).__name__, axis.length(0), axis.at(5), axis.cuts(1, 6)
+    ('Listed', 2, 3, [1, 2, 4, 5, 6])
+    """
+
+    extent: int
+    parts: int
+    segments: tuple[Segment, ...]
+    _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _held: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        held: list[list[int]] = [[] for _ in range(self.parts)]
+        for x, segment in enumerate(self.segments):
+            held[segment.coordinate].append(x)
+        object.__setattr__(self, "_starts", tuple(segment.start for segment in self.segments))
+        object.__setattr__(self, "_held", tuple(map(tuple, held)))
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, x: int) -> Segment:
+        return self.segments[x]
+
+    @property
+    def longest(self) -> int:
+        """As of :class:`Dealt`, and so for all below."""
+        return max((stop - start for start, stop, *_ in self.segments), default=1)
+
+    @property
+    def key(self) -> tuple:
+        return self.extent, self.segments
+
+    @property
+    def used(self) -> int:
+        return sum(map(bool, self._held))
+
+    def at(self, index: int) -> int:
+        return bisect_right(self._starts, index) - 1
+
+    def held_by(self, coordinate: int) -> tuple[int, ...]:
+        return self._held[coordinate]
+
+    def length(self, coordinate: int) -> int:
+        held = self._held[coordinate]
+        if not held:
+            return 0
+        last = self.segments[held[-1]]
+        return last.local + last.stop - last.start
+
+    def cuts(self, start: int, stop: int) -> list[int]:
+        start, stop = intersect((start, stop), (0, self.extent))
+        if stop <= start:
+            return []
+        inside = self._starts[bisect_right(self._starts, start) : bisect_left(self._starts, stop)]
+        return [start, *inside, stop]
+
+    def covering(self, start: int, stop: int) -> range:
+        start, stop = intersect((start, stop), (0, self.extent))
+        return range(self.at(start), self.at(stop - 1) + 1) if start < stop else range(0)
+
+    @property
+    def even(self) -> bool:
+        return len(set(map(len, self._held))) == 1
+
+    @property
+    def chunked(self) -> bool:
+        return False
+
+
+Axis = Dealt | Listed
+
+
+def axis_of(extent: int, held: Sequence[Sequence[tuple[int, int]]]) -> tuple[Axis, list[int]]:
+    """The axis on which each coordinate holds the ranges it is given, in rising order.
+
+    Equal segments dealt in turn become :class:`Dealt`, whatever order the coordinates were given
+    in, so that equal axes are equal.
+
+    Parameters
+    ----------
+    extent : int
+    held : list of list of (start, stop)
+        For each coordinate its ranges, which all together are ``[0, extent)``.
+
+    Returns
+    -------
+    axis : Dealt or Listed
+        With coordinates numbered by their first segment, those that hold nothing last.
+    numbers : list of int
+        For each coordinate of the axis which of ``held`` it is.
+
+    Raises
+    ------
+    LayoutError
+        If the ranges leave a gap or overlap.
+
+    Examples
+    --------
+    >>> axis_of(8, [[(0, 2)], [(4, 6)], [(2, 4)], [(6, 8)]])
+    (Dealt(extent=8, tile=2, parts=4), [0, 2, 1, 3])
+    """
+    found = sorted((start, stop, x) for x, mine in enumerate(held) for start, stop in mine)
+    ends = [0, *(stop for _, stop, _ in found)]
+    if [start for start, *_ in found] != ends[:-1] or ends[-1] != extent:
+        raise LayoutError(f"the ranges {held} do not divide [0, {extent}); give each index once")
+    numbers = list(dict.fromkeys([*(x for *_, x in found), *range(len(held))]))
+    new, local = {x: y for y, x in enumerate(numbers)}, [0] * len(held)
+    segments = []
+    for start, stop, x in found:
+        segments.append(Segment(start, stop, new[x], local[x]))
+        local[x] += stop - start
+    tile = segments[0].stop if segments else 1
+    dealt, listed = Dealt(extent, tile, len(held)), Listed(extent, len(held), tuple(segments))
+    alike = len(dealt) == len(listed) and all(dealt[x] == listed[x] for x in range(len(listed)))
+    return dealt if alike else listed, numbers
+
+
+def chunked(ranges: list[tuple[int, int]], parts: int) -> list[list[tuple[int, int]]]:
+    """Cut what ranges hold into ``parts`` chunks as ``torch.chunk`` does: ceil-sized, the last
+    short or empty.
+
+    Examples
+    --------
+    >>> chunked([(0, 3), (8, 10)], 2)
+    [[(0, 3)], [(8, 10)]]
+    >>> chunked([(0, 7)], 4)
+    [[(0, 2)], [(2, 4)], [(4, 6)], [(6, 7)]]
+    """
+    extent = sum(stop - start for start, stop in ranges)
+    return [_within(ranges, *part(extent, x, parts)) for x in range(parts)]
+
+
+def strided(ranges: list[tuple[int, int]], parts: int, factor: int) -> list[list[tuple[int, int]]]:
+    """Cut ranges into ``factor`` chunks, each of them into ``parts``, and give part x of every
+    chunk to x: DTensor's ``_StridedShard``.
+
+    Examples
+    --------
+    >>> strided([(0, 9)], 4, 2)
+    [[(0, 2), (5, 6)], [(2, 4), (6, 7)], [(4, 5), (7, 8)], [(8, 9)]]
+    """
+    pieces = [chunked(chunk, parts) for chunk in chunked(ranges, factor)]
+    return [_joined([each for piece in pieces for each in piece[x]]) for x in range(parts)]
+
+
+def _within(ranges: list[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """The part ``[low, high)`` of what ranges hold, counted along them."""
+    found, at = [], 0
+    for start, stop in ranges:
+        first, last = intersect((low - at, high - at), (0, stop - start))
+        if first < last:
+            found.append((start + first, start + last))
+        at += stop - start
+    return found
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that follow one another as one."""
+    found: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], stop
+        elif start < stop:
+            found.append((start, stop))
+    return found
+
+
+def pieces(
+    one: Axis, other: Axis, low: int = 0, high: int | None = None
+) -> Iterator[tuple[Interval, int, int]]:
+    """Yield (range, segment of one, segment of the other) for each part of ``[low, high)`` that no
+    boundary of either cuts.
+
+    Examples
+    --------
+    >>> [(tuple(span), x, y) for span, x, y in pieces(Dealt(6, 3, 2), Dealt(6, 2, 2))]
+    [((0, 2), 0, 0), ((2, 3), 0, 1), ((3, 4), 1, 1), ((4, 6), 1, 2)]
+    """
+    stop = one.extent if high is None else high
+    both = sorted({*one.cuts(low, stop), *other.cuts(low, stop)})
+    for start, end in pairwise(both):
+        yield Interval(start, end), one.at(start), other.at(start)

@@ -1,0 +1,167 @@
+"""Which rank stands where: the (row, column, replica) coordinates of a partition on ranks."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from .arithmetic import ProcessGrid
+from .errors import LayoutError
+
+#: What a mesh dimension does: deals rows, deals columns, copies, or holds terms of a pending sum.
+ROLES = ("rows", "cols", "copies", "terms")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A placement of coordinates on ranks: rank = rows[i] + cols[j] + replicas[q].
+
+    Any mesh whose ranks are row-major is of this form, whichever of its dimensions cut rows, cut
+    columns or copy, in whatever order.
+
+    Parameters
+    ----------
+    rows, cols, replicas : sequence of int
+        What each coordinate adds to the rank; regular ones are kept as a ``range``.
+    terms : tuple of int
+        For each replica which term of a pending sum it holds (DTensor's Partial); empty if the
+        matrix is in every replica.
+
+    Raises
+    ------
+    LayoutError
+        If two coordinates have one rank, or some rank none.
+
+    Examples
+    --------
+    Rows along the first dimension of a 2x3 mesh, copies along the second:
+
+    >>> places = mesh_places([(2, "rows"), (3, "copies")])
+    >>> places.rows, list(places.replicas), places.coords(4)
+    (range(0, 6, 3), [0, 1, 2], (1, 0, 1))
+    """
+
+    rows: Sequence[int]
+    cols: Sequence[int]
+    replicas: Sequence[int]
+    terms: tuple[int, ...] = ()
+    nprocs: int = field(init=False, compare=False)
+    _coords: dict = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        put = object.__setattr__
+        sides = [_regular(getattr(self, name)) for name in ("rows", "cols", "replicas")]
+        for name, side in zip(("rows", "cols", "replicas"), sides):
+            put(self, name, side)
+        put(self, "nprocs", prod(map(len, sides)))
+        put(self, "terms", self.terms if any(self.terms) else ())
+        put(self, "_coords", {})
+        if self.nprocs and not _mixed_radix(sides):
+            self._list()
+
+    def _list(self) -> None:
+        """Coordinates by rank, one by one."""
+        for i, row in enumerate(self.rows):
+            for j, col in enumerate(self.cols):
+                for q, copy in enumerate(self.replicas):
+                    self._coords[row + col + copy] = i, j, q
+        if sorted(self._coords) != list(range(self.nprocs)):
+            raise LayoutError(
+                f"{len(self.rows)}x{len(self.cols)} coordinates of {len(self.replicas)} replicas "
+                f"do not stand on ranks 0 to {self.nprocs - 1}, one on each"
+            )
+
+    def rank(self, row: int, col: int, replica: int = 0) -> int:
+        """The rank at a row coordinate, a column coordinate and a replica."""
+        return self.rows[row] + self.cols[col] + self.replicas[replica]
+
+    def coords(self, rank: int) -> tuple[int, int, int]:
+        """(row, column, replica) of a rank."""
+        if self._coords:
+            return self._coords[rank]
+        rows, cols, replicas = self.rows, self.cols, self.replicas
+        return (
+            rank // rows.step % len(rows),  # type: ignore[attr-defined]  # ranges
+            rank // cols.step % len(cols),  # type: ignore[attr-defined]
+            rank // replicas.step % len(replicas),  # type: ignore[attr-defined]
+        )
+
+    def transposed(self) -> "Places":
+        """The same ranks, rows for columns."""
+        return Places(self.cols, self.rows, self.replicas, self.terms)
+
+    def renumbered(self, rows: list[int], cols: list[int]) -> "Places":
+        """With coordinate x of an axis being what was coordinate ``rows[x]`` or ``cols[x]``."""
+        old = self.rows, self.cols
+        rows, cols = ([side[x] for x in new] for side, new in zip(old, (rows, cols)))
+        return Places(rows, cols, self.replicas, self.terms)
+
+    @property
+    def grid(self) -> ProcessGrid | None:
+        """The process grid of a replica, if replicas are contiguous ranks and their ranks fill a
+        grid by rows or by columns; else None."""
+        rows, cols = len(self.rows), len(self.cols)
+        for order in ("row", "col"):
+            grid = ProcessGrid(rows, cols, order)
+            if grid_places(grid, len(self.replicas), self.terms) == self:
+                return grid
+        return None
+
+
+def grid_places(grid: ProcessGrid, replicas: int = 1, terms: tuple[int, ...] = ()) -> Places:
+    """Contiguous ranks form a replica, each on a process grid."""
+    down, right = (grid.cols, 1) if grid.order == "row" else (1, grid.rows)
+    size = grid.size
+    return Places(
+        range(0, grid.rows * down, down),
+        range(0, grid.cols * right, right),
+        range(0, replicas * size, size),
+        terms,
+    )
+
+
+def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
+    """The places of a mesh with row-major ranks.
+
+    Parameters
+    ----------
+    dimensions : list of (extent, role)
+        Outermost first; see :data:`ROLES`. Coordinates along rows, columns and replicas count the
+        dimensions of their role in the same order.
+    """
+    sides: dict[str, list[int]] = {role: [0] for role in ("rows", "cols", "replicas")}
+    terms = [0]
+    dimensions = list(dimensions)
+    stride = prod(extent for extent, _ in dimensions)
+    for extent, role in dimensions:
+        stride //= extent
+        side = role if role in sides else "replicas"
+        sides[side] = [x + y * stride for x in sides[side] for y in range(extent)]
+        if side == "replicas":
+            of_terms = role == "terms"
+            terms = [t * extent + y if of_terms else t for t in terms for y in range(extent)]
+    return Places(**sides, terms=tuple(terms))
+
+
+def _regular(values: Sequence[int]) -> Sequence[int]:
+    """A range where values rise from 0 in equal steps, else a tuple: equal values are equal."""
+    if len(values) < 2:
+        return range(values[0], values[0] + 1) if len(values) else ()
+    step = values[1] - values[0]
+    if values[0] == 0 and step > 0:
+        regular = range(0, step * len(values), step)
+        if type(values) is range or all(x == y for x, y in zip(values, regular)):
+            return regular
+    return tuple(values)
+
+
+def _mixed_radix(sides: list[Sequence[int]]) -> bool:
+    """Whether three ranges of ranks are the digits of one mixed-radix number."""
+    ranges = [side for side in sides if isinstance(side, range) and side[0] == 0]
+    if len(ranges) < len(sides):
+        return False
+    stride = 1
+    for step, count in sorted((side.step, len(side)) for side in ranges if len(side) > 1):
+        if step != stride:
+            return False
+        stride *= count
+    return True
