@@ -26,7 +26,7 @@ class Operand:
         Bound to the matrix's shape and the number of ranks.
     """
 
-    __slots__ = ("name", "axes", "partition", "_equal", "_tiles")
+    __slots__ = ("name", "axes", "partition", "_equal", "_tiles", "_rows", "_cols")
 
     def __init__(self, name: str, partition: Partition):
         self.name = name
@@ -34,7 +34,10 @@ class Operand:
         self.partition = partition
         equal = isinstance(partition.rows, Dealt) and isinstance(partition.cols, Dealt)
         self._equal = partition.tile_shape if equal else None  # of all tiles but the last
-        self._tiles: dict = {}  # of those asked for: index, owner, offset, width
+        # of those asked for: rows and columns of tiles, and tiles
+        self._rows: dict = {}
+        self._cols: dict = {}
+        self._tiles: dict = {}
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
@@ -58,15 +61,28 @@ class Operand:
             key = self.partition.rows.at(row), self.partition.cols.at(col), replica
         found = self._tiles.get(key)
         if found is None:
-            p, idx = self.partition, key[:2]
-            (top, _), (left, right) = p.tile_bounds(idx)
-            width = right - left
-            zero = p.tile_offset(idx) - top * width - left
-            found = self._tiles[key] = idx, p.owner(idx, replica), zero, width
+            found = self._tiles[key] = self._stored(*key)
         idx, owner, zero, width = found
         return Block(
             self.name, owner, replica, idx, row, row1, col, col1, zero + row * width + col, width
         )
+
+    def _stored(self, i: int, j: int, replica: int) -> tuple:
+        """Of a tile: its index, its owner, where element (0, 0) of the matrix would be in the
+        owner's storage, and its width."""
+        p = self.partition
+        if (row := self._rows.get(i)) is None:
+            top, bottom, at, local = p.rows[i]
+            row = self._rows[i] = top, bottom - top, p.places.rows[at], local
+        if (col := self._cols.get(j)) is None:
+            left, right, at, local = p.cols[j]
+            width, all_cols = right - left, p.cols.length(at)
+            col = self._cols[j] = left, width, p.places.cols[at], local, all_cols
+        top, height, down, rows_before = row
+        left, width, right, cols_before, all_cols = col
+        # whole rows of tiles before it, then those to its left, which are as high as it
+        zero = rows_before * all_cols + height * cols_before - top * width - left
+        return (i, j), down + right + p.places.replicas[replica], zero, width
 
     def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:
         """A whole tile as a block."""
