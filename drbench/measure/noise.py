@@ -2,18 +2,23 @@
 which rows prove nothing. Pure.
 
 Nothing is assumed of how times are distributed: the interval of the median lies between two of the
-samples (order statistics). It takes the repeats for independent; a machine that slows down for
-minutes is seen by the paired ratios alone.
+samples (order statistics). It takes the repeats for independent. A machine that changes its speed
+for minutes does so for a repeat and for the roof beside it, so where there is a roof their ratio
+decides. A repeat during which something else had a rank's core is left out: that is seen by the
+core's clock, whatever the repeat's time came to.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from math import ceil, comb
 from statistics import median, quantiles
+from typing import NamedTuple
 
 CONFIDENCE = 0.95
 #: A median is stable if half of its interval is within this share of it.
 STABLE = 0.02
+#: A repeat is disturbed if some rank was without its core for more than this share of the time.
+DISTURBED = 0.03
 #: A row is noisy if its samples or ratios spread by more than this share of their median,
 NOISY_SPREAD = 0.20
 #: or if it is faster than local products alone by more than chance: percent of the roof.
@@ -23,6 +28,41 @@ NOISY_PERCENT = 110.0
 MOST_REPEATS = 100
 #: With fewer samples no two of them hold the median with 95 % confidence.
 FEWEST = 6
+
+
+class Timed(NamedTuple):
+    """Something all ranks did at once: seconds from barrier to barrier, and the largest share of
+    them in which a rank that wanted its core had to wait for it."""
+
+    seconds: float
+    lost: float = 0.0
+
+
+def undisturbed(repeats: Sequence[Sequence[Timed]], least: int) -> list[int]:
+    """Places of the repeats in which every rank had its core all the time; of all repeats if fewer
+    than ``least`` were so.
+
+    Parameters
+    ----------
+    repeats : list of tuples of Timed
+        What was timed in each repeat.
+    least : int
+        Repeats that must remain.
+
+    Examples
+    --------
+    >>> fine, lost = Timed(1.0, 0.01), Timed(1.4, 0.25)
+    >>> undisturbed([(fine, fine), (fine, lost), (fine, fine)], 2)
+    [0, 2]
+    >>> undisturbed([(fine, fine), (fine, lost), (fine, fine)], 3)
+    [0, 1, 2]
+    """
+    had = [
+        place
+        for place, repeat in enumerate(repeats)
+        if all(each.lost <= DISTURBED for each in repeat)
+    ]
+    return had if len(had) >= least else list(range(len(repeats)))
 
 
 @cache
@@ -107,9 +147,15 @@ def _spread(values: Sequence[float]) -> float:
     return ((max(values) - min(values)) if few else interquartile_range(values)) / median(values)
 
 
-def enough(samples: Sequence[float], spent_s: float, least: int, budget_s: float) -> bool:
-    """Whether to stop repeating: at least ``least`` samples, and either the median is stable, or
-    the budget is spent, or there are :data:`MOST_REPEATS`.
+def enough(
+    samples: Sequence[float],
+    spent_s: float,
+    least: int,
+    budget_s: float,
+    ratios: Sequence[float] = (),
+) -> bool:
+    """Whether to stop repeating: at least ``least`` samples, and either the median is stable (of
+    the ratios, if there are any), or the budget is spent, or there are :data:`MOST_REPEATS`.
 
     Parameters
     ----------
@@ -121,6 +167,8 @@ def enough(samples: Sequence[float], spent_s: float, least: int, budget_s: float
         Repeats that are made whatever they show.
     budget_s : float
         Seconds after which no further repeat begins; 0: exactly ``least`` repeats.
+    ratios : list of float
+        Of what was timed beside each repeat to its time.
 
     Examples
     --------
@@ -131,7 +179,7 @@ def enough(samples: Sequence[float], spent_s: float, least: int, budget_s: float
     """
     if len(samples) < least:
         return False
-    return spent_s >= budget_s or len(samples) >= MOST_REPEATS or is_stable(samples)
+    return spent_s >= budget_s or len(samples) >= MOST_REPEATS or is_stable(ratios or samples)
 
 
 def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:
@@ -146,8 +194,9 @@ def most_repeats(repeat_s: float, least: int, budget_s: float) -> int:
     return max(least, in_time if budget_s else 0)
 
 
-def time_columns(samples: list[float]) -> dict:
-    """The columns of :class:`drbench.measure.record.Record` that follow from the samples alone.
+def time_columns(samples: list[float], ratios: Sequence[float] = ()) -> dict:
+    """The columns of :class:`drbench.measure.record.Record` that follow from the samples alone, and
+    whether the median is stable: of the ratios to the roof, if there are any.
 
     Examples
     --------
@@ -163,7 +212,7 @@ def time_columns(samples: list[float]) -> dict:
         "iqr_s": interquartile_range(samples),
         "median_low_s": low,
         "median_high_s": high,
-        "stable": is_stable(samples),
+        "stable": is_stable(ratios or samples),
     }
 
 
@@ -189,7 +238,7 @@ def ratio_columns(ratios: list[float]) -> dict:
 DOUBTS = (
     ("noisy", True, "nothing can be concluded from this time; measure on a quiet machine"),
     ("oversubscribed", True, "ranks share cores; compare it with runs alike only"),
-    ("stable", False, "the median is not known within 2 %; give more --budget"),
+    ("stable", False, "the median is not known within 2 %; give it more --budget"),
 )
 
 

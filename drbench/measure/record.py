@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -126,7 +126,8 @@ class Record:
     iqr_s: Number = None  # interquartile range of the samples
     median_low_s: Number = None  # 95 % interval of the median, from order statistics
     median_high_s: Number = None
-    stable: Truth = None  # half of that interval is within 2 % of the median
+    disturbed: Integer = None  # further repeats, left out: some rank was kept from its core
+    stable: Truth = None  # the median of the ratios to the roof (or of times) is known within 2 %
     noisy: Truth = None  # nothing is to be concluded from this row: drbench.measure.noise says when
     oversubscribed: Truth = (
         None  # ranks x threads of some node exceed its cores, or ranks share GPUs
@@ -442,6 +443,7 @@ _ADDED = {
         "peak_gflops",
         "peak_source",
     ],
+    6: ["disturbed"],
 }
 #: Rates of rows before this schema were those of the best repeat; they are read as of the median.
 _RATES_OF_THE_MEDIAN = 5

@@ -1,9 +1,12 @@
 """The roof: what the same cores reach on the same work with no communication at all."""
 
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from statistics import median
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -16,19 +19,40 @@ from drbench.host.fill import Fill
 from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.program.problem import Problem
 
+from .noise import Timed
+
+#: What getrusage is asked about, and what stands for its answer where it cannot be asked.
+_OF_THREAD, _UNKNOWN = getattr(resource, "RUSAGE_THREAD", None), count()
 #: Turns of the shapes' trials: at least, and at most within so many seconds. Who is that far behind
 #: after two of them is out.
 _TRIALS, _MOST_TRIALS, _TRIALS_S, _BEHIND = 3, 9, 0.2, 1.15
 
 
-def timed(comm: MPI.Comm, function) -> float:
-    """Seconds from barrier to barrier around ``function()``; the slowest rank counts
-    (collective)."""
+def timed(comm: MPI.Comm, function) -> Timed:
+    """Seconds from barrier to barrier around ``function()``, and the share of them that a rank was
+    kept from its core; the slowest and the most disturbed rank count (collective).
+
+    A rank that polls or computes is always ready to run: what the wall clock counts and the clock
+    of its thread does not, others had of its core, the hypervisor included. If the thread slept of
+    its own will in between (the system counts that), it is not known, and taken for nothing.
+    """
     comm.Barrier()
-    start = Clock.now()
+    slept, on_core, start = _sleeps(), thread_time(), Clock.now()
     function()
     comm.Barrier()
-    return comm.allreduce(Clock.now() - start, MPI.MAX)
+    seconds = Clock.now() - start
+    on_core = thread_time() - on_core
+    lost = 1 - on_core / seconds if _sleeps() == slept else 0.0
+    found = np.array((seconds, lost))
+    comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+    return Timed(*found.tolist())
+
+
+def _sleeps() -> int:
+    """How often this thread has waited for something; never the same where no system counts it."""
+    if _OF_THREAD is None:
+        return next(_UNKNOWN)
+    return resource.getrusage(_OF_THREAD).ru_nvcsw
 
 
 @dataclass(frozen=True)
@@ -114,12 +138,16 @@ class Roof:
     def _seconds(self, shape) -> float:
         """Of one product on every rank."""
         operands = self._views(shape)
-        return timed(self._comm, lambda: self._work.multiply(*operands))
+        return timed(self._comm, lambda: self._work.multiply(*operands)).seconds
 
-    def sample(self) -> float:
-        """FLOP/s of all ranks together, measured once."""
-        seconds = timed(self._comm, lambda: self._work.multiply(*self._operands))
-        return 2 * prod(self.shape) * self._comm.size / seconds
+    @property
+    def flops(self) -> int:
+        """Of one sample, all ranks together."""
+        return 2 * prod(self.shape) * self._comm.size
+
+    def sample(self) -> Timed:
+        """One product on every rank."""
+        return timed(self._comm, lambda: self._work.multiply(*self._operands))
 
 
 def _operands(shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:

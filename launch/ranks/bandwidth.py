@@ -126,7 +126,7 @@ def _sampled(comm, rows: Rows, backend, c, executor, name: str) -> list[float]:
             executor.run()  # pages, connections, protocols
         while last or not enough(samples, spent, _LEAST, _BUDGET_S):
             executor.prepare()
-            samples.append(timed(comm, executor.run))
+            samples.append(timed(comm, executor.run).seconds)
             spent += samples[-1]
             if last:
                 break

@@ -162,7 +162,7 @@ def best_of(comm, function, trials: int, repeats: int = 1) -> float:
             function()
 
     several()
-    return min(timed(comm, several) for _ in range(trials)) / repeats
+    return min(timed(comm, several).seconds for _ in range(trials)) / repeats
 
 
 def _products(comm, trials: int, code: str) -> list[tuple[int, int, int, float]]:
@@ -182,7 +182,7 @@ def _products(comm, trials: int, code: str) -> list[tuple[int, int, int, float]]
                 for _ in range(repeats):
                     blas.gemm(a, b, c, 1.0)
 
-            seconds = timed(comm, several) / repeats
+            seconds = timed(comm, several).seconds / repeats
             if trial:
                 best[m, n, k] = min(best[m, n, k], seconds)
     return [(*shape, seconds) for shape, seconds in best.items()]

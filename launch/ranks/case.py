@@ -32,11 +32,13 @@ from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version
 from drbench.measure.noise import (
+    Timed,
     enough,
     is_noisy,
     nearest_to_median,
     ratio_columns,
     time_columns,
+    undisturbed,
 )
 from drbench.measure.record import HEADER, Record
 from drbench.measure.roof import HostWork, Roof, timed
@@ -57,6 +59,8 @@ from .backends import Need, check_memory, everywhere, open_backend
 from .peak import peaks_here
 
 _PATIENCE_S = 5.0
+#: Overlap efficiency needs the median of the baseline, not a ratio to each repeat.
+_BASELINE_EVERY = 3
 #: What a peer does not tell us.
 _UNKNOWN = (
     "prefetch",
@@ -228,7 +232,15 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
                     else nullcontext() as other
                 ):
                     measured = _measure(
-                        case, problem, comm, executor, clock, backend.work, fill, other
+                        case,
+                        problem,
+                        comm,
+                        executor,
+                        clock,
+                        backend.work,
+                        fill,
+                        other,
+                        keys["oversubscribed"],
                     )
                 if case.trace:
                     _write_trace(case.trace, executor, comm, keys)
@@ -282,7 +294,17 @@ def _run_peer(case: Case, topology: Topology, keys: dict, mem_limit: int | None)
             blas_kernel=job.blas.info.kernel,
         )
         keys.update({name: value for name, value in job.settled.items() if name in HEADER})
-        measured = _measure(case, problem, comm, job, clock, HostWork(job.blas), fill, None)
+        measured = _measure(
+            case,
+            problem,
+            comm,
+            job,
+            clock,
+            HostWork(job.blas),
+            fill,
+            None,
+            keys["oversubscribed"],
+        )
         verdict = Verification()
         if case.check:
             replica, parts = job.parts()
@@ -312,34 +334,46 @@ def _write_trace(path: str, executor, comm, keys: dict) -> None:
             file.write(chrome_trace((event for events in found for event in events), about))
 
 
-def _measure(case, problem, comm, executor, clock, work, fill, baseline) -> dict:
-    """Warm up, then repeat; the roof and the baseline are sampled after each repeat, so that a
-    drifting machine hurts all alike."""
+def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded) -> dict:
+    """Warm up, then repeat, with a sample of the roof beside each repeat and one of the baseline
+    beside every few, so that a drifting machine hurts all alike; repeats in which a rank was kept
+    from its core are left out, unless ranks share cores (``crowded``)."""
     roof = Roof(problem, comm, work, fill) if case.roof else None
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
             each.spoil()
             comm.Barrier()
             each.run()
-    samples, ratios, roofs, phases, collective_s = [], [], [], [], []
+    repeats: list[tuple[Timed, ...]] = []
+    phases, collective_s = [], []
     start, done = Clock.now(), False
     with no_collection():
         while not done:
-            if baseline:  # before the repeat: C is the algorithm's own when it is verified
-                baseline.prepare()
-                collective_s.append(timed(comm, baseline.run))
+            if baseline and len(repeats) % _BASELINE_EVERY == 0:
+                baseline.prepare()  # before the repeat: C is the algorithm's own when verified
+                collective_s.append(timed(comm, baseline.run).seconds)
+            # the roof goes first every other time: what drifts is in both alike
+            sampled = [roof.sample()] if roof and len(repeats) % 2 else []
             executor.spoil()
             clock.reset()
-            seconds = timed(comm, executor.run)
-            samples.append(round(seconds, 9))
+            found = timed(comm, executor.run)
             phases.append(dict(clock.seconds))
-            if roof:
-                roofs.append(roof.sample())
-                ratios.append(100 * problem.flops / seconds / roofs[-1])
+            if roof and not sampled:
+                sampled = [roof.sample()]
+            repeats.append((found, *sampled))
+            counted = range(len(repeats)) if crowded else undisturbed(repeats, case.iters)
+            samples = [round(repeats[place][0].seconds, 9) for place in counted]
+            roofs = [roof.flops / repeats[place][1].seconds for place in counted] if roof else []
+            ratios = [100 * problem.flops / s / flops for s, flops in zip(samples, roofs)]
             # times are the same on every rank, the time spent is rank 0's
-            done = comm.bcast(enough(samples, Clock.now() - start, case.iters, case.budget))
+            spent_s = Clock.now() - start
+            done = comm.bcast(enough(samples, spent_s, case.iters, case.budget, ratios))
+    phases = [phases[place] for place in counted]
     phase = phases[nearest_to_median(samples)]
-    measured = time_columns(samples) | {"noisy": is_noisy(samples, ratios)}
+    measured = time_columns(samples, ratios) | {
+        "noisy": is_noisy(samples, ratios),
+        "disturbed": len(repeats) - len(counted),
+    }
     time_s = measured["median_s"]
     measured["gflops"] = problem.flops / time_s / 1e9
     counted = {name: executor.bytes[name] for name in COUNTERS}

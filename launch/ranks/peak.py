@@ -74,7 +74,7 @@ def best_gemm(comm, blas: Blas, dtype: str, budget_s: float = BUDGET_S) -> Found
         if turn > len(SHAPES) and max(known) < _CLOSE * best:
             continue
         operands = a[: m * k].reshape(m, k), b[: k * n].reshape(k, n), c[: m * n].reshape(m, n)
-        seconds = timed(comm, lambda operands=operands: blas.gemm(*operands, 0.0))
+        seconds = timed(comm, lambda operands=operands: blas.gemm(*operands, 0.0)).seconds
         spent += seconds
         if turn:  # the first touches memory and wakes threads
             known.append(comm.size * 2e-9 * m * n * k / seconds)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from made_up import made_up
 
 from drbench.measure.noise import (
+    DISTURBED,
     FEWEST,
     MOST_REPEATS,
+    Timed,
     doubts,
     enough,
     interquartile_range,
@@ -25,6 +27,7 @@ from drbench.measure.noise import (
     nearest_to_median,
     ratio_columns,
     time_columns,
+    undisturbed,
 )
 
 times = st.floats(1e-6, 1e3)
@@ -84,17 +87,38 @@ def test_looking_after_each_repeat_costs_a_few_of_the_95_percent(spread, least):
     spent_s=st.floats(0, 100),
     least=st.integers(1, 2 * MOST_REPEATS),
     budget_s=st.floats(0, 50),
+    ratios=st.lists(times, max_size=20),
 )
 def test_repeats_go_on_until_the_median_is_known_or_the_budget_is_spent(
-    samples, spent_s, least, budget_s
+    samples, spent_s, least, budget_s, ratios
 ):
-    done = enough(samples, spent_s, least, budget_s)
+    """Where something was timed beside each repeat, the ratios to it have to be known."""
+    done = enough(samples, spent_s, least, budget_s, ratios)
     if len(samples) < least:
         assert not done
     elif budget_s == 0 or spent_s >= budget_s or len(samples) >= MOST_REPEATS:
         assert done
     else:
-        assert done == is_stable(samples)
+        assert done == is_stable(ratios if ratios else samples)
+
+
+lost = st.sampled_from([0.0, DISTURBED, DISTURBED + 1e-9, 0.5])
+
+
+@given(st.lists(st.tuples(lost, lost), max_size=12), st.integers(1, 12))
+def test_a_repeat_counts_if_every_rank_had_its_core_in_all_that_was_timed(shares, least):
+    repeats = [tuple(Timed(1.0, share) for share in each) for each in shares]
+    fine = [place for place, each in enumerate(shares) if max(each) <= DISTURBED]
+    everything = list(range(len(shares)))
+    assert undisturbed(repeats, least) == (fine if len(fine) >= least else everything)
+
+
+def test_repeats_that_were_disturbed_do_not_count_as_made():
+    """With a budget it goes on; without one nothing is left out, and there are as many as asked."""
+    fine, kept = Timed(1.0), Timed(1.5, 0.4)
+    repeats = [(fine,)] * 7 + [(kept,)] * 2
+    assert undisturbed(repeats, 7) == list(range(7))
+    assert undisturbed(repeats[:8], 8) == list(range(8))
 
 
 @given(repeat_s=st.floats(1e-3, 10), least=st.integers(1, 150), budget_s=st.floats(0, 20))
@@ -139,12 +163,13 @@ def test_rows_that_prove_nothing_are_noisy(samples, ratios, noisy):
 
 @given(st.lists(times, min_size=1, max_size=60), st.lists(times, min_size=1, max_size=60))
 def test_the_columns_are_of_the_record_and_lie_in_order(samples, ratios):
-    record = made_up(**time_columns(samples), **ratio_columns(ratios))
+    record = made_up(**time_columns(samples, ratios), **ratio_columns(ratios))
     assert record.best_s == min(samples) <= record.median_s == median(samples) == record.time_s
     if len(samples) >= FEWEST:
         assert record.best_s <= record.median_low_s <= record.median_s <= record.median_high_s
     else:
-        assert record.median_low_s is record.median_high_s is None and record.stable is False
+        assert record.median_low_s is record.median_high_s is None
+    assert record.stable == is_stable(ratios)
     assert record.percent_of_roof_min <= record.percent_of_roof <= record.percent_of_roof_max
     if len(ratios) >= FEWEST:
         low, high = record.percent_of_roof_low, record.percent_of_roof_high

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import launch.ranks.peak
+from drbench.measure.noise import Timed
 from drbench.measure.record import read_csv
 from launch.cases.peak_files import write_peaks
 from launch.cases.peaks import Peak
@@ -32,7 +33,7 @@ class FakeRanks:
     def timed(self, comm, function):
         assert comm is self
         function()
-        return self.seconds(self.calls[-1], self.calls.count(self.calls[-1]))
+        return Timed(self.seconds(self.calls[-1], self.calls.count(self.calls[-1])))
 
     def gemm(self, a, b, c, beta):
         assert beta == 0.0 and c.shape == (a.shape[0], b.shape[1]) and a.shape[1] == b.shape[0]

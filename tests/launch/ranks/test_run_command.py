@@ -10,7 +10,7 @@ import pytest
 from starting import within
 
 from drbench.host.cores import usable_cores
-from drbench.measure.noise import MOST_REPEATS, is_stable
+from drbench.measure.noise import MOST_REPEATS, STABLE, is_stable
 from drbench.measure.record import read_csv
 
 pytestmark = pytest.mark.mpi
@@ -243,6 +243,16 @@ def test_a_roof_comes_with_the_ratio_and_its_interval(drbench):
     values = [record[name] for name in ends]
     assert record["roof_gflops"] > 0 and 0 < values[0] < values[-1] and values == sorted(values)
     assert record["local_gemm_s"] == pytest.approx(2e-9 * 30 * 40 * 50 / record["roof_gflops"])
+
+
+def test_with_a_roof_the_ratio_decides_whether_the_repeats_suffice(drbench):
+    """Repeats in which a rank was kept from its core are counted apart."""
+    record = drbench(
+        "run", "-p", 2, *SIZES, "--iters", 6, "--budget", 60, "--roof", "--json"
+    ).json()
+    low, ratio, high = (record[f"percent_of_roof{end}"] for end in ("_low", "", "_high"))
+    assert record["stable"] == (high - low <= 2 * STABLE * ratio)
+    assert record["disturbed"] >= 0 and len(record["samples_s"]) >= 6
 
 
 def test_repeats_go_on_until_the_median_is_known_or_the_budget_ends(drbench):
