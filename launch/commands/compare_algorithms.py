@@ -1,6 +1,8 @@
 """``drbench compare-algorithms``: every algorithm on the layouts it takes, beside the universal one
 on the very same tiles."""
 
+from dataclasses import replace
+
 import click
 
 from partitions import divisors
@@ -42,8 +44,12 @@ from .options import (
     metavar="ROWSxCOLS",
     help="Only this mesh. Repeatable. [default: every mesh of the ranks]",
 )
-@of_case("iters", default=5)
-@of_case("budget")
+@of_case("iters", default=5, help="Rounds, and timed repeats in the first, at least; see --budget.")
+@of_case(
+    "budget",
+    help="Rounds go on until the ratio to the fastest on the layout is known within 2 %, or for so "
+    "long each, as do repeats in the first; 0: --iters.",
+)
 @of_case("threads", says="1; none on GPUs")
 @of_case("prefetch", "progress", "transport", "backend")
 @label_option()
@@ -53,7 +59,7 @@ from .options import (
 @out_option("Keep the records here; what is there already is not run again.")
 def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, yes, **fields):
     """Run all algorithms on one problem, each beside the universal one on the same layout, and
-    print where the time goes.
+    print which is the fastest and where the time goes.
 
     \b
       drbench compare-algorithms -p 4 -m 2048 -n 2048 -k 2048
@@ -77,6 +83,8 @@ def compare_algorithms(ranks, dataflows, meshes, timeout, out, peak, yes, **fiel
     layouts = layout_cases(base, ranks, list(dataflows) or ["OS", "LS", "RS"], meshes)
     if base.backend == "numpy":
         cases = [case for found in layouts.values() for case in found]
-        long = long_time(cases, ranks, base.threads)
+        # the first round, and those that are timed only
+        again = [replace(case, roof=False) for case in cases]
+        long = long_time([*cases, *again], ranks, base.threads)
         go_on(long, "drbench compare-algorithms", yes, "fewer --mesh and --dataflow")
     return run_layouts(layouts, ranks, timeout, out, read_peaks(peak, [base]))

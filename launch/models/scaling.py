@@ -12,7 +12,7 @@ from statistics import median
 from rich.console import Console
 
 from drbench.errors import UnsupportedError, UsageError
-from drbench.measure.noise import MOST_REPEATS, doubts, is_noisy, median_interval, time_columns
+from drbench.measure.noise import doubts, median_interval
 from drbench.measure.record import Record
 from drbench.model.machine import Machine
 from launch.cases.case import Case, bound
@@ -23,6 +23,7 @@ from launch.host.show import table
 from launch.host.units import seconds
 from launch.peers import PEERS
 from launch.sweeps.folder import opened
+from launch.sweeps.rounds import pooled, turn_name, turn_of, turned
 from launch.sweeps.store import GOOD, case_id, write_csv
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import LayoutError
@@ -122,25 +123,21 @@ def fitting(
 
 
 def rounds_of(cases: dict[int, Case], rounds: int) -> list[list[tuple[str, int, Case]]]:
-    """(name, ranks, case) by round: each visits all numbers of ranks, every second one backwards,
-    so that none always comes first.
+    """(name, ranks, case) by round: each visits all numbers of ranks, in changing order.
 
     Examples
     --------
-    >>> turns = rounds_of({1: Case(8, 8, 8), 2: Case(8, 8, 8)}, 2)
-    >>> [[ranks for _, ranks, _ in turn] for turn in turns]
+    >>> rounds = rounds_of({1: Case(8, 8, 8), 2: Case(8, 8, 8)}, 2)
+    >>> [[ranks for _, ranks, _ in each] for each in rounds]
     [[1, 2], [2, 1]]
     """
-    turns = []
-    for turn in range(rounds):
-        order = list(cases.items())
-        turns.append(
-            [
-                (f"{turn + 1}-{case_id(case, ranks)}", ranks, case)
-                for ranks, case in (order if turn % 2 == 0 else reversed(order))
-            ]
-        )
-    return turns
+    return [
+        [
+            (turn_name(turn, case_id(case, ranks)), ranks, case)
+            for ranks, case in turned(list(cases.items()), turn)
+        ]
+        for turn in range(rounds)
+    ]
 
 
 def measure(
@@ -161,9 +158,8 @@ def measure(
 
     def on_record(ranks: int, record: Record) -> None:
         told = record.reason if record.status != "ok" else seconds(record.time_s)
-        say.print(
-            f"{record.case.partition('-')[0]} of {rounds}, {ranks} rank{'s' * (ranks > 1)}: {told}"
-        )
+        turn = turn_of(record.case) + 1
+        say.print(f"{turn} of {rounds}, {ranks} rank{'s' * (ranks > 1)}: {told}")
 
     most = max(cases)
     with opened(folder, "scaling", most, wanted, say, fresh=fresh, keep=True) as store:
@@ -177,49 +173,6 @@ def measure(
             ranks: [store.done[name] for turn in turns for name, each, _ in turn if each == ranks]
             for ranks in cases
         }
-
-
-def pooled(records: list[Record]) -> Record:
-    """One row of the rounds of a case: samples together, ratios as the median of the rounds.
-
-    A case that was not ok in some round is not ok.
-
-    Examples
-    --------
-    >>> make = lambda seconds, ratio: Record(
-    ...     mode="measured",
-    ...     status="ok",
-    ...     m=1,
-    ...     n=1,
-    ...     k=1,
-    ...     best_s=seconds,
-    ...     samples_s=[seconds],
-    ...     percent_of_roof=ratio,
-    ... )
-    >>> found = pooled([make(2.0, 90.0), make(4.0, 70.0), make(3.0, 80.0)])
-    >>> found.median_s, found.percent_of_roof, found.percent_of_roof_min
-    (3.0, 80.0, 70.0)
-    """
-    bad = next((record for record in records if record.status != "ok"), None)
-    if bad is not None or len(records) == 1:
-        return replace(bad or records[0], case=None)
-    share = max(1, 5 * MOST_REPEATS // len(records))
-    samples = [each for record in records for each in record.samples_s[:share]]
-    samples = samples or [record.time_s for record in records]
-    first, times = records[0], time_columns(samples)
-    rate = 2 * first.m * first.n * first.k / times["median_s"] / 1e9
-    changed = times | {"gflops": rate, "case": None}
-    if first.percent_of_roof is not None:
-        ratios = [record.percent_of_roof for record in records]
-        changed |= {
-            "percent_of_roof": median(ratios),
-            "percent_of_roof_min": min(ratios),
-            "percent_of_roof_max": max(ratios),
-        }
-    changed["noisy"] = is_noisy(samples) or 2 * sum(bool(r.noisy) for r in records) > len(records)
-    if first.peak_gflops:
-        changed["percent_of_peak"] = 100 * rate / first.peak_gflops
-    return replace(first, **changed)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,16 @@ from rich.table import Table
 from algorithms import algorithms
 from drbench.errors import UnsupportedError
 from drbench.measure.noise import doubts
-from drbench.measure.record import Record
 from launch.cases.case import Case, bound
 from launch.cases.peaks import Peaks
 from launch.host.kernels import without_pins
 from launch.host.show import low_high, table
 from launch.host.units import seconds
 from launch.sweeps.progress import progress_console
+from launch.sweeps.rounds import Standing, standings
+from launch.sweeps.run_rounds import POOLED, ROUNDS, run_rounds
 from launch.sweeps.supervisor import Settings
-from launch.sweeps.sweep import run_listed, verdict
+from launch.sweeps.sweep import verdict
 
 #: The matrix that stays in each dataflow, for the universal algorithm.
 _STATIONARY = {"OS": "C", "LS": "A", "RS": "B", "AG": "B", "RdS": "B"}
@@ -71,28 +72,65 @@ def run_layouts(
     out: str | None,
     peaks: Peaks | None,
 ) -> int:
-    """Run the cases of :func:`layout_cases`, and print a table a layout; the exit code."""
-    cases = [case for found in layouts.values() for case in found]
+    """Run the cases of :func:`layout_cases` in rounds, print a table a layout, and say which is the
+    fastest of all; the exit code."""
     settings = Settings(ranks, timeout_s=timeout_s, environ=without_pins(), peaks=peaks)
-    say = progress_console()
-    records = run_listed(cases, "compare-algorithms", settings, say, out)
-    case, left = cases[0], iter(records)
+    say, groups = progress_console(), list(layouts.values())
+    runs = run_rounds(groups, "compare-algorithms", settings, say, out)
+    case = groups[0][0]
     say.print(
         f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n} on {ranks} ranks, "
         f"transport {case.transport}, prefetch {case.prefetch}"
     )
-    for layout, found in layouts.items():
-        say.print(_table(layout, [next(left) for _ in found]))
+    for layout, group in zip(layouts, runs):
+        say.print(_table(layout, standings(group)))
+    names, every = {}, {}
+    for layout, group, found in zip(layouts, groups, runs):
+        for case, run in zip(group, found):  # the universal one is the same on several layouts
+            names.setdefault(repr(case), []).append(layout)
+            every[repr(case)] = run
+    told = [" = ".join(each) for each in names.values()]
+    for line in fastest_of_all(told, standings(list(every.values()))):
+        say.print(line, markup=False)
     if out:
-        say.print(f"records: {os.path.join(out, 'records.csv')}", markup=False)
-    return verdict(records)
+        say.print(f"records: {os.path.join(out, POOLED)}; turn by turn: {ROUNDS}/", markup=False)
+    return verdict(record for run in every.values() for record in run.values())
 
 
-def _table(layout: str, records: list[Record]) -> Table:
-    """One layout: a row an algorithm, the smallest median time first, noisy ones last; percent of
-    the roof only where ranks do not share cores."""
+def fastest_of_all(layouts: list[str], found: list[Standing]) -> list[str]:
+    """Which of all is the fastest, and which are not told apart from it; nothing without a time.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> from launch.sweeps.rounds import Ratio
+    >>> row = Record(mode="measured", status="ok", best_s=1.0, algorithm="summa")
+    >>> found = [Standing(row, Ratio(1.0), True), Standing(row, Ratio(1.01, 0.98, 1.05))]
+    >>> fastest_of_all(["OS on 1x2", "OS on 2x1"], found)
+    ['fastest of all: summa, OS on 1x2; not told apart from it: summa, OS on 2x1']
+    """
+    named = [(f"{each.record.algorithm}, {layout}", each) for layout, each in zip(layouts, found)]
+    best = [name for name, each in named if each.fastest]
+    if not best:
+        return []
+    as_fast = [
+        name for name, each in named if each.ratio and not each.fastest and not each.ratio.apart
+    ]
+    more = f"; not told apart from it: {'; '.join(as_fast)}" if as_fast else ""
+    return [f"fastest of all: {best[0]}{more}"]
+
+
+def _order(standing: Standing) -> tuple:
+    record, ratio = standing.record, standing.ratio
+    return ratio is None, not standing.fastest, bool(record.noisy), ratio and ratio.middle
+
+
+def _table(layout: str, found: list[Standing]) -> Table:
+    """One layout: a row an algorithm, the smallest ratio to the fastest first, noisy ones last;
+    percent of the roof only where ranks do not share cores."""
     rows = []
-    for r in sorted(records, key=lambda r: (r.status != "ok", bool(r.noisy), r.time_s)):
+    for standing in sorted(found, key=_order):
+        r = standing.record
         if r.status != "ok":
             rows.append((r.algorithm, f"{r.status}: {r.reason}"))
             continue
@@ -107,6 +145,7 @@ def _table(layout: str, records: list[Record]) -> Table:
             (
                 ", ".join([r.algorithm, *doubts(r)]),
                 seconds(r.time_s),
+                str(standing),
                 spread,
                 f"-{seconds(-local)}" if local < 0 else seconds(local),
                 efficiency,
@@ -114,9 +153,10 @@ def _table(layout: str, records: list[Record]) -> Table:
                 f"{(r.moved_bytes or 0) / 2**20:.1f}",
             )
         )
-    title = f"{layout}: A {records[-1].a}, B {records[-1].b}, C {records[-1].c}"
+    last = found[-1].record
+    title = f"{layout}: A {last.a}, B {last.b}, C {last.c}"
     columns = (
-        "algorithm|>median|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|>gemm|>accumulate|"
-        ">fence|>pack|>moved MiB"
+        "algorithm|>median|>to the fastest|>% of roof|>eff. comm.|>overlap|>get wait|>coll. wait|"
+        ">gemm|>accumulate|>fence|>pack|>moved MiB"
     )
     return table(columns, rows, title)

@@ -22,6 +22,7 @@ from launch.cases.peaks import Peaks, with_peak
 from launch.host.kernels import weaker_pins, without_pins
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.folder import opened
+from launch.sweeps.rounds import turn_name, turned
 from launch.sweeps.store import GOOD, Store
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import preset
@@ -139,7 +140,7 @@ def rounds_of(
     """The batches of all rounds, in order: each is of one shape and one library, with the name of
     each case.
 
-    Every round visits all shapes; who goes first changes from round to round.
+    Every round visits all shapes, the libraries in changing order.
 
     Examples
     --------
@@ -157,11 +158,10 @@ def rounds_of(
     groups = [list(group) for _, group in groupby(taking_part, key=_who)]
     for turn in range(rounds):
         for label, m, n, k in chosen:
-            first = turn % max(1, len(groups))
-            for group in groups[first:] + groups[:first]:
+            for group in turned(groups, turn):
                 yield [
                     (
-                        f"{turn + 1} | {label} | {contender.who} | {contender.label}",
+                        turn_name(turn, f"{label} | {contender.who} | {contender.label}"),
                         replace(base, m=m, n=n, k=k, **contender.fields),
                     )
                     for contender in group

@@ -3,6 +3,7 @@
 from math import inf, nan
 
 from drbench.measure.noise import median_interval
+from launch.sweeps.rounds import Ratio
 
 from .peer_bench import NAME, PARTITIONINGS
 
@@ -145,9 +146,7 @@ def _ratio(line) -> str:
         return ""
     if line.reference == f"{line.who} {line.label}":
         return "1 (it is)"
-    if line.ratio_low is None:
-        return f"{line.ratio:.2f}"
-    return f"{line.ratio:.2f} ({line.ratio_low:.2f}-{line.ratio_high:.2f})"
+    return str(Ratio(line.ratio, line.ratio_low, line.ratio_high))
 
 
 def table_rows(chosen: list) -> Table:

@@ -85,10 +85,12 @@ class SweepProgress:
         Where to say it.
     on_record : callable, optional
         Gets each new record.
+    what : str
+        ``case``; or ``turn``, one repeat of a case in a round: alone it is neither sure nor a best.
     """
 
-    def __init__(self, total: int, done, console: Console, on_record=None):
-        self.counts, self.total, self.console = Counter(), total, console
+    def __init__(self, total: int, done, console: Console, on_record=None, what: str = "case"):
+        self.counts, self.total, self.console, self.what = Counter(), total, console, what
         self.doubts: Counter = Counter()
         self._on_record = on_record
         self._best: tuple[float, str] | None = None
@@ -124,6 +126,12 @@ class SweepProgress:
     def done(self) -> int:
         """Cases that have a row."""
         return sum(self.counts.values())
+
+    def expect(self, total: int) -> None:
+        """There are more cases than was known in the beginning."""
+        self.total = total
+        # rows of earlier runs are not in the bar
+        self._bar.update(self._task, total=total - (self.done - self._new))
 
     # -- what run_cases tells
     # -----------------------------------------------------------------------------------
@@ -169,9 +177,8 @@ class SweepProgress:
             else ""
         )
         best = f"; best {self._best[0]:.4g} GFLOP/s ({self._best[1]})" if self._best else ""
-        return (
-            f"{self.done}/{plural(self.total, 'case')}, {self.tally()}, {seconds:.0f} s{left}{best}"
-        )
+        done = f"{self.done}/{plural(self.total, self.what)}"
+        return f"{done}, {self.tally()}, {seconds:.0f} s{left}{best}"
 
     def tally(self) -> str:
         """How many ended how, and how many times are in doubt."""
@@ -180,6 +187,8 @@ class SweepProgress:
 
     def _count(self, record: Record) -> None:
         self.counts[record.status] += 1
+        if self.what == "turn":
+            return
         self.doubts.update(doubts(record))
         if record.gflops is None or record.noisy:
             return

@@ -3,21 +3,17 @@
 import os
 import random
 import shlex
-from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
 from drbench.errors import EXIT_CODES
-from drbench.measure.record import Record, RecordError, read_csv
+from drbench.measure.record import RecordError, read_csv
 from launch.cases.case import Case
 from launch.cases.launchers import Launcher, load_launcher
 from launch.cases.peak_files import read_peaks
 from launch.cases.sweep_file import Sweep, load_sweep
-from launch.host.leftovers import folder_prefix
 from launch.host.units import plural
 
 from .folder import opened
@@ -177,21 +173,6 @@ def run_sweep(request: SweepRequest, console: Console, again: str | None = None)
         return INTERRUPTED
 
 
-def run_listed(
-    cases: Iterable[Case], name: str, settings: Settings, console: Console, out: str | None = None
-) -> list[Record]:
-    """The record of each of these cases, run in a folder where those that have one are not run
-    again; without ``out`` in a temporary one."""
-    pairs = [(case_id(case, settings.ranks), case) for case in cases]
-    ids = [name for name, _ in pairs]
-    with ExitStack() as stack:
-        if out is None:
-            out = stack.enter_context(TemporaryDirectory(prefix=folder_prefix(name)))
-        store = stack.enter_context(opened(out, name, settings.ranks, ids, console))
-        _run(pairs, store, settings, len(pairs), list(store.done.values()), console)
-        return [store.done[name] for name in ids]
-
-
 def _run(pairs, store, settings, total, before, console, on_record=None) -> None:
     """Run cases behind a bar, and say where it stands in the end."""
     watch = SweepProgress(total, before, console, on_record)
@@ -207,6 +188,7 @@ def verdict(records) -> int:
 
     Examples
     --------
+    >>> from drbench.measure.record import Record
     >>> rows = [
     ...     Record(mode="measured", status=status, reason="why", best_s=1.0)
     ...     for status in ("ok", "unsupported", "timeout", "wrong")

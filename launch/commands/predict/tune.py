@@ -130,10 +130,15 @@ def searched(values: dict) -> tuple:
     type=click.IntRange(1),
     metavar="N",
     group="Measurement",
-    help="Run the first N on MPI ranks of this machine, and show predicted against measured.",
+    help="Run the first N on MPI ranks of this machine, in turn, and show predicted against "
+    "measured, and each beside the fastest.",
 )
-@of_case("iters", default=5, help="With --measure-top: timed repeats, at least; see --budget.")
-@of_case("budget")
+@of_case("iters", default=5, help="With --measure-top: rounds, at least; see --budget.")
+@of_case(
+    "budget",
+    help="With --measure-top: rounds go on until the ratio to the fastest is known within 2 %, or "
+    "for so long each; 0: --iters rounds.",
+)
 @of_case("threads", help="With --measure-top: BLAS threads a rank.", says="cores // ranks")
 @of_case("backend", default=None, help="With --measure-top: where products run.", says="numpy")
 @yes_option("With --measure-top: start -p ranks although they are far above the cores.")
@@ -194,12 +199,12 @@ def tune_command(
     found = tune(request, model)
     measured = _measure(found.ranking[:measure_top], ranks, iters, as_json) if measure_top else []
     predicted = [place.record for place in found.ranking if place.record]
-    add_records(csv_path, *predicted, *measured)
+    add_records(csv_path, *predicted, *(each.record for each in measured))
     if as_json:
         print(json.dumps(_as_json(found, measured, model, request)))
     else:
         _show(found, measured, model, request)
-    return max((EXIT_CODES[record.status] for record in measured), default=0)
+    return max((EXIT_CODES[each.record.status] for each in measured), default=0)
 
 
 def told(place) -> str:
@@ -362,7 +367,8 @@ def _as_json(found, measured, machine, request) -> dict:
     for at, (each, ran) in enumerate(zip_longest(found.ranking, measured), 1):
         place = {"place": at} | place_json(each, request.ranks)
         if ran is not None:
-            place["measured"] = ran.to_json_dict()
+            place["measured"] = ran.record.to_json_dict()
+            place["measured_to_fastest"] = ran.to_json_dict()
         places.append(place)
     return {
         "ranked_by": "bytes" if machine is None else "time",
@@ -375,11 +381,11 @@ def _as_json(found, measured, machine, request) -> dict:
     }
 
 
-def _outcome(ran) -> str:
-    """Time of a measured record, or what became of it."""
-    if ran is None or ran.status != "ok":
-        return "-" if ran is None else ran.status
-    return f"{seconds(ran.time_s)}{' (noisy)' if ran.noisy else ''}"
+def _outcome(ran) -> list[str]:
+    """Time of what was measured, or what became of it; and how it compares with the fastest."""
+    if ran is None or ran.ratio is None:
+        return ["-" if ran is None else ran.record.status, ""]
+    return [f"{seconds(ran.record.time_s)}{' (noisy)' if ran.record.noisy else ''}", str(ran)]
 
 
 def _show(found, measured, machine, request) -> None:
@@ -410,11 +416,11 @@ def _show(found, measured, machine, request) -> None:
             price = [format_bytes(moving.moved_bytes)]
             after = price + ([] if machine is None else [seconds(moving.seconds)]) + after
         numbers = (
-            _counted(place, ranks, [_outcome(ran)] if measured else [])
+            _counted(place, ranks, _outcome(ran) if measured else [])
             if record is None
             else [
                 seconds(record.best_s),
-                *([_outcome(ran)] if measured else []),
+                *(_outcome(ran) if measured else []),
                 f"{record.percent_of_roof:.1f}",
                 *([] if charged else [f"{efficiency(record):.1f} %", seconds(exposed(record))]),
                 format_bytes(place.moved_bytes),
@@ -430,7 +436,7 @@ def _show(found, measured, machine, request) -> None:
                 *after,
             )
         )
-    ran = ">measured|" if measured else ""
+    ran = ">measured|>to the fastest|" if measured else ""
     columns = (
         f"|algorithm|A|B|C|>busiest moves|{ran}>all move|>FLOPs of busiest|>memory"
         if machine is None
@@ -443,7 +449,7 @@ def _show(found, measured, machine, request) -> None:
     if machine is not None:
         for at, place in enumerate(found.ranking[1:3], 2):
             say(f"1 against {at}: {reasons(best.record, place.record)}")
-    if measured and measured[0].status == "ok":
+    if measured and measured[0].ratio is not None:
         _compare(found, measured, say)
     if any(place.case.options.get("replicate_result") for place in found.ranking):
         say("A C with replicas is finished on all of them, and that is counted.")
@@ -472,26 +478,32 @@ def _counted(place, ranks: int, measured: list[str]) -> list[str]:
 
 def _compare(found, measured, say) -> None:
     """Say how the pick fared among those measured, and how far off predictions were."""
-    ok = [(place.record, ran) for place, ran in zip(found.ranking, measured) if ran.status == "ok"]
-    fastest = min(ran.time_s for _, ran in ok)
-    text = (
-        f"measured: the pick is {100 * (measured[0].time_s / fastest - 1):.1f} % above the "
-        f"fastest of {len(ok)}"
-    )
+    ok = [
+        (place.record, standing)
+        for place, standing in zip(found.ranking, measured)
+        if standing.ratio is not None
+    ]
+    text = f"measured: the pick's time over that of the fastest of {len(ok)}: {measured[0]}"
+    if measured[0].fastest:
+        text = f"measured: the pick is the fastest of {len(ok)}"
+        as_fast = sum(not each.fastest and not each.ratio.apart for _, each in ok)
+        text += f", {as_fast} of them not told apart from it" if as_fast else ""
     if ok[0][0] is not None:
-        error = median_high(abs(record.best_s / ran.time_s - 1) for record, ran in ok)
+        error = median_high(abs(record.time_s / each.record.time_s - 1) for record, each in ok)
         text += f"; median error of the predictions {100 * error:.1f} %"
     say(text)
 
 
 def _measure(places, ranks: int, iters: int, quiet: bool) -> list:
-    """Run the cases of these places in a folder that is not kept; their records."""
+    """Run the cases of these places in rounds, in a folder that is not kept; how they fared."""
     from dataclasses import replace
 
     from launch.sweeps.progress import progress_console
+    from launch.sweeps.rounds import standings
+    from launch.sweeps.run_rounds import run_rounds
     from launch.sweeps.supervisor import Settings
-    from launch.sweeps.sweep import run_listed
 
-    settings = Settings(ranks)
     cases = [replace(place.case, iters=iters) for place in places]
-    return run_listed(cases, "tune", settings, progress_console(stderr=quiet))
+    say = progress_console(stderr=quiet)
+    (runs,) = run_rounds([cases], "tune", Settings(ranks), say)
+    return standings(runs)

@@ -152,6 +152,7 @@ def test_compare_algorithms_runs_each_beside_universal_and_resumes(drbench, tmp_
         tmp_path / "out",
     ]
     said = drbench(*words).stdout
+    assert "1 (the fastest)" in said and "fastest of all: " in said
     records = read_csv(tmp_path / "out" / "records.csv")
     assert {record.status for record in records} == {"ok"}
     first = [record.algorithm for record in records if record.a == "block:2x1"]
@@ -159,8 +160,10 @@ def test_compare_algorithms_runs_each_beside_universal_and_resumes(drbench, tmp_
         first == ["collective", "meshslice", "summa", "wang", "universal"] and "OS on 2x1" in said
     )
     assert {"fsdp", "tensor_parallel_1d"} < {record.algorithm for record in records}
+    turns = read_csv(tmp_path / "out" / "rounds" / "records.csv")
     drbench(*words)
-    assert len(read_csv(tmp_path / "out" / "records.csv")) == len(records)
+    assert read_csv(tmp_path / "out" / "records.csv") == records
+    assert read_csv(tmp_path / "out" / "rounds" / "records.csv") == turns
 
 
 def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, tmp_path):
@@ -180,7 +183,7 @@ def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, 
     words += [word for axis in "mnk" for word in (f"-{axis}", 512)]
 
     def terminate(process):
-        path, deadline = tmp_path / "out" / "records.csv", time.monotonic() + 30
+        path, deadline = tmp_path / "out" / "rounds" / "records.csv", time.monotonic() + 30
         while not path.exists() or path.read_bytes().count(b"\n") < 3:
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.01)
@@ -188,11 +191,11 @@ def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, 
 
     ended = drbench(*words, during=terminate)
     assert (ended.returncode, ended.left) == (130, ()) and "Traceback" not in ended.stderr
-    left = {path.name for path in (tmp_path / "out").iterdir()}
+    left = {path.name for path in (tmp_path / "out" / "rounds").iterdir()}
     assert "records.csv" in left and not left & {"lock"}
-    before = read_csv(tmp_path / "out" / "records.csv")
+    before = read_csv(tmp_path / "out" / "rounds" / "records.csv")
     assert drbench(*words, timeout=60).returncode == 0
-    after = read_csv(tmp_path / "out" / "records.csv")
+    after = read_csv(tmp_path / "out" / "rounds" / "records.csv")
     assert len(before) < len(after) and after[: len(before)] == before
 
 

@@ -19,6 +19,7 @@ from launch.models.candidates import TuneRequest, candidates, everywhere
 from launch.models.counts import counted
 from launch.models.predict import predict_with
 from launch.models.tune import EVEN, choose_stationary, tune
+from launch.sweeps.rounds import turn_of
 from partitions import flows, partition
 
 CALIBRATED = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
@@ -149,27 +150,42 @@ TUNE = [
 ]
 
 
+RATIO = ("ratio", "ratio_low", "ratio_high")
+
+
 def test_the_first_places_are_run_and_shown_beside_the_predictions(capsys, monkeypatch):
-    """Stands in for the ranks: rows as a sweep writes them, twice as slow as predicted."""
+    """Stands in for the ranks: rows as a sweep writes them, twice as slow as predicted; the machine
+    is slower in every round, and the second place half as fast again as the first."""
     ran = []
 
     def run_cases(pairs, store, settings, watch):
-        for name, case in pairs:
+        for number, (name, case) in enumerate(pairs):
             record, _ = predict_with(case, find_machine(str(CALIBRATED)), settings.ranks)
+            first = ran[0] if ran else case
             ran.append(case)
-            twice = 2 * record.best_s
-            store.add(replace(record, case=name, best_s=twice, median_s=twice, mode="measured"))
+            twice = 2 * record.best_s * (1.5 if case == ran[min(1, number)] != first else 1)
+            twice *= 1 + 0.001 * turn_of(name)
+            times = {"best_s": twice, "median_s": twice, "samples_s": [twice]}
+            store.add(replace(record, case=name, mode="measured", **times))
 
-    monkeypatch.setattr("launch.sweeps.sweep.run_cases", run_cases)
+    monkeypatch.setattr("launch.sweeps.run_rounds.run_cases", run_cases)
     assert main([*TUNE, "--measure-top", "3", "--json"]) == 0
     places = json.loads(capsys.readouterr().out)["ranking"]
-    assert len(ran) == 3 and [place["place"] for place in places] == list(range(1, len(places) + 1))
-    for place in places[:3]:
-        assert place["measured"]["best_s"] == pytest.approx(2 * place["record"]["best_s"])
+    assert len(ran) == 3 * 6 and {case.iters for case in ran} == {1}
+    assert [place["place"] for place in places] == list(range(1, len(places) + 1))
+    first = places[0]["record"]["best_s"]
+    for place, slower in zip(places, (1, 1.5, 1)):
+        measured, to_fastest = place["measured"], place["measured_to_fastest"]
+        assert measured["best_s"] == pytest.approx(2 * slower * place["record"]["best_s"])
+        assert measured["samples_s"] == sorted(measured["samples_s"])
+        ratio = slower * place["record"]["best_s"] / first
+        assert [to_fastest[name] for name in RATIO] == pytest.approx([ratio] * 3)
+        assert to_fastest["fastest"] is (place is places[0])
     assert all(place["moved_bytes"] >= 0 and place["exposed_s"] >= 0 for place in places)
     assert main([*TUNE, "--measure-top", "2"]) == 0
     said = capsys.readouterr().out
-    assert "median error of the predictions 50.0 %" in said and "1 against 2:" in said
+    assert "the pick is the fastest of 2; median error of the predictions 66.7 %" in said
+    assert "1 (the" in said and "fastest)" in said and "1 against 2:" in said
 
 
 @pytest.mark.parametrize(

@@ -213,8 +213,8 @@ def test_all_rounds_visit_everyone_and_each_library_goes_first_in_turn():
         "drbench",
         "heat",
         "heat",
-        "drbench",
-        "drbench",
+        "heat",
+        "heat",
     ]
     assert {(case.m, case.n, case.k) for case in cases} == {(4, 5, 6), (7, 8, 9)} and {
         case.iters for case in cases
@@ -223,8 +223,8 @@ def test_all_rounds_visit_everyone_and_each_library_goes_first_in_turn():
     assert case_name(made_up(case=names[-1])) == (
         3,
         "t",
-        "heat",
-        "c",
+        "drbench",
+        "b",
     )
 
 

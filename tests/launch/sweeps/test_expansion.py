@@ -261,3 +261,12 @@ def test_all_algorithms_are_those_that_run_on_a_process_mesh():
         "fsdp",
         "tensor_parallel_1d",
     }
+
+
+@pytest.mark.parametrize("name", ["mlp1", "mlp2", "mlp1-small", "mlp2-small"])
+def test_the_cases_that_a_point_of_the_mlp_figures_is_chosen_from_are_neighbours(name):
+    """They run one after the other, so within seconds: docs/performance.md says so."""
+    cases = load_sweep(name, 4).cases
+    points = [(case.m, case.preset) for case in cases]
+    changes = sum(before != after for before, after in zip(points, points[1:]))
+    assert changes + 1 == len(set(points)) < len(points)

@@ -1,0 +1,311 @@
+"""Rounds: contenders are measured in turn, each once a round, so that a drifting machine hurts all
+alike; what is compared are ratios of times of the same round. Pure: nothing is run here.
+
+``compare-algorithms`` and ``tune --measure-top`` go on until the ratios to the fastest are known
+(:func:`turns`); ``peers`` and ``scaling``, whose ranks are started anew for every turn, make as
+many rounds as they are told, in the same order (:func:`turned`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from statistics import median
+from typing import NamedTuple
+
+from drbench.measure.noise import (
+    MOST_REPEATS,
+    enough,
+    is_noisy,
+    median_interval,
+    ratio_columns,
+    time_columns,
+)
+from drbench.measure.record import Record
+from launch.cases.case import Case
+
+from .estimate import OVERHEAD_S
+
+
+def turned(items: Sequence, turn: int) -> list:
+    """The order of a round, the first being turn 0: every second one is the last one backwards, so
+    that a steady drift cancels in each two, and each two begin with another.
+
+    Examples
+    --------
+    >>> [turned("abc", turn) for turn in range(4)]
+    [['a', 'b', 'c'], ['c', 'b', 'a'], ['b', 'c', 'a'], ['a', 'c', 'b']]
+    """
+    first = turn // 2 % max(1, len(items))
+    order = [*items[first:], *items[:first]]
+    return order[::-1] if turn % 2 else order
+
+
+def turn_name(turn: int, contender: str) -> str:
+    """The name of a case in a round; the round is the number before the first blank.
+
+    Examples
+    --------
+    >>> turn_name(0, "row"), turn_of(turn_name(6, "a | b"))
+    ('1 | row', 6)
+    """
+    return f"{turn + 1} | {contender}"
+
+
+def turn_of(name: str) -> int:
+    """The turn of a name that :func:`turn_name` made."""
+    return int(name.partition(" ")[0]) - 1
+
+
+class Ratio(NamedTuple):
+    """The median of paired ratios, and the ends of its 95 % interval; None of fewer than six."""
+
+    middle: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is known to be another than 1.
+
+        Examples
+        --------
+        >>> Ratio(1.1, 1.05, 1.2).apart, Ratio(1.1, 0.99, 1.2).apart, Ratio(1.1).apart
+        (True, False, False)
+        """
+        return self.low is not None and not self.low <= 1 <= self.high
+
+    def __str__(self) -> str:
+        """As ``1.08 (1.05-1.12)``."""
+        between = "" if self.low is None else f" ({self.low:.2f}-{self.high:.2f})"
+        return f"{self.middle:.2f}{between}"
+
+
+def ratio_of(ratios: Sequence[float]) -> Ratio:
+    """The median of some ratios, with its interval.
+
+    Examples
+    --------
+    >>> print(ratio_of([1.1, 1.2, 1.3, 1.2, 1.2, 1.2]), ratio_of([2.0, 1.0]))
+    1.20 (1.10-1.30) 1.50
+    """
+    return Ratio(median(ratios), *(median_interval(ratios) or (None, None)))
+
+
+#: The seconds of a contender by turn.
+Times = Mapping[int, float]
+
+
+def paired(times: Mapping[str, Times]) -> tuple[str, dict[str, list[float]]]:
+    """The contender with the smallest median time (a noisy one only if all are), and the ratio of
+    each to it in every round that both have.
+
+    Examples
+    --------
+    The machine takes twice as long in the second round:
+
+    >>> paired({"slow": {0: 1.5, 1: 3.0}, "fast": {0: 1.0, 1: 2.0, 2: 1.0}})
+    ('fast', {'slow': [1.5, 1.5], 'fast': [1.0, 1.0, 1.0]})
+    """
+    order = {
+        name: (is_noisy([*found.values()]), median(found.values())) for name, found in times.items()
+    }
+    fastest = min(order, key=order.get)
+    base = times[fastest]
+    return fastest, {
+        name: [seconds / base[turn] for turn, seconds in found.items() if turn in base]
+        for name, found in times.items()
+    }
+
+
+def turn_case(case: Case, turn: int) -> Case:
+    """What is run in a turn: one repeat; in the first, where there is a roof to compare with, all
+    that the case asks for, once and for all.
+
+    Examples
+    --------
+    >>> case = Case(8, 8, 8, roof=True, iters=5)
+    >>> turn_case(case, 0) == case, turn_case(case, 1).iters, turn_case(case, 1).roof
+    (True, 1, False)
+    """
+    whole = case.roof and turn == 0
+    return case if whole else replace(case, iters=1, budget=0.0, roof=False)
+
+
+def turns(
+    groups: Iterable[Mapping[str, Case]],
+    done: Mapping[str, Record],
+    least: int,
+    budget_s: float,
+) -> Iterator[tuple[str, Case]]:
+    """The next turn, again and again, until the ratio of every contender to the fastest of its
+    group is known within 2 %, or its budget is spent. Pure: it looks at what is done.
+
+    Parameters
+    ----------
+    groups : iterable of mapping of str to Case
+        Contenders by name; those of a group are compared.
+    done : mapping of str to Record
+        By the names that are given here; each is there when the next is asked for.
+    least : int
+        Rounds that are made whatever they show.
+    budget_s : float
+        Seconds a contender may take in all its turns together, the first of one with a roof aside;
+        0: exactly ``least`` rounds.
+
+    Yields
+    ------
+    (str, Case)
+        A name (:func:`turn_name`) and what is to be run. Who was not ok has no further turn.
+    """
+    groups = list(groups)
+    cases = {name: case for group in groups for name, case in group.items()}
+    left = [list(group) for group in groups]
+    for turn in range(max(least, MOST_REPEATS)):
+        for group in turned(left, turn):
+            for name in turned(group, turn):
+                yield turn_name(turn, name), turn_case(cases[name], turn)
+        left = [_unknown(group, done, turn + 1, least, budget_s) for group in groups]
+        if not any(left):
+            return
+
+
+def _unknown(
+    group: Iterable[str], done: Mapping[str, Record], rounds: int, least: int, budget_s: float
+) -> list[str]:
+    """Who has to go on: those whose ratio is not known, and the fastest to compare them with."""
+    runs = {name: runs_of(name, done, rounds) for name in group}
+    runs = {name: run for name, run in runs.items() if all(r.status == "ok" for r in run.values())}
+    if not runs:
+        return []
+    fastest, ratios = paired({name: _seconds(run) for name, run in runs.items()})
+    if rounds < least:
+        return list(runs)
+    unknown = {
+        name
+        for name, run in runs.items()
+        if name != fastest and not enough(ratios[name], _spent_s(run), least, budget_s)
+    }
+    return [name for name in runs if name in unknown or name == fastest] if unknown else []
+
+
+def runs_of(name: str, done: Mapping[str, Record], rounds: int = MOST_REPEATS) -> dict[int, Record]:
+    """The records of a contender by turn."""
+    found = {turn: done.get(turn_name(turn, name)) for turn in range(rounds)}
+    return {turn: record for turn, record in found.items() if record is not None}
+
+
+def _seconds(run: Mapping[int, Record]) -> Times:
+    """The first repeat of each turn: the first turn may have more."""
+    return {turn: (record.samples_s or [record.time_s])[0] for turn, record in run.items()}
+
+
+def _spent_s(run: Mapping[int, Record]) -> float:
+    return sum(
+        OVERHEAD_S + (1 + (run[turn].warmup or 0)) * seconds
+        for turn, seconds in _seconds(run).items()
+    )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a contender fared.
+
+    Attributes
+    ----------
+    record : Record
+        Of all its rounds (:func:`pooled`).
+    ratio : Ratio or None
+        Its time over that of the fastest, in pairs; None if it has no time.
+    fastest : bool
+        Whether it is that one.
+    """
+
+    record: Record
+    ratio: Ratio | None = None
+    fastest: bool = False
+
+    def __str__(self) -> str:
+        """The ratio in words; empty without one.
+
+        Examples
+        --------
+        >>> row = Record(mode="measured", status="ok", best_s=1.0)
+        >>> for standing in (Standing(row, Ratio(1.02, 0.98, 1.05)), Standing(row, Ratio(1.02))):
+        ...     print(standing)
+        1.02 (0.98-1.05), not told apart
+        1.02, not told apart
+        >>> print(Standing(row, Ratio(1.0), True), "and", Standing(row, Ratio(1.2, 1.1, 1.3)))
+        1 (the fastest) and 1.20 (1.10-1.30)
+        """
+        if self.ratio is None:
+            return ""
+        if self.fastest:
+            return "1 (the fastest)"
+        return f"{self.ratio}{'' if self.ratio.apart else ', not told apart'}"
+
+    def to_json_dict(self) -> dict:
+        """The ratio, its interval, and whether that excludes 1, or this is the fastest."""
+        ratio = self.ratio or Ratio(None)
+        told = {"fastest": self.fastest, "told_apart": self.ratio is not None and ratio.apart}
+        return {"ratio": ratio.middle, "ratio_low": ratio.low, "ratio_high": ratio.high, **told}
+
+
+def standings(runs: Sequence[Mapping[int, Record]]) -> list[Standing]:
+    """How contenders fared, in their order, from their records by turn."""
+    pools = [pooled(list(run.values())) for run in runs]
+    times = {
+        str(at): _seconds(run)
+        for at, (run, pool) in enumerate(zip(runs, pools))
+        if pool.status == "ok"
+    }
+    if not times:
+        return [Standing(pool) for pool in pools]
+    fastest, ratios = paired(times)
+    return [
+        Standing(pool, ratio_of(ratios[at]), at == fastest) if at in ratios else Standing(pool)
+        for at, pool in zip(map(str, range(len(pools))), pools)
+    ]
+
+
+def pooled(records: Sequence[Record]) -> Record:
+    """One row of the rounds of a case: samples together, as many of each round as the round with
+    the fewest has; percent of the roof as the median of the rounds that have it.
+
+    A case that was not ok in some round is not ok.
+
+    Examples
+    --------
+    >>> make = lambda seconds, ratio: Record(
+    ...     mode="measured",
+    ...     status="ok",
+    ...     m=1,
+    ...     n=1,
+    ...     k=1,
+    ...     best_s=seconds,
+    ...     samples_s=[seconds],
+    ...     percent_of_roof=ratio,
+    ... )
+    >>> found = pooled([make(2.0, 90.0), make(4.0, 70.0), make(3.0, 80.0)])
+    >>> found.median_s, found.percent_of_roof, found.percent_of_roof_min
+    (3.0, 80.0, 70.0)
+    """
+    bad = next((record for record in records if record.status != "ok"), None)
+    if bad is not None or len(records) == 1:
+        return replace(bad or records[0], case=None)
+    samples_of = [record.samples_s or [record.time_s] for record in records]
+    share = min(max(1, 5 * MOST_REPEATS // len(records)), *map(len, samples_of))
+    samples = list(chain.from_iterable(found[:share] for found in samples_of))
+    roofed = [record for record in records if record.percent_of_roof is not None]
+    percents = [record.percent_of_roof for record in roofed]
+    first, times = records[0], time_columns(samples, percents[1:] and percents)
+    rate = 2 * first.m * first.n * first.k / times["median_s"] / 1e9
+    changed = times | {"gflops": rate, "case": None}
+    if len(roofed) > 1:
+        changed |= ratio_columns(percents)
+    elif roofed:
+        changed["stable"] = roofed[0].stable
+    judged = roofed or records
+    changed["noisy"] = is_noisy(samples) or 2 * sum(bool(r.noisy) for r in judged) > len(judged)
+    if first.peak_gflops:
+        changed["percent_of_peak"] = 100 * rate / first.peak_gflops
+    return replace(first, **changed)

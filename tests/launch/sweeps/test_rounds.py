@@ -1,0 +1,205 @@
+"""Rounds: everybody once in each, in changing order; ratios of the same round; who is known leaves,
+and what is not told apart is not said to be."""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from random import Random
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up import made_up
+
+from drbench.errors import UsageError
+from drbench.measure.noise import MOST_REPEATS
+from drbench.measure.record import read_csv
+from launch.cases.case import Case, case_keys
+from launch.sweeps import run_rounds as runner
+from launch.sweeps.progress import progress_console
+from launch.sweeps.rounds import (
+    paired,
+    pooled,
+    ratio_of,
+    standings,
+    turn_of,
+    turned,
+    turns,
+)
+from launch.sweeps.run_rounds import run_rounds
+from launch.sweeps.supervisor import Settings
+
+CASE = Case(8, 8, 8, iters=5, budget=1000.0)
+
+
+def row(seconds, **more):
+    times = {"best_s": seconds, "median_s": seconds, "samples_s": [seconds]}
+    return made_up(**{"m": 8, "n": 8, "k": 8, "warmup": 1, **times} | more)
+
+
+def played(groups, seconds_of, least=6, budget_s=1e9):
+    """Run the turns of contenders that take ``seconds_of(name, turn)``: the names in order, and the
+    records by turn of each contender."""
+    done, order = {}, []
+    for name, case in turns(groups, done, least, budget_s):
+        who, turn = name.partition(" | ")[2], turn_of(name)
+        found = seconds_of(who, turn)
+        done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
+        order.append((who, turn, case))
+    runs = defaultdict(dict)
+    for who, turn, _ in order:
+        runs[who][turn] = done[f"{turn + 1} | {who}"]
+    return order, runs
+
+
+@given(st.integers(1, 9), st.integers(1, 40))
+def test_each_is_once_in_each_round_and_a_steady_drift_cancels_in_every_two(count, pairs):
+    orders = [turned(range(count), turn) for turn in range(2 * pairs)]
+    assert all(sorted(order) == list(range(count)) for order in orders)
+    for even, odd in zip(orders[::2], orders[1::2]):
+        assert {even.index(each) + odd.index(each) for each in range(count)} == {count - 1}
+    firsts = Counter(order[0] for order in orders)
+    assert max(firsts.values()) - min(firsts.get(each, 0) for each in range(count)) <= 2
+
+
+def test_ratios_are_of_the_same_round_on_a_machine_that_drifts():
+    """Three times as slow in the end: the times of one after the other would be nothing."""
+    speed = {"a": 1.0, "b": 1.05, "c": 1.3}
+    _, runs = played([dict.fromkeys(speed, CASE)], lambda who, turn: speed[who] * (1 + turn / 3))
+    found = dict(zip(runs, standings(list(runs.values()))))
+    assert [found[who].fastest for who in "abc"] == [True, False, False]
+    for who, factor in speed.items():
+        assert tuple(found[who].ratio) == pytest.approx((factor,) * 3)
+    assert str(found["b"]) == "1.05 (1.05-1.05)" and str(found["a"]) == "1 (the fastest)"
+
+
+def test_who_is_known_leaves_and_the_fastest_stays_to_be_compared_with():
+    noise = Random(7)
+    factor = {"fastest": 1.0, "known": 1.2, "unsure": 1.02}
+
+    def seconds_of(who, turn):
+        return factor[who] * (1 + (noise.gauss(0, 0.08) if who == "unsure" else 0))
+
+    order, runs = played([dict.fromkeys(factor, CASE)], seconds_of)
+    played_of = Counter(who for who, _, _ in order)
+    assert played_of["known"] == 6 and played_of["unsure"] == played_of["fastest"] > 15
+    ratios = [runs["unsure"][turn].time_s for turn in runs["unsure"]]
+    low, high = ratio_of(ratios)[1:]
+    assert high - low <= 2 * 0.02 * median(ratios) or len(ratios) == MOST_REPEATS
+
+
+def test_the_budget_ends_it_and_none_means_exactly_so_many_rounds():
+    noise = Random(3)
+    seconds_of = lambda who, turn: 0.5 * noise.choice([1.0, 2.0])
+    two = [{"a": CASE, "b": CASE}]
+    order, _ = played(two, seconds_of, least=3, budget_s=0)
+    assert Counter(who for who, _, _ in order) == {"a": 3, "b": 3}
+    order, runs = played(two, seconds_of, least=3, budget_s=12)
+    spent = [0.03 + 2 * record.time_s for record in runs["b"].values()]
+    assert sum(spent[:-1]) < 12 and len(spent) > 3
+    order, _ = played(two, lambda who, turn: noise.choice([1e-6, 2e-6]), 200, 1e9)
+    assert Counter(who for who, _, _ in order) == {"a": 200, "b": 200}
+
+
+def test_groups_are_compared_within_and_measured_in_the_same_rounds():
+    groups = [{"a": CASE, "b": CASE}, {"c": CASE, "d": CASE}]
+    times = {"a": 1.0, "b": 1.5, "c": 5.0, "d": 4.0}
+    order, _ = played(groups, lambda who, turn: times[who])
+    by_turn = defaultdict(list)
+    for who, turn, _ in order:
+        by_turn[turn].append(who)
+    assert len(by_turn) == 6 and all(sorted(each) == list("abcd") for each in by_turn.values())
+    assert [each[0] for each in by_turn.values()] == ["a", "d", "d", "a", "a", "d"]
+
+
+def test_who_failed_has_no_further_turn_and_no_ratio():
+    bad = {"status": "timeout", "reason": "60 s"}
+    order, runs = played(
+        [{"a": CASE, "b": CASE}], lambda who, turn: bad if (who, turn) == ("b", 1) else 1.0
+    )
+    assert len(runs["b"]) == 2 and len(runs["a"]) == 6  # a alone is compared with nobody
+    a, b = standings([runs["a"], runs["b"]])
+    assert a.fastest and b.ratio is None and b.record.status == "timeout" and str(b) == ""
+
+
+def test_nothing_is_left_to_do_when_it_is_asked_for_again():
+    """Which turns come next follows from what is done alone."""
+    noise = Random(5)
+    groups = [dict.fromkeys("abc", CASE)]
+    done = {}
+    for name, _ in turns(groups, done, 5, 3.0):
+        done[name] = row(noise.uniform(0.01, 0.02))
+    before = len(done)
+    assert {name for name, _ in turns(groups, done, 5, 3.0)} == set(done)
+    assert len(done) == before > 15
+
+
+def test_where_there_is_a_roof_the_first_turn_is_the_whole_case_and_the_others_one_repeat():
+    case = replace(CASE, roof=True, budget=2.0)
+    order, _ = played([{"a": case}], lambda who, turn: 1.0, least=3)
+    assert [each for _, _, each in order] == [
+        case,
+        *[replace(case, iters=1, budget=0.0, roof=False)] * 2,
+    ]
+    order, _ = played([{"a": CASE}], lambda who, turn: 1.0, least=2)
+    assert {(each.iters, each.budget) for _, _, each in order} == {(1, 0.0)}
+
+
+def test_a_noisy_contender_is_not_the_fastest_while_there_is_another():
+    steady, jumping = (
+        dict.fromkeys(range(6), 1.0),
+        {turn: (0.5, 0.9)[turn % 2] for turn in range(6)},
+    )
+    assert paired({"steady": steady, "jumping": jumping})[0] == "steady"
+    assert paired({"jumping": jumping})[0] == "jumping"
+
+
+def test_rounds_weigh_alike_and_percent_of_the_roof_is_of_the_rounds_that_have_it():
+    first = row(1.0, samples_s=[1.0, 9.0, 9.0], median_s=9.0, percent_of_roof=80.0, noisy=False)
+    found = pooled([replace(first, percent_of_roof_low=70.0), row(2.0), row(3.0)])
+    assert found.samples_s == [1.0, 2.0, 3.0] and found.median_s == 2.0
+    assert (found.percent_of_roof, found.percent_of_roof_low) == (80.0, 70.0)
+    roofed = [
+        row(1.0, percent_of_roof=each, percent_of_roof_low=1.0) for each in (90.0, 70.0, 80.0)
+    ]
+    assert pooled(roofed).percent_of_roof == 80.0 and pooled(roofed).percent_of_roof_low is None
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Ranks that answer at once; what they were given."""
+    ran = []
+
+    def run_cases(todo, store, settings, watch):
+        for name, case in todo:
+            if name not in store.done:
+                ran.append(name)
+                known = case_keys(case) | {"mode": "measured", "status": "ok", "case": name}
+                seconds = case.m / 8 * (1 + turn_of(name))
+                store.add(row(seconds, **{k: v for k, v in known.items() if k not in "mnk"}))
+                watch.ended(case, store.done[name])
+
+    monkeypatch.setattr(runner, "run_cases", run_cases)
+    return ran
+
+
+def test_turns_are_kept_beside_a_row_a_contender_and_not_run_again(stand_in, tmp_path):
+    cases, out = (
+        [[CASE, replace(CASE, m=16)], [replace(CASE, m=24), replace(CASE, m=32)]],
+        tmp_path / "out",
+    )
+    settings, say = Settings(2), progress_console()
+    found = run_rounds(cases, "test", settings, say, str(out))
+    assert len(stand_in) == 4 * 6
+    assert [[list(run) for run in group] for group in found] == [[list(range(6))] * 2] * 2
+    rows, turns_of = read_csv(out / "records.csv"), read_csv(out / "rounds" / "records.csv")
+    assert [len(each.samples_s) for each in rows] == [6] * 4 and len(turns_of) == 24
+    assert run_rounds(cases, "test", settings, say, str(out)) == found and len(stand_in) == 24
+    assert read_csv(out / "records.csv") == rows
+
+
+def test_the_records_of_another_run_are_not_overwritten(stand_in, tmp_path):
+    (tmp_path / "records.csv").write_text("something\n")
+    with pytest.raises(UsageError, match="another run"):
+        run_rounds([[CASE]], "test", Settings(2), progress_console(), str(tmp_path))
+    assert (tmp_path / "records.csv").read_text() == "something\n" and not stand_in
