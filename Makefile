@@ -1,6 +1,7 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run goes on
 # make figures draw the committed figures anew from the committed records, each with a text of what it draws
 # make test   run the tests, those under mpiexec included
+# make test-torch  install PyTorch 2.13 in .venv too, and run the tests that need it
 # make lint   look at the format and style (ruff), the types (mypy) and the pages' numbers; changes nothing
 # make format put the format and the order of imports right
 # make docs   write the numbers and tables of the committed records into README, ARTIFACT and docs/
@@ -25,7 +26,7 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp figures test lint format docs docs-check bench clean
+.PHONY: mlp figures test test-torch lint format docs docs-check bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
@@ -35,6 +36,9 @@ figures: .venv/.installed
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4
+
+test-torch: .venv/.torch
+	$(BIN)/python -m pytest -m torch
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -62,6 +66,10 @@ bench: .venv/.installed
 
 .venv/.$(CUDA): .venv/.installed
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable ".[$(CUDA)]"
+	touch $@
+
+.venv/.torch: .venv/.installed
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) torch==2.13.0
 	touch $@
 
 clean:

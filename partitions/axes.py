@@ -107,7 +107,7 @@ class Dealt:
 
     @property
     def even(self) -> bool:
-        """Whether every coordinate holds as many segments."""
+        """Whether every coordinate holds as much: as many segments, where they are equal."""
         return len(self) % self.parts == 0
 
     @property
@@ -194,7 +194,7 @@ class Listed:
 
     @property
     def even(self) -> bool:
-        return len(set(map(len, self._held))) == 1
+        return len(set(map(self.length, range(self.parts)))) == 1
 
     @property
     def chunked(self) -> bool:

@@ -161,7 +161,7 @@ def cli():
       tiles:128x96@2x3        tiles of 128x96 dealt cyclically on a 2x3 grid
       traditional             tiles of A, B and C aligned on one grid
       .../cN                  N replicas, as in row/c2
-      S(0), S(1), R, "S(0),S(1)"   DTensor placements
+      S(0), S(1), R, "S(0),R@2x3"  DTensor placements; P leaves the sum of C pending
 
     Exit codes: 0 ok, 1 wrong result, 2 usage, 3 unsupported or missing, 4 timeout, 5 failed, 6 out
     of memory.

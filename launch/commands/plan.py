@@ -176,7 +176,10 @@ _PARTITIONS = [
     ("tiles:128x96@2x3, ...:col", "block-cyclic: tiles of 128x96 dealt to a 2x3 process grid"),
     ("traditional, traditional:3x4", "tiles of A, B and C that align on one process grid"),
     (".../cN", "N replicas; N divides the ranks"),
-    ('S(0), S(1), R, "S(0),S(1)@2x3"', "DTensor placements"),
+    (
+        'S(0), S(1), R, "S(0),R@2x3"',
+        "DTensor placements on a mesh; _S(0,2) is _StridedShard, P (for C) leaves its sum pending",
+    ),
 ]
 _TRANSPORTS = [
     ("auto", "in place where a rank's memory can be reached, RMA elsewhere"),

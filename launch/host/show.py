@@ -14,6 +14,7 @@ from drbench.measure.record import Record, options_of
 from drbench.plan.explain import picture
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
+from partitions import Dealt, Partition
 
 from .units import format_bytes, plural, seconds
 
@@ -259,14 +260,37 @@ def drawing(problem: Problem) -> Table:
         replicas = (
             f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
         )
+        if p.terms > 1:
+            replicas += f",\ntheir sum over {p.terms} terms pending"
         height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
         table.add_column(
-            f"{operand.name} {rows}x{cols}\n{p.text}{replicas}\ntiles "
-            f"{p.tile_shape[0]}x{p.tile_shape[1]}, grid {p.grid}{_left_out(p, height, width)}"
+            f"{operand.name} {rows}x{cols}\n{p.text}{replicas}\n{_dealt(p)}"
+            f"{_left_out(p, height, width)}"
         )
         cells.append(_raster(picture(p, height, width)))
     table.add_row(*cells)
     return table
+
+
+def _dealt(partition: Partition) -> str:
+    """Tiles, and how they are dealt.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> print(_dealt(partition("block", (8, 8), 4)))
+    tiles 4x4, grid 2x2
+    >>> print(_dealt(partition("S(0),R@2x2", (8, 8), 4)))
+    tiles 4x8, ranks of replica 0: 0 2
+    >>> print(_dealt(partition("_S(0,2)", (9, 8), 2)))
+    tiles up to 3x8, grid 2x1
+    """
+    height, width = partition.tile_shape
+    equal = all(isinstance(axis, Dealt) for axis in (partition.rows, partition.cols))
+    ranks = partition.members(0)
+    listed = " ".join(map(str, ranks[:8])) + " ..." * (len(ranks) > 8)
+    where = f"grid {partition.grid}" if partition.grid else f"ranks of replica 0: {listed}"
+    return f"tiles {'' if equal else 'up to '}{height}x{width}, {where}"
 
 
 def _left_out(partition, height: int, width: int) -> str:
@@ -281,9 +305,7 @@ def _left_out(partition, height: int, width: int) -> str:
     ('\\ndrawn: 12 of 64 rows of tiles', '')
     """
     told = []
-    pairs = zip(("rows", "columns"), partition.shape, partition.tile_shape, (height, width))
-    for what, extent, tile, points in pairs:
-        tiles = -(-extent // tile) if tile else 0
+    for what, tiles, points in zip(("rows", "columns"), partition.grid_shape, (height, width)):
         if tiles > points:
             told.append(f"{points} of {tiles} {what} of tiles")
     return f"\ndrawn: {', '.join(told)}" if told else ""

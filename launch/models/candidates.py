@@ -92,7 +92,7 @@ def _text(kind: str, factor: int, ranks: int) -> str:
 
 
 def everywhere(case: Case, ranks: int) -> tuple:
-    """A case whose C, if it has replicas, is finished on all of them, not on the first alone: that
+    """A case whose C, if it has copies, is finished on all of them, not on the first alone: that
     case, with the algorithm, problem and options of :func:`launch.cases.case.bound`.
 
     Examples
@@ -101,7 +101,7 @@ def everywhere(case: Case, ranks: int) -> tuple:
     ({'replicate_result': True}, {})
     """
     algorithm, problem, options = bound(case, ranks)
-    if problem.c.partition.replicas > 1 and "replicate_result" in algorithm.options:
+    if len(problem.c.partition.copies()) > 1 and "replicate_result" in algorithm.options:
         options = options | {"replicate_result": True}
         case = replace(case, options=case.options | {"replicate_result": True})
     return case, algorithm, problem, options

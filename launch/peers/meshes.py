@@ -31,6 +31,12 @@ def placed(bound: Partition) -> Placed:
         spec = parse(to_placements(bound))
     except LayoutError as error:
         raise UnsupportedError(f"dtensor: {error}") from None
+    odd = [placement for placement in spec.placements if placement not in (None, 0, 1)]
+    if odd:
+        raise UnsupportedError(
+            f"dtensor: {bound.text} has a pending sum or a strided shard, which this peer does not "
+            "fill or check (implementation). Use S(0), S(1) and R, or --algorithm universal."
+        )
     return spec.placements, spec.mesh or (bound.nprocs,)
 
 

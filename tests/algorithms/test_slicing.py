@@ -33,15 +33,17 @@ def prove(problem, seed, **options):
     exactly."""
     traces = traces_of(problem, **options)
     assert (work_done(problem, traces, options["stationary"]) == 1).all()
-    replicas = problem.c.partition.replicas
-    expected = np.ones((replicas, problem.m, problem.n))
-    expected[0] = 0
+    terms = home(problem.c.partition).term
+    copies = np.array([[q for q, term in enumerate(terms) if term == t] for t in sorted({*terms})])
+    expected = np.ones((len(terms), problem.m, problem.n))
+    expected[copies[:, 0]] = 0
     assert (replicas_moved(problem, traces, Add) == expected).all()
     replicate = options.get("replicate_result", False)
     assert (replicas_moved(problem, traces, Copy) == expected * replicate).all()
     a, b = operands(problem, seed)
     c = interpret(problem, traces, a, b, seed)
-    assert (c[: replicas if replicate else 1] == a @ b).all()
+    finished = copies if replicate else copies[:, :1]
+    assert (c[finished].sum(axis=0) == a @ b).all()
 
 
 @patient
@@ -134,6 +136,41 @@ def test_sampled_layouts_of_97x64x101_are_correct(case, seed):
     prove(problem, seed, **options)
 
 
+MESHES = {4: ["4", "2x2"], 6: ["6", "2x3", "3x2"], 8: ["2x4", "2x2x2"], 12: ["3x2x2", "2x6"]}
+
+
+@st.composite
+def placements(draw, nprocs, result):
+    """What DTensor may do with a matrix: strided replicas, chunks of chunks, terms of C."""
+    mesh = draw(st.sampled_from(MESHES[nprocs]))
+    words = ["R", "S(0)", "S(1)", "_S(0,2)", "_S(1,3)", "_S(0,4)"] + ["P"] * result
+    placed = [draw(st.sampled_from(words)) for _ in mesh.split("x")]
+    return ",".join(placed) + "@" + mesh
+
+
+@patient
+@settings(max_examples=120, deadline=None)
+@given(st.data(), st.sampled_from(sorted(MESHES)), st.sampled_from("ABC"), st.booleans())
+def test_whatever_dtensor_places_is_multiplied_in_place(data, nprocs, stationary, replicate):
+    m, n, k = (data.draw(st.integers(1, 13), label=axis) for axis in "mnk")
+    chunk = data.draw(st.none() | st.integers(1, 5), label="chunk")
+    texts = [data.draw(placements(nprocs, name == "C"), label=name) for name in "ABC"]
+    problem = Problem(m, n, k, nprocs, *texts)
+    prove(problem, 0, stationary=stationary, chunk=chunk, replicate_result=replicate)
+    if result_stays(problem, stationary):
+        shares = {own_share(problem, rank, stationary) for rank in range(nprocs)}
+        assert shares <= {1.0, None}, texts
+
+
+@pytest.mark.parametrize(
+    "a, c", [("S(0),S(1)@2x2", "S(0),R@2x2"), ("S(1),S(0)@2x2", "R,S(0)@2x2"), ("S(0)", "S(0)")]
+)
+def test_strided_replicas_of_the_result_keep_every_product_at_home(a, c):
+    """Each rank has the rows of C for which it has rows of A: nothing is accumulated."""
+    assert result_stays(Problem(8, 8, 8, 4, a, "R", c), "A")
+    assert not result_stays(Problem(8, 8, 8, 4, a, "R", c + ",R@2x2" * ("@" not in c)), "B")
+
+
 # -- what the slices look like
 # ---------------------------------------------------------------------------------------
 
@@ -185,7 +222,13 @@ def own_share(problem, rank, stationary):
 @pytest.mark.parametrize("p", [2, 4, 6])
 def test_what_is_said_of_own_tiles_of_the_result_is_true_of_every_rank(p, stationary):
     stays = balances = 0
-    for texts in exhaustive(p, ("row", "column", "block", "tiles:3x2", "tiles:2x6")):
+    triples = list(exhaustive(p, ("row", "column", "block", "tiles:3x2", "tiles:2x6")))
+    if p == 4:  # strided replicas and shards too
+        words = ("R", "S(0)", "S(1)", "_S(0,2)")
+        placed = [f"{one},{other}@2x2" for one, other in product(words, repeat=2)]
+        pairs = product(placed, placed)
+        triples += [(x, "R", c) if stationary == "A" else ("R", x, c) for x, c in pairs]
+    for texts in triples:
         problem = Problem(12, 12, 12, p, *texts)
         if result_stays(problem, stationary):
             stays += 1
@@ -391,7 +434,7 @@ def reads_needed(problem, rank):
     """Elements of A and B other ranks own that Stationary C needs at ``rank``, each once, element
     by element."""
     c, place = problem.c.partition, home(problem.c.partition)
-    replica = rank // place.per_replica
+    replica = place.replica[rank]
     size = -(-problem.k // c.replicas)
     ks = range(min(problem.k, replica * size), min(problem.k, (replica + 1) * size))
     rows, cols = np.nonzero(place.owner[replica] == rank)
@@ -401,7 +444,7 @@ def reads_needed(problem, rank):
         (problem.b, {(k, col) for col in set(cols.tolist()) for k in ks}),
     ):
         at = home(operand.partition)
-        total += sum(at.owner[(rank // at.per_replica, *element)] != rank for element in wanted)
+        total += sum(at.owner[(at.replica[rank], *element)] != rank for element in wanted)
     return total
 
 

@@ -7,6 +7,7 @@ one array per rank.
 """
 
 import random
+import re
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -62,8 +63,10 @@ def home(partition):
 
     ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of
     the tile and the place in its owner's storage, ``width`` [row, column] the width of that tile,
-    ``size`` [rank] elements it stores.
+    ``size`` [rank] elements it stores; ``replica`` [rank] and ``term`` [replica] are numbers.
     """
+    if partition.text[:1] in "RPS_":
+        return _home_of_placements(partition.shape, partition.text, partition.nprocs)
     grid = partition.grid
     return _home(
         partition.shape,
@@ -92,7 +95,8 @@ def _home(shape, tile_shape, grid, order, replicas):
         width=np.full(shape, -1),
         size=[0] * len(cells) * replicas,
         number={},
-        per_replica=len(cells),
+        replica=[rank // len(cells) for rank in range(len(cells) * replicas)],
+        term=[0] * replicas,
     )
     for number, (i, j) in enumerate(
         sorted(tiles)
@@ -110,6 +114,83 @@ def _home(shape, tile_shape, grid, order, replicas):
                 at.owner[(replica, *element)] = replica * len(cells) + rank
     at.size = at.size[: len(cells)] * replicas
     return at
+
+
+def chunk(values, chunks):
+    """torch.chunk with the empty chunks that DTensor adds: equal pieces from the front."""
+    size = -(-len(values) // chunks)
+    return [values[x * size : (x + 1) * size] for x in range(chunks)]
+
+
+@lru_cache(maxsize=512)
+def _home_of_placements(shape, text, nprocs):
+    """As DTensor deals a matrix: coordinate by coordinate, a list of indices a dimension."""
+    listed, _, mesh = text.partition("@")
+    words = re.findall(r"_S\(\d,\d+\)|S\(\d\)|R|P", listed)
+    mesh = [int(extent) for extent in mesh.split("x")] if mesh else [nprocs]
+    held, replicas, terms = [], [], []
+    for rank in range(nprocs):
+        local, replica, term, stride, seen = [list(range(n)) for n in shape], 0, 0, nprocs, []
+        for word, extent in zip(words, mesh, strict=True):
+            stride //= extent
+            at = rank // stride % extent
+            if word in "RP":
+                replica = replica * extent + at
+                term = term * extent + at if word == "P" else term
+                continue
+            dim, *factor = map(int, re.findall(r"\d+", word))
+            pieces = [chunk(piece, extent)[at] for piece in chunk(local[dim], *(factor or [1]))]
+            local[dim] = sum(pieces, [])
+            seen.append((dim, at))
+        held.append((local, replica, [[c for d, c in seen if d == dim] for dim in (0, 1)]))
+        replicas.append(replica)
+        terms.append((replica, term))
+    number = max(replicas) + 1
+    at = SimpleNamespace(
+        owner=np.full((number, *shape), -1),
+        tile=np.full(shape, -1),
+        address=np.full(shape, -1),
+        width=np.full(shape, -1),
+        size=[len(rows) * len(cols) for (rows, cols), *_ in held],
+        number={},
+        replica=replicas,
+        term=[term for _, term in sorted(set(terms))],
+    )
+    runs = []  # along each dimension: consecutive indices that one coordinate holds
+    for dim in (0, 1):
+        keys = {}
+        for local, _, coordinates in held:
+            keys |= {index: (coordinates[dim], local[dim].index(index)) for index in local[dim]}
+        found = []
+        for index in range(shape[dim]):
+            (key, at_local), last = keys[index], found[-1] if found else None
+            if last and last[0] == key and last[2] + 1 == at_local:
+                last[1].append(index)
+                last[2] = at_local
+            else:
+                found.append([key, [index], at_local])
+        runs.append([run for _, run, _ in found])
+    filled = [0] * nprocs
+    for i, rows in enumerate(runs[0]):
+        for j, cols in enumerate(runs[1]):
+            at.number[i, j] = len(at.number)
+            first = {filled[r] for r, (local, *_) in enumerate(held) if _holds(local, rows, cols)}
+            (offset,) = first  # the same in every replica
+            for r, (local, replica, _) in enumerate(held):
+                if _holds(local, rows, cols):
+                    at.owner[replica, rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1] = r
+                    filled[r] += len(rows) * len(cols)
+            for row in rows:
+                for col in cols:
+                    at.tile[row, col] = at.number[i, j]
+                    at.width[row, col] = len(cols)
+                    at.address[row, col] = offset
+                    offset += 1
+    return at
+
+
+def _holds(local, rows, cols):
+    return rows[0] in local[0] and cols[0] in local[1]
 
 
 def check_block(at, block):
@@ -151,7 +232,7 @@ def work_done(problem, traces, stationary):
     at = {op.name: home(op.partition) for op in problem.operands}
     checked = set()
     for rank, trace in enumerate(traces):
-        replica = {name: rank // place.per_replica for name, place in at.items()}
+        replica = {name: place.replica[rank] for name, place in at.items()}
 
         def check(block, names, rank=rank, replica=replica):
             require(block.matrix in names, "operands are A and B, results are C", block)
@@ -245,7 +326,12 @@ def replicas_moved(problem, traces, kind):
             check_block(at, source)
             check_block(at, into)
             origin, other = (into, source) if kind is Add else (source, into)
-            require(origin.replica == 0, "replica 0 is the origin", step)
+            term = at.term[other.replica]
+            require(
+                origin.replica == at.term.index(term),
+                "the first copy, of a term if a sum is pending, is the origin",
+                step,
+            )
             count[other.replica, into.row0 : into.row1, into.col0 : into.col1] += 1
     return count
 
