@@ -25,7 +25,7 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.program.group_steps import Piece, Reduce, ReduceScatter
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Gemm, Group, Step
-from partitions import divisors, extents, intersect, near_square, part, replica_suffix
+from partitions import Partition, divisors, extents, intersect, near_square, part, replica_suffix
 
 from .registry import Option
 
@@ -97,7 +97,8 @@ class Tiles:
         if rows[0] < rows[1] and cols[0] < cols[1]:
             return self.operand.block(rows, cols, self.replica)
         owner = self.operand.partition.rank_at(x, y, self.replica)
-        return Block(self.operand.name, owner, self.replica, (x, y), *rows, *cols, 0, 1)
+        bounds, turned = (*rows, *cols), self.operand.transposed
+        return Block(self.operand.name, owner, self.replica, (x, y), *bounds, 0, 1, turned)
 
 
 class Transposed:
@@ -278,10 +279,15 @@ def check_layout(problem: Problem, who: str, layout: Callable, **settled) -> Non
         placed = operand.partition
         if placed != other.partition or placed.places != other.partition.places:
             raise UnsupportedError(
-                f"{who} needs {operand.name} as {other.partition.text} (algorithm requirement); "
-                f"got {placed.text}. "
+                f"{who} needs {operand.name} as {_as_stored(operand, other).text} (algorithm "
+                f"requirement); got {operand.stored.text}. "
                 f"Leave --{operand.name.lower()} out, or use --algorithm universal."
             )
+
+
+def _as_stored(operand: Operand, needed: Operand) -> Partition:
+    """The partition that is needed, of the matrix as it is stored."""
+    return needed.partition.transposed() if operand.transposed else needed.partition
 
 
 def panels(first, second, width: int | None) -> list[tuple[int, int, int, int]]:

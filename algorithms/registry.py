@@ -16,9 +16,10 @@ from fractions import Fraction
 from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, did_you_mean
-from drbench.program.problem import Problem
+from drbench.program.problem import AXES, Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
+from partitions import partition
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: How a number of each unit may be written.
@@ -292,19 +293,30 @@ class Algorithm:
         b: str | None = None,
         c: str | None = None,
         dtype: str = "float32",
+        transpose: str = "",
+        updates: bool = False,
         **options,
     ) -> Problem:
         """The problem, on the algorithm's own layout where a partition is None.
 
+        Partitions that are given are those of the matrices as they are stored. An algorithm's own
+        are of op(A), op(B) and C, so that it moves the same whatever is stored transposed.
+
         Examples
         --------
-        >>> get_algorithm("universal").problem(64, 64, 64, 4, a="row").c.partition.text
-        'block'
+        >>> get_algorithm("universal").problem(64, 64, 64, 4, a="row").texts
+        {'a': 'row', 'b': 'block', 'c': 'block'}
+        >>> get_algorithm("fsdp").problem(64, 64, 64, 4, transpose="b").texts
+        {'a': 'row', 'b': 'column', 'c': 'row'}
         """
-        own = self.layout(m, n, k, nprocs, **options)
-        return Problem(
-            m, n, k, nprocs, *(given or text for given, text in zip((a, b, c), own)), dtype
-        )
+        own, stored = self.layout(m, n, k, nprocs, **options), []
+        for name, given, text in zip("ABC", (a, b, c), own):
+            shape = tuple({"m": m, "n": n, "k": k}[axis] for axis in AXES[name])
+            if given is None and name.lower() in transpose and min(shape) > 0:
+                stored.append(partition(text, shape, nprocs, role=name).transposed())
+            else:
+                stored.append(given or text)
+        return Problem(m, n, k, nprocs, *stored, dtype, transpose, updates)
 
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""

@@ -229,12 +229,15 @@ class Partition:
         >>> from partitions import partition
         >>> [
         ...     partition(text, (8, 6), 4).transposed().text
-        ...     for text in ("row/c2", "tiles:4x2@2x2", "S(0),R@2x2")
+        ...     for text in ("row/c2", "block:1x4", "tiles:4x2@2x2", "S(0),R@2x2")
         ... ]
-        ['column/c2', 'tiles:2x4@2x2:col', 'S(1),R@2x2']
+        ['column/c2', 'block:4x1', 'tiles:2x4@2x2:col', 'S(1),R@2x2']
         """
+        places = self.places.transposed()
         text = _transposed_text(self.text)
-        return Partition.of(self.cols, self.rows, self.places.transposed(), text)
+        if self.text.startswith("block"):
+            text = f"block:{places.grid}{replica_suffix(self.replicas)}"
+        return Partition.of(self.cols, self.rows, places, text)
 
     # -- tiles ---------------------------------------------------------------
 

@@ -158,14 +158,14 @@ class Device(ABC):
     # -- operations on a stream
 
     @abstractmethod
-    def gemm(self, a, b, c, beta: float, stream: Stream) -> None:
-        """c = beta·c + a·b in place, as :meth:`drbench.host.blas.Blas.gemm` (views contiguous along
-        one axis, beta 0 or 1)."""
+    def gemm(self, a, b, c, beta: float, stream: Stream, alpha: float = 1.0) -> None:
+        """c = beta·c + alpha·a·b in place, as :meth:`drbench.host.blas.Blas.gemm` (views contiguous
+        along one axis; beta 0 does not read c)."""
 
     @abstractmethod
     def copy(self, target, source, stream: Stream) -> None:
         """target[...] = source for arrays of one shape and dtype with 2 or 4 axes, or flat; a
-        stride of the last axis is one element.
+        stride of the last axis is one element, or of both arrays that of another one is.
 
         Either may be pinned host memory (a plain ndarray, then both are contiguous or 2-D).
         """
@@ -181,6 +181,10 @@ class Device(ABC):
     @abstractmethod
     def add(self, target, value, stream: Stream) -> None:
         """target += value (2-D) where nobody else can be writing."""
+
+    @abstractmethod
+    def scale(self, target, factor: float, stream: Stream) -> None:
+        """target *= factor (2-D); a factor of 0 makes zeros whatever was there."""
 
     @abstractmethod
     def zero(self, target, stream: Stream) -> None:

@@ -18,7 +18,7 @@ from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.frame import Frame
 from drbench.plan.edges import EDGES, edges
-from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put
+from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Put
 from drbench.program.trace import Trace
 
 from .address import at_address
@@ -353,6 +353,11 @@ class DeviceExecutor(Frame):
         self._begin(lane, t)
         for target, source in call.before:
             self.device.copy(target, source, lane.stream)
+        if call.onto and (beta := self._beta(step.beta)):
+            for target, own in call.onto:
+                if beta != 1.0:  # the sum is about to take its place
+                    self.device.scale(own, beta, lane.stream)
+                self.device.add(target, own, lane.stream)
         if call.issue is None:
             self._unpack(t, call, lane)
         elif step.group in self._groups:
@@ -396,14 +401,26 @@ class DeviceExecutor(Frame):
         if type(step) is Gemm:
             whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
             for a, b, c, beta in self.products.get(t, (whole,)):
-                device.gemm(a, b, c, beta, lane.stream)
-        elif type(step) is Add:
-            device.add(values[t], values[step.inputs[0].index], lane.stream)
-        elif type(step) is Copy:
-            device.copy(values[t], values[step.inputs[0].index], lane.stream)
+                device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
         else:
-            device.zero(values[t], lane.stream)
+            self._update(step, values[t], lane.stream)
         self._launched(t, lane)
+
+    def _update(self, step, target, stream) -> None:
+        """Add, Copy or Zero."""
+        device, beta = self.device, self._beta(step.beta)
+        value = self.values[step.inputs[0].index] if step.inputs else None
+        if type(step) is Add:
+            device.add(target, value, stream)
+        elif beta == 0.0 and value is None:
+            device.zero(target, stream)
+        elif beta == 0.0:
+            device.copy(target, value, stream)
+        else:
+            if beta != 1.0:
+                device.scale(target, beta, stream)
+            if value is not None:
+                device.add(target, value, stream)
 
     # -- the end
     # ---------------------------------------------------------------------------------------------

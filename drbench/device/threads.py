@@ -188,16 +188,13 @@ class HostDevice(HostElements, Device):
 
     # -- operations on a stream
 
-    def gemm(self, a, b, c, beta, stream) -> None:
+    def gemm(self, a, b, c, beta, stream, alpha=1.0) -> None:
         a, b, c = map(_elements, (a, b, c))
         if a.dtype != c.dtype:  # bfloat16 operands: every one is a float32
-            stream.put(
-                lambda: self._blas.gemm(
-                    np.ascontiguousarray(a, c.dtype), np.ascontiguousarray(b, c.dtype), c, beta
-                )
-            )
+            widened = lambda x: np.ascontiguousarray(x, c.dtype)
+            stream.put(lambda: self._blas.gemm(widened(a), widened(b), c, beta, alpha))
         else:
-            stream.put(lambda: self._blas.gemm(a, b, c, beta))
+            stream.put(lambda: self._blas.gemm(a, b, c, beta, alpha))
 
     def copy(self, target, source, stream) -> None:
         target, source = _elements(target), _elements(source)
@@ -218,6 +215,10 @@ class HostDevice(HostElements, Device):
 
     def add(self, target, value, stream) -> None:
         self.accumulate(target, value, stream)
+
+    def scale(self, target, factor, stream) -> None:
+        target = _elements(target)
+        stream.put(lambda: np.multiply(target, factor, out=target) if factor else target.fill(0))
 
     def zero(self, target, stream) -> None:
         target = _elements(target)

@@ -1,5 +1,5 @@
-"""GEMM in place on strided views: C = beta·C + A·B with any leading dimensions, through NumPy's own
-BLAS.
+"""GEMM in place on strided views: C = beta·C + alpha·A·B with any leading dimensions, through
+NumPy's own BLAS.
 
 ``np.matmul`` has no beta and copies strided operands, and SciPy's ``sgemm`` silently copies a
 strided C, so the ``cblas_?gemm`` of the library NumPy has already loaded is called through ctypes.
@@ -57,16 +57,18 @@ class Blas:
         self.info = info
         self._functions = functions
 
-    def gemm(self, a, b, c, beta: float) -> None:
-        """c = beta·c + a·b.
+    def gemm(self, a, b, c, beta: float, alpha: float = 1.0) -> None:
+        """c = beta·c + alpha·a·b.
 
         Parameters
         ----------
         a, b, c : ndarray
             m×k, k×n and m×n, of one dtype (float32 or float64); each contiguous along one axis,
-            with any leading dimension along the other. c must not overlap a or b.
+            with any leading dimension along the other: transposed operands are multiplied where
+            they lie. c must not overlap a or b.
         beta : float
-            0 (c is not read: it may hold NaN) or 1.
+            0: c is not read, it may hold NaN.
+        alpha : float
 
         Raises
         ------
@@ -79,10 +81,12 @@ class Blas:
         if not k:
             if beta == 0.0:
                 c.fill(0)
+            elif beta != 1.0:
+                np.multiply(c, beta, out=c)
             return
         function = self._functions.get(c.dtype.char)
         if function is None:
-            c[...] = a @ b if beta == 0.0 else beta * c + a @ b
+            c[...] = alpha * (a @ b) if beta == 0.0 else beta * c + alpha * (a @ b)
             return
         (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
         order = _COLUMN_MAJOR if major_c == "column" else _ROW_MAJOR
@@ -95,7 +99,7 @@ class Blas:
             m,
             n,
             k,
-            1.0,
+            alpha,
             a.ctypes.data,
             ld_a,
             b.ctypes.data,

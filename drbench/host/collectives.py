@@ -31,6 +31,9 @@ class Call:
         Bytes that cross a link of the ring.
     before, after : list of (ndarray, ndarray)
         Copies (to, from) that pack what is sent and unpack what has arrived.
+    onto : list of (ndarray, ndarray)
+        Of a sum that is added to what its piece holds: the parts of what this member sends, and
+        those of the own tile that the step's beta times is to be added to them.
     issue : callable or None
         ``issue(sent, received)`` starts it; a list of requests. None if there is nobody to talk to.
     sent, received : ndarray or None
@@ -43,6 +46,7 @@ class Call:
     nbytes: int
     before: list = field(default_factory=list)
     after: list = field(default_factory=list)
+    onto: list = field(default_factory=list)
     issue: Callable[[np.ndarray | None, np.ndarray | None], list] | None = None
     sent: np.ndarray | None = None
     received: np.ndarray | None = None
@@ -72,26 +76,35 @@ def prepare(
         if comm is None or not ring.hops:
             call.before, comm = [(value, source)], None
         else:
-            call.sent, call.received = _contiguous(source, step), value
+            call.sent, call.received = _contiguous(source, step), _as_stored(value, step)
     elif kind is Broadcast:
-        own = step.own is not None
         call.before = _pack(value, step.piece, view_of) if step.packs()[0] else []
-        call.sent, call.received = (value, None) if own else (None, value)
+        moved = _as_stored(value, step)
+        call.sent, call.received = (moved, None) if step.own is not None else (None, moved)
     elif kind is AllGather and flat is None:
         comm = None  # alone, and read where it lies
     elif kind is AllGather:
         own = step.own
         at = sum(piece.size for piece in step.pieces[: step.group.position])
-        call.sent, call.received = flat[at : at + own.size].reshape(own.shape), flat
-        call.before = _pack(call.sent, own, view_of)
+        part = flat[at : at + own.size].reshape(own.shape[:: -1 if step.transposed else 1])
+        call.sent, call.received = part, flat
+        call.before = _pack(_as_stored(part, step), own, view_of)
     elif comm is None:
         call.after = _unpack(step.own, source, view_of)
+        call.onto = _pack(source, step.own, view_of)
     else:
         in_strips = kind is ReduceScatter and type(source) is Strips
         call.sent = memory if in_strips else _contiguous(source, step)
         if step.own is not None:
             call.received = _landing(step.own, flat, view_of, call.sent)
             call.after = _unpack(step.own, call.received, view_of) if flat is not None else []
+            at = sum(
+                piece.size for piece in step.pieces[: step.group.position] if kind is not Reduce
+            )
+            part = call.sent.reshape(-1)[at : at + step.own.size]
+            call.onto = _pack(part.reshape(step.own.shape), step.own, view_of)
+    if step.beta == 0.0:
+        call.onto = []
     call.issue = _issuer(step, comm) if comm is not None else None
     return call
 
@@ -132,7 +145,14 @@ def _message(array: np.ndarray) -> list:
     return [array, array.size, mpi_type(array.dtype)]
 
 
+def _as_stored(array: np.ndarray, step) -> np.ndarray:
+    """A value in the order its elements lie in memory; and the other way round."""
+    return array.T if step.transposed else array
+
+
 def _contiguous(array: np.ndarray, step) -> np.ndarray:
+    """A value in the order its elements lie in memory, which must be without gaps."""
+    array = _as_stored(array, step)
     if array.size and not array.flags.c_contiguous:
         raise ValueError(
             f"{step!r} needs a value without gaps; broadcast or gather a piece, or shift whole "
@@ -142,7 +162,7 @@ def _contiguous(array: np.ndarray, step) -> np.ndarray:
 
 
 def _pack(target: np.ndarray, piece: Piece, view_of) -> list:
-    """Copies of a piece of the own tile into a contiguous array of its shape."""
+    """Copies of a piece of the own tile into an array of its shape."""
     if not piece.size:
         return []
     tile, block, copies, row = view_of(piece.block), piece.block, [], 0

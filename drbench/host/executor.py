@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from drbench.common import Clock
 from drbench.program.group_steps import GroupStep
-from drbench.program.steps import Add, Copy, Fence, Gemm, Get
+from drbench.program.steps import Add, Copy, Fence, Gemm, Get, Zero
 from drbench.program.trace import Trace
 
 from .blas import Blas, load_blas
@@ -251,6 +251,12 @@ class Executor(Frame):
             with self.clock.phase("pack"):
                 for target, source in call.before:
                     np.copyto(target, source)
+        if call.onto and (beta := self._beta(self.trace.steps[t].beta)):
+            with self.clock.phase("pack"):
+                for target, own in call.onto:
+                    if beta != 1.0:  # the sum is about to take its place
+                        np.multiply(own, beta, out=own)
+                    np.add(target, own, out=target)
         self.bytes["collective_bytes"] += self._moved[t]
         if call.issue is None:
             self._unpack(t, call)
@@ -345,18 +351,25 @@ class Executor(Frame):
             self._gemm(t, step)
             return
         with self.clock.phase("accumulate"):
-            target = self.values[t]
+            target, beta = self.values[t], self._beta(step.beta)
             if kind is Add:
                 np.add(target, self.values[step.inputs[0].index], out=target)
-            elif kind is Copy:
-                np.copyto(target, self.values[step.inputs[0].index])
-            else:
+                return
+            if beta not in (0.0, 1.0):
+                np.multiply(target, beta, out=target)
+            if kind is Zero and beta == 0.0:
                 target.fill(0)
+            elif kind is Copy and beta == 0.0:
+                np.copyto(target, self.values[step.inputs[0].index])
+            elif kind is Copy:
+                np.add(target, self.values[step.inputs[0].index], out=target)
 
     def _gemm(self, t: int, step: Gemm) -> None:
         values = self.values
         whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
+        alpha = self.alpha
         for a, b, c, beta in self.products.get(t, (whole,)):
+            beta = self._beta(beta)
             if self.polls:
                 self._gemm_in_chunks(a, b, c, beta)
                 continue
@@ -364,11 +377,11 @@ class Executor(Frame):
                 if self.threaded:
                     self._lock.release()
                     try:
-                        self.blas.gemm(a, b, c, beta)
+                        self.blas.gemm(a, b, c, beta, alpha)
                     finally:
                         self._lock.acquire()
                 else:
-                    self.blas.gemm(a, b, c, beta)
+                    self.blas.gemm(a, b, c, beta, alpha)
 
     def _gemm_in_chunks(self, a, b, c, beta: float) -> None:
         """Split along k (which costs BLAS least) and poll MPI between the chunks, as long as anyone
@@ -382,7 +395,7 @@ class Executor(Frame):
             k1 = k * x // chunks if self._serves or self._requests else k
             start = self.clock.now()
             with self.clock.phase("gemm"):
-                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta)
+                self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta, self.alpha)
             spent += self.clock.now() - start
             k0 = k1
             if not self._requests:

@@ -2,8 +2,8 @@
 whoever owns them.
 
 ``integer`` fill gives small integers so that every partial sum of every product is exact in the
-accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64); ``uniform`` gives multiples
-of 2⁻²³ in [-1, 1).
+accumulator (k·vmax² < 2²⁴ for float32, and the same bound for float64; with alpha and beta
+|alpha|·k·vmax² + |beta|·vmax); ``uniform`` gives multiples of 2⁻²³ in [-1, 1).
 """
 
 from collections.abc import Iterator
@@ -20,23 +20,30 @@ _CHUNK = 1 << 16
 _PART = 1 << 20
 
 
-def integer_bound(k: int) -> int:
-    """Largest absolute value vmax such that k·vmax² < 2²⁴, at most 8.
+def integer_bound(k: int, alpha: float = 1.0, beta: float = 0.0) -> int:
+    """Largest absolute value vmax such that |alpha|·k·vmax² + |beta|·vmax < 2²⁴, at most 8.
 
     Raises
     ------
     UsageError
-        If not even 1 is exact (k ≥ 2²⁴).
+        If not even 1 is exact (k ≥ 2²⁴), or alpha or beta is no whole number.
 
     Examples
     --------
-    >>> integer_bound(768), integer_bound(1_000_000)
-    (8, 4)
+    >>> integer_bound(768), integer_bound(1_000_000), integer_bound(1_000_000, -3, 2)
+    (8, 4, 2)
     """
-    bound = min(8, int(((_EXACT - 1) / k) ** 0.5))
-    if bound < 1:
+    if alpha != int(alpha) or beta != int(beta):
         raise UsageError(
-            f"--fill integer is exact up to k < 2**24, got k = {k}. Use --fill uniform."
+            f"--fill integer is exact with whole alpha and beta, got {alpha:g} and {beta:g}. Use "
+            "--fill uniform."
+        )
+    fits = lambda bound: abs(alpha) * k * bound**2 + abs(beta) * bound < _EXACT
+    bound = max(filter(fits, range(9)))
+    if bound < 1:
+        more = f", alpha = {alpha:g}, beta = {beta:g}" if (alpha, beta) != (1, 0) else ""
+        raise UsageError(
+            f"--fill integer is exact up to k < 2**24, got k = {k}{more}. Use --fill uniform."
         )
     return bound
 
@@ -65,7 +72,7 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 class Fill:
-    """The elements of A and B for one seed.
+    """The elements of A, B and (where C is updated) C for one seed.
 
     Parameters
     ----------
@@ -74,6 +81,8 @@ class Fill:
     seed : int
     k : int
         Inner extent, which bounds the integers.
+    alpha, beta : float
+        Of the product, which bound them too: C = alpha·A·B + beta·C.
 
     Examples
     --------
@@ -88,21 +97,28 @@ class Fill:
     (True, True)
     """
 
-    def __init__(self, kind: str, seed: int, k: int):
+    def __init__(self, kind: str, seed: int, k: int, alpha: float = 1.0, beta: float = 0.0):
         if kind not in ("integer", "uniform"):
             raise UsageError(f"fill must be integer or uniform, got {kind!r}.")
         self.kind = kind
         self.seed = seed
-        self.bound = integer_bound(k) if kind == "integer" else 1
+        self.alpha, self.beta = alpha, beta
+        self.bound = integer_bound(k, alpha, beta) if kind == "integer" else 1
 
     def into(self, out: np.ndarray, matrix: str, row0: int, col0: int) -> None:
-        """Write elements [row0, row0 + rows) × [col0, col0 + columns) of a matrix into ``out``."""
+        """Write elements [row0, row0 + rows) × [col0, col0 + columns) of a matrix into ``out``.
+
+        A and B are meant as the product takes them: an element of op(A) is the same whether A is
+        stored transposed or not, and so is C.
+        """
         salt = np.uint32(self.salt(matrix))
         rows = _mix(np.arange(row0, row0 + out.shape[0], dtype=np.uint32) ^ salt)
         cols = _mix(np.arange(col0, col0 + out.shape[1], dtype=np.uint32) + salt)
         # not the rows' hash, or they would cancel where the two agree
         cols *= np.uint32(0x9E3779B1)
         cols += np.uint32(0x7F4A7C15)
+        if out.strides[0] < out.strides[1]:  # stored transposed: in the order of memory
+            out, rows, cols = out.T, cols, rows
         for top, stop in parts(0, *out.shape, _CHUNK):
             x = rows[top:stop, None] ^ cols[None, :]
             x *= np.uint32(0x9E3779B1)

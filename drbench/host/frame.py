@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from drbench.errors import UsageError
 from drbench.plan.refinement import Strips, in_strips, products, strip_widths, value_of
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
@@ -72,8 +73,13 @@ class Frame:
         If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
     values : list
         For each step the array (or Strips) its value is, or will be, in; for a compute its target.
+    alpha, beta : float
+        C = alpha·op(A)·op(B) + beta·C; 1 and 0 until they are set. May differ from run to run.
+    restore : callable or None
+        Brings back the values that C has before a run, where they count.
     products : dict
-        Gemms whose operands lie in strips: (a, b, c, beta) of each product of plain arrays.
+        Gemms whose operands lie in strips: (a, b, c, beta) of each product of plain arrays, beta
+        being None where it is the run's.
     calls : dict of int to Call
         Group steps.
     groups : list of Group
@@ -94,6 +100,7 @@ class Frame:
         arena: Callable[[int], np.ndarray] | None = None,
     ):
         self.trace, self.rank, self._throttled = trace, trace.rank, throttled
+        self.alpha, self.beta, self.restore = 1.0, 0.0, None
         self.lookahead, steps = Lookahead(trace, prefetch), trace.steps
         topology = matrices[trace.written].topology
         self.comm = topology.comm
@@ -158,13 +165,29 @@ class Frame:
 
     def spoil(self) -> None:
         """Make this rank's part of the result NaN, so that nothing but what the next run computes
-        can pass for it; and make ready for that run. Never inside the timed region."""
+        (and what C is to hold before, ``restore``) can pass for it; and make ready for that run.
+        Never inside the timed region."""
         self.matrices[self.trace.written].spoil()
+        if self.restore is not None:
+            self.restore()
         self.prepare()
 
-    def run(self) -> None:
+    def run(self, alpha: float | None = None, beta: float | None = None) -> None:
         """Execute the trace once (collective over the ranks of the program); returns when all of
-        this rank's work is done."""
+        this rank's work is done. ``alpha`` and ``beta`` are set if they are given.
+
+        Raises
+        ------
+        UsageError
+            If beta is not 0 and the program was traced for a problem without ``updates``.
+        """
+        self.alpha = self.alpha if alpha is None else alpha
+        self.beta = self.beta if beta is None else beta
+        if self.beta and self.trace.problem is not None and not self.trace.problem.updates:
+            raise UsageError(
+                f"this program makes C anew, got beta = {self.beta:g}. Trace a Problem with "
+                "updates=True."
+            )
         if not self._prepared:
             self.prepare()
         self._prepared = False
@@ -188,6 +211,10 @@ class Frame:
     def _nbytes(self, block) -> int:
         """Bytes that move between ranks."""
         return block.size * self._itemsizes[block.matrix] if block.owner != self.rank else 0
+
+    def _beta(self, beta: float | None) -> float:
+        """How often what a step finds counts: None stands for the run's beta."""
+        return self.beta if beta is None else beta
 
     # -- the layout
 
@@ -219,18 +246,8 @@ class Frame:
                 self.buffers[t] = flat
             values[t] = step.lands(values, self._own_view)
             if values[t] is None:
-                values[t] = value_of(
-                    step,
-                    values,
-                    widths,
-                    partial(
-                        in_strips,
-                        lambda start, rows, cols: flat[start : start + rows * cols].reshape(
-                            rows, cols
-                        ),
-                    ),
-                    self._own_view,
-                )
+                own = partial(in_strips, partial(_within, flat))
+                values[t] = value_of(step, values, widths, own, self._own_view)
             memory[t] = flat if step.onto is None else memory.get(step.onto.index)
             if type(step) is Scratch:
                 self.resolved.append(t)
@@ -268,3 +285,9 @@ class Frame:
             view = self._views[id(block)] = self.matrices[block.matrix].view(block)
             view.flags.writeable = False
         return view
+
+
+def _within(flat: np.ndarray, start: int, rows: int, cols: int, transposed: bool) -> np.ndarray:
+    """An array in flat memory, columns contiguous if it is transposed."""
+    part = flat[start : start + rows * cols]
+    return part.reshape(cols, rows).T if transposed else part.reshape(rows, cols)

@@ -90,17 +90,16 @@ class DistributedMatrix:
         self.serves_rma = not all(row[self.rank] for row in reach)
 
     def view(self, block: Block) -> np.ndarray | None:
-        """The block in place (rows×columns, row-major, leading dimension = tile width), or None if
-        out of reach."""
+        """The block in place (rows×columns; rows contiguous, or columns if the matrix is stored
+        transposed), or None if out of reach."""
         memory = self.window.in_reach[block.owner]
         if memory is None:
             return None
         if not block.size:  # it may begin where the storage has ended
             return memory[:0].reshape(block.shape)
         item = self.dtype.itemsize
-        return type(memory)(
-            block.shape, self.dtype, memory, block.offset * item, (block.ld * item, item)
-        )
+        strides = (item, block.ld * item) if block.transposed else (block.ld * item, item)
+        return type(memory)(block.shape, self.dtype, memory, block.offset * item, strides)
 
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
@@ -242,30 +241,39 @@ class Window:
         win.Lock_all(MPI.MODE_NOCHECK)
 
     def _target(self, block: Block):
-        """(displacement, count, datatype) of a block in its owner's storage."""
-        (rows, cols), offset, ld = block.shape, block.offset, block.ld
-        if cols == ld or rows == 1:
-            return offset, rows * cols, self._mpi_type
-        key = (rows, cols, ld)
+        """(displacement, count, datatype) of a block in its owner's storage, element by element in
+        the order they lie there."""
+        (runs, length), offset, ld = block.stored_shape, block.offset, block.ld
+        if length == ld or runs == 1:
+            return offset, runs * length, self._mpi_type
+        key = (runs, length, ld)
         kind = self._derived.get(key)
         if kind is None:
-            kind = self._derived[key] = self._mpi_type.Create_vector(rows, cols, ld).Commit()
+            kind = self._derived[key] = self._mpi_type.Create_vector(runs, length, ld).Commit()
         return offset, 1, kind
 
+    def _here(self, array: np.ndarray, block: Block) -> list:
+        """The other side of a transfer: a rows×cols array without gaps in the order of the block's
+        storage."""
+        array = array.T if block.transposed else array
+        if array.size and not array.flags.c_contiguous:
+            raise ValueError(f"{block!r} moves from or to memory without gaps, as it is stored")
+        return [array, array.size, self._mpi_type]
+
     def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
-        """Start reading a block into ``out`` (rows×cols, contiguous)."""
-        return self.win.Rget([out, out.size, self._mpi_type], block.owner, self._target(block))
+        """Start reading a block into ``out`` (rows×cols, contiguous as the block is stored)."""
+        return self.win.Rget(self._here(out, block), block.owner, self._target(block))
 
     def rput(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start writing ``value`` (rows×cols, contiguous); complete at the owner after
-        :meth:`flush`."""
-        return self.win.Rput([value, value.size, self._mpi_type], block.owner, self._target(block))
+        """Start writing ``value`` (rows×cols, contiguous as the block is stored); complete at the
+        owner after :meth:`flush`."""
+        return self.win.Rput(self._here(value, block), block.owner, self._target(block))
 
     def raccumulate(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start adding ``value`` (rows×cols, contiguous), element by element atomic against other
-        accumulates."""
+        """Start adding ``value`` (rows×cols, contiguous as the block is stored), element by
+        element atomic against other accumulates."""
         return self.win.Raccumulate(
-            [value, value.size, self._mpi_type], block.owner, self._target(block), MPI.SUM
+            self._here(value, block), block.owner, self._target(block), MPI.SUM
         )
 
     def gather(self, start: int, stop: int) -> None:

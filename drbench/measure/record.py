@@ -86,12 +86,15 @@ class Record:
     m: Integer = None  # C is m x n, A is m x k, B is k x n
     n: Integer = None
     k: Integer = None
+    transpose: Text = None  # operands stored transposed: a | b | ab; none where empty
+    alpha: Number = None  # C = alpha A B + beta C: 1 and 0 where empty
+    beta: Number = None
     dtype: Text = None
     fill: Text = None
     ranks: Integer = None
     threads: Integer = None  # a rank
     nodes: Integer = None
-    a: Text = None  # text form of the partition of A
+    a: Text = None  # text form of the partition of A as it is stored
     b: Text = None
     c: Text = None
     preset: Text = None
@@ -443,7 +446,7 @@ _ADDED = {
         "peak_gflops",
         "peak_source",
     ],
-    6: ["disturbed"],
+    6: ["transpose", "alpha", "beta", "disturbed"],
 }
 #: Rates of rows before this schema were those of the best repeat; they are read as of the median.
 _RATES_OF_THE_MEDIAN = 5

@@ -67,9 +67,9 @@ class HostWork:
     def fill(self, array, fill: Fill, matrix: str) -> None:
         fill.into(array, matrix, 0, 0)
 
-    def multiply(self, a, b, c) -> None:
-        """c = a·b, finished when this returns."""
-        self.blas.gemm(a, b, c, 0.0)
+    def multiply(self, a, b, c, beta: float) -> None:
+        """c = a·b + beta·c, finished when this returns."""
+        self.blas.gemm(a, b, c, beta)
 
 
 class DeviceWork:
@@ -86,8 +86,8 @@ class DeviceWork:
     def fill(self, array, fill: Fill, matrix: str) -> None:
         self._device.fill(array, fill, matrix, 0, 0)
 
-    def multiply(self, a, b, c) -> None:
-        self._device.gemm(a, b, c, 0.0, self._stream)
+    def multiply(self, a, b, c, beta: float) -> None:
+        self._device.gemm(a, b, c, beta, self._stream)
         self._stream.synchronise()
 
     def close(self) -> None:
@@ -96,7 +96,8 @@ class DeviceWork:
 
 
 class Roof:
-    """Every rank at once multiplies m·n·k/p of local work (collective to make and to measure).
+    """Every rank at once multiplies m·n·k/p of local work (collective to make and to measure), of
+    the form the problem has: operands are stored as its are, and C is read if it is updated.
 
     Of the problem's local shapes the one with the smallest median time is kept; they are tried in
     turn before anything is measured.
@@ -117,6 +118,7 @@ class Roof:
 
     def __init__(self, problem: Problem, comm: MPI.Comm, work: HostWork | DeviceWork, fill: Fill):
         self._comm, self._work = comm, work
+        self._turned, self._beta = problem.transpose, float(problem.updates)
         shapes = problem.local_shapes()
         self._memory = [
             work.empty(size, numpy_type(problem.type_of(name)))
@@ -130,15 +132,17 @@ class Roof:
 
     def _views(self, shape) -> list:
         """A, B and C of a local product, in the memory of the largest."""
-        return [
-            memory[: rows * columns].reshape(rows, columns)
-            for memory, (_, rows, columns) in zip(self._memory, _operands(shape))
-        ]
+        found = []
+        for name, memory, (size, rows, columns) in zip("abc", self._memory, _operands(shape)):
+            turned = name in self._turned
+            view = memory[:size].reshape((columns, rows) if turned else (rows, columns))
+            found.append(view.T if turned else view)
+        return found
 
     def _seconds(self, shape) -> float:
         """Of one product on every rank."""
         operands = self._views(shape)
-        return timed(self._comm, lambda: self._work.multiply(*operands)).seconds
+        return timed(self._comm, lambda: self._work.multiply(*operands, self._beta)).seconds
 
     @property
     def flops(self) -> int:
@@ -147,7 +151,7 @@ class Roof:
 
     def sample(self) -> Timed:
         """One product on every rank."""
-        return timed(self._comm, lambda: self._work.multiply(*self._operands))
+        return timed(self._comm, lambda: self._work.multiply(*self._operands, self._beta))
 
 
 def _operands(shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:

@@ -94,7 +94,8 @@ class Link:
         ... )
         (3.0, 1.0)
         """
-        apart = block.row1 - block.row0 if block.col1 - block.col0 < block.ld else 0
+        runs, length = block.stored_shape
+        apart = runs if length < block.ld else 0
         return nbytes / self.core_bytes_per_s + apart * self.core_row_s
 
     def resources(self, source: int, target: int) -> tuple:

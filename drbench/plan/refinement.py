@@ -63,26 +63,43 @@ class Strips:
         return (along, across) if self.axis == 0 else (across, along)
 
 
-def in_strips(array: Callable, rows: int, widths: tuple[int, ...]) -> Value:
-    """Arrays of these widths side by side, one after the other in the same memory:
-    ``array(start, rows, cols)`` is the one from element ``start`` on."""
-    starts = accumulate([rows * width for width in widths], initial=0)
-    arrays = [array(start, rows, width) for start, width in zip(starts, widths)]
-    return Strips(1, arrays) if len(arrays) > 1 else arrays[0]
+def in_strips(
+    array: Callable, shape: tuple[int, int], transposed: bool, widths: tuple[int, ...] | None
+) -> Value:
+    """One array, or arrays of these widths side by side (stacked, if they are transposed), one
+    after the other in the same memory.
+
+    ``array(start, rows, cols, transposed)`` is the one from element ``start`` on; of a transposed
+    one columns are contiguous.
+    """
+    if widths is None or len(widths) == 1:
+        return array(0, *shape, transposed)
+    across = shape[transposed]
+    starts = accumulate([across * width for width in widths], initial=0)
+    return Strips(
+        int(not transposed),
+        [
+            array(start, *((width, across) if transposed else (across, width)), transposed)
+            for start, width in zip(starts, widths)
+        ],
+    )
 
 
 def strip_widths(steps: Iterable[Any]) -> dict[int, tuple[int, ...]]:
-    """Column widths of the values that lie as separate arrays, one a member of a group: because
-    they are gathered side by side, or because a ReduceScatter divides their columns."""
+    """Widths of the values that lie as separate arrays, one a member of a group: because they are
+    gathered side by side (of a transposed matrix: stacked), or because a ReduceScatter divides
+    their columns."""
     found = {}
     for step in steps:
-        if isinstance(step, GroupStep) and step.axis == 1 and len(step.group) > 1:
+        if step.grouped and step.kind == "ring" and len(step.group) > 1:
+            if step.axis == step.transposed:
+                continue  # in one array
             value: Step = step
             if step.sums:
                 value = step.inputs[0]
                 while value.onto is not None:
                     value = value.onto
-            found[value.index] = tuple([piece.shape[1] for piece in step.pieces])
+            found[value.index] = tuple([piece.shape[step.axis] for piece in step.pieces])
     return found
 
 
@@ -99,7 +116,8 @@ def value_of(
     widths : dict
         From :func:`strip_widths`.
     own : callable
-        ``own(rows, widths)``: arrays in the step's own memory, as :func:`in_strips`.
+        ``own(shape, transposed, widths)``: arrays in the step's own memory, as
+        :func:`in_strips`.
     view : callable
         ``view(block)``: a block of an own tile.
     """
@@ -113,7 +131,7 @@ def value_of(
     if isinstance(step, GroupStep) and 0 not in shape and step.in_place():
         views = [view(block) for block in step.reads()]
         return views[0] if len(views) == 1 else Strips(step.axis, views)
-    return own(shape[0], widths.get(step.index, shape[1:]))
+    return own(shape, step.transposed, widths.get(step.index))
 
 
 def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
@@ -186,7 +204,7 @@ def product_shapes(steps: list[Step]) -> dict[int, list[tuple[int, int, int]]]:
     widths, found = strip_widths(steps), {}
     values: list = []
     extent, cells_of = cache(lambda *shape: Extent(shape)), cache(_cells)  # slices are much alike
-    own = cache(partial(in_strips, lambda start, *shape: extent(*shape)))
+    own = cache(partial(in_strips, lambda start, rows, cols, transposed: extent(rows, cols)))
     view = lambda block: extent(*block.shape)
     for step in steps:
         value = step.lands(values, view)

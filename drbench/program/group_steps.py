@@ -58,12 +58,15 @@ class Piece:
     @property
     def contiguous(self) -> bool:
         """True if it lies in the tile without gaps."""
-        rows, cols = self.shape
-        return not rows or not cols or (self.plain and (cols == self.block.ld or rows == 1))
+        if not self.size:
+            return True
+        runs, length = self.shape[::-1] if self.block.transposed else self.shape
+        return self.plain and (length == self.block.ld or runs == 1)
 
     def blocks(self) -> list[Block]:
         """The piece as blocks, one for each range of rows and columns."""
         b = self.block
+        by_row, by_col = (1, b.ld) if b.transposed else (b.ld, 1)
         return [
             Block(
                 b.matrix,
@@ -74,8 +77,9 @@ class Piece:
                 r1,
                 c0,
                 c1,
-                b.offset + (r0 - b.row0) * b.ld + c0 - b.col0,
+                b.offset + (r0 - b.row0) * by_row + (c0 - b.col0) * by_col,
                 b.ld,
+                b.transposed,
             )
             for r0, r1 in self.rows
             for c0, c1 in self.cols
@@ -87,7 +91,7 @@ class Piece:
             f"{low}:{high}" if len(ranges) == 1 else f"{len(ranges)} of {low}:{high}"
             for ranges, low, high in ((self.rows, b.row0, b.row1), (self.cols, b.col0, b.col1))
         )
-        return f"{b.matrix}[{rows}, {cols}]@{b.owner}"
+        return f"{b.name}[{rows}, {cols}]@{b.owner}"
 
 
 class Ring(NamedTuple):
@@ -141,6 +145,10 @@ class GroupStep(Step):
     @property
     def matrix(self):
         return self.pieces[0].block.matrix
+
+    @property
+    def transposed(self):
+        return self.pieces[0].block.transposed
 
     @property
     def root(self) -> int:
@@ -244,6 +252,10 @@ class Shift(GroupStep):
         self.what = repr(brings) if isinstance(brings, Block) else f"{brings[0]}x{brings[1]}"
 
     @property
+    def transposed(self):
+        return self.inputs[0].transposed
+
+    @property
     def source(self) -> int:
         """Global rank the value comes from."""
         return self.group.members[(self.group.position - self.by) % len(self.group)]
@@ -344,8 +356,12 @@ class AllGather(GroupStep):
 
 
 class _Sum(GroupStep):
-    __slots__ = ()
+    __slots__ = ("beta",)
     sums = True
+
+    def __init__(self, tokens: tuple[Step, ...], pieces: Sequence[Piece | Block], group: Group):
+        super().__init__(tokens, pieces, group)
+        self.beta = 0.0
 
     def in_place(self):
         return len(self.group) > 1 and self.own is not None and self.own.contiguous
@@ -357,7 +373,8 @@ class _Sum(GroupStep):
 
 
 class Reduce(_Sum, _Rooted):
-    """The members' tokens summed; the sum overwrites a piece of its owner's tile."""
+    """The members' tokens summed; the sum overwrites a piece of its owner's tile, or (``beta``) is
+    added to it: then its owner adds it to the own token first."""
 
     __slots__ = ()
     operation = "reduce"
@@ -367,7 +384,8 @@ class Reduce(_Sum, _Rooted):
 
 
 class ReduceScatter(_Sum):
-    """The members' tokens summed and divided: each member's part overwrites its piece.
+    """The members' tokens summed and divided: each member's part overwrites its piece, or is added
+    to it as in :class:`Reduce`.
 
     ``pieces`` holds one piece a member, by position; in the token their parts are stacked (``axis``
     0) or side by side (1). ``after`` is a step that must be finished before, such as the last Gemm

@@ -1,4 +1,5 @@
-"""The problem: C = A·B with a partition for each matrix, bound to a number of ranks."""
+"""The problem: C = α·op(A)·op(B) + β·C with a partition for each matrix, bound to a number of
+ranks."""
 
 from dataclasses import dataclass, field
 
@@ -10,30 +11,53 @@ from .steps import Block
 #: The two axes of each matrix, rows first: C (m×n) = A (m×k) · B (k×n).
 AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
+#: Which of the operands are stored transposed: op(A) = Aᵀ with ``a``, op(B) = Bᵀ with ``b``.
+TRANSPOSES = ("", "a", "b", "ab")
+
 #: Bytes of an element of A and B. With "bfloat16:float32" products of bfloat16 operands are summed
 #: up and kept in float32.
 ITEMSIZES = {"float32": 4, "float64": 8, "bfloat16": 2, "bfloat16:float32": 2}
 
 
 class Operand:
-    """One of the three matrices: its name, its partition, and blocks of it.
+    """One of the three matrices as the product takes it, op(A), op(B) or C: its name, its
+    partition, and blocks of it.
 
     Parameters
     ----------
     name : str
         ``"A"``, ``"B"`` or ``"C"``.
+    stored : Partition
+        Of the matrix as it is stored, bound to its shape and the number of ranks.
+    transposed : bool
+        The product takes the transposed matrix. Programs see that one; blocks of it lie in the
+        owners' storage with columns contiguous, so nothing is copied to transpose it.
+
+    Attributes
+    ----------
     partition : Partition
-        Bound to the matrix's shape and the number of ranks.
+        Of the matrix as the product takes it: ``stored``, or ``stored.transposed()``.
     """
 
-    __slots__ = ("name", "axes", "partition", "_equal", "_tiles", "_rows", "_cols")
+    __slots__ = (
+        "name",
+        "axes",
+        "partition",
+        "stored",
+        "transposed",
+        "_equal",
+        "_tiles",
+        "_rows",
+        "_cols",
+    )
 
-    def __init__(self, name: str, partition: Partition):
+    def __init__(self, name: str, stored: Partition, transposed: bool = False):
         self.name = name
         self.axes = AXES[name]
-        self.partition = partition
-        equal = isinstance(partition.rows, Dealt) and isinstance(partition.cols, Dealt)
-        self._equal = partition.tile_shape if equal else None  # of all tiles but the last
+        self.stored, self.transposed = stored, transposed
+        self.partition = p = stored.transposed() if transposed else stored
+        equal = isinstance(p.rows, Dealt) and isinstance(p.cols, Dealt)
+        self._equal = p.tile_shape if equal else None  # of all tiles but the last
         # of those asked for: rows and columns of tiles, and tiles
         self._rows: dict = {}
         self._cols: dict = {}
@@ -53,6 +77,13 @@ class Operand:
         >>> c = Problem(6, 8, 4, 4, c="block").c
         >>> c.block((3, 5), (4, 8))
         C[3:5, 4:8]@3
+
+        Of an A stored 4x6, all by rows of it:
+
+        >>> a = Problem(6, 8, 4, 2, a="row", transpose="a").a
+        >>> block = a.block((3, 5), (2, 4))
+        >>> block, block.offset, block.ld
+        (Aᵀ[3:5, 2:4]@1, 3, 6)
         """
         (row, row1), (col, col1) = rows, cols
         if self._equal:
@@ -61,16 +92,18 @@ class Operand:
             key = self.partition.rows.at(row), self.partition.cols.at(col), replica
         found = self._tiles.get(key)
         if found is None:
-            found = self._tiles[key] = self._stored(*key)
-        idx, owner, zero, width = found
-        return Block(
-            self.name, owner, replica, idx, row, row1, col, col1, zero + row * width + col, width
-        )
+            found = self._tiles[key] = self._found(*key)
+        idx, owner, zero, ld = found
+        turned = self.transposed
+        offset = zero + (row + col * ld if turned else row * ld + col)
+        return Block(self.name, owner, replica, idx, row, row1, col, col1, offset, ld, turned)
 
-    def _stored(self, i: int, j: int, replica: int) -> tuple:
+    def _found(self, i: int, j: int, replica: int) -> tuple:
         """Of a tile: its index, its owner, where element (0, 0) of the matrix would be in the
-        owner's storage, and its width."""
-        p = self.partition
+        owner's storage, and its leading dimension there."""
+        p, idx = self.stored, (i, j)
+        if self.transposed:
+            i, j = j, i  # in the grid of what is stored
         if (row := self._rows.get(i)) is None:
             top, bottom, at, local = p.rows[i]
             row = self._rows[i] = top, bottom - top, p.places.rows[at], local
@@ -82,7 +115,7 @@ class Operand:
         left, width, right, cols_before, all_cols = col
         # whole rows of tiles before it, then those to its left, which are as high as it
         zero = rows_before * all_cols + height * cols_before - top * width - left
-        return (i, j), down + right + p.places.replicas[replica], zero, width
+        return idx, down + right + p.places.replicas[replica], zero, width
 
     def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:
         """A whole tile as a block."""
@@ -96,25 +129,31 @@ class Operand:
 
 @dataclass(frozen=True)
 class Problem:
-    """C = A·B, how the three matrices are partitioned, and over how many ranks.
+    """C = α·op(A)·op(B) + β·C, how the three matrices are partitioned, and over how many ranks.
 
     Parameters
     ----------
     m, n, k : int
-        C is m×n, A is m×k, B is k×n; all at least 1.
+        C is m×n, op(A) is m×k, op(B) is k×n; all at least 1.
     nprocs : int
         Ranks, at least 1.
     a, b, c : str
-        Text forms of the partitions (:mod:`partitions.text`); bound on construction, when they
-        become :class:`Operand`.
+        Text forms of the partitions (:mod:`partitions.text`) of the matrices as they are stored;
+        bound on construction, when they become :class:`Operand`.
     dtype : str
         ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices;
         ``"bfloat16"`` can be planned and simulated only.
+    transpose : str
+        One of :data:`TRANSPOSES`: with ``"a"`` A is stored k×m and op(A) is its transpose, with
+        ``"b"`` B is stored n×k.
+    updates : bool
+        β is not 0: what C holds counts. α and β themselves are given when the product is run.
 
     Raises
     ------
     UsageError
-        If a size is below 1 or a partition does not fit the shape and the number of ranks.
+        If a size is below 1, ``transpose`` is another word, or a partition does not fit the shape
+        and the number of ranks.
 
     Examples
     --------
@@ -131,6 +170,8 @@ class Problem:
     b: Operand = field(default="block")  # type: ignore[assignment]  # a text until it is bound
     c: Operand = field(default="block")  # type: ignore[assignment]  # a text until it is bound
     dtype: str = "float32"
+    transpose: str = ""
+    updates: bool = False
 
     def __post_init__(self):
         for name in ("m", "n", "k", "nprocs"):
@@ -138,9 +179,14 @@ class Problem:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.dtype not in ITEMSIZES:
             raise UsageError(f"dtype must be one of {', '.join(ITEMSIZES)}, got {self.dtype!r}.")
+        if self.transpose not in TRANSPOSES:
+            raise UsageError(
+                f"transpose must be a, b, ab or nothing, got {self.transpose!r}: the operands that "
+                "are stored transposed."
+            )
         for name in "ABC":
-            text = getattr(self, name.lower())
-            shape = tuple(getattr(self, axis) for axis in AXES[name])
+            text, transposed = getattr(self, name.lower()), name.lower() in self.transpose
+            shape = tuple(getattr(self, axis) for axis in AXES[name][:: -1 if transposed else 1])
             try:
                 bound = (
                     text
@@ -149,7 +195,7 @@ class Problem:
                 )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
-            object.__setattr__(self, name.lower(), Operand(name, bound))
+            object.__setattr__(self, name.lower(), Operand(name, bound, transposed))
 
     def operand(self, name: str) -> Operand:
         """A, B or C by name."""
@@ -158,6 +204,23 @@ class Problem:
     @property
     def operands(self) -> tuple[Operand, Operand, Operand]:
         return self.a, self.b, self.c
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text forms of the partitions of A, B and C as they are stored, by name.
+
+        Examples
+        --------
+        >>> Problem(8, 8, 8, 4, a="row", b="S(0)", transpose="ab").texts
+        {'a': 'row', 'b': 'S(0)', 'c': 'block'}
+        """
+        return {operand.name.lower(): operand.stored.text for operand in self.operands}
+
+    def keeps(self, rank: int) -> bool:
+        """Whether what a rank's tiles of C hold counts: β is not 0, and they are of the copy that
+        the sum ends up in (of each term, if C is Partial), so that β·C is added once."""
+        replica = self.c.partition.replica_of(rank)
+        return self.updates and self.c.partition.copies(replica)[0] == replica
 
     @property
     def flops(self) -> int:

@@ -14,7 +14,7 @@ step               meaning                                                      
 ``Gemm``           local multiply; into a block of an own tile, onto a token,   --
                    or (``into=None``) a new token
 ``Add``, ``Copy``  a token added to, or copied into, a block of an own tile     --
-``Zero``           a block of an own tile made zero                             --
+``Zero``           a block of an own tile made zero, or beta times itself       --
 ``Fence``          everyone's one-sided work complete and visible               --
 ``Shift``          a token sent along a ring, another one received              ``collective_bytes``
 ``Broadcast``      a piece of one member given to the whole group               ``collective_bytes``
@@ -72,7 +72,9 @@ class Block:
     offset : int
         Element offset of the block's first element in the owner's storage.
     ld : int
-        Leading dimension in elements: the width of the tile (storage is row-major).
+        Leading dimension in elements of the owner's storage.
+    transposed : bool
+        The owner stores the transposed matrix: columns of the block, not rows, are contiguous.
     """
 
     matrix: str
@@ -85,6 +87,7 @@ class Block:
     col1: int
     offset: int
     ld: int
+    transposed: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -92,10 +95,17 @@ class Block:
         return self.row1 - self.row0, self.col1 - self.col0
 
     @property
+    def stored_shape(self) -> tuple[int, int]:
+        """Runs of neighbouring elements in the owner's storage, ``ld`` apart, and their length."""
+        rows, cols = self.row1 - self.row0, self.col1 - self.col0
+        return (cols, rows) if self.transposed else (rows, cols)
+
+    @property
     def span(self) -> int:
         """Elements of the owner's storage from the first to the last of the block, both
         included."""
-        return (self.row1 - self.row0 - 1) * self.ld + self.col1 - self.col0
+        runs, length = self.stored_shape
+        return (runs - 1) * self.ld + length
 
     @property
     def size(self) -> int:
@@ -129,7 +139,12 @@ class Block:
 
     def __repr__(self) -> str:
         at = f"@{self.owner}" + (f"/replica {self.replica}" if self.replica else "")
-        return f"{self.matrix}[{self.row0}:{self.row1}, {self.col0}:{self.col1}]{at}"
+        return f"{self.name}[{self.row0}:{self.row1}, {self.col0}:{self.col1}]{at}"
+
+    @property
+    def name(self) -> str:
+        """The matrix as programs see it: ``Aᵀ`` of an A that is stored transposed."""
+        return f"{self.matrix}ᵀ" if self.transposed else self.matrix
 
 
 @dataclass(slots=True, unsafe_hash=True, repr=False)
@@ -168,6 +183,9 @@ class Step:
 
     __slots__ = ("index", "uses")
 
+    #: What was there when a step writes a block: it counts so often beside what is written. None:
+    #: as often as the caller of the product says, who gives beta when it is run.
+    beta: Any = 0.0
     index: int
     uses: int
     #: True for work of the compute engine, which runs in program order; False for communication.
@@ -183,6 +201,8 @@ class Step:
     alias = False
     shape: Any = None
     block: Any = None
+    #: True if the columns of the value, not its rows, are contiguous: as its matrix is stored.
+    transposed: Any = False
     #: Tokens the step takes, and steps that must be finished before it.
     inputs: tuple[Step, ...] = ()
     #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
@@ -244,6 +264,10 @@ class Get(Step):
     def shape(self):
         return self.block.shape
 
+    @property
+    def transposed(self):
+        return self.block.transposed
+
     def reads(self):
         return (self.block,)
 
@@ -281,10 +305,14 @@ class Accumulate(_Write):
 
 
 class Copy(_Write):
-    """A token copied into a block of an own tile."""
+    """A token copied into a block of an own tile, or (``beta``) added to what was there."""
 
-    __slots__ = ()
+    __slots__ = ("beta",)
     computes = True
+
+    def __init__(self, token: Step, into: Block):
+        super().__init__(token, into)
+        self.beta = 0.0
 
 
 class Add(_Write):
@@ -313,8 +341,9 @@ class Gemm(Step):
     """Local multiply of two tokens: a (m×k) times b (k×n).
 
     ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the
-    first write: ``beta``), a token that was computed or received (added onto it, in place), a Part
-    or Join of Scratches (which become the product), or None for a new token.
+    first write, or beta times what was there: ``beta``), a token that was computed or received
+    (added onto it, in place), a Part or Join of Scratches (which become the product), or None for a
+    new token.
     """
 
     __slots__ = ("inputs", "block", "onto", "beta")
@@ -347,17 +376,22 @@ class Gemm(Step):
             f" -> {self.block!r}" if self.block else f" -> %{self.onto.index}" if self.onto else ""
         )
         m, k = a.shape
-        return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={self.beta:g})"
+        beta = "beta" if self.beta is None else f"{self.beta:g}"
+        return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={beta})"
 
 
 class Zero(Step):
-    """A block of an own tile made zero, ready for accumulation."""
+    """A block of an own tile made ready for accumulation: zero, or ``beta`` times what was
+    there."""
 
-    __slots__ = ("block", "inputs")
+    __slots__ = ("block", "inputs", "beta")
     computes = True
 
     def __init__(self, block: Block):
-        self.block, self.inputs = block, ()
+        self.block, self.inputs, self.beta = block, (), 0.0
+
+    def __repr__(self):
+        return f"{'Scale' if self.beta is None else 'Zero'}({self.block!r})"
 
 
 class Fence(Step):
@@ -392,6 +426,10 @@ class Part(Step):
         self.inputs, self.axis, self.start, self.stop = (token,), axis, start, stop
         rows, cols = token.shape
         self.shape = (stop - start, cols) if axis == 0 else (rows, stop - start)
+
+    @property
+    def transposed(self):
+        return self.inputs[0].transposed
 
     def __repr__(self):
         at = f"{self.start}:{self.stop}, :" if self.axis == 0 else f":, {self.start}:{self.stop}"

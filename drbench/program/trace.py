@@ -136,10 +136,10 @@ def trace(
     Returns
     -------
     Trace
-        With ``index`` and ``uses`` of every step and ``beta`` of every Gemm set. If an own tile of
-        C would stay partly unwritten, or its writes overlap without being equal, a Zero of it comes
-        first. Group steps and computes on the same elements of the written matrix have each other
-        as inputs, in program order.
+        With ``index`` and ``uses`` of every step and ``beta`` of those that write C set. If an own
+        tile of C would stay partly unwritten, or its writes overlap without being equal, a Zero of
+        it comes first. Group steps and computes on the same elements of the written matrix have
+        each other as inputs, in program order.
 
     Notes
     -----
@@ -171,7 +171,9 @@ def trace(
         pass
     kinds: set[type[Step]] = set(map(type, steps))
     ops = _numbered(steps) if Boundary in kinds else None
-    zeros = _plan_betas(steps, problem.c.own_tiles(rank)) if fresh and problem else []
+    zeros = []
+    if fresh and problem:
+        zeros = _plan_betas(steps, problem.c.own_tiles(rank), problem.keeps(rank))
     if zeros:
         steps[:0] = zeros
         if ops is not None:  # an operation of their own
@@ -201,15 +203,18 @@ def _numbered(steps: list) -> list[int]:
     return [op for op, _ in numbered]
 
 
-def _plan_betas(steps: list, tiles: list[Block]) -> list[Zero]:
-    """Set beta of the Gemms into C; return the Zeros that must come first.
+def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
+    """Set beta of the steps that write C; return the Zeros that must come first.
 
     Beta is 0 for the first write on a region that no earlier write overlaps, else 1. A tile whose
     first writes do not cover it exactly once (or that nothing writes) is zeroed before, and then
-    every beta on it is 1.
+    every beta on it is 1. If what C holds counts (``keeps``), the product's beta (None) takes the
+    place of 0.
     """
+    start = None if keeps else 0.0
     first: dict[tuple, dict] = {}  # tile -> region -> the Gemm that found it unwritten
-    received: dict[tuple, list] = {}  # tile -> blocks overwritten with values from elsewhere
+    # tile -> steps that write values from elsewhere, and the blocks
+    received: dict[tuple, list[tuple[Step, Block]]] = {}
     zeroed: set = set()  # tiles the program zeroes itself
     # after a Fence others may have added to the tile: it must have been made ready before
     fenced = False
@@ -225,25 +230,32 @@ def _plan_betas(steps: list, tiles: list[Block]) -> list[Zero]:
             region = (block.row0, block.row1, block.col0, block.col1)
             if region not in regions:
                 regions[region] = step
-                step.beta = 0.0
+                step.beta = start
         elif kind is Zero:
             zeroed.add(step.block.tile)
+            step.beta = start
         elif kind is Fence:
             fenced = True
         elif kind is Copy and not fenced:
-            received.setdefault(step.block.tile, []).append(step.block)
+            step.beta = start
+            received.setdefault(step.block.tile, []).append((step, step.block))
         elif step.grouped:
             for block in step.writes():
-                received.setdefault(block.tile, []).append(block)
+                step.beta = start
+                received.setdefault(block.tile, []).append((step, block))
     zeros = []
     for tile in tiles:
         gemms = first.get(tile.tile, {}).values()
+        others = received.get(tile.tile, [])
         if tile.tile not in zeroed:
-            if _covers(tile, [step.block for step in gemms] + received.get(tile.tile, [])):
+            if _covers(tile, [step.block for step in gemms] + [block for _, block in others]):
                 continue
             zeros.append(Zero(tile))
+            zeros[-1].beta = start
         for step in gemms:
             step.beta = 1.0
+        for step, _ in others if keeps else ():
+            step.beta = 1.0  # onto what has been scaled
     return zeros
 
 

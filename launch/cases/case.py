@@ -43,6 +43,12 @@ def _seconds(value: float) -> float:
     return value
 
 
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise UsageError(f"must be a finite number, got {value}.")
+    return value
+
+
 _SIZE = {"least": 1, "unit": "elements"}
 _MOVES = "Ranks and data movement"
 
@@ -91,6 +97,24 @@ class Case:
         group="Layout",
         metavar="NAME",
         help="Partitions of A, B and C by name, see drbench list; --a, --b, --c override it.",
+    )
+    transpose: str | None = _is(
+        ("a", "b", "ab"),
+        group="Problem",
+        help="Operands stored transposed: with a A is k x m and its transpose is multiplied, with "
+        "b B is n x k. Partitions are those of the matrices as they are stored.",
+        says="none",
+    )
+    alpha: float | None = _is(
+        float,
+        group="Problem",
+        ours=True,
+        check=_finite,
+        help="C = alpha·A·B + beta·C.",
+        says="1",
+    )
+    beta: float | None = _is(
+        float, group="Problem", ours=True, check=_finite, help="With 0 C is not read.", says="0"
     )
     dtype: str = _is(
         ("float32", "float64", "bfloat16", "bfloat16:float32"),
@@ -247,7 +271,15 @@ class Case:
         "ui.perfetto.dev or drbench plot timeline.",
     )
 
+    @property
+    def scalars(self) -> tuple[float, float]:
+        """Alpha and beta."""
+        return (1.0 if self.alpha is None else self.alpha), self.beta or 0.0
+
     def __post_init__(self):
+        for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
+            if getattr(self, name) == plain:  # the same case as without it
+                object.__setattr__(self, name, None)
         if self.get is None:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 
@@ -384,7 +416,17 @@ def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:
     taker = get_peer(name) if name in PEERS else get_algorithm(name)
     options = taker.pick(case.options)
     problem = taker.problem(
-        case.m, case.n, case.k, ranks, case.a, case.b, case.c, case.dtype, **options
+        case.m,
+        case.n,
+        case.k,
+        ranks,
+        case.a,
+        case.b,
+        case.c,
+        case.dtype,
+        case.transpose or "",
+        case.beta is not None,
+        **options,
     )
     return taker, problem, options
 

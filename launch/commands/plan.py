@@ -87,7 +87,7 @@ def plan(ranks, rank, limit, as_json, **values):
         keys = {name: getattr(described, name) for name in ("m", "n", "k", "dtype")} | {
             "ranks": ranks,
             "rank": rank,
-            **{name: described.operand(name).partition.text for name in "abc"},
+            **described.texts,
             "stationary": settled.get("stationary"),
         }
         largest = {

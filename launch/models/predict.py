@@ -129,7 +129,7 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     start = Clock.now()
     get_algorithm(case.algorithm)  # a peer has no program to simulate
     algorithm, problem, options = bound(case, ranks)
-    keys.update({name: problem.operand(name).partition.text for name in "abc"})
+    keys.update(problem.texts)
     settled = algorithm.settle(problem, reads_in_place(machine), **options)
     keys.update(recorded(settled))
     if settled.get("schedule") in ("cost", "exhaustive"):

@@ -88,7 +88,7 @@ class _Multiplication(Job):
             )
         self._device = device
         self.blas = TorchBlas(device)
-        self.layouts = tuple(operand.partition.text for operand in problem.operands)
+        self.layouts = tuple(problem.texts.values())
         self.settled = {
             "mesh": "x".join(map(str, every[0][1])),
             "transport": transport,

@@ -190,8 +190,8 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
     comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound(case, comm.size)
-    keys.update({name: problem.operand(name).partition.text for name in "abc"})
-    fill = Fill(case.fill, case.seed, case.k)
+    keys.update(problem.texts)
+    fill = Fill(case.fill, case.seed, case.k, *case.scalars)
     clock, plan_clock = Clock(), Clock()
     with open_backend(case, choice, topology) as backend:
         keys.update(backend.keys, nodes=topology.nodes)
@@ -223,14 +223,17 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
             if choice.kind == "auto":
                 keys["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
-                for block, tile in matrices[name].own_blocks():
-                    backend.fill(tile, fill, name, block.row0, block.col0)
+                _fill(backend, matrices[name], fill)
             with backend.executor(trace, matrices, case.prefetch, clock) as executor:
                 with (
                     backend.executor(baseline, matrices, 1, None)
                     if baseline
                     else nullcontext() as other
                 ):
+                    for each in (executor, other) if other else (executor,):
+                        each.alpha, each.beta = case.scalars
+                        if problem.keeps(comm.rank):
+                            each.restore = lambda: _fill(backend, matrices["C"], fill)
                     measured = _measure(
                         case,
                         problem,
@@ -252,6 +255,12 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
     plans, steps, pools = zip(*comm.allgather((plan_s, len(trace.steps), executor.arena_bytes)))
     keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
     return verdict
+
+
+def _fill(backend, matrix, fill: Fill) -> None:
+    """Give this rank's tiles the values of a matrix."""
+    for block, tile in matrix.own_blocks():
+        backend.fill(tile, fill, matrix.operand.name, block.row0, block.col0)
 
 
 def _baseline(case: Case, problem, rank: int):
@@ -277,7 +286,7 @@ def _run_peer(case: Case, topology: Topology, keys: dict, mem_limit: int | None)
     keys.update(
         dict.fromkeys(_UNKNOWN),
         transport=None,
-        **{name: problem.operand(name).partition.text for name in "abc"},
+        **problem.texts,
     )
     fill, clock = Fill(case.fill, case.seed, case.k), Clock()
     threads = case.threads or topology.cores_per_rank
@@ -321,7 +330,7 @@ def _run_peer(case: Case, topology: Topology, keys: dict, mem_limit: int | None)
 
 def _write_trace(path: str, executor, comm, keys: dict) -> None:
     """One more repeat, with the times of every step of every rank written to a file."""
-    executor.prepare()
+    executor.spoil()
     executor.timeline = []
     comm.Barrier()
     zero = Clock.now()

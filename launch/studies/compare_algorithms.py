@@ -59,7 +59,7 @@ def layout_cases(
                 out.setdefault(layout, []).append(case)
     for found in out.values():
         _, problem, options = bound(found[0], ranks)
-        texts = {name: problem.operand(name).partition.text for name in "abc"}
+        texts = problem.texts
         stationary = _STATIONARY.get(options.get("dataflow"), "C")
         found.append(replace(base, **texts, options={"stationary": stationary}))
     return out

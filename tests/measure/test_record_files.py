@@ -311,7 +311,7 @@ FIFTH_ADDED = {
     "peak_gflops",
     "peak_source",
 }
-FIFTH_SCHEMA = [name for name in HEADER if name != "disturbed"]
+FIFTH_SCHEMA = [name for name in HEADER if name not in {"transpose", "alpha", "beta", "disturbed"}]
 FOURTH_SCHEMA = [name for name in FIFTH_SCHEMA if name not in FIFTH_ADDED]
 THIRD_SCHEMA = [name for name in FOURTH_SCHEMA if name != "options"]
 EARLIER = [

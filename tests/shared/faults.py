@@ -19,8 +19,8 @@ def every_gemm(function):
 
     true = Blas.gemm
 
-    def gemm(self, a, b, c, beta):
-        true(self, a, b, c, beta)
+    def gemm(self, a, b, c, *scalars):
+        true(self, a, b, c, *scalars)
         function(a, b, c)
 
     Blas.gemm = gemm

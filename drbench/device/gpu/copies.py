@@ -18,8 +18,8 @@ class Axis(NamedTuple):
 
 
 def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
-    """The axes of a copy, outermost first, without those of extent 1 and with neighbours made one
-    where both sides allow it.
+    """The axes of a copy, outermost (in the target's memory) first, without those of extent 1 and
+    with neighbours made one where both sides allow it.
 
     Examples
     --------
@@ -29,9 +29,15 @@ def merged_axes(shape, target_strides, source_strides) -> list[Axis]:
     [Axis(extent=192, target=4, source=4)]
     >>> merged_axes((3, 1, 1, 16), (64, 64, 64, 4), (256, 256, 4, 4))
     [Axis(extent=3, target=64, source=256), Axis(extent=16, target=4, source=4)]
+
+    So is a part of a matrix that both sides store transposed:
+
+    >>> merged_axes((16, 3), (4, 64), (4, 256))
+    [Axis(extent=3, target=64, source=256), Axis(extent=16, target=4, source=4)]
     """
     axes: list[Axis] = []
-    for inner in map(Axis, shape, target_strides, source_strides):
+    found = map(Axis, shape, target_strides, source_strides)
+    for inner in sorted(found, key=lambda axis: -axis.target):
         if inner.extent == 1:
             continue
         if (

@@ -178,14 +178,14 @@ class CudaDevice(Device, Peers):
 
     # -- operations on a stream
 
-    def gemm(self, a, b, c, beta: float, stream: CudaStream) -> None:
+    def gemm(self, a, b, c, beta: float, stream: CudaStream, alpha: float = 1.0) -> None:
         if not a.shape[1]:
-            if beta == 0.0:
-                self.zero(c, stream)
+            if beta != 1.0:
+                self.scale(c, beta, stream)
         elif c.size:
             self.use()
             with stream.cupy:  # gemmEx computes on CuPy's current stream, whatever the handle's was
-                self._gemm(stream.handle, a, b, c, beta)
+                self._gemm(stream.handle, a, b, c, beta, alpha)
 
     def copy(self, target, source, stream: CudaStream) -> None:
         if target.shape != source.shape or target.dtype != source.dtype:
@@ -218,6 +218,12 @@ class CudaDevice(Device, Peers):
 
     def add(self, target, value, stream: CudaStream) -> None:
         self._kernels.add(target, value, stream)
+
+    def scale(self, target, factor: float, stream: CudaStream) -> None:
+        if factor == 0.0:
+            self.zero(target, stream)
+        else:
+            self._kernels.scale(target, factor, stream)
 
     def zero(self, target, stream: CudaStream) -> None:
         if not target.size:

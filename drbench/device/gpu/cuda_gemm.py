@@ -100,14 +100,18 @@ class CublasGemm:
 
     def __init__(self, cublas, tf32: bool):
         self._cublas, self.tf32 = cublas, tf32
-        self._constants = {name: np.array([0, 1], name) for name in ("float32", "float64")}
-        self._addresses = {
-            name: (x.ctypes.data, x.ctypes.data + x.itemsize) for name, x in self._constants.items()
-        }
+        self._scalars: dict[tuple[str, float], np.ndarray] = {}
 
-    def __call__(self, handle: int, a, b, c, beta: float) -> None:
-        """c = beta·c + a·b on CuPy's current stream, to which ``gemmEx`` ties the handle; no extent
-        is zero, and beta is 0 or 1."""
+    def _address(self, kind: str, value: float) -> int:
+        """Where cuBLAS finds a number, which must stay there."""
+        found = self._scalars.get((kind, value))
+        if found is None:
+            found = self._scalars[kind, value] = np.array([value], kind)
+        return found.ctypes.data
+
+    def __call__(self, handle: int, a, b, c, beta: float, alpha: float = 1.0) -> None:
+        """c = beta·c + alpha·a·b on CuPy's current stream, to which ``gemmEx`` ties the handle; no
+        extent is zero. Transposed operands are multiplied where they lie."""
         inputs, output = _name(a.dtype), _name(c.dtype)
         if (inputs, output) not in _COMPUTE_TYPES or b.dtype != a.dtype:
             raise UnsupportedError(
@@ -119,23 +123,20 @@ class CublasGemm:
                 f"TF32 is an arithmetic for float32, got {inputs}; leave the arithmetic to the "
                 "dtype."
             )
-        if beta not in (0.0, 1.0):
-            raise UsageError(f"beta is 0 or 1, got {beta}.")
         compute, scalar = _COMPUTE_TYPES[inputs, output]
-        zero, one = self._addresses[scalar]
         x = gemm_call(a, b, c)
         kind = _DATA_TYPES[inputs]
         self._cublas.gemmEx(
             handle,
             *x[:5],  # operations and extents
-            one,
+            self._address(scalar, alpha),
             x.a,
             kind,
             x.lda,
             x.b,
             kind,
             x.ldb,
-            one if beta else zero,
+            self._address(scalar, beta),
             x.c,
             _DATA_TYPES[output],
             x.ldc,

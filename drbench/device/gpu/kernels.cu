@@ -70,6 +70,16 @@ static __device__ void add(T* target, i64 ldt, const T* value, i64 ldv, i64 rows
 KERNEL add_f32(float* target, i64 ldt, const float* value, i64 ldv, i64 rows, i64 columns) { add(target, ldt, value, ldv, rows, columns); }
 KERNEL add_f64(double* target, i64 ldt, const double* value, i64 ldv, i64 rows, i64 columns) { add(target, ldt, value, ldv, rows, columns); }
 
+// -- target *= factor
+
+template <class T>
+static __device__ void scale(T* target, i64 ldt, i64 rows, i64 columns, T factor) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) target[r * ldt + c] *= factor;
+}
+
+KERNEL scale_f32(float* target, i64 ldt, i64 rows, i64 columns, float factor) { scale(target, ldt, rows, columns, factor); }
+KERNEL scale_f64(double* target, i64 ldt, i64 rows, i64 columns, double factor) { scale(target, ldt, rows, columns, factor); }
+
 // -- target = 0, by the size of an element: zero is all bits zero in every dtype
 
 template <class T>
@@ -123,20 +133,22 @@ static __device__ float hashed(i64 row, i64 column, u32 salt, u32 range) {
 }
 
 template <class T>
-static __device__ void fill(T* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
-    EACH_ROW(r, rows) EACH_COLUMN(c, columns) store(out + r * ld + c, hashed(row0 + r, col0 + c, salt, range));
+static __device__ void fill(T* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) {                // turned: the transposed of what is meant lies here
+        store(out + r * ld + c, turned ? hashed(row0 + c, col0 + r, salt, range) : hashed(row0 + r, col0 + c, salt, range));
+    }
 }
 
-KERNEL fill_f32(float* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
-    fill(out, ld, rows, columns, row0, col0, salt, range);
+KERNEL fill_f32(float* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, turned, salt, range);
 }
 
-KERNEL fill_f64(double* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
-    fill(out, ld, rows, columns, row0, col0, salt, range);
+KERNEL fill_f64(double* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, turned, salt, range);
 }
 
-KERNEL fill_bf16(bf16* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 salt, u32 range) {
-    fill(out, ld, rows, columns, row0, col0, salt, range);
+KERNEL fill_bf16(bf16* out, i64 ld, i64 rows, i64 columns, i64 row0, i64 col0, u32 turned, u32 salt, u32 range) {
+    fill(out, ld, rows, columns, row0, col0, turned, salt, range);
 }
 
 // -- matrix * x in double: block (i, j) makes element (i, j) of the result, x being columns x vectors. The sum is always made in

@@ -18,6 +18,8 @@ NAMES = (
     "accumulate_f32x4",
     "add_f32",
     "add_f64",
+    "scale_f32",
+    "scale_f64",
     "zero_b2",
     "zero_b4",
     "zero_b8",
@@ -89,6 +91,15 @@ class Kernels:
         name, places = self._sum("add", target, value)
         self._over(name, *target.shape, _words64(*places, *target.shape), stream)
 
+    def scale(self, target, factor: float, stream) -> None:
+        """target *= factor; float32 or float64."""
+        if target.dtype.char not in "fd":
+            raise UnsupportedError(
+                f"our scale kernel takes float32 or float64, got {target.dtype}."
+            )
+        arguments = [*_whole(target), target.dtype.type(factor)]
+        self._over(f"scale_{_suffix(target.dtype)}", *target.shape, arguments, stream)
+
     def zero(self, target, stream) -> None:
         """target = 0; elements of 2, 4 or 8 bytes."""
         self._over(
@@ -117,10 +128,13 @@ class Kernels:
 
     def fill(self, target, fill, matrix: str, row0: int, col0: int, stream) -> None:
         """:meth:`drbench.host.fill.Fill.into`, in float32, float64 or (rounded once, from float32)
-        bfloat16."""
+        bfloat16. A target whose columns are contiguous is filled as it lies."""
+        turned = target.strides[0] < target.strides[1]
+        target = target.T if turned else target
         arguments = [
             *_whole(target),
             *_words64(row0, col0),
+            np.uint32(turned),
             *_hash(fill, matrix),
         ]
         self._over(f"fill_{_suffix(target.dtype)}", *target.shape, arguments, stream)

@@ -359,7 +359,7 @@ def layouts(place, ranks: int) -> list[str]:
     from launch.cases.case import bound
 
     _, problem, _ = bound(place.case, ranks)
-    return [operand.partition.text for operand in problem.operands]
+    return list(problem.texts.values())
 
 
 def _as_json(found, measured, machine, request) -> dict:
