@@ -169,6 +169,8 @@ class Peer:
         ``settings(nprocs)`` -> list of :class:`Setting`; the first is the peer's default.
     options : dict of str to Option
         What it takes, by name.
+    transposes : bool
+        Its library multiplies operands that are stored transposed, where they lie.
     """
 
     name: str
@@ -179,6 +181,7 @@ class Peer:
     prepare: Callable[..., Job] | None = None
     launch: Callable[..., Any] | None = None
     options: dict[str, Option] = field(default_factory=dict)
+    transposes: bool = False
 
     def pick(self, options: dict) -> dict:
         """The options that are set; one the peer does not take is a UsageError.
@@ -200,10 +203,33 @@ class Peer:
         return pick_options(self.name, self.options, options)
 
     def problem(
-        self, m, n, k, nprocs, a=None, b=None, c=None, dtype="float32", **options
+        self,
+        m,
+        n,
+        k,
+        nprocs,
+        a=None,
+        b=None,
+        c=None,
+        dtype="float32",
+        transpose="",
+        updates=False,
+        **options,
     ) -> Problem:
-        """The problem on the peer's own layout where a partition is None."""
-        return Problem(m, n, k, nprocs, *self.layout(a, b, c, nprocs), dtype)
+        """The problem on the peer's own layout where a partition is None.
+
+        Raises
+        ------
+        UnsupportedError
+            If operands are stored transposed, and the peer's library does not take them so.
+        """
+        if transpose and not self.transposes:
+            raise UnsupportedError(
+                f"{self.name} does not multiply operands stored transposed where they lie (its "
+                f"library, or our adapter); got --transpose {transpose}. Leave it out, or use "
+                "--algorithm universal."
+            )
+        return Problem(m, n, k, nprocs, *self.layout(a, b, c, nprocs), dtype, transpose, updates)
 
 
 def layout_of_its_own(takes: str, instead: str) -> Callable[..., tuple[str, str, str]]:
