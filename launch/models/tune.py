@@ -220,7 +220,7 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
         If no candidate fits the fixed partitions, or the machine has no peak for the element type.
     """
     ruler = _ByBytes(request) if machine is None else _ByModel(request, machine)
-    today, found, open_cases = _Today(request, ruler.charge), Found(), []
+    today, found, open_cases, why = _Today(request, ruler.charge), Found(), [], ""
     with no_collection():
         for case in candidates(request, ruler.cuts):
             found.tried += 1
@@ -233,8 +233,10 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
                     continue
                 moving = today.moving(problem)
                 least = ruler.least(algorithm.trace(problem, 0, **settled), moving)
-            except UnsupportedError:
+            except UnsupportedError as error:
                 found.refused += 1
+                if case.algorithm == "universal":  # which takes any layout but for a reason
+                    why = str(error)
                 continue
             open_cases.append((least, tiles, found.tried, case, moving))
         ranked: list = []  # (key, bytes, number of the candidate, ...), the best first
@@ -261,6 +263,8 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
                 f"none of {found.tried} candidates fits {format_bytes(ruler.memory_bytes)} a rank. "
                 "Use more ranks, or a larger --memory."
             )
+        if why:
+            raise UnsupportedError(f"none of {found.tried} candidates fits: {why}")
         raise UnsupportedError(
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
             "universal to --only."
