@@ -76,8 +76,8 @@ def _by_vectors(c, problem, fill, replicas, elements) -> Verification:
     x = rng.integers(-bound, bound + 1, (problem.n, 2)).astype(float)
     of_b = _times(comm, fill, "B", problem.k, problem.n, x, elements)
     expected = fill.alpha * _times(comm, fill, "A", problem.m, problem.k, of_b, elements)
-    if fill.beta:
-        expected += fill.beta * _times(comm, fill, "C", problem.m, problem.n, x, elements)
+    if beta := fill.beta * problem.c.partition.terms:  # each term held what was filled in
+        expected += beta * _times(comm, fill, "C", problem.m, problem.n, x, elements)
     copy, found, fraction = _copy(c), np.zeros((replicas, problem.m, 2)), False
     if copy < replicas:
         for block, tile in c.own_blocks():
@@ -124,7 +124,7 @@ def _by_rows(c, problem, fill, replicas, elements) -> Verification:
     rng = np.random.default_rng([fill.seed, problem.m, problem.n, problem.k])
     rows = min(problem.m, max(_SAMPLED_ROWS, _CHEAP_PRODUCTS // (problem.n * problem.k)))
     sample = np.sort(rng.choice(problem.m, rows, replace=False))
-    alpha, beta = fill.alpha, fill.beta
+    alpha, beta = fill.alpha, fill.beta * problem.c.partition.terms
     a = alpha * np.concatenate([fill.rows("A", row, row + 1, problem.k) for row in sample])
     roundings = problem.k + (2 if (alpha, beta) == (1.0, 0.0) else 4)
     unit = np.finfo(problem.type_of("C")).eps * roundings

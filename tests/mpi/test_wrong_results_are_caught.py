@@ -65,6 +65,14 @@ def test_a_replicated_result_is_verified_on_every_replica_that_has_it(mpirun, re
     assert replicate == ("replica 1" in (ranks[0]["reason"] or ""))
 
 
+@pytest.mark.parametrize("fill", ["integer", "uniform"])
+@pytest.mark.parametrize("c, status", [("P,S(1)@2x2", "wrong"), ("R,S(1)@2x2", "ok")])
+def test_every_term_of_a_pending_sum_is_verified(mpirun, c, status, fill):
+    """The second replica is a term that counts, or a copy that was not asked for."""
+    ranks = mpirun(4, "other_replica.py", "False", c, fill)
+    assert [rank["status"] for rank in ranks] == [status] * 4, ranks
+
+
 def test_a_nan_is_caught_in_rows_that_uniform_fill_does_not_sample(mpirun):
     ranks = mpirun(3, "corrupt.py", "uniform", "20000", "nan")
     assert [rank["status"] for rank in ranks] == ["wrong"] * 3

@@ -1,6 +1,7 @@
 """Spoil a tile of C's second replica before the result is verified; answer every rank's record.
 
-``other_replica.py True|False``: whether the result is to be on all replicas.
+``other_replica.py True|False [C FILL]``: whether the result is to be on all replicas, and its
+partition.
 """
 
 import sys
@@ -25,7 +26,8 @@ def spoil_and_verify(matrix, *others):
 
 def main() -> None:
     options = {"stationary": "C", "replicate_result": sys.argv[1] == "True"}
-    layout = {"a": "row/c2", "b": "row/c2", "c": "row/c2", "options": options}
+    c, fill = sys.argv[2:] or ("row/c2", "integer")
+    layout = {"a": "row/c2", "b": "row/c2", "c": c, "fill": fill, "options": options}
     case = Case(32, 24, 40, **layout, iters=1, budget=0, warmup=0, threads=1)
     with ranks() as comm, mock.patch.object(launch.ranks.case, "verify", spoil_and_verify):
         record = run_case(case, comm)
