@@ -401,5 +401,5 @@ class Executor(Frame):
             if not self._requests:
                 self._serve()
             self._pump()
-        if spent > _TIMED_S:
+        if flops and spent > _TIMED_S:  # of nothing there is no speed, however long it took
             self._flops_per_s = flops / spent

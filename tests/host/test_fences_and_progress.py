@@ -8,9 +8,11 @@ other MPIs and machines rely on.
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
+import drbench.host.executor
 from drbench.host.executor import Executor
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.throttle import Throttle
@@ -100,3 +102,18 @@ def test_who_waits_without_a_request_lets_mpi_serve_the_others(matrix, monkeypat
     asked = ran(matrix, program, monkeypatch, throttle=Throttle(1e9, 0.02), yields=False)
     assert asked[-1].endswith("is done") and set(asked[:-1]) == {"Iprobe"}
     assert asked.count("Iprobe") > 10
+
+
+def test_a_product_of_nothing_that_takes_long_is_no_measure_of_speed(matrix, monkeypatch):
+    """A core that others use: the next product was cut by a speed of 0."""
+    a = np.ones((2, 0)), np.ones((0, 2)), np.ones((2, 2)), 0.0
+    b = np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2)), 0.0
+    monkeypatch.setattr(drbench.host.executor, "_TIMED_S", -1.0)
+
+    def program():
+        yield Fence()
+
+    with Executor(trace(program(), None, 0, fresh=False), {"C": matrix}) as executor:
+        for arrays in (a, b):
+            executor._gemm_in_chunks(*arrays)
+    assert (a[2] == 0).all() and (b[2] == 2).all()

@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 from starting import ROOT, Ended, run_process
 
+from drbench.host.cores import usable_cores
+
 collect_ignore = ["programs"]  # they start MPI when they are imported
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -39,22 +41,27 @@ class MpiRun:
     def __init__(self, mpiexec: str, library: str, folder: Path):
         self._mpiexec, self._library, self._folder, self._files = mpiexec, library, folder, 0
 
-    def __call__(self, n, script, *args, situation="direct", timeout=90):
+    def __call__(self, n, script, *args, **how):
         """What ``script`` answers (JSON on stdout) on ``n`` ranks.
 
         Fails the test as :meth:`Ended.json` does. An argument that is not a text goes through a
         JSON file.
         """
-        return self.process(n, script, *args, situation=situation, timeout=timeout).json()
+        return self.process(n, script, *args, **how).json()
 
-    def process(self, n, script, *args, situation="direct", timeout=90) -> Ended:
-        """The run as it ended, well or not. Every process of it is gone when this returns."""
+    def process(self, n, script, *args, situation="direct", timeout=90, gently=False) -> Ended:
+        """The run as it ended, well or not. Every process of it is gone when this returns.
+
+        Where ranks share cores those that wait may do so ``gently``: MPICH lets them sleep for a
+        moment instead of asking again at once, so that those with work get to it.
+        """
         if SITUATIONS[situation] and not self._library.startswith("MPICH"):
             pytest.skip(
                 f"only MPICH can pretend to be several nodes; this is {self._library.split(',')[0]}"
             )
         environ = SITUATIONS[situation] | {
             "OPENBLAS_NUM_THREADS": "1",
+            "MPIR_CVAR_ENABLE_HEAVY_YIELD": str(int(n > usable_cores() and gently)),
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'shared'}",
             "DRBENCH_TEST_SITUATION": situation,
         }
@@ -73,7 +80,15 @@ class MpiRun:
         """The same, and how often ranks slept before what (``--delays``)."""
         if situation == "rma":
             cases = [{"transport": "rma", **case} for case in cases]
-        out = self(n, "run_cases.py", cases, *options, situation=situation, timeout=timeout)
+        out = self(
+            n,
+            "run_cases.py",
+            cases,
+            *options,
+            situation=situation,
+            timeout=timeout,
+            gently="--delays" not in options,
+        )
         assert len(out["answers"]) == len(cases)
         return out["answers"], out["naps"]
 

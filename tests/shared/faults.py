@@ -100,7 +100,15 @@ def no_threadpoolctl():
     sys.modules["threadpoolctl"] = None  # its import then fails, as in a broken installation
 
 
+def few_transfers():
+    """No fault: bandwidths of few transfers and repeats, which is enough to verify them."""
+    from launch.ranks import bandwidth
+
+    bandwidth._MOST_TRANSFERS, bandwidth._BUDGET_S = 3, 0.01
+
+
 EVERY_RANK = {
+    "few transfers": few_transfers,
     "wrong": lambda: every_gemm(spoil),
     "killed at k = 13": lambda: every_gemm(die_of_13),
     "chatter": lambda: print("a library says hello"),

@@ -87,8 +87,10 @@ def by_operation(rows):
         (["-p", 2, "--backend", "numpy-async"], {}, "direct"),
     ],
 )
-def test_every_kind_of_transfer_arrives_whatever_carries_it(drbench, mpich, words, env, transport):
-    rows = drbench("bandwidth", *words, *SMALL, env=env, timeout=90).json()
+def test_every_kind_of_transfer_arrives_whatever_carries_it(
+    drbench, mpich, fault, words, env, transport
+):
+    rows = drbench("bandwidth", *words, *SMALL, env=fault("few transfers") | env, timeout=90).json()
     found, ranks = by_operation(rows), words[1]
     assert len(found) == len(rows) == 2 * (len(OPERATIONS) + 1)
     item = 8 if "float64" in words else 4
@@ -109,9 +111,10 @@ def test_every_kind_of_transfer_arrives_whatever_carries_it(drbench, mpich, word
 
 
 @pytest.mark.mpi
-def test_rows_are_added_to_a_file_and_drawn_and_printed(drbench, tmp_path):
+def test_rows_are_added_to_a_file_and_drawn_and_printed(drbench, fault, tmp_path):
     words = ["bandwidth", "-p", 2, "--sizes", "4KiB", "--only", "get,reducescatter"]
-    first = drbench(*words, "--csv", "b.csv", "--figure", "b.png", timeout=60)
+    few = fault("few transfers")
+    first = drbench(*words, "--csv", "b.csv", "--figure", "b.png", env=few, timeout=60)
     assert (first.returncode, first.stderr) == (0, "")
     for told in (
         "get",
@@ -123,7 +126,8 @@ def test_rows_are_added_to_a_file_and_drawn_and_printed(drbench, tmp_path):
     ):
         assert told in first.stdout
     assert (tmp_path / "b.png").stat().st_size > 10_000
-    assert drbench(*words, "--csv", "b.csv", "--transport", "rma", timeout=60).returncode == 0
+    rma = drbench(*words, "--csv", "b.csv", "--transport", "rma", env=few, timeout=60)
+    assert rma.returncode == 0
     rows = read_rows([tmp_path / "b.csv"])
     assert [(row.transport, row.operation) for row in rows] == [
         (transport, name)

@@ -8,6 +8,7 @@ where only that receives, is another. ``old``: the last repeat moves nothing.
 from unittest import mock
 
 import numpy as np
+from faults import few_transfers
 from harness import answer, ranks
 
 from drbench.errors import DrbenchError
@@ -19,6 +20,7 @@ from launch.ranks.transfers import PROGRAMS
 
 def main() -> None:
     found: dict = {}
+    few_transfers()
     run, rows_of = Frame.run, bandwidth.HostElements.rows_of
     for way in ("right", "element", "old"):
         found[way] = {}
