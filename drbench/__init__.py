@@ -1,3 +1,23 @@
-"""drbench: runs, predicts and explains distributed dense matrix multiplication C = A·B."""
+"""drbench: runs, predicts and explains distributed dense matrix multiplication C = A·B.
+
+As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`,
+which is imported when one of its names is asked for.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+#: What :mod:`drbench.library` brings.
+_LIBRARY = ("Context", "Matrix", "Product", "init", "multiply", "redistribute")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LIBRARY:
+        return getattr(import_module("drbench.library"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LIBRARY])

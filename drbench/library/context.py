@@ -1,0 +1,500 @@
+"""A context: some ranks, their heap, and what they have planned. Nothing is global: several
+contexts live side by side."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+import threading
+import traceback
+
+import numpy as np
+import threadpoolctl
+from mpi4py import MPI
+
+from drbench.common import parse_transport
+from drbench.errors import CaseFailed, DrbenchError, UsageError, did_you_mean
+from partitions import Partition
+
+from .exchange import Exchange
+from .explain import Explanation
+from .ground import Ground
+from .heap import parse_bytes
+from .matrix import Matrix
+from .plan import Multiplication, Plan, Redistribution
+from .spec import Spec
+
+#: How long a rank that ends with an error waits for the others before it ends them.
+_PATIENCE_S = 5.0
+
+
+class Context:
+    """Ranks that multiply together. Made by :func:`drbench.init`; closed by :meth:`close` or
+    ``with``.
+
+    Attributes
+    ----------
+    comm : MPI.Comm
+        Of its own, a duplicate of the one that was given.
+    rank, size : int
+    heap : Heap
+    specs : Specs
+        Of layouts, for callers that keep their own matrices.
+    closed : bool
+    """
+
+    def __init__(self, comm=None, heap="1G", blas="auto", *, transport="auto", threads=None):
+        nbytes, choice = parse_bytes(heap), parse_transport(transport)
+        if choice.kind == "throttled":
+            raise UsageError("transport must be auto, direct or rma, got throttled.")
+        if not MPI.Is_initialized():
+            MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        world = MPI.COMM_WORLD if comm is None else comm
+        self.ground = Ground(world, nbytes, blas, choice)
+        self.comm, self.heap = self.ground.comm, self.ground.heap
+        self.rank, self.size, self.specs = self.ground.rank, self.ground.size, self.ground.specs
+        self.ground.on_growth = self._lay_out_anew
+        if threads is not None:
+            threadpoolctl.threadpool_limits(threads)
+        self.closed = self._freed = False
+        self._plans: dict = {}
+        self._lock = threading.RLock()
+        self._closing = Exchange(self.comm, "close()")
+        self._end = _LastResort(self.comm)
+        atexit.register(self._at_exit)
+
+    # -- matrices
+
+    def empty(self, shape, layout="block", dtype="float32") -> Matrix:
+        """A matrix with whatever its memory holds (not collective).
+
+        Parameters
+        ----------
+        shape : (int, int)
+        layout : str or Partition
+            Any text form of :mod:`partitions.text` or :mod:`partitions.dtensor`.
+        dtype : str or numpy dtype
+            float32 or float64.
+
+        Raises
+        ------
+        UsageError
+            If the layout does not fit.
+        OutOfMemory
+            If this rank's part of the heap has no room; the others learn of it when they wait for
+            this rank.
+        """
+        with self._lock:
+            self._check_open()
+            spec = self.specs.of(shape, layout, dtype)
+            return Matrix(self, spec, self.heap.array(spec.local_shape, spec.dtype))
+
+    def zeros(self, shape, layout="block", dtype="float32") -> Matrix:
+        """A matrix of zeros; as :meth:`empty`."""
+        made = self.empty(shape, layout, dtype)
+        made.local.fill(0)
+        return made
+
+    def wrap(self, local: np.ndarray, layout, shape) -> Matrix:
+        """A matrix of local arrays that are there (not collective): in place where the array lies
+        in the heap and its strides suit BLAS, else a copy in the heap.
+
+        Parameters
+        ----------
+        local : ndarray
+            This rank's rows × its columns.
+        layout : str or Partition
+        shape : (int, int)
+            Of the whole matrix.
+
+        Raises
+        ------
+        UsageError
+            If the array has another shape than the layout gives this rank.
+        OutOfMemory
+            As of :meth:`empty`.
+        """
+        with self._lock:
+            self._check_open()
+            spec = self.specs.of(shape, layout, local.dtype)
+            if local.shape != spec.local_shape:
+                rows, cols = spec.local_shape
+                raise UsageError(
+                    f"rank {self.rank} of {spec} has {rows}x{cols}, the array to wrap is "
+                    f"{'x'.join(map(str, local.shape))}. Wrap an array of that shape."
+                )
+            if local.size and not self.holds(local):
+                turned = _by_columns(local)  # a transposed array stays transposed
+                copied = self.heap.array(local.shape[::-1] if turned else local.shape, spec.dtype)
+                copied = copied.T if turned else copied
+                np.copyto(copied, local)
+                local = copied
+            return Matrix(self, spec, local)
+
+    def from_global(self, array: np.ndarray, layout="block") -> Matrix:
+        """A matrix of an array that every rank has whole; each copies its part (not collective)."""
+        array = np.asarray(array)
+        made = self.empty(array.shape, layout, array.dtype)
+        whole = made.spec.partition
+        if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
+            made.local.fill(0)
+            return made
+        for row, stop, local_row in made.spec.runs(0):
+            for col, right, local_col in made.spec.runs(1):
+                part = array[row:stop, col:right]
+                rows, cols = part.shape
+                made.local[local_row : local_row + rows, local_col : local_col + cols] = part
+        return made
+
+    def holds(self, local: np.ndarray) -> bool:
+        """Whether a local array can be used where it lies: in this rank's part of the heap, and
+        contiguous along one axis."""
+        item, (rows, cols), (by_row, by_col) = local.itemsize, local.shape, local.strides
+        fits = (by_col == item and by_row >= cols * item) or (
+            by_row == item and by_col >= rows * item
+        )
+        return fits and self.heap.offset_of(local) is not None
+
+    # -- what ranks do together
+
+    def multiply(
+        self,
+        A: Matrix,
+        B: Matrix,
+        out: Matrix | str | Partition | None = None,
+        *,
+        stationary: str = "auto",
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> Matrix:
+        """C = beta·C + alpha·A·B (:func:`drbench.multiply`)."""
+        with self._lock:
+            self._check(A, B)
+            A, B = self._summed(A), self._summed(B)
+            plan, fault = self._multiplication(A, B, out, stationary, beta), None
+            if not isinstance(out, Matrix):
+                out, fault = self._new(plan.specs["C"])
+            places = A.place + B.place + out.place if fault is None else ()
+            plan.run(places, fault, alpha=alpha, beta=beta)
+            return out
+
+    def plan(
+        self,
+        A: Matrix,
+        B: Matrix,
+        C: Matrix,
+        *,
+        stationary: str = "auto",
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> Product:
+        """The product of these three matrices, to be called again and again (not collective).
+
+        Examples
+        --------
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A, C = ctx.from_global(np.ones((2, 2)), "row"), ctx.zeros((2, 2), "row", "float64")
+        ...     p = ctx.plan(A, A, C)
+        ...     C = p()
+        ...     print(C.local.tolist(), p.explain().moved_bytes)
+        [[2.0, 2.0], [2.0, 2.0]] [0]
+        """
+        with self._lock:
+            if not isinstance(C, Matrix):
+                raise UsageError(f"a plan needs the matrix that it writes, got {C!r}.")
+            self._check(A, B)
+            operands = tuple(self._with_sum(each) for each in (A, B))
+            plan = self._multiplication(*operands, C, stationary, beta)
+            return Product(self, plan, (A, B, C), operands, alpha, beta)
+
+    def _multiplication(self, A, B, out, stationary: str, beta: float) -> Multiplication:
+        """The plan of a product, and every error that can be known from the specs alone."""
+        if isinstance(out, Matrix):
+            self._check(out)
+            c = out.spec
+        else:
+            layout = A.layout if out is None else out
+            c = self.specs.of((A.shape[0], B.shape[1]), layout, A.dtype)
+        key = (A.spec, B.spec, c, stationary, beta != 0)
+        plan = self._plans.get(key)
+        if plan is None:
+            self._check_fit(A, B, c, stationary)
+            if not isinstance(out, Matrix) and beta:
+                raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
+            plan = self._plans[key] = Multiplication(self.ground, *key)
+        return plan
+
+    def _check_fit(self, A: Matrix, B: Matrix, c: Spec, stationary: str) -> None:
+        (m, k), (l, n) = A.shape, B.shape
+        if k != l or c.shape != (m, n):
+            raise UsageError(
+                f"shapes do not fit: A is {m}x{k}, B {l}x{n}, C {c.shape[0]}x{c.shape[1]}; "
+                "C (m×n) = A (m×k) · B (k×n)."
+            )
+        if 0 in (m, n, k):
+            raise UsageError(f"a product needs sizes of at least 1, got m={m}, n={n}, k={k}.")
+        if not A.dtype == B.dtype == c.dtype:
+            raise UsageError(
+                f"types differ: A is {A.dtype}, B {B.dtype}, C {c.dtype}. Use one type for all."
+            )
+        if stationary not in ("A", "B", "C", "auto"):
+            hint = did_you_mean(str(stationary), ("A", "B", "C", "auto"))
+            raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.{hint}")
+
+    def redistribute(self, A: Matrix, layout, *, copy: bool = False) -> Matrix:
+        """A in another layout (:func:`drbench.redistribute`)."""
+        with self._lock:
+            self._check(A)
+            if isinstance(layout, Matrix):
+                self._check(layout)
+                new, out, fault = layout.spec, layout, None
+                if new.shape != A.shape or new.dtype != A.dtype:
+                    raise UsageError(f"{A} cannot become {layout}: shapes or types differ.")
+            else:
+                new = self.specs.of(A.shape, layout, A.dtype)
+                within = self._within(new, A.spec)
+                if within is not None and not copy:
+                    (row, col), (rows, cols) = within, new.local_shape
+                    return Matrix(self, new, A.local[row : row + rows, col : col + cols])
+                out, fault = self._new(new)
+            plan = self._redistribution(A.spec, new)
+            plan.run(A.place + out.place if fault is None else (), fault)
+            return out
+
+    def to_global(self, A: Matrix, root: int | None = None) -> np.ndarray | None:
+        """The whole matrix on every rank, or on one (collective)."""
+        with self._lock:
+            self._check(A)
+            if root is not None and not 0 <= root < self.size:
+                raise UsageError(f"root must be a rank from 0 to {self.size - 1}, got {root}.")
+            whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
+            here = root in (None, self.rank)
+            found = np.empty(A.shape if here else (0, 0), A.dtype)
+            self._redistribution(A.spec, whole, root).run(A.place, private=found)
+            return found if here else None
+
+    def _summed(self, A: Matrix) -> Matrix:
+        """A, or where its sum is pending its sum in another layout (collective then)."""
+        return A if A.spec.whole is A.spec else self.redistribute(A, A.spec.whole)
+
+    def _with_sum(self, A: Matrix) -> Matrix:
+        """A, or where its sum is pending a matrix that it fits into."""
+        return A if A.spec.whole is A.spec else self.empty(A.shape, A.spec.whole, A.dtype)
+
+    def _redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
+        key = (a, c, root)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = Redistribution(self.ground, *key)
+        return plan
+
+    def _within(self, new: Spec, old: Spec) -> tuple[int, int] | None:
+        key = ("within", new, old)
+        if key not in self._plans:
+            self._plans[key] = new.within(old)
+        return self._plans[key]
+
+    def _new(self, spec: Spec) -> tuple[Matrix | None, DrbenchError | None]:
+        """A new matrix, or why this rank cannot have it."""
+        try:
+            return Matrix(self, spec, self.heap.array(spec.local_shape, spec.dtype)), None
+        except DrbenchError as error:
+            return None, error
+
+    def _lay_out_anew(self) -> None:
+        """The arena grows: what was laid out in the old one is laid out again when it is called."""
+        for plan in self._plans.values():
+            if isinstance(plan, Plan):
+                plan.forget()
+
+    # -- checks
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise UsageError("the context is closed. Make another with drbench.init.")
+
+    def _check(self, *matrices) -> None:
+        self._check_open()
+        for each in matrices:
+            if not isinstance(each, Matrix):
+                raise UsageError(
+                    f"a Matrix is needed, got {type(each).__name__}. Use ctx.wrap or "
+                    "ctx.from_global."
+                )
+            if each.context is not self:
+                raise UsageError(
+                    f"{each} is of another context. Wrap its local arrays in this one."
+                )
+
+    # -- the end
+
+    def close(self) -> None:
+        """End the context (collective).
+
+        Arrays that are still in use stay valid: then the heap's memory is kept until the process
+        ends. Otherwise it is freed now.
+
+        Raises
+        ------
+        UsageError
+            If other ranks do something else instead. The context is closed then too.
+        """
+        refusal = self._close(None)
+        if refusal is not None:
+            raise refusal
+
+    def _close(self, leaving: DrbenchError | None) -> DrbenchError | None:
+        with self._lock:
+            if self.closed:
+                return None
+            refusal = None
+            if self.heap.taken:
+                gc.collect()
+            self._plans.clear()
+            self.ground.forget()
+            while True:  # until all have come to close
+                self._closing.meet((self.heap.taken,), leaving)
+                if self._closing.agreed:
+                    break
+                try:
+                    self._closing.check(leaving)
+                except DrbenchError as error:
+                    refusal = error
+            self.closed = True
+            if not any(taken for taken, *_ in self._closing.places(0)):
+                self._free()
+            return refusal
+
+    def _free(self) -> None:
+        """Give everything back (collective)."""
+        self._end.close()
+        self.ground.close()
+        self._freed = True
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        """The process ends, and this context was not closed, or kept its heap."""
+        if self._freed or MPI.Is_finalized():
+            return
+        died = getattr(sys, "last_value", None)
+        if died is not None:
+            self._end.set(died)
+        self._close(_leaving(died))
+        if not self._freed:
+            self._free()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, kind, error, where) -> None:
+        if error is None:
+            self.close()
+            return
+        self._end.set(error)
+        self._close(_leaving(error))  # the error that is under way is the one to see
+        self._end.clear()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.heap.taken} of {self.heap.nbytes} bytes in use"
+        return f"Context of {self.size} ranks, {state}"
+
+
+class Product:
+    """A planned product; call it to do it (collective).
+
+    Attributes
+    ----------
+    matrices : tuple of Matrix
+        A, B, C; what lies in their local arrays counts at each call. Of a Partial operand the sum
+        is taken at each call.
+    alpha, beta : float
+        May be set between calls; beta between 0 and another value only by a new plan.
+    """
+
+    __slots__ = ("context", "plan", "matrices", "alpha", "beta", "_places", "_sums")
+
+    def __init__(self, context: Context, plan: Multiplication, matrices, operands, alpha, beta):
+        self.context, self.plan, self.matrices = context, plan, matrices
+        self.alpha, self.beta = alpha, beta
+        self._places = sum((matrix.place for matrix in (*operands, matrices[2])), ())
+        self._sums = [pair for pair in zip(matrices, operands) if pair[0] is not pair[1]]
+
+    def __call__(self) -> Matrix:
+        """C = beta·C + alpha·A·B (collective); C."""
+        with self.context._lock:
+            self.context._check_open()
+            for pending, whole in self._sums:
+                self.context.redistribute(pending, whole)
+            self.plan.run(self._places, alpha=self.alpha, beta=self.beta)
+        return self.matrices[2]
+
+    def explain(self, machine=None) -> Explanation:
+        """What it moves and does (:class:`Explanation`; not collective).
+
+        Parameters
+        ----------
+        machine : Machine, or path of a machine file, optional
+            To predict its time with.
+        """
+        return Explanation.of(self.plan, machine)
+
+
+class _LastResort:
+    """Ends all ranks if the others do not follow one that ends with an error.
+
+    The thread is there from the start, because none can be started when the process ends.
+    """
+
+    def __init__(self, comm: MPI.Comm):
+        self._comm, self._struck, self._over = comm, threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        threading.Thread(target=self._wait, name="drbench-last-resort", daemon=True).start()
+
+    def _wait(self) -> None:
+        while True:
+            self._struck.wait()
+            if self._error is None:
+                return
+            if not self._over.wait(_PATIENCE_S):
+                traceback.print_exception(self._error)
+                sys.stderr.write(
+                    f"drbench: rank {self._comm.rank} ended with {type(self._error).__name__} and "
+                    f"the others did not follow within {_PATIENCE_S:g} s: all are ended.\n"
+                )
+                sys.stderr.flush()
+                MPI.COMM_WORLD.Abort(CaseFailed("").exit_code)
+                os._exit(CaseFailed("").exit_code)
+            self._struck.clear()
+
+    def set(self, error: BaseException) -> None:
+        """This rank ends with an error; from now on the others have so long."""
+        self._over.clear()
+        self._error = error
+        self._struck.set()
+
+    def clear(self) -> None:
+        """The others have followed."""
+        self._over.set()
+
+    def close(self) -> None:
+        """No error is expected any more."""
+        self._over.set()
+        self._error = None
+        self._struck.set()
+
+
+def _leaving(error: BaseException | None) -> DrbenchError | None:
+    """What the other ranks are told of an error with which this one leaves."""
+    if error is None or isinstance(error, DrbenchError):
+        return error
+    line = " ".join(str(error).split())[:200]
+    return CaseFailed(f"left with {type(error).__name__}: {line}")
+
+
+def _by_columns(local: np.ndarray) -> bool:
+    """Whether a local array lies by columns."""
+    by_row, by_col = local.strides
+    return by_row == local.itemsize and by_col > by_row

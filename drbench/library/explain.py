@@ -1,0 +1,75 @@
+"""What a planned product moves and does, in numbers and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drbench.model.machine import Machine
+from drbench.model.simulate import simulate
+from drbench.plan.explain import memory_bytes, traffic
+
+from .plan import Multiplication
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A planned product.
+
+    Attributes
+    ----------
+    what : str
+        The product in words.
+    stationary : str
+        The matrix whose tiles do not move.
+    costs : dict of str to int
+        For each choice the bytes that the busiest rank would move, an accumulate counted three
+        times.
+    moved_bytes : list of int
+        What each rank's steps move between ranks.
+    steps : list of int
+        How many each rank has.
+    arena_bytes : int
+        Receive and scratch memory of this rank, if nothing is read in place.
+    time_s : float or None
+        Predicted, where a machine was given.
+    """
+
+    what: str
+    stationary: str
+    costs: dict
+    moved_bytes: list
+    steps: list
+    arena_bytes: int
+    time_s: float | None
+
+    @classmethod
+    def of(cls, plan: Multiplication, machine=None) -> Explanation:
+        """Of a plan; ``machine`` is a :class:`Machine` or the path of its file."""
+        traces = [plan.trace(rank) for rank in range(plan.ground.size)]
+        item, time_s = plan.problem.itemsize, None
+        if machine is not None:
+            if not isinstance(machine, Machine):
+                machine = Machine.load(machine)
+            time_s = simulate(traces, machine.for_dtype(plan.problem.dtype)).time_s
+        return cls(
+            plan.what,
+            plan.stationary,
+            {name: cost * item for name, cost in plan.costs.items()},
+            [sum(traffic(each).counters.values()) for each in traces],
+            [len(each.steps) for each in traces],
+            memory_bytes(traces[plan.ground.rank])["pool"],
+            time_s,
+        )
+
+    def __str__(self) -> str:
+        costs = ", ".join(f"{name} {cost}" for name, cost in self.costs.items())
+        lines = [
+            self.what,
+            f"busiest rank by stationary matrix, in bytes: {costs}",
+            f"moved by each rank, in bytes: {', '.join(map(str, self.moved_bytes))}",
+            f"steps of each rank: {', '.join(map(str, self.steps))}",
+            f"arena: at most {self.arena_bytes} bytes",
+        ]
+        if self.time_s is not None:
+            lines.append(f"predicted: {self.time_s * 1e3:.3g} ms")
+        return "\n".join(lines)

@@ -1,0 +1,249 @@
+"""The heap of a context: one window over its ranks, of which every rank gives out its own part, by
+itself.
+
+Places need not agree between ranks, so that nothing about memory is collective but opening and
+closing. A place is free again when the last view of what lies in it is gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+
+import numpy as np
+import psutil
+
+from algorithms.registry import whole_number
+from drbench.common import SHARED_MEMORY, TransportChoice, shared_memory_free
+from drbench.errors import OutOfMemory, UnsupportedError, UsageError
+from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
+from drbench.host.matrix import Window
+from drbench.host.topology import Topology
+
+#: Places begin at multiples of this many bytes.
+ALIGNMENT = 256
+#: What MPI adds to a node's windows.
+_BESIDE = 1 << 20
+
+
+class Space:
+    """Places of any size in ``nbytes`` bytes: the smallest gap that holds one is taken, and gaps
+    that touch become one. Integers alone; ``phase`` is how far after a huge page byte 0 lies.
+
+    Examples
+    --------
+    >>> space = Space(4096)
+    >>> one, two = space.take(100), space.take(1000)
+    >>> one, two, space.taken
+    (0, 256, 1280)
+    >>> space.give(one, 100)
+    >>> space.take(2800), space.take(200), space.take(1)
+    (1280, 0, None)
+    """
+
+    def __init__(self, nbytes: int, phase: int = 0):
+        self.nbytes = nbytes // ALIGNMENT * ALIGNMENT
+        self.taken, self._phase = 0, phase
+        self._starts = [0]  # of the gaps, ascending
+        self._gaps = {0: self.nbytes}
+
+    @staticmethod
+    def size_of(nbytes: int) -> int:
+        """Bytes of a place that holds so many."""
+        return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
+
+    def take(self, nbytes: int) -> int | None:
+        """Where a new place begins; None if no gap is large enough. What may lie in huge pages
+        begins at one, where that fits."""
+        size, gaps = self.size_of(nbytes), self._gaps
+        best: tuple[int, int, int] | None = None
+        for start in self._starts:
+            at = start + (-(start + self._phase) % HUGE_BYTES if size >= LEAST_BYTES else 0)
+            spare = gaps[start] - (at - start) - size
+            if spare < 0:
+                at, spare = start, gaps[start] - size
+            if spare >= 0 and (best is None or spare < best[0]):
+                best = spare, start, at
+        if best is None:
+            return None
+        _, start, at = best
+        stop = start + gaps.pop(start)
+        self._starts.remove(start)
+        self._put(start, at)
+        self._put(at + size, stop)
+        self.taken += size
+        return at
+
+    def give(self, start: int, nbytes: int) -> None:
+        """A place is free again."""
+        size = self.size_of(nbytes)
+        self.taken -= size
+        stop = start + size
+        at = bisect_left(self._starts, start)
+        if at < len(self._starts) and self._starts[at] == stop:
+            stop += self._gaps.pop(stop)
+            del self._starts[at]
+        if at and self._starts[at - 1] + self._gaps[self._starts[at - 1]] == start:
+            start = self._starts.pop(at - 1)
+            del self._gaps[start]
+        self._put(start, stop)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest gap."""
+        return max(self._gaps.values(), default=0)
+
+    def _put(self, start: int, stop: int) -> None:
+        if stop > start:
+            insort(self._starts, start)
+            self._gaps[start] = stop - start
+
+
+class _Holder:
+    """What the views of one place hold on to; when it goes, the place is free."""
+
+    __slots__ = ("__array_interface__", "_place", "_left", "__weakref__")
+
+    def __init__(self, address: int, shape: tuple, dtype: np.dtype, place, left: deque):
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": dtype.str,
+            "version": 3,
+        }
+        self._place, self._left = place, left
+
+    def __del__(self):
+        self._left.append(self._place)  # at any moment, in any thread: no more than this
+
+
+class Heap:
+    """One window over the ranks of a topology (collective to make and to close).
+
+    Parameters
+    ----------
+    topology : Topology
+    nbytes : int
+        Of this rank's part.
+    transport : TransportChoice
+        ``auto``, ``direct`` or ``rma``.
+
+    Attributes
+    ----------
+    window : Window
+        Of bytes.
+    reach : list of list of bool
+        ``reach[r][s]``: rank r loads and stores the memory of rank s.
+
+    Raises
+    ------
+    OutOfMemory
+        If some node has not so much shared memory.
+    UnsupportedError
+        If ``direct`` is asked for and some rank's memory cannot be reached.
+    """
+
+    def __init__(self, topology: Topology, nbytes: int, transport: TransportChoice):
+        comm = topology.comm
+        self.nbytes = nbytes
+        _check_room(topology, nbytes)
+        self.window = Window(topology, nbytes, np.uint8, gather=False)
+        if transport.kind == "rma":
+            self.window.in_reach = [
+                memory if rank == comm.rank else None
+                for rank, memory in enumerate(self.window.in_reach)
+            ]
+        self.reach = comm.allgather([memory is not None for memory in self.window.in_reach])
+        if transport.kind == "direct" and not all(map(all, self.reach)):
+            self.window.close()
+            raise UnsupportedError(
+                f"transport direct needs every rank's memory in reach; the {comm.size} ranks are "
+                f"on {topology.nodes} nodes. Use transport auto."
+            )
+        self.base = self.window.local.__array_interface__["data"][0]
+        self._space, self._left = Space(nbytes, self.base % HUGE_BYTES), deque()
+        self._gathered = 0
+
+    @property
+    def taken(self) -> int:
+        """Bytes of this rank's part that are in use."""
+        self._sweep()
+        return self._space.taken
+
+    def _sweep(self) -> None:
+        left = self._left
+        while left:
+            self._space.give(*left.popleft())
+
+    def array(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+        """A new array in this rank's part, rows × columns, with whatever it holds.
+
+        Raises
+        ------
+        OutOfMemory
+            With what is needed and what there is.
+        """
+        nbytes = shape[0] * shape[1] * dtype.itemsize
+        self._sweep()
+        start = self._space.take(nbytes)
+        if start is None:
+            raise OutOfMemory(self._too_small(shape, dtype, nbytes))
+        if start + nbytes > self._gathered and nbytes >= LEAST_BYTES:
+            self.window.gather(max(start, self._gathered), start + nbytes)
+            self._gathered = start + nbytes
+        return np.asarray(_Holder(self.base + start, shape, dtype, (start, nbytes), self._left))
+
+    def _too_small(self, shape, dtype, nbytes: int) -> str:
+        rows, cols = shape
+        free, largest = self._space.nbytes - self._space.taken, self._space.largest
+        return (
+            f"the heap is too small: an array of {rows}x{cols} {dtype.name} needs {nbytes} bytes, "
+            f"{free} of {self.nbytes} are free (the largest gap has {largest}). Use "
+            f"heap={self._space.taken + Space.size_of(nbytes)} or more, or let go of arrays."
+        )
+
+    def offset_of(self, array: np.ndarray) -> int | None:
+        """Where an array begins in this rank's part; None if it lies elsewhere."""
+        offset = array.__array_interface__["data"][0] - self.base
+        return offset if 0 <= offset < self.nbytes else None
+
+    def close(self) -> None:
+        """Free the window (collective); nothing that lies in it may be used afterwards."""
+        self.window.close()
+
+
+def parse_bytes(text: str | int) -> int:
+    """A size as ``init`` takes it.
+
+    Examples
+    --------
+    >>> parse_bytes("1G"), parse_bytes("64MiB"), parse_bytes(4096), parse_bytes("1.5k")
+    (1073741824, 67108864, 4096, 1536)
+    """
+    if isinstance(text, str):
+        short = text.strip().lower().removesuffix("b").removesuffix("i")
+        found = whole_number(short + "i" * short.endswith(tuple("kmgt")), "bytes")
+    else:
+        found = int(text) if isinstance(text, int | np.integer) else None
+    if found is None or found < 1:
+        raise UsageError(f"heap must be a size such as 64M or 1G, or bytes, got {text!r}.")
+    return found
+
+
+def _check_room(topology: Topology, nbytes: int) -> None:
+    """Raise on every rank if some node's memory cannot hold its ranks' heaps (collective)."""
+    room: tuple = ()
+    if topology.node.rank == 0:
+        room = ("memory", psutil.virtual_memory().total)
+        shared = shared_memory_free()
+        if shared is not None and topology.node.size > 1 and shared < room[1]:
+            room = SHARED_MEMORY, shared
+    found = topology.comm.allgather((nbytes, room))
+    for lowest in sorted(set(topology.node_of)):
+        sizes = [size for (size, _), node in zip(found, topology.node_of) if node == lowest]
+        (where, there), wanted = found[lowest][1], sum(sizes) + _BESIDE
+        if wanted > there:
+            raise OutOfMemory(
+                f"the heaps of the {len(sizes)} ranks on rank {lowest}'s node need {wanted} bytes, "
+                f"its {where} has {there}. Use a smaller heap, or more nodes."
+            )

@@ -1,0 +1,94 @@
+"""A distributed matrix as a user holds it: a spec, and this rank's local array."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .spec import Spec
+
+
+class Matrix:
+    """A matrix over the ranks of a context; made by its methods.
+
+    Attributes
+    ----------
+    context : Context
+    spec : Spec
+        Shape, type and layout.
+    local : ndarray
+        This rank's rows × this rank's columns, in the order of the whole matrix. Read and write it
+        as any array, but not while ranks multiply. It stays valid after the context is closed.
+    place : (int, int, int)
+        Where ``local`` begins in this rank's part of the heap, and its strides, in bytes.
+
+    Examples
+    --------
+    One rank has it all:
+
+    >>> from mpi4py import MPI
+    >>> import drbench
+    >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+    ...     A = ctx.from_global(np.arange(6.0).reshape(2, 3), "row")
+    ...     print(A, A.T.local.shape, (A @ A.T).local.tolist())
+    2x3 float64 row (3, 2) [[5.0, 14.0], [14.0, 50.0]]
+    """
+
+    __slots__ = ("context", "spec", "local", "place", "__weakref__")
+    __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
+
+    def __init__(self, context, spec: Spec, local: np.ndarray):
+        self.context, self.spec, self.local = context, spec, local
+        offset = context.heap.offset_of(local) if local.size else 0
+        self.place = (offset, *local.strides)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the whole matrix."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the elements."""
+        return self.spec.dtype
+
+    @property
+    def layout(self) -> str:
+        """Text form of the partition."""
+        return self.spec.text
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of the whole matrix that each row of ``local`` is."""
+        return self.spec.indices[0]
+
+    @property
+    def columns(self) -> np.ndarray:
+        """The column of the whole matrix that each column of ``local`` is."""
+        return self.spec.indices[1]
+
+    @property
+    def T(self) -> Matrix:
+        """The transposed matrix, in the same memory."""
+        return Matrix(self.context, self.spec.T, self.local.T)
+
+    def __matmul__(self, other: Matrix) -> Matrix:
+        if not isinstance(other, Matrix):
+            return NotImplemented
+        return self.context.multiply(self, other)
+
+    def to_global(self, root: int | None = None) -> np.ndarray | None:
+        """The whole matrix as an array of this rank's own (collective).
+
+        Parameters
+        ----------
+        root : int, optional
+            Only this rank gets it; the others get None.
+        """
+        return self.context.to_global(self, root)
+
+    def redistribute(self, layout, *, copy: bool = False) -> Matrix:
+        """This matrix in another layout (:func:`drbench.redistribute`)."""
+        return self.context.redistribute(self, layout, copy=copy)
+
+    def __repr__(self) -> str:
+        return repr(self.spec)

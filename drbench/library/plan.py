@@ -1,0 +1,257 @@
+"""Plans: what ranks do together with matrices of given specs, traced and laid out once, and bound
+to where the arrays lie."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Generator
+
+import numpy as np
+
+from algorithms.registry import get_algorithm
+from algorithms.universal.choice import busiest_rank
+from drbench.errors import DrbenchError, UsageError
+from drbench.host.executor import Executor
+from drbench.host.placed import Place, PlacedMatrix
+from drbench.plan.explain import traffic
+from drbench.program.problem import Operand, Problem
+from drbench.program.redistribution import redistribute
+from drbench.program.steps import Step
+from drbench.program.trace import Trace, trace
+
+from .exchange import Exchange
+from .ground import Ground
+from .spec import Spec
+
+#: Bound executors that a plan keeps.
+_MOST_BOUND = 32
+
+
+class Plan:
+    """One thing that ranks do together with matrices of given specs.
+
+    Parameters
+    ----------
+    ground : Ground
+    what : str
+        In words, the same on every rank.
+    specs : dict of str to Spec
+        By the names that the program uses; ``"C"`` is written.
+    prefetch : int
+        Look-ahead of :mod:`drbench.plan.schedule`.
+
+    Attributes
+    ----------
+    misses : int
+        How often executors were bound to places that no cached one had.
+    """
+
+    def __init__(self, ground: Ground, what: str, specs: dict[str, Spec], prefetch: int = 1):
+        self.ground, self.what, self.specs, self._prefetch = ground, what, specs, prefetch
+        self._exchange = Exchange(ground.comm, what)
+        self._first: Executor | None = None
+        self._bound: OrderedDict[bytes, Executor] = OrderedDict()
+        self.misses = 0
+
+    def trace(self, rank: int) -> Trace:
+        """The steps of one rank."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        places: tuple,
+        fault: DrbenchError | None = None,
+        private: np.ndarray | None = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        """Do it (collective).
+
+        Parameters
+        ----------
+        places : tuple of int
+            Of this rank's local arrays, in the order of ``specs``.
+        fault : DrbenchError, optional
+            Why this rank cannot; then no rank does, and all raise it.
+        private : ndarray, optional
+            This rank's local array of C if that does not lie in the heap.
+        alpha, beta : float
+            C = beta·C + alpha·A·B.
+        """
+        ground = self.ground
+        window = ground.heap.window
+        window.sync()
+        key = self._exchange.meet(places, fault)
+        executor = self._bound.get(key) if private is None else None
+        if executor is None:
+            self._exchange.check(fault)
+            executor = self._bind(key, private)
+        window.sync()
+        executor.run(alpha, beta)
+        window.sync()
+        ground.comm.Barrier()  # nobody reads any more, and C is complete
+        window.sync()
+
+    def _bind(self, key: bytes, private: np.ndarray | None) -> Executor:
+        """An executor for the places that were heard."""
+        ground = self.ground
+        self.misses += 1
+        matrices = {}
+        for x, (name, spec) in enumerate(self.specs.items()):
+            places = self._exchange.places(x)
+            window = ground.heap.window
+            if name == "C" and private is not None:
+                window, places = ground.privately(private), places[:]
+                places[ground.rank] = Place(0, *private.strides)
+            matrices[name] = PlacedMatrix(
+                self._operand(name),
+                ground.topology,
+                spec.dtype,
+                window,
+                ground.heap.reach,
+                places,
+            )
+        if private is None:
+            self._check_apart({name: matrix.places for name, matrix in matrices.items()})
+        if self._first is None:
+            self._first = self._laid_out(matrices)
+            executor = self._first
+        else:
+            executor = self._first.bound(matrices)
+        if private is None:
+            self._bound[key] = executor
+            if len(self._bound) > _MOST_BOUND:
+                self._bound.popitem(last=False)
+        return executor
+
+    def _laid_out(self, matrices: dict) -> Executor:
+        ground = self.ground
+        return Executor(
+            self.trace(ground.rank),
+            matrices,
+            blas=ground.blas,
+            prefetch=self._prefetch,
+            yields=ground.yields,
+            arena=ground.arena,
+        )
+
+    def forget(self) -> None:
+        """Let go of all executors; the next run lays out anew."""
+        self._first = None
+        self._bound.clear()
+
+    def _operand(self, name: str) -> Operand:
+        return Operand(name, self.specs[name].partition)
+
+    def _check_apart(self, places: dict[str, list[Place]]) -> None:
+        """Raise, on every rank, if C shares memory with what is read."""
+        size = self.specs["C"].dtype.itemsize
+        for name in places:
+            for rank in range(self.ground.comm.size):
+                shapes = [self.specs[each].partition.local_shape(rank) for each in (name, "C")]
+                ends = [places[each][rank] for each in (name, "C")]
+                if name != "C" and overlap(*ends, *shapes, size):
+                    raise UsageError(
+                        f"{self.what}: C shares memory with {name} on rank {rank}. Write into "
+                        "another matrix."
+                    )
+
+
+class Multiplication(Plan):
+    """C = beta·C + alpha·A·B.
+
+    Attributes
+    ----------
+    stationary : str
+        The matrix whose tiles do not move.
+    costs : dict of str to int
+        For each choice what the busiest rank would move, in elements (an accumulate three times).
+    """
+
+    def __init__(self, ground: Ground, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
+        (m, k), (_, n) = a.shape, b.shape
+        parts = a.partition, b.partition, c.partition
+        self.problem = Problem(m, n, k, ground.size, *parts, a.dtype.name, updates=update)
+        self.update = update
+        self.costs = {each: busiest_rank(self.problem, each) for each in "CBA"}
+        self.stationary = (
+            min(self.costs, key=self.costs.__getitem__) if stationary == "auto" else stationary
+        )
+        into = "C +=" if update else "C ="
+        what = f"multiply({into} A·B: {a}, {b}, {c}, stationary {self.stationary})"
+        super().__init__(ground, what, {"A": a, "B": b, "C": c})
+
+    def trace(self, rank: int) -> Trace:
+        universal = get_algorithm("universal")
+        options = universal.settle(
+            self.problem,
+            self.ground.in_place,
+            stationary=self.stationary,
+            replicate_result=True,
+        )
+        return universal.trace(self.problem, rank, **options)
+
+    def _operand(self, name: str) -> Operand:
+        return self.problem.operand(name)
+
+
+class Redistribution(Plan):
+    """C = A in another layout."""
+
+    def __init__(self, ground: Ground, a: Spec, c: Spec, root: int | None = None):
+        self.root = root
+        to = "" if root is None else f", rank {root}"
+        super().__init__(ground, f"redistribute({a} to {c}{to})", {"A": a, "C": c}, prefetch=4)
+
+    def trace(self, rank: int) -> Trace:
+        old, new = (self._operand(name) for name in "AC")
+        program = redistribute(old, new, rank) if self.root in (None, rank) else _nothing()
+        return trace(program, None, rank, fresh=False)
+
+
+def _nothing() -> Generator[Step, Step, None]:
+    yield from ()
+
+
+def moved_bytes(plan: Plan, rank: int) -> dict[str, int]:
+    """Bytes that one rank's steps move between ranks, by kind."""
+    found = plan.trace(rank)
+    if found.problem is not None:
+        return traffic(found).counters
+    item = plan.specs["C"].dtype.itemsize
+    moved = sum(elements * item for step in found.steps for _, elements in step.moved(rank))
+    return {"get_bytes": moved}
+
+
+def overlap(
+    one: Place, two: Place, shape_one: tuple[int, int], shape_two: tuple[int, int], item: int
+) -> bool:
+    """Whether two local arrays of one rank share memory; sides of one array do not.
+
+    Examples
+    --------
+    Columns 0:2 and 2:4 of rows of 4 elements, and columns 0:3 and 2:4:
+
+    >>> overlap(Place(0, 32, 8), Place(16, 32, 8), (3, 2), (3, 2), 8)
+    False
+    >>> overlap(Place(0, 32, 8), Place(16, 32, 8), (3, 3), (3, 2), 8)
+    True
+    """
+    if 0 in shape_one or 0 in shape_two:
+        return False
+    ends = [
+        (at.offset, at.offset + (rows - 1) * at.by_row + (cols - 1) * at.by_col + item)
+        for at, (rows, cols) in ((one, shape_one), (two, shape_two))
+    ]
+    if ends[0][1] <= ends[1][0] or ends[1][1] <= ends[0][0]:
+        return False
+    width = max(one.by_row, one.by_col)
+    if width != max(two.by_row, two.by_col):
+        return True
+    sides = []  # bytes of a row (column) that each takes, where that does not run into the next
+    for at, (rows, cols) in ((one, shape_one), (two, shape_two)):
+        long = cols * at.by_col if at.by_row == width else rows * at.by_row
+        start = (at.offset - min(one.offset, two.offset)) % width
+        sides.append((start, start + long))
+    (low, high), (start, stop) = sorted(sides)
+    return not (high <= start and stop <= width)

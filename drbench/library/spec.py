@@ -1,0 +1,180 @@
+"""How a matrix is laid out, without the matrix: shape, type and partition, one object for all that
+are alike."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from drbench.errors import UsageError
+from partitions import LayoutError, Partition, partition, sources, summed
+
+#: Types of elements that MPI can add.
+TYPES = ("float32", "float64")
+
+
+class Spec:
+    """Shape, type and partition of a distributed matrix, as seen by one rank of a context.
+
+    Made by :meth:`Specs.of`, which gives the same object for the same request, so that plans are
+    found by identity.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    dtype : numpy dtype
+    partition : Partition
+    local_shape : (int, int)
+        Of this rank's local array: its rows × its columns, in the order of the whole matrix.
+    """
+
+    def __init__(self, whole: Partition, dtype: np.dtype, rank: int):
+        self.partition, self.dtype, self.rank = whole, dtype, rank
+        self.shape, self.text = whole.shape, whole.text
+        self.local_shape = whole.local_shape(rank)
+        self.local_bytes = self.local_shape[0] * self.local_shape[1] * dtype.itemsize
+        self._transposed: Spec | None = None
+
+    @property
+    def T(self) -> Spec:
+        """Of the transposed matrix."""
+        if self._transposed is None:
+            self._transposed = Spec(self.partition.transposed(), self.dtype, self.rank)
+            self._transposed._transposed = self
+        return self._transposed
+
+    @cached_property
+    def whole(self) -> Spec:
+        """Of the matrix once no sum is pending: itself, but for Partial."""
+        if self.partition.terms == 1:
+            return self
+        return Spec(summed(self.partition), self.dtype, self.rank)
+
+    def runs(self, axis: int, rank: int | None = None) -> list[tuple[int, int, int]]:
+        """The rows (``axis`` 0) or columns of a rank's local array as (start, stop, local start),
+        ascending and as long as they can be."""
+        whole, found = self.partition, []
+        rank = self.rank if rank is None else rank
+        for at in sorted({idx[axis]: idx for idx in whole.tiles_of(rank)}.items()):
+            start, stop = whole.tile_bounds(at[1])[axis]
+            local = whole.local_start(at[1])[axis]
+            if found and found[-1][1] == start and found[-1][2] + start - found[-1][0] == local:
+                found[-1] = found[-1][0], stop, found[-1][2]
+            else:
+                found.append((start, stop, local))
+        return found
+
+    @cached_property
+    def indices(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows, and the columns, of the whole matrix that the local array has."""
+        found = []
+        for axis in (0, 1):
+            index = np.empty(self.local_shape[axis], np.int64)
+            for start, stop, local in self.runs(axis):
+                index[local : local + stop - start] = np.arange(start, stop)
+            found.append(index)
+        return found[0], found[1]
+
+    def within(self, other: Spec) -> tuple[int, int] | None:
+        """Where this local array begins in that of ``other``, if on every rank it is a part of it:
+        then nothing moves from one to the other. The place is that of this rank.
+
+        Examples
+        --------
+        Of two copies each rank keeps one half:
+
+        >>> from partitions import partition
+        >>> whole, half = (
+        ...     Spec(partition(text, (4, 6), 2), np.dtype("f4"), 1) for text in ("row/c2", "column")
+        ... )
+        >>> half.within(whole), whole.within(half)
+        ((0, 3), None)
+        """
+        mine = None
+        for rank in range(self.partition.nprocs):
+            if sources(other.partition, self.partition, rank) != [other.partition.replica_of(rank)]:
+                return None  # a sum is pending here and not there
+            shifts = [_shift(self.runs(axis, rank), other.runs(axis, rank)) for axis in (0, 1)]
+            if None in shifts:
+                return None
+            if rank == self.rank:
+                mine = shifts[0], shifts[1]
+        return mine
+
+    def __repr__(self) -> str:
+        rows, cols = self.shape
+        return f"{rows}x{cols} {self.dtype.name} {self.text}"
+
+
+def _shift(part: list, whole: list) -> int | None:
+    """How far the runs of a local axis lie behind the same elements of another; None if they are
+    not there, or not in one piece."""
+    shifts = set()
+    for start, stop, local in part:
+        for low, high, there in whole:
+            if low <= start and stop <= high:
+                shifts.add(there + start - low - local)
+                break
+        else:
+            return None
+    if len(shifts) > 1:
+        return None
+    return shifts.pop() if shifts else 0
+
+
+class Specs:
+    """The specs of one context."""
+
+    def __init__(self, nprocs: int, rank: int):
+        self._nprocs, self._rank, self._found = nprocs, rank, {}
+
+    def of(self, shape, layout: str | Partition | Spec, dtype) -> Spec:
+        """The spec of a layout; the same object for the same request.
+
+        Raises
+        ------
+        UsageError
+            If the layout cannot be read or does not fit shape and ranks, or the type is none of
+            :data:`TYPES`.
+        """
+        key = shape, layout, dtype
+        try:
+            found = self._found.get(key)
+        except TypeError:  # a list cannot be a key
+            return self.of(tuple(shape), layout, np.dtype(dtype))
+        if found is None:
+            found = self._found[key] = self._made(*key)
+        return found
+
+    def _made(self, shape, layout, dtype) -> Spec:
+        if isinstance(layout, Spec):
+            if layout.shape == tuple(shape) and layout.dtype == dtype:
+                return layout
+            layout = layout.partition
+        try:
+            kind = np.dtype(dtype)
+        except TypeError:
+            kind = None
+        if kind is None or kind.name not in TYPES:
+            raise UsageError(f"dtype must be {' or '.join(TYPES)}, got {dtype!r}.")
+        if len(tuple(shape)) != 2 or not all(isinstance(n, int | np.integer) for n in shape):
+            raise UsageError(f"a matrix has two extents, got shape {shape!r}.")
+        try:
+            whole = (
+                layout
+                if isinstance(layout, Partition)
+                else partition(layout, tuple(shape), self._nprocs)
+            )
+        except (LayoutError, AttributeError) as error:  # a layout that is no text
+            raise UsageError(f"layout {layout!r} of {shape}: {error}") from None
+        if whole.shape != tuple(shape) or whole.nprocs != self._nprocs:
+            raise UsageError(
+                f"layout {whole.text} is of {whole.shape[0]}x{whole.shape[1]} on {whole.nprocs} "
+                f"ranks; the matrix is {'x'.join(map(str, shape))} on {self._nprocs}."
+            )
+        key = whole, whole.text, kind  # other words for the same layout share all but the text
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = Spec(whole, kind, self._rank)
+        return found

@@ -1,0 +1,34 @@
+"""The examples of docs/library.md, as doctests and under mpiexec."""
+
+import doctest
+import re
+import sys
+
+import pytest
+from starting import ROOT, run_process
+
+PAGE = ROOT / "docs" / "library.md"
+
+
+def test_the_examples_of_the_page_print_what_it_says():
+    found = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert found.attempted > 15 and found.failed == 0
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(60)
+def test_the_first_example_of_the_page_runs_on_several_ranks(mpiexec, tmp_path):
+    first = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)[0]
+    check = (
+        "    product = C.to_global()\n"
+        "    wanted = product.T @ A.to_global()\n"
+        "    right = ctx.rank or np.allclose(whole, wanted)\n"
+        "    assert right and np.allclose(product, A.to_global().sum(1)[:, None])\n"
+        "    assert (whole is None) == (ctx.rank > 0)\n"
+        "    if not ctx.rank: print('exact')\n"
+    )
+    smaller = first.replace("4096", "128").replace("1024", "64").replace("2048", "96")
+    (tmp_path / "first.py").write_text(smaller + check)
+    command = [mpiexec, "-n", 3, sys.executable, tmp_path / "first.py"]
+    ended = run_process(command, tmp_path, {"OPENBLAS_NUM_THREADS": "1"}, 40)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "exact\n", "")

@@ -1,0 +1,70 @@
+"""Places in a heap: never two in the same bytes, and all of it comes back."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drbench.errors import UsageError
+from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
+from drbench.host.placed import Place
+from drbench.library.heap import ALIGNMENT, Space, parse_bytes
+from drbench.library.plan import overlap
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 3000), st.integers(0, 40)), max_size=120),
+    st.integers(0, 5),
+)
+def test_places_never_overlap_and_all_bytes_come_back(calls, phase):
+    space, owner, held = Space(32 * ALIGNMENT, phase * ALIGNMENT), [None] * 32, {}
+    for number, (takes, nbytes, which) in enumerate(calls):
+        if takes:
+            start, units = space.take(nbytes), max(1, -(-nbytes // ALIGNMENT))
+            free = "".join("x" if each is not None else "." for each in owner)
+            assert (start is None) == ("." * units not in free)  # refused only if no gap is enough
+            if start is not None:
+                at = start // ALIGNMENT
+                assert start % ALIGNMENT == 0 and owner[at : at + units] == [None] * units
+                owner[at : at + units] = [number] * units
+                held[number] = start, nbytes
+        elif held:
+            number = list(held)[which % len(held)]
+            space.give(*held.pop(number))
+            owner = [None if each == number else each for each in owner]
+        assert space.taken == ALIGNMENT * sum(each is not None for each in owner)
+    for place in held.values():
+        space.give(*place)
+    assert (space.taken, space.largest) == (0, space.nbytes)
+
+
+@pytest.mark.parametrize("phase", [0, 4096])
+def test_large_places_begin_at_a_huge_page_and_small_ones_fill_the_gap_before(phase):
+    space = Space(16 * HUGE_BYTES, phase)
+    small, large = space.take(1), space.take(LEAST_BYTES)
+    assert (large + phase) % HUGE_BYTES == 0
+    assert small == 0 and space.take(1) < large
+    last = space.take(space.largest)  # larger than what is left behind a huge page's beginning
+    assert last is not None
+
+
+@pytest.mark.parametrize("text", ["", "1X", "-1", "0", "1.3", None, 0, 1.5, "G"])
+def test_a_size_that_is_none_is_refused_with_examples(text):
+    with pytest.raises(UsageError, match="heap must be a size such as 64M or 1G"):
+        parse_bytes(text)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_slices_of_one_array_overlap_where_they_share_an_element(data):
+    whole = np.arange(6 * 8, dtype="i8").reshape(6, 8)
+    whole = whole.T if data.draw(st.booleans()) else whole
+    parts = []
+    for _ in range(2):
+        ends = [sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2))) for n in whole.shape]
+        parts.append(whole[slice(*ends[0]), slice(*ends[1])])
+    base = whole.__array_interface__["data"][0]
+    places = [Place(part.__array_interface__["data"][0] - base, *part.strides) for part in parts]
+    one, two = (set(part.ravel().tolist()) for part in parts)
+    assert overlap(*places, parts[0].shape, parts[1].shape, 8) == bool(one & two)

@@ -1,0 +1,316 @@
+"""drbench as a library, by name: ``library.py WHAT [ARGUMENTS]`` answers what it found."""
+
+import gc
+import json
+import sys
+import threading
+import time
+
+import numpy as np
+from harness import SITUATION, answer, ranks
+
+import drbench
+from drbench.errors import DrbenchError
+
+TRANSPORT = "rma" if SITUATION == "rma" else "auto"
+
+
+def opened(comm, heap="4M", **options):
+    return drbench.init(comm, heap, transport=TRANSPORT, **options)
+
+
+def whole(rng, shape, dtype):
+    return rng.integers(-3, 4, shape).astype(dtype)
+
+
+def placed(ctx, array, text, how):
+    """A matrix of an array: as it comes, transposed, as columns of a wider array, or wrapped."""
+    if how == "turned":
+        return ctx.from_global(array.T.copy(), ctx.specs.of(array.shape, text, array.dtype).T).T
+    made = ctx.from_global(array, text)
+    if how == "wide":
+        wide = ctx.heap.array((made.local.shape[0], made.local.shape[1] + 3), array.dtype)
+        part = wide[:, 2 : 2 + made.local.shape[1]]
+        part[...] = made.local
+        found = ctx.wrap(part, text, array.shape)
+        assert not part.size or found.local is part
+        return found
+    if how == "copied":
+        copied = made.local.copy(order="F")
+        found = ctx.wrap(copied, text, array.shape)
+        assert not copied.size or not np.shares_memory(found.local, copied)
+        return found
+    return made
+
+
+def exact(comm, layouts, seed, count):
+    """Random products and redistributions; how many, and those that are wrong."""
+    rng, wrong, ctx = np.random.default_rng(seed), [], opened(comm)
+    hows = ["as is", "turned", "wide", "copied"]
+    for number in range(count):
+        m, n, k = (int(x) for x in rng.integers(1, 14, 3))
+        texts = [str(x) for x in rng.choice(layouts, 3)]
+        dtype, stationary = ("f4", "f8")[number % 2], str(rng.choice(["A", "B", "C", "auto"]))
+        how = [str(x) for x in rng.choice(hows, 3)]
+        alpha, beta = (1, 0) if number % 3 else (int(rng.integers(-2, 3)), int(rng.integers(-2, 3)))
+        A, B, C = (whole(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        a, b = placed(ctx, A, texts[0], how[0]), placed(ctx, B, texts[1], how[1])
+        c = placed(ctx, C, texts[2], how[2])
+        if not beta:
+            c.local.fill(np.nan)
+        drbench.multiply(a, b, c, stationary=stationary, alpha=alpha, beta=beta)
+        found = c.to_global()
+        right = np.array_equal(found, alpha * (A @ B) + beta * C)
+        again = drbench.redistribute(a, texts[1], copy=bool(number % 2))
+        root = number % comm.size
+        again = again.to_global(root)
+        right = right and (again is None if comm.rank != root else np.array_equal(again, A))
+        if not comm.allreduce(right) == comm.size:
+            wrong.append([m, n, k, texts, dtype, stationary, how, alpha, beta])
+        # nobody lets go of what others still read
+    del a, b, c, again, found
+    gc.collect()
+    left = ctx.heap.taken
+    ctx.close()
+    return {"wrong": wrong, "left": comm.allreduce(left)}
+
+
+def repeated(comm):
+    """A planned product plans, lays out and allocates once."""
+    import drbench.host.frame
+    import drbench.library.plan
+
+    ctx = opened(comm)
+    A, B = (ctx.from_global(np.arange(64.0).reshape(8, 8) % 5, text) for text in ("row", "column"))
+    C = ctx.zeros((8, 8), "block", "f8")
+    p = ctx.plan(A, B, C)
+    calls = {"plans": 0, "traces": 0, "bindings": 0}
+
+    def counted(name, function):
+        def wrapped(*args, **kwargs):
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    for name, module, attribute in (
+        ("plans", drbench.host.frame, "plan_arena"),
+        ("traces", drbench.library.plan.Multiplication, "trace"),
+        ("bindings", drbench.host.frame.Frame, "_bind"),
+    ):
+        setattr(module, attribute, counted(name, getattr(module, attribute)))
+    counts, taken = [], []
+    for _ in range(3):
+        p()
+        drbench.multiply(A, B, C)
+        counts.append(dict(calls))
+        taken.append(ctx.heap.taken)
+    places = set()
+    for _ in range(5):  # results in the same place again, once the old one is let go of
+        D = A @ B
+        places.add(D.place)
+        del D
+    other = ctx.zeros((8, 8), "block", "f8")
+    drbench.multiply(A, B, other)  # elsewhere: bound again, not laid out
+    arenas = {id(each.arena.base) for plan in ctx._plans.values() for each in plan._bound.values()}
+    right = np.array_equal(other.to_global(), C.to_global())
+    told = str(p.explain()).splitlines()
+    del A, B, C, other, p
+    ctx.close()
+    return {
+        "counts": counts,
+        "taken": len(set(taken)),
+        "places": len(places),
+        "after": calls,
+        "arenas": len(arenas),
+        "right": right,
+        "told": told,
+    }
+
+
+def said(function):
+    """The class and the text of the error that a call ends with."""
+    try:
+        function()
+    except DrbenchError as error:
+        return [type(error).__name__, str(error)]
+    return None
+
+
+def bad_input(comm):
+    """What each rank is told of each mistake; afterwards the context still multiplies."""
+    ctx, other = opened(comm, "256K"), opened(comm, "64K")
+    found = mistakes(comm, ctx, other)
+    gc.collect()
+    other.close()
+    ctx.close()
+    return comm.gather(found)
+
+
+def mistakes(comm, ctx, other):
+    rank = comm.rank
+    A = ctx.from_global(np.ones((4, 6), "f4"), "row")
+    B = ctx.from_global(np.ones((6, 4), "f4"), "column")
+    D = ctx.from_global(np.ones((6, 4), "f8"), "column")
+    E = other.from_global(np.ones((6, 4), "f4"), "column")
+    Z = ctx.zeros((0, 6), "row")
+    W = ctx.wrap(ctx.heap.array(A.local.shape, A.dtype), "row", A.shape)
+    multiply = drbench.multiply
+    closed = opened(comm, "64K")
+    F = closed.zeros((4, 4))
+    closed.close()
+    found = {
+        "shapes": said(lambda: multiply(A, A)),
+        "out shape": said(lambda: multiply(A, B, A)),
+        "types": said(lambda: multiply(A, D)),
+        "context": said(lambda: multiply(A, E)),
+        "array": said(lambda: multiply(A, B.local)),
+        "first": said(lambda: multiply(A.local, B)),
+        "closed": said(lambda: multiply(F, F)),
+        "closed empty": said(lambda: closed.empty((2, 2))),
+        "stationary": said(lambda: multiply(A, B, stationary="D")),
+        "layout": said(lambda: multiply(A, B, "colum")),
+        "empty": said(lambda: multiply(Z, B)),
+        "beta": said(lambda: multiply(A, B, "row", beta=1)),
+        "overlap": said(lambda: multiply(A, ctx.from_global(np.ones((6, 6), "f4"), "row"), A)),
+        "large": said(lambda: ctx.empty((1000, 1000), "row")),
+        "large out": said(
+            lambda: multiply(
+                ctx.from_global(np.ones((400, 1), "f4"), "row"),
+                ctx.from_global(np.ones((1, 400), "f4"), "row"),
+            )
+        ),
+        "odd shape": said(lambda: ctx.wrap(np.ones((1, 1), "f4"), "row", (4, 6))),
+        "redistribute": said(lambda: drbench.redistribute(A, B)),
+        "root": said(lambda: A.to_global(root=99)),
+        "transport": said(lambda: drbench.init(comm, "1M", transport="throttled:1,1")),
+        "heap": said(lambda: drbench.init(comm, "1X")),
+        "shared memory": said(lambda: drbench.init(comm, "900T")),
+        "plan": said(lambda: ctx.plan(A, B, "row")),
+    }
+    found["full"] = said(lambda: full_on_one(ctx))
+    # another order of calls
+    began = time.monotonic()
+    found["order"] = said(lambda: multiply(A, B) if rank else drbench.redistribute(A, "column"))
+    found["seconds"] = time.monotonic() - began
+    found["right"] = bool((multiply(A, B).to_global() == 6).all() and (W.shape == A.shape))
+    return found
+
+
+def full_on_one(ctx):
+    """A product for which all ranks but the first have no room."""
+    A = ctx.from_global(np.ones((24, 2), "f4"), "row/c2")
+    rest = ctx.heap._space.largest - 1024
+    hold = ctx.heap.array((1, rest), np.dtype("u1")) if ctx.rank else None
+    drbench.multiply(A, A.T, "row")
+    return hold
+
+
+def leaving(comm, how):
+    """One rank goes while the others multiply: what these are told, and how long that takes."""
+    rank, found = comm.rank, None
+    began = time.monotonic()
+    try:
+        with opened(comm, "64K") as ctx:
+            A = ctx.from_global(np.ones((4, 4)), "row")
+            A @ A
+            if rank == 1 and how == "raises":
+                raise ValueError("struck\nby the test")
+            if rank == 1 and how == "closes":
+                ctx.close()
+            else:
+                A @ A
+    except (DrbenchError, ValueError) as error:
+        found = [type(error).__name__, str(error)]
+    return comm.gather([found, time.monotonic() - began, ctx.closed])
+
+
+def outliving(comm):
+    """Arrays that outlive their context stay as they are; those that do not cost nothing."""
+    with opened(comm, "1M") as ctx:
+        A = ctx.from_global(np.arange(36.0).reshape(6, 6), "row")
+        kept = (A @ A).local[:, 1:]
+        wanted = kept.copy()
+    with opened(comm, "1M") as other:  # a heap of its own beside the one that is kept
+        B = other.from_global(np.full((6, 6), 7.0), "row")
+        B @ B
+        del B
+    return {
+        "kept": comm.allreduce(np.array_equal(kept, wanted)) == comm.size,
+        "freed": [ctx._freed, other._freed],
+        "local": A.local.shape == (6 // comm.size, 6),
+    }
+
+
+def churn(comm, steps, seed):
+    """Random allocations, releases and products; nothing is lost."""
+    ctx, rng, held, wrong = opened(comm, "512K"), np.random.default_rng(seed), [], 0
+    texts = ["row", "column", "block", f"row/c{comm.size}"]
+    for number in range(steps):
+        what = rng.random()
+        if what < 0.4 or len(held) < 2:
+            n = int(rng.integers(1, 48))
+            array = whole(rng, (n, n), "f4")
+            held.append((array, ctx.from_global(array, str(rng.choice(texts)))))
+        elif what < 0.7:
+            del held[int(rng.integers(len(held)))]
+        else:
+            (A, a), (B, b) = (held[int(x)] for x in rng.integers(0, len(held), 2))
+            n = min(len(A), len(B))
+            a, b = (
+                drbench.multiply(x, x.T, str(rng.choice(texts))) if len(X) == n else x
+                for X, x in ((A, a), (B, b))
+            )
+            if a.shape == b.shape:
+                c = (a @ b.T).to_global()
+                A, B = (X @ X.T if len(X) == n else X for X in (A, B))
+                wrong += not np.array_equal(c, A @ B.T)
+        if len(held) > 12:
+            held = held[6:]
+        if number % 50 == 0:
+            array = a = A = b = B = c = None
+            wanted = sum(max(1, -(-m.local.nbytes // 256)) * 256 for _, m in held)
+            wrong += ctx.heap.taken != wanted
+    array = a = A = b = B = c = None
+    held.clear()
+    left, largest = ctx.heap.taken, ctx.heap._space.largest == ctx.heap.nbytes
+    ctx.close()
+    return {"wrong": comm.allreduce(wrong), "left": comm.allreduce(left), "whole": largest}
+
+
+def groups(comm):
+    """Several contexts at once: of all ranks, of halves, of one; in threads, too."""
+    half = comm.Split(comm.rank % 2, comm.rank)
+    contexts = [opened(each, "1M") for each in (comm, half, comm, type(comm).Clone(half))]
+    results = []
+    for number, ctx in enumerate(contexts):
+        X = np.arange(30.0).reshape(5, 6) + number + ctx.size
+        x = ctx.from_global(X, "row")
+        results.append(bool(np.array_equal((x @ x.T).to_global(), X @ X.T)))
+    found = [None] * 2
+
+    def work(at, ctx):
+        X = np.ones((8, 8)) * (at + 1)
+        x = ctx.from_global(X, "column")
+        found[at] = all((x @ x).to_global()[0, 0] == 8 * (at + 1) ** 2 for _ in range(20))
+
+    threads = [threading.Thread(target=work, args=each) for each in enumerate(contexts[:2])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    x = None
+    for ctx in reversed(contexts):
+        ctx.close()
+    half.Free()
+    return comm.allreduce([results.count(False) + found.count(False)])
+
+
+WHAT = {
+    each.__name__: each for each in (exact, repeated, bad_input, leaving, outliving, churn, groups)
+}
+
+if __name__ == "__main__":
+    what, *arguments = sys.argv[1:]
+    with ranks() as comm:
+        answer(comm, WHAT[what](comm, *map(json.loads, arguments)))

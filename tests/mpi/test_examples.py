@@ -1,0 +1,76 @@
+"""The programs of ``examples/`` under mpiexec, as a user starts them, against NumPy alone."""
+
+import runpy
+import sys
+
+import numpy as np
+import pytest
+from starting import ROOT, run_process
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture
+def example(mpiexec, tmp_path):
+    """``example(ranks, name, *args)``: what it prints."""
+
+    def run(ranks, name, *args, **environ):
+        environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command = [mpiexec, "-n", ranks, sys.executable, EXAMPLES / name, *args]
+        ended = run_process(command, tmp_path, environ, 60)
+        assert (ended.returncode, ended.stderr, ended.left) == (0, "", ())
+        return ended.stdout
+
+    return run
+
+
+def names(program):
+    """What an example defines, without running it."""
+    return runpy.run_path(str(EXAMPLES / program))
+
+
+def test_there_is_a_test_of_every_example():
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == [
+        "conjugate_gradient.py",
+        "mlp.py",
+        "power_iteration.py",
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_power_iteration_finds_the_largest_eigenvalue(example, ranks):
+    made = names("power_iteration.py")["matrix"](np.arange(60), np.arange(60))
+    line = example(ranks, "power_iteration.py", "60", "80")
+    value, residual = (float(line.split()[at].strip(",")) for at in (2, 4))
+    assert abs(value - np.linalg.eigvalsh(made)[-1]) < 1e-9 and residual < 1e-5
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_conjugate_gradients_solve_every_column(example, ranks):
+    steps, residual = (
+        float(example(ranks, "conjugate_gradient.py", "90", "5").split()[at]) for at in (0, 4)
+    )
+    assert 3 < steps < 200 and residual < 1e-8
+
+
+@pytest.mark.parametrize(
+    "ranks, environ", [(2, {}), (3, {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"})]
+)
+def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
+    if environ and not mpi_library[0].startswith("MPICH"):
+        pytest.skip("only MPICH can pretend to be several nodes")
+    told = names("mlp.py")
+    X, T, W1, W2 = told["data"]()
+    losses = []
+    for _ in range(12):
+        H = np.maximum(X @ W1, 0)
+        E = H @ W2 - T
+        losses.append(0.5 * np.vdot(E, E))
+        gradient = X.T @ ((E @ W2.T) * (H > 0))
+        W2 = W2 - told["RATE"] * (H.T @ E)
+        W1 = W1 - told["RATE"] * gradient
+    assert losses[-1] < 0.5 * losses[0]
+    line = example(ranks, "mlp.py", "12", **environ).split()
+    assert np.allclose([float(line[1]), float(line[3])], [losses[0], losses[-1]], rtol=1e-9)

@@ -1,0 +1,132 @@
+"""drbench as a library: exact in every layout on every transport, and the same line on every rank
+for every mistake."""
+
+import json
+
+import pytest
+from starting import within
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+
+LAYOUTS = {
+    2: ["row", "column", "block", "tiles:3x2@1x2", "tiles:2x2@2x1", "row/c2", "S(1)", "P"],
+    3: ["row", "column", "tiles:3x2@3x1", "row/c3", "block"],
+    4: [
+        *("row", "column", "block", "tiles:3x2@2x2", "tiles:2x3@2x2:col", "row/c2", "block/c2"),
+        *("column/c4", "S(0),R@2x2", "R,S(1)@2x2", "S(1),S(1)@2x2", "P,S(0)@2x2", "R,P@2x2"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "ranks, situation, count",
+    [
+        (2, "direct", 90),
+        (3, "direct", 40),
+        (4, "direct", 40),
+        (2, "rma", 50),
+        (4, "mixed", 30),
+        (3, "remote", 20),
+    ],
+)
+def test_products_and_redistributions_are_exact_and_nothing_is_left(
+    mpirun, ranks, situation, count
+):
+    layouts, seed = json.dumps(LAYOUTS[ranks]), str(10 * ranks + len(situation))
+    found = mpirun(ranks, "library.py", "exact", layouts, seed, str(count), situation=situation)
+    assert found == {"wrong": [], "left": 0}
+
+
+def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
+    found = mpirun(2, "library.py", "repeated")
+    assert (
+        found["counts"] == [{"plans": found["counts"][0]["plans"], "traces": 1, "bindings": 1}] * 3
+    )
+    assert (found["taken"], found["places"], found["arenas"]) == (1, 1, 1) and found["right"]
+    assert found["after"]["plans"] - found["counts"][0]["plans"] <= 2  # to_global, "block" to A's
+    assert found["told"][0].startswith("multiply(C = A·B: 8x8 float64 row, 8x8 float64 column, ")
+
+
+#: What is said of each mistake; of those of one rank, with that rank.
+SAID = {
+    "shapes": "UsageError shapes do not fit: A is 4x6, B 4x6, C 4x6; C (m×n) = A (m×k) · B (k×n).",
+    "out shape": "UsageError shapes do not fit: A is 4x6, B 6x4, C 4x6;",
+    "types": "UsageError types differ: A is float32, B float64, C float32. Use one type for all.",
+    "context": "UsageError 6x4 float32 column is of another context.",
+    "array": "UsageError a Matrix is needed, got ndarray.",
+    "first": "UsageError a Matrix is needed, got ndarray.",
+    "closed": "UsageError the context is closed. Make another with drbench.init.",
+    "closed empty": "UsageError the context is closed.",
+    "stationary": "UsageError stationary must be A, B, C or auto, got 'D'.",
+    "layout": "UsageError layout 'colum' of (4, 4): unknown partition 'colum'; did you mean column",
+    "empty": "UsageError a product needs sizes of at least 1, got m=0, n=4, k=6.",
+    "beta": "UsageError beta=1 adds to a matrix: give it as out.",
+    "overlap": "UsageError multiply(C = A·B: ",
+    "large": "OutOfMemory the heap is too small: an array of 500x1000 float32 needs 2000000 bytes",
+    "large out": "OutOfMemory rank 0: the heap is too small: an array of 200x400 float32 needs ",
+    "odd shape": "UsageError rank {rank} of 4x6 float32 row has 2x6, the array to wrap is 1x1.",
+    "redistribute": "UsageError 4x6 float32 row cannot become 6x4 float32 column",
+    "root": "UsageError root must be a rank from 0 to 1, got 99.",
+    "transport": "UsageError transport must be auto, direct or rma, got throttled.",
+    "heap": "UsageError heap must be a size such as 64M or 1G, or bytes, got '1X'.",
+    "shared memory": "OutOfMemory the heaps of the {ranks} ranks on rank 0's node need ",
+    "plan": "UsageError a plan needs the matrix that it writes, got 'row'.",
+    "full": "OutOfMemory rank 1: the heap is too small: an array of 12x24 float32 needs 1152 bytes",
+    "order": "UsageError ranks call in different order: rank 0 redistribute(4x6 float32 row to 4x6 "
+    "float32 column), rank 1 multiply(C = A·B: 4x6 float32 row",
+}
+
+
+@pytest.mark.parametrize("situation", ["direct", "remote"])
+def test_every_mistake_is_one_line_the_same_on_every_rank(mpirun, situation):
+    found = mpirun(2, "library.py", "bad_input", situation=situation)
+    for rank, each in enumerate(found):
+        wrong = []
+        assert within(each.pop("seconds"), 5) and each.pop("right")
+        assert set(each) == set(SAID)
+        for mistake, text in SAID.items():
+            line = " ".join(each[mistake] or ["no error"])
+            if (
+                not line.startswith(text.format(rank=rank, ranks=1 + (situation == "direct")))
+                or "\n" in line
+                or len(line) > 400
+            ):
+                wrong.append((mistake, line))
+            if mistake != "odd shape":
+                assert found[0][mistake] == each[mistake]
+        assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "how, others, own",
+    [
+        (
+            "raises",
+            ["CaseFailed", "rank 1: left with ValueError: struck by the test"],
+            ["ValueError", "struck\nby the test"],
+        ),
+        ("closes", ["UsageError", "ranks call in different order: rank 0 multiply("], None),
+    ],
+)
+def test_a_rank_that_goes_is_heard_by_those_who_go_on(mpirun, how, others, own):
+    found = mpirun(3, "library.py", "leaving", json.dumps(how))
+    for rank, (said, seconds, closed) in enumerate(found):
+        assert closed and within(seconds, 5)
+        kind, text = (own or others) if rank == 1 else others
+        assert said[0] == kind and said[1].startswith(text), (rank, said)
+
+
+def test_arrays_outlive_their_context(mpirun):
+    found = mpirun(2, "library.py", "outliving")
+    assert found == {"kept": True, "freed": [False, True], "local": True}
+
+
+@pytest.mark.parametrize("ranks, situation, steps", [(2, "direct", 400), (3, "remote", 60)])
+def test_nothing_leaks(mpirun, ranks, situation, steps):
+    found = mpirun(ranks, "library.py", "churn", str(steps), "5", situation=situation)
+    assert found == {"wrong": 0, "left": 0, "whole": True}
+
+
+@pytest.mark.parametrize("situation", ["direct", "mixed"])
+def test_contexts_of_any_ranks_live_side_by_side(mpirun, situation):
+    assert mpirun(4, "library.py", "groups", situation=situation) == [0] * 4
