@@ -77,6 +77,18 @@ def home(partition):
     )
 
 
+def home_of(operand):
+    """Where each element of an operand as the product takes it lives: of a matrix that is stored
+    transposed, :func:`home` of what is stored with rows for columns."""
+    at = home(operand.stored)
+    if not operand.transposed:
+        return at
+    turned = {name: getattr(at, name).T for name in ("tile", "address", "width")}
+    number = {(j, i): count for (i, j), count in at.number.items()}
+    owner = at.owner.transpose(0, 2, 1)
+    return SimpleNamespace(**{**vars(at), **turned, "owner": owner, "number": number})
+
+
 @lru_cache(maxsize=512)
 def _home(shape, tile_shape, grid, order, replicas):
     (rows, cols), (height, width) = shape, tile_shape
@@ -229,7 +241,8 @@ def work_done(problem, traces, stationary):
     ndarray of int, shape (m, n, k)
     """
     count = np.zeros((problem.m, problem.n, problem.k), np.int16)
-    at = {op.name: home(op.partition) for op in problem.operands}
+    at = {op.name: home_of(op) for op in problem.operands}
+    turned = {op.name: op.transposed for op in problem.operands}
     checked = set()
     for rank, trace in enumerate(traces):
         replica = {name: place.replica[rank] for name, place in at.items()}
@@ -257,6 +270,7 @@ def work_done(problem, traces, stationary):
                 block.ld,
             )
             if key not in checked:
+                require(block.transposed == turned[block.matrix], "it knows its storage", block)
                 check_block(at[block.matrix], block)
                 checked.add(key)
 
@@ -348,15 +362,20 @@ def operands(problem, seed=0):
 
 
 class Memory:
-    """The storage of all ranks: A and B dealt out to every replica, C full of NaN.
+    """The storage of all ranks: A and B dealt out to every replica, C full of NaN, or with values
+    where they count: in the first replica (if a sum is pending, as its first term).
 
     ``touch`` notes who reads, writes and adds to C since the last :meth:`fence`, which finds races.
     """
 
-    def __init__(self, problem, a, b):
-        self.at = {op.name: home(op.partition) for op in problem.operands}
+    def __init__(self, problem, a, b, c=None):
+        self.at = {op.name: home_of(op) for op in problem.operands}
         self.flat, self.base = {}, {}
-        for name, values in {"A": a, "B": b, "C": np.full((problem.m, problem.n), np.nan)}.items():
+        held = np.full((len(self.at["C"].term), problem.m, problem.n), np.nan)
+        if c is not None:
+            for term in {*self.at["C"].term}:
+                held[self.at["C"].term.index(term)] = 0 if term else c
+        for name, values in {"A": a, "B": b, "C": held}.items():
             at = self.at[name]
             self.base[name] = np.concatenate([[0], np.cumsum(at.size)]).tolist()
             self.flat[name] = np.full(self.base[name][-1], np.nan)
@@ -373,7 +392,8 @@ class Memory:
     def _window(self, flat, block):
         first = self.base[block.matrix][block.owner] + block.offset
         item = flat.itemsize
-        return np.ndarray(block.shape, flat.dtype, flat, first * item, (block.ld * item, item))
+        strides = (item, block.ld * item) if block.transposed else (block.ld * item, item)
+        return np.ndarray(block.shape, flat.dtype, flat, first * item, strides)
 
     def view(self, block):
         """The block in its owner's storage; ndarray itself refuses to leave the memory."""
@@ -403,15 +423,16 @@ class Memory:
         return self.flat["C"][self._places("C")]
 
 
-def interpret(problem, traces, a, b, seed=0):
-    """Run the programs of all ranks one step at a time, in a random interleaving between Fences.
+def interpret(problem, traces, a, b, seed=0, alpha=1.0, beta=0.0, c=None):
+    """Run the programs of all ranks one step at a time, in a random interleaving between Fences:
+    C = alpha·A·B + beta·C, ``c`` being the values before.
 
     Returns
     -------
     ndarray, shape (replicas, m, n)
         Every replica of C at the end.
     """
-    memory = Memory(problem, a, b)
+    memory = Memory(problem, a, b, c)
     rng = np.random.default_rng(seed)
     values = [[None] * len(trace.steps) for trace in traces]
     segments = [_segments(trace.steps) for trace in traces]
@@ -421,7 +442,7 @@ def interpret(problem, traces, a, b, seed=0):
         turns = np.repeat(np.arange(len(traces)), [len(steps) for steps in together])
         rng.shuffle(turns)
         for rank in turns.tolist():
-            _run(next(left[rank]), rank, values[rank], memory)
+            _run(next(left[rank]), rank, values[rank], memory, alpha, beta)
         memory.fence()
     return memory.c()
 
@@ -436,15 +457,16 @@ def _segments(steps):
     return parts
 
 
-def _run(step, rank, values, memory):
+def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
     kind, block = type(step), step.block
+    beta = product_beta if step.beta is None else step.beta
     if kind is Get:
         values[step.index] = memory.view(block).copy()
     elif kind is ReplicaGet:
         memory.touch("read", rank, block)
         values[step.index] = memory.view(block).copy()
     elif kind is Gemm:
-        product = values[step.inputs[0].index] @ values[step.inputs[1].index]
+        product = alpha * (values[step.inputs[0].index] @ values[step.inputs[1].index])
         if block is not None:
             memory.touch("write", rank, block)
             target = memory.view(block)
@@ -452,7 +474,7 @@ def _run(step, rank, values, memory):
             target = values[step.index] = values[step.onto.index]
         else:
             target = values[step.index] = np.full(product.shape, np.nan)
-        assign(target, product, step.beta)
+        assign(target, product, beta)
     elif kind is Accumulate:
         memory.touch("add", rank, block)
         memory.view(block)[...] += values[step.inputs[0].index]
@@ -460,20 +482,15 @@ def _run(step, rank, values, memory):
         memory.touch("write", rank, block)
         target = memory.view(block)
         if kind is Zero:
-            target[...] = 0
+            assign(target, np.zeros(target.shape), beta)
         elif kind is Add:
             target += values[step.inputs[0].index]
         elif kind is Copy:
-            target[...] = values[step.inputs[0].index]
+            assign(target, values[step.inputs[0].index], beta)
         else:
             raise Violation("only known steps", step)
 
 
 def assign(target, product, beta):
     """target = beta·target + product, where beta 0 does not read target."""
-    if beta == 0:
-        target[...] = product
-    elif beta == 1:
-        target += product
-    else:
-        raise Violation("beta is 0 or 1", beta)
+    target[...] = product if beta == 0 else beta * target + product

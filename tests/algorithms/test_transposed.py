@@ -1,0 +1,132 @@
+"""Operands stored transposed, alpha and beta: every unit of work once, from where it is stored, and
+C = alpha·op(A)·op(B) + beta·C exactly; all as plans, with the storage of all ranks as arrays."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import any_case, home_of, interpret, operands, traces_of, work_done
+
+from algorithms import algorithms, get_algorithm
+from drbench.errors import UsageError
+from drbench.program.problem import TRANSPOSES, Problem
+from drbench.program.steps import Copy, Gemm, Get, Zero
+from partitions import divisors
+
+KINDS = ("row", "column", "block", "tiles:3x2")
+M, N, K = 7, 5, 6
+SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (3.0, 0.0))
+
+
+def prove(problem, seed, alpha, beta, **options):
+    """Every unit of work is done once, and C comes out of NaN exactly where its values do not
+    count, and out of what it held where they do."""
+    traces = traces_of(problem, **options)
+    assert (work_done(problem, traces, options["stationary"]) == 1).all()
+    a, b = operands(problem, seed)
+    before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
+    held = before if problem.updates else None
+    c = interpret(problem, traces, a, b, seed, alpha, beta, held)
+    terms = home_of(problem.c).term
+    finished = [terms.index(term) for term in sorted({*terms})]
+    expected = alpha * (a @ b) + (beta * before if beta else 0)
+    assert (c[finished].sum(axis=0) == expected).all()
+
+
+@pytest.mark.parametrize("transpose, stationary", list(product(TRANSPOSES, "ABC")))
+def test_every_form_is_exact_for_every_partition_triple(transpose, stationary):
+    for seed, texts in enumerate(product(KINDS, repeat=3)):
+        p = (2, 3, 4, 6)[seed % 4]
+        factors = [divisors(p)[(seed // 4 + x) % len(divisors(p))] for x in range(3)]
+        alpha, beta = SCALARS[seed % len(SCALARS)]
+        texts = [f"{text}/c{factor}" for text, factor in zip(texts, factors)]
+        problem = Problem(
+            M, N, K, p, *texts, transpose=transpose, updates=beta != 0 or seed % 2 == 0
+        )
+        prove(problem, seed, alpha, beta, stationary=stationary)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 1 << 30), st.sampled_from(TRANSPOSES), st.sampled_from(SCALARS))
+def test_any_problem_is_exact_in_any_form(seed, transpose, scalars):
+    plain, options = any_case(seed)
+    texts = [operand.stored.text for operand in plain.operands]
+    sizes = plain.m, plain.n, plain.k, plain.nprocs
+    problem = Problem(*sizes, *texts, transpose=transpose, updates=scalars[1] != 0)
+    prove(problem, seed, *scalars, **options)
+
+
+@pytest.mark.parametrize("c", ["P", "P,R@2x2", "P,S(0)@2x2", "R,P@2x2"])
+@pytest.mark.parametrize("stationary", "ABC")
+def test_a_pending_sum_is_scaled_term_by_term(c, stationary):
+    problem = Problem(M, N, K, 4, "row", "block", c, transpose="ab", updates=True)
+    prove(problem, 1, 2.0, -3.0, stationary=stationary)
+
+
+@pytest.mark.parametrize("schedule", ["greedy", "cost"])
+@pytest.mark.parametrize("stationary", "ABC")
+def test_lowered_programs_keep_form_and_beta(schedule, stationary):
+    texts = ["tiles:3x2", "block", "row/c2"]
+    problem = Problem(M, N, K, 4, *texts, transpose="ab", updates=True)
+    traces = traces_of(problem, stationary=stationary, schedule=schedule)
+    a, b = operands(problem)
+    before = np.arange(float(M * N)).reshape(M, N)
+    c = interpret(problem, traces, a, b, 3, -1.0, 2.0, before)
+    assert (c[0] == -(a @ b) + 2 * before).all()
+
+
+@pytest.mark.parametrize("transpose", TRANSPOSES)
+@pytest.mark.parametrize("name", algorithms())
+def test_an_algorithm_moves_the_same_whatever_is_stored_transposed(name, transpose):
+    """On its own layout, which is that of the operands as the product takes them."""
+    algorithm = get_algorithm(name)
+
+    def moved(transpose):
+        problem = algorithm.problem(48, 36, 24, 4, transpose=transpose)
+        settled = algorithm.settle(problem)
+        return [
+            [
+                (type(step), step.moved(rank))
+                for step in algorithm.trace(problem, rank, **settled).steps
+            ]
+            for rank in range(4)
+        ]
+
+    assert moved(transpose) == moved("")
+
+
+def test_beta_is_applied_to_the_first_copy_alone_and_zero_reads_nothing():
+    problem = Problem(8, 8, 8, 4, "row", "row", "row/c2", updates=True)
+    for rank in range(4):
+        steps = get_algorithm("universal").trace(problem, rank, stationary="C").steps
+        first = {step.beta for step in steps if type(step) is Gemm} - {1.0}
+        assert first == {None if rank < 2 else 0.0}
+    plain = Problem(8, 8, 8, 4, "row", "row", "tiles:3x3@1x2/c2")
+    steps = get_algorithm("universal").trace(plain, 0, stationary="B").steps
+    assert {step.beta for step in steps if type(step) in (Zero, Copy)} == {0.0}
+
+
+def test_blocks_of_a_transposed_operand_say_how_they_are_stored():
+    problem = Problem(M, N, K, 6, "tiles:3x2@2x3", "row", "block", transpose="a")
+    at = home_of(problem.a)
+    for step in get_algorithm("universal").trace(problem, 0, stationary="C").steps:
+        if type(step) is Get and step.matrix == "A":
+            block = step.block
+            assert step.transposed and repr(block).startswith("Aᵀ[")
+            rows, cols = range(block.row0, block.row1), range(block.col0, block.col1)
+            places = [
+                [block.offset + (r - block.row0) + (c - block.col0) * block.ld for c in cols]
+                for r in rows
+            ]
+            assert (
+                np.array(places) == at.address[rows.start : rows.stop, cols.start : cols.stop]
+            ).all()
+            assert block.span == places[-1][-1] - places[0][0] + 1
+
+
+@pytest.mark.parametrize("word", ["c", "ba", "A", "aa", "none"])
+def test_another_word_than_a_b_or_ab_is_refused(word):
+    with pytest.raises(UsageError, match="transpose must be a, b, ab or nothing, got"):
+        Problem(8, 8, 8, 2, transpose=word)
