@@ -43,7 +43,7 @@ from launch.cases.machine_models import find_machine
 from launch.cases.sweep_values import scale_of, scaled_size
 from launch.host.kernels import without_pins
 from launch.models.predict import predict
-from launch.studies.accuracy import CASE, concordance
+from launch.studies.accuracy import CASE, beside, concordance
 from launch.sweeps.folder import opened
 from launch.sweeps.store import case_id
 from launch.sweeps.supervisor import Settings, Watch, run_cases
@@ -118,15 +118,8 @@ class Picks(NamedTuple):
     apart: float
 
 
-def compared(measured: DataFrame, predicted: DataFrame) -> DataFrame:
-    """The cases that were measured, with ``best_s_model`` and the relative ``error``."""
-    found = measured.merge(predicted[[*CASE, "best_s"]], on=CASE, suffixes=("", "_model"))
-    pairs = found[found.status == "ok"]
-    return pairs.assign(error=pairs.best_s_model / pairs.best_s - 1)
-
-
 def errors(pairs: DataFrame) -> Errors:
-    right, total = concordance(zip(pairs.best_s, pairs.best_s_model))
+    right, total = concordance(zip(pairs.best_s, pairs.predicted_s))
     error = 100 * pairs.error
     return Errors(right, total, error.abs().median(), error.median(), error.min(), error.max())
 
@@ -140,13 +133,13 @@ def picks(pairs: DataFrame) -> Picks:
         least=("best_s", "min"),
         most=("best_s", "max"),
         cases=("best_s", "size"),
-        model=("best_s_model", "first"),
+        model=("predicted_s", "first"),
     )
     spread = (programs.most / programs.least)[programs.cases == 8].median()
     program = 100 * (programs.least / programs.least.min() - 1)
     chosen = program[programs.model <= programs.model.min() * (1 + 1e-9)]
     return Picks(
-        above[pairs.best_s_model.idxmin()],
+        above[pairs.predicted_s.idxmin()],
         above.median(),
         column.iloc[0],
         len(programs),
@@ -160,7 +153,7 @@ def picks(pairs: DataFrame) -> Picks:
 
 def report(measured: DataFrame, predicted: DataFrame) -> None:
     """How far the prediction of each case is from its time, and what comes of going by it."""
-    pairs = compared(measured, predicted)
+    pairs = beside(measured, predicted)
     print(f"{len(pairs)} cases measured and predicted, {len(measured) - len(pairs)} not ok")
     for shape, each in [((), pairs), *pairs.groupby(["m", "n", "k"], sort=False)]:
         found = errors(each)
@@ -184,7 +177,7 @@ def report(measured: DataFrame, predicted: DataFrame) -> None:
     for row in pairs.sort_values("error", key=abs, ascending=False)[:5].itertuples():
         print(
             f"  furthest off: {row.m}x{row.n}x{row.k} {row.a} {row.b} {row.c} S-{row.stationary}: "
-            f"measured {1e3 * row.best_s:.1f} ms, predicted {1e3 * row.best_s_model:.1f}"
+            f"measured {1e3 * row.best_s:.1f} ms, predicted {1e3 * row.predicted_s:.1f}"
         )
 
 

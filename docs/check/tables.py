@@ -152,6 +152,29 @@ def core_planning() -> str:
 
 
 @block
+def coverage() -> str:
+    """How often the 95 % interval holds the median if one stops as soon as it is narrow."""
+    words = {
+        "symmetric": "normal, standard deviation {} %",
+        "one-sided": "slower only, exponential, {} % on average",
+        "disturbed": "{} % of the repeats slower by up to a half",
+    }
+    return table(
+        ["noise", "repeats", "ends stable", "holds the median", "of the stable ones"],
+        [
+            (
+                words[row.noise].format(row.spread_percent),
+                f"{row.repeats:.0f}",
+                f"{row.stable_percent:.0f} %",
+                f"{row.holds_percent:.0f} %",
+                f"{row.holds_of_stable_percent:.0f} %",
+            )
+            for row in rows("simulated/readings/coverage.csv").itertuples()
+        ],
+    )
+
+
+@block
 def core_pieces() -> str:
     """What cutting a product costs, by axis and number of pieces, percent more time."""
     found = core("pieces")
@@ -456,10 +479,10 @@ _TRANSPORTS = {"rma": "`rma`", "throttled": "throttled"}
 @cache
 def model_pairs(transport: str) -> DataFrame:
     """Cases that benchmarks/model.py measured and predicted."""
-    from benchmarks.model import compared
+    from launch.studies.accuracy import beside
 
     folder = f"{HERE}/model/{transport}"
-    return compared(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
+    return beside(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
 
 
 @block

@@ -130,6 +130,15 @@ def one_d(algorithm: str) -> tuple[float, float, float]:
     return row.percent_of_roof, row.percent_of_roof_min, row.percent_of_roof_max
 
 
+@value
+def holds(noise: str, of_stable: bool = False) -> tuple[float, float]:
+    """How often the interval holds the median under a kind of noise, percent: the least and the
+    most of its widths."""
+    found = where(rows("simulated/readings/coverage.csv"), noise=noise)
+    column = found.holds_of_stable_percent if of_stable else found.holds_percent
+    return column.min(), column.max()
+
+
 # --- peers
 
 

@@ -9,6 +9,7 @@ from drbench.program.steps import COUNTERS, Gemm, Step
 from drbench.program.trace import Trace
 from partitions import Partition
 
+from .loads import transfers
 from .schedule import pool_bytes
 
 
@@ -42,13 +43,11 @@ def traffic(trace: Trace) -> Traffic:
     >>> traffic(get_algorithm("universal").trace(problem, 0)).by_peer
     {1: {'get_bytes': 128}}
     """
-    out, widths, rank = Traffic(), trace.element_types(trace.problem.itemsizes), trace.rank
-    for step in trace.steps:
-        for other, elements in step.moved(rank):
-            nbytes = elements * widths[step.index]
-            out.counters[step.counter] += nbytes
-            peer = out.by_peer.setdefault(other, {})
-            peer[step.counter] = peer.get(step.counter, 0) + nbytes
+    out = Traffic()
+    for source, target, nbytes, counter in transfers(trace):
+        out.counters[counter] += nbytes
+        peer = out.by_peer.setdefault(source if target == trace.rank else target, {})
+        peer[counter] = peer.get(counter, 0) + nbytes
     return out
 
 

@@ -1,10 +1,41 @@
 """How work and bytes are spread over ranks: what can be said of a program without any machine."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from drbench.program.trace import Trace
+
+
+class Transfer(NamedTuple):
+    """Bytes that a step of one rank moves between it and another: from ``source`` to ``target``,
+    counted as ``counter`` in the records."""
+
+    source: int
+    target: int
+    nbytes: int
+    counter: str
+
+
+def transfers(trace: Trace) -> Iterator[Transfer]:
+    """What the steps of a rank's program move, in their order.
+
+    Examples
+    --------
+    Rank 0 reads the other half of A, 8·4 elements of 4 bytes:
+
+    >>> from algorithms import get_algorithm
+    >>> from drbench.program.problem import Problem
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> list(transfers(get_algorithm("universal").trace(problem, 0)))
+    [Transfer(source=1, target=0, nbytes=128, counter='get_bytes')]
+    """
+    widths, rank = trace.element_types(trace.problem.itemsizes), trace.rank
+    for step in trace.steps:
+        sends = step.counter in ("put_bytes", "accumulate_bytes") or (step.grouped and step.sums)
+        for other, elements in step.moved(rank):
+            source, target = (rank, other) if sends else (other, rank)
+            yield Transfer(source, target, elements * widths[step.index], step.counter)
 
 
 class Loads(NamedTuple):
@@ -56,15 +87,10 @@ def loads(traces: Iterable[Trace]) -> Loads:
     >>> loads(get_algorithm("universal").trace(problem, rank) for rank in range(2))
     Loads(moved_bytes=256, busiest_bytes=128, busiest_flops=512, transfers=2)
     """
-    moved, flops = [], 0
+    moved: list[Transfer] = []
+    flops = 0
     for trace in traces:
-        widths, rank = trace.element_types(trace.problem.itemsizes), trace.rank
         flops = max(flops, trace.flops)
-        for step in trace.steps:
-            sends = step.counter in ("put_bytes", "accumulate_bytes") or (
-                step.grouped and step.sums
-            )
-            for other, elements in step.moved(rank):
-                ends = (rank, other) if sends else (other, rank)
-                moved.append((*ends, elements * widths[step.index]))
-    return Loads(sum(nbytes for *_, nbytes in moved), busiest(moved), flops, len(moved))
+        moved += transfers(trace)
+    most = busiest((each.source, each.target, each.nbytes) for each in moved)
+    return Loads(sum(each.nbytes for each in moved), most, flops, len(moved))

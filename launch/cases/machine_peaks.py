@@ -1,13 +1,13 @@
 """The peaks of this machine's cores: one core alone, then all of them at once, each a rank."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
 
 from drbench.common import Clock
 from drbench.errors import CaseTimeout, MissingError
+from drbench.host.cores import usable_cores
 from launch.host.mpi import mpiexec_command
 from launch.host.processes import running
 
@@ -73,7 +73,7 @@ def measure_core_peaks(cores: int | None = None) -> dict[str, CorePeak]:
     MissingError
         If there is no launcher, or its ranks do not answer.
     """
-    cores = cores or len(os.sched_getaffinity(0))
+    cores = cores or usable_cores()
     alone, together = _on_ranks(1), _on_ranks(cores)
     found = {}
     for dtype in DTYPES:

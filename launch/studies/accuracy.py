@@ -8,7 +8,7 @@ from launch.cases.case import Case
 from launch.models.predict import predict
 
 #: What makes a measured and a predicted row the same case.
-CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport"]
+CASE = ["m", "n", "k", "a", "b", "c", "stationary", "transport", "ranks"]
 
 
 def concordance(pairs: Iterable[tuple[float, float]], apart: float = 0.10) -> tuple[float, int]:
@@ -36,15 +36,23 @@ def concordance(pairs: Iterable[tuple[float, float]], apart: float = 0.10) -> tu
     return right / total if total else float("nan"), total
 
 
-def with_predictions(measured, machine: Machine):
-    """The rows that are ok, with the columns ``predicted_s`` and ``error``, its share above the
-    best measured time.
+def beside(measured, predicted):
+    """The measured rows that are ok and were predicted, with the columns ``predicted_s`` and
+    ``error``, its share above the best measured time.
 
     Parameters
     ----------
-    measured : DataFrame of :func:`plots.select.records.read_records`
+    measured, predicted : DataFrame of :func:`plots.select.records.read_records`
+        Of the measured, several rows may be of one case (:data:`CASE`).
     """
-    ok = measured[measured.status == "ok"]
+    times = predicted[[*CASE, "best_s"]].rename(columns={"best_s": "predicted_s"})
+    pairs = measured[measured.status == "ok"].merge(times, on=CASE)
+    return pairs.assign(error=pairs.predicted_s / pairs.best_s - 1)
+
+
+def with_predictions(measured, machine: Machine):
+    """The same (:func:`beside`) of the times that a machine model gives now."""
+    cases = measured[measured.status == "ok"].drop_duplicates(CASE)
     predicted = [
         predict(
             Case(
@@ -55,6 +63,6 @@ def with_predictions(measured, machine: Machine):
             machine,
             row.ranks,
         ).best_s
-        for row in ok.itertuples()
+        for row in cases.itertuples()
     ]
-    return ok.assign(predicted_s=predicted, error=predicted / ok.best_s - 1)
+    return beside(measured, cases.assign(best_s=predicted))
