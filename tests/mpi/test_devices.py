@@ -10,6 +10,7 @@ LAYOUTS = (
     ("tiles:7x9@{grid}", "block", "column"),
     ("column/c2", "row", "row"),
     ("row", "row", "column/c2"),
+    ("S(0),R@{grid}", "_S(0,2),S(1)@{grid}", "R,S(1)@{grid}"),  # replicas on strided ranks
 )
 #: Edge -> a case that needs it.
 NEEDED = {

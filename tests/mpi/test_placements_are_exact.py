@@ -1,0 +1,51 @@
+"""Whatever DTensor may place on a mesh is multiplied exactly, in every copy of C; all 4096 triples
+of a 2x2 mesh are run by ``benchmarks/placements.py``."""
+
+import random
+from itertools import product
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(180)]
+
+WORDS = ("S(0)", "S(1)", "R", "P")
+MORE = (*WORDS, "_S(0,2)", "_S(1,3)")
+SITUATIONS = ("direct", "rma", "mixed", "remote")
+
+
+def on(mesh, words):
+    """Every choice of a word for each dimension of a mesh."""
+    chosen = product(words, repeat=mesh.count("x") + 1)
+    return [f"{','.join(each)}@{mesh}" for each in chosen]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_sample_of_all_placements_on_2x2(mpirun, situation):
+    chance = random.Random(situation)
+    triples = chance.sample(list(product(on("2x2", WORDS), repeat=3)), 24)
+    triples += [tuple(chance.choice(on("2x2", MORE)) for _ in "ABC") for _ in range(12)]
+    cases = [(chance.choice([(7, 5, 9), (8, 12, 4), (3, 2, 1)]), *texts) for texts in triples]
+    found = mpirun(4, "placements.py", cases, situation=situation, timeout=150)
+    assert found == {"done": 3 * len(cases), "wrong": []}
+
+
+@pytest.mark.parametrize("situation", ("direct", "mixed"))
+def test_a_sample_of_placements_on_six_ranks(mpirun, situation):
+    chance = random.Random(situation)
+    texts = [text for mesh in ("6", "2x3", "3x2", "1x6x1") for text in on(mesh, MORE)]
+    cases = [((7, 11, 5), *(chance.choice(texts) for _ in "ABC")) for _ in range(12)]
+    found = mpirun(6, "placements.py", cases, situation=situation, timeout=150)
+    assert found == {"done": 3 * len(cases), "wrong": []}
+
+
+def test_a_pending_result_scaled_and_transposed_is_verified(mpirun):
+    """alpha and beta count once for each term, which held what C is filled with."""
+    layout = {"a": "S(0),R@2x2", "b": "_S(0,3),S(1)@2x2", "m": 37, "n": 33, "k": 29}
+    given = product(("P", "R,P@2x2", "P,S(1)@2x2"), ("", "a", "ab"), ("integer", "uniform"), "AC")
+    cases = [
+        layout | {"c": c, "transpose": transpose, "fill": fill, "stationary": stationary}
+        for c, transpose, fill, stationary in given
+    ]
+    cases = [case | {"alpha": 3.0, "beta": 2.0 * (x % 3 > 0)} for x, case in enumerate(cases)]
+    answers = mpirun.cases(4, cases)
+    assert [each["status"] for each in answers] == ["ok"] * len(cases)
