@@ -14,6 +14,7 @@ import io
 import math
 import operator
 import os
+import stat
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -550,7 +551,7 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
     Raises
     ------
     RecordError
-        If the file has another header.
+        If the file has another header, or is none: a device, a pipe.
     OSError
         If the disk is full; the file is as before.
 
@@ -566,6 +567,8 @@ def append_csv(path: str | os.PathLike, *records: Record) -> None:
     lines = _lines(record.to_row() for record in records)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have no end
+            raise RecordError(f"{path} is no file that rows can be appended to. Name a file.")
         _lock(descriptor)
         size = _whole_size(descriptor, path)
         data = lines if size else _lines([HEADER]) + lines

@@ -9,7 +9,14 @@ import warnings
 import pytest
 from made_up import made_up
 
-from drbench.measure.record import HEADER, RecordError, TornRowWarning, append_csv, read_csv
+from drbench.measure.record import (
+    HEADER,
+    Record,
+    RecordError,
+    TornRowWarning,
+    append_csv,
+    read_csv,
+)
 from plots.select.records import read_records
 
 SECOND_SCHEMA = [
@@ -379,3 +386,11 @@ def test_rows_are_taken_where_the_file_system_has_no_locks(tmp_path, monkeypatch
         for row in rows:
             append_csv(path, row)
         assert [record.m for record in read_csv(path)] == [64, 128]
+
+
+@pytest.mark.timeout(20)
+def test_a_device_or_a_pipe_is_refused_and_not_read_to_an_end_that_it_has_not(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/full", "/dev/zero", tmp_path / "pipe"):
+        with pytest.raises(RecordError, match="no file that rows can be appended to"):
+            append_csv(path, Record(mode="measured", status="ok", best_s=1.0))
