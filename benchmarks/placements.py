@@ -19,6 +19,10 @@ from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from partitions.enumerate import placements  # noqa: E402
+
 SITUATIONS = {
     "direct": {},
     "rma": {},
@@ -34,9 +38,8 @@ def main() -> int:
     parser.add_argument("--share", type=Fraction, default=Fraction(1), help="of the triples [1]")
     parser.add_argument("--mpiexec", default="mpiexec")
     given = parser.parse_args()
-    texts = [f"{x},{y}@2x2" for x, y in product(("S(0)", "S(1)", "R", "P"), repeat=2)]
     step = round(1 / given.share)
-    triples = list(enumerate(product(texts, repeat=3)))[::step]
+    triples = list(enumerate(product(placements("2x2"), repeat=3)))[::step]
     cases = [(SIZES[x % len(SIZES)], *triple) for x, triple in triples]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(cases, file)

@@ -70,6 +70,20 @@ def partition_triples(kinds: Iterable[str] = KINDS) -> Iterator[tuple[str, str, 
     yield from product(tuple(kinds), repeat=3)
 
 
+def placements(mesh: str, words: Iterable[str] = ("S(0)", "S(1)", "R", "P")) -> Iterator[str]:
+    """Yield every way to place a matrix on a mesh, one placement a mesh dimension.
+
+    Examples
+    --------
+    >>> list(placements("2x2", ["S(0)", "R"]))
+    ['S(0),S(0)@2x2', 'S(0),R@2x2', 'R,S(0)@2x2', 'R,R@2x2']
+    >>> len(list(placements("2x2"))) ** 3
+    4096
+    """
+    for chosen in product(tuple(words), repeat=mesh.count("x") + 1):
+        yield f"{','.join(chosen)}@{mesh}"
+
+
 def exhaustive(
     p: int,
     kinds: Iterable[str] = KINDS,

@@ -6,24 +6,19 @@ from itertools import product
 
 import pytest
 
+from partitions.enumerate import placements
+
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(180)]
 
-WORDS = ("S(0)", "S(1)", "R", "P")
-MORE = (*WORDS, "_S(0,2)", "_S(1,3)")
+MORE = ("S(0)", "S(1)", "R", "P", "_S(0,2)", "_S(1,3)")
 SITUATIONS = ("direct", "rma", "mixed", "remote")
-
-
-def on(mesh, words):
-    """Every choice of a word for each dimension of a mesh."""
-    chosen = product(words, repeat=mesh.count("x") + 1)
-    return [f"{','.join(each)}@{mesh}" for each in chosen]
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_a_sample_of_all_placements_on_2x2(mpirun, situation):
-    chance = random.Random(situation)
-    triples = chance.sample(list(product(on("2x2", WORDS), repeat=3)), 24)
-    triples += [tuple(chance.choice(on("2x2", MORE)) for _ in "ABC") for _ in range(12)]
+    chance, more = random.Random(situation), list(placements("2x2", MORE))
+    triples = chance.sample(list(product(placements("2x2"), repeat=3)), 24)
+    triples += [tuple(chance.choice(more) for _ in "ABC") for _ in range(12)]
     cases = [(chance.choice([(7, 5, 9), (8, 12, 4), (3, 2, 1)]), *texts) for texts in triples]
     found = mpirun(4, "placements.py", cases, situation=situation, timeout=150)
     assert found == {"done": 3 * len(cases), "wrong": []}
@@ -32,7 +27,7 @@ def test_a_sample_of_all_placements_on_2x2(mpirun, situation):
 @pytest.mark.parametrize("situation", ("direct", "mixed"))
 def test_a_sample_of_placements_on_six_ranks(mpirun, situation):
     chance = random.Random(situation)
-    texts = [text for mesh in ("6", "2x3", "3x2", "1x6x1") for text in on(mesh, MORE)]
+    texts = [text for mesh in ("6", "2x3", "3x2", "1x6x1") for text in placements(mesh, MORE)]
     cases = [((7, 11, 5), *(chance.choice(texts) for _ in "ABC")) for _ in range(12)]
     found = mpirun(6, "placements.py", cases, situation=situation, timeout=150)
     assert found == {"done": 3 * len(cases), "wrong": []}
