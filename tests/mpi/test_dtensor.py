@@ -158,7 +158,7 @@ def test_torchrun_is_told_what_to_start_instead(tmp_path):
     "change, said",
     [
         ("del DTensor._op_dispatcher._custom_op_handlers", "AttributeError"),
-        ("DTensor._op_dispatcher._custom_op_handlers = {}", "DTensor does not ask the handlers"),
+        ("drbench.torch.private.handlers = dict", "DTensor does not ask the handlers"),
         ("OpDispatcher.wrap = None", "TypeError"),
         ("OpDispatcher.unwrap_to_op_info = lambda self: None", "TypeError"),
     ],
