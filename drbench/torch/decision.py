@@ -1,0 +1,167 @@
+"""Who multiplies two DTensors, decided from their specs alone: the same on every rank."""
+
+from __future__ import annotations
+
+import contextlib
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from drbench.errors import UsageError
+
+from .layouts import layout_text
+from .private import in_default_order, spec_like, spec_of, stock_sharding
+
+#: Types of elements that drbench multiplies, as NumPy calls them.
+TYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+#: Placements that :func:`out` asks for.
+_wanted: ContextVar[tuple | None] = ContextVar("placements of products", default=None)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Who multiplies, and how.
+
+    Attributes
+    ----------
+    who : str
+        ``drbench`` or ``stock``.
+    why : str
+        Why not the other.
+    out : DTensorSpec or None
+        Of the result; None: whatever stock makes of it.
+    layouts : tuple of str
+        Of A, B and C, where drbench multiplies.
+    sharding : OutputSharding or None
+        What stock would do; None where it can do nothing.
+    """
+
+    who: str
+    why: str
+    out: Any = None
+    layouts: tuple = ()
+    sharding: Any = None
+
+
+@contextlib.contextmanager
+def out(*placements):
+    """Products inside the block have these placements, one for each dimension of the mesh.
+
+    Of a product of more than two dimensions, as of ``torch.nn.Linear``, rows are all dimensions but
+    the last. The backward pass of the block is not concerned.
+
+    Examples
+    --------
+    ``with drbench.torch.out(Shard(1)): C = A @ B``
+    """
+    token = _wanted.set(tuple(placements))
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def wanted() -> tuple | None:
+    """The placements that :func:`out` asks for, here and now."""
+    return _wanted.get()
+
+
+def decide(op, args: tuple, kwargs: dict, placements: tuple | None, when: str) -> Decision:
+    """Who multiplies the last two of ``args``.
+
+    Parameters
+    ----------
+    op : OpOverload
+        aten.mm or aten.addmm.
+    args, kwargs : tuple, dict
+        Of the call; only the specs of its DTensors are looked at.
+    placements : tuple of Placement, optional
+        That are asked for.
+    when : str
+        ``auto``: drbench where stock would move something; ``always``: wherever it can.
+
+    Raises
+    ------
+    UsageError
+        If the placements that are asked for do not fit.
+    """
+    a, b = args[-2:]
+    if not all(isinstance(each, DTensor) for each in args):
+        return Decision("stock", "an operand is no DTensor")
+    sa, sb = spec_of(a), spec_of(b)
+    mesh, meta = sa.mesh, sa.tensor_meta
+    if placements is not None:
+        placements = _fitting(placements, mesh)
+    sharding, why = None, ""
+    try:
+        sharding = stock_sharding(op, args, kwargs)
+    except (RuntimeError, NotImplementedError) as error:  # it will be raised again if stock must
+        if placements is None:
+            return Decision("stock", f"its result has no placements: {_first_line(error)}")
+    spec = sharding.output_spec if sharding is not None else None
+    if spec is None:
+        shape = torch.Size((sa.tensor_meta.shape[0], sb.tensor_meta.shape[1]))
+        spec = type(sa)(mesh, placements, tensor_meta=meta._replace(shape=shape))
+    elif placements is not None and placements != tuple(spec.placements):
+        spec = spec_like(spec, placements)
+    shapes = sa.tensor_meta.shape, sb.tensor_meta.shape, spec.tensor_meta.shape
+    layouts = ()
+    if any(spec_of(each).mesh != mesh for each in args):
+        why = "operands are on different meshes"
+    elif any(spec_of(each).tensor_meta.dtype != meta.dtype for each in args):
+        why = "operands have different types"
+    elif meta.dtype not in TYPES:
+        why = f"{str(meta.dtype).removeprefix('torch.')} is multiplied by torch alone"
+    elif mesh.device_type != "cpu":
+        why = f"tensors on {mesh.device_type} are multiplied by torch alone"
+    elif any(0 in shape for shape in shapes):
+        why = "an extent is 0"
+    elif not all(map(in_default_order, (sa, sb, spec))):
+        why = "mesh dimensions cut in another order than from left to right"
+    elif (
+        when == "auto"
+        and sharding is not None
+        and not sharding.needs_redistribute
+        and spec.placements == sharding.output_spec.placements
+    ):
+        why = "nothing has to move"
+    else:
+        try:
+            layouts = tuple(layout_text(each.placements, mesh.shape) for each in (sa, sb, spec))
+        except ValueError as error:
+            why = str(error)
+    if why:
+        return Decision("stock", why, spec if placements is not None else None, (), sharding)
+    why = "operands are read where they lie, nothing is gathered"
+    if sharding is None:
+        why = "stock has no way to do it"
+    elif not sharding.needs_redistribute:
+        why = "stock would redistribute its result"
+    return Decision("drbench", why, spec, layouts, sharding)
+
+
+def _fitting(placements: tuple, mesh) -> tuple:
+    """Placements with dimensions counted from the front."""
+    if len(placements) != mesh.ndim:
+        raise UsageError(
+            f"drbench.torch.out has {len(placements)} placements, the mesh of the product has "
+            f"{mesh.ndim} dimensions. Give one placement for each."
+        )
+    found = []
+    for each in placements:
+        dim = getattr(each, "dim", 0)
+        if not -2 <= dim < 2:
+            raise UsageError(
+                f"drbench.torch.out({each}): the product is a matrix. Use Shard(0) for its rows "
+                "(all dimensions but the last), Shard(1) for its columns."
+            )
+        found.append(type(each)(dim + 2) if dim < 0 else each)
+    return tuple(found)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

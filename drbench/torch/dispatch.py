@@ -1,0 +1,256 @@
+"""Handlers of DTensor's products, and what they need: contexts, decisions, counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+from mpi4py import MPI
+from torch.distributed.tensor import DTensor, Replicate
+
+import drbench
+from drbench.errors import UsageError
+from drbench.library.context import Context
+
+from . import private
+from .decision import TYPES, Decision, decide, wanted
+from .product import Declined, Product
+
+#: Operations that are never drbench's, and why.
+_NEVER = {
+    private.BMM: "batched products are multiplied by torch alone",
+    private.BADDBMM: "batched products are multiplied by torch alone",
+}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the products of DTensors since :func:`install`.
+
+    Attributes
+    ----------
+    drbench : int
+        Products that drbench made.
+    stock : dict of str to int
+        Products that stock made, by the reason.
+    copied : int
+        Operands that had to be copied into the heap first.
+    summed : int
+        Partial operands whose sum was taken first.
+    declined : int
+        Products that some rank could not make, so that stock did.
+    """
+
+    drbench: int = 0
+    stock: dict = field(default_factory=dict)
+    copied: int = 0
+    summed: int = 0
+    declined: int = 0
+
+
+class Installed:
+    """drbench as DTensor's multiplier; made by :func:`drbench.torch.install`.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+        Whose ranks are those of torch.distributed.
+    heap : str or int
+        Bytes of each rank's part of the heap of each context.
+    when : str
+        ``auto`` or ``always``.
+    options : dict
+        Of :func:`drbench.init`.
+    """
+
+    def __init__(self, comm: MPI.Comm, heap, when: str, options: dict):
+        self.comm, self.heap, self.when, self.options = comm, heap, when, options
+        self._contexts: dict[tuple, Context | None] = {}
+        self._decisions: dict[tuple, Decision] = {}
+        self._products: dict[tuple, Product | None] = {}
+        self._tally: Counter = Counter()
+        self._reasons: Counter = Counter()
+        self._handled = {
+            private.MM: self.multiply,
+            private.ADDMM: self.multiply,
+            **dict.fromkeys(private.UNDIVIDED, self._divided),
+            **dict.fromkeys(_NEVER, self._never),
+        }
+        self._before: dict = {}
+
+    # -- coming and going
+
+    def enter(self) -> None:
+        """Put the handlers in."""
+        table = private.handlers()
+        self._before = {op: table[op] for op in self._handled if op in table}
+        table.update(self._handled)
+
+    def leave(self) -> None:
+        """Take the handlers out and close the contexts (collective)."""
+        table = private.handlers()
+        for op in self._handled:
+            table.pop(op, None)
+        table.update(self._before)
+        self._decisions.clear()
+        self._products.clear()
+        for context in self._contexts.values():
+            if context is not None:
+                context.close()
+        self._contexts.clear()
+
+    @property
+    def counts(self) -> Counts:
+        """So far."""
+        tally = self._tally
+        return Counts(
+            tally["drbench"],
+            dict(self._reasons),
+            tally["copied"],
+            tally["summed"],
+            tally["declined"],
+        )
+
+    def context(self, mesh) -> Context | None:
+        """Of the ranks of a mesh (collective over them when it is made); None on other ranks."""
+        ranks = tuple(mesh.mesh.flatten().tolist())
+        if ranks not in self._contexts:
+            self._contexts[ranks] = self._opened(ranks)
+        return self._contexts[ranks]
+
+    def _opened(self, ranks: tuple) -> Context | None:
+        if self.comm.rank not in ranks:
+            return None
+        group = self.comm.group.Incl(ranks)
+        comm = self.comm.Create_group(group)
+        group.Free()
+        try:
+            return drbench.init(comm, self.heap, **self.options)
+        finally:
+            comm.Free()
+
+    # -- products
+
+    def decision(self, op, args: tuple, kwargs: dict) -> Decision:
+        """Who makes a product; the same for the same specs."""
+        placements = wanted()
+        try:
+            key = (op, placements, *[private.spec_of(each) for each in args])
+        except AttributeError:  # a plain tensor
+            return decide(op, args, kwargs, placements, self.when)
+        found = self._decisions.get(key)
+        if found is None:
+            found = self._decisions[key] = decide(op, args, kwargs, placements, self.when)
+        return found
+
+    def product(self, decision: Decision, args: tuple) -> Product | None:
+        """What makes it; None on ranks that are not on the mesh (collective over the mesh, the
+        first time)."""
+        found = self._products.get(id(decision))
+        if found is None:
+            a, b = args[-2:]
+            context = self.context(a.device_mesh)
+            if context is None:
+                return None
+            shape = (a.shape[0], b.shape[1], a.shape[1])
+            found = Product(context, shape, decision.layouts, TYPES[a.dtype])
+            self._products[id(decision)] = found  # decisions are kept: an id stays theirs
+        return found
+
+    def multiply(self, op, args: tuple, kwargs: dict):
+        """The handler of mm and addmm."""
+        a, b = args[-2:]
+        if not isinstance(a, DTensor) or not isinstance(b, DTensor):
+            return self._stock(op, args, kwargs, "an operand is no DTensor")
+        if torch.compiler.is_compiling() or private.is_traced(a) or private.is_traced(b):
+            return self._stock(op, args, kwargs, "torch.compile looks at the program")
+        decision = self.decision(op, args, kwargs)
+        if decision.who == "stock":
+            return self._stock(op, args, kwargs, decision.why, decision.out)
+        product = self.product(decision, args)
+        if product is None:  # another rank's: what stock gives such ranks, too
+            return private.wrapped(torch.empty(0, dtype=a.dtype), decision.out)
+        start, beta, alpha = None, 0, kwargs.get("alpha", 1)
+        if op is private.ADDMM and kwargs.get("beta", 1) != 0:
+            beta = kwargs.get("beta", 1)
+            start = _bias(args[0], product.c, decision.out)
+        try:
+            local = product(
+                (private.local_of(a), private.local_of(b)), start, alpha, beta, self._tally
+            )
+        except Declined as error:
+            self._tally["declined"] += 1
+            return self._stock(op, args, kwargs, str(error), decision.out)
+        self._tally["drbench"] += 1
+        return private.wrapped(local, decision.out)
+
+    def _stock(self, op, args, kwargs, why: str, spec=None):
+        """As torch does it by itself, in the placements that are asked for."""
+        self._reasons[why] += 1
+        table = private.handlers()
+        mine = table.pop(op)
+        try:
+            made = op(*args, **kwargs)
+        finally:
+            table[op] = mine
+        if spec is not None and made.placements != spec.placements:
+            made = made.redistribute(spec.mesh, spec.placements)
+        return made
+
+    def _never(self, op, args: tuple, kwargs: dict):
+        return self._stock(op, args, kwargs, _NEVER[op])
+
+    def _divided(self, op, args: tuple, kwargs: dict):
+        """The handler of what inference mode does not divide into products of matrices."""
+        return op.decompose(*args, **kwargs)
+
+
+def _bias(term: DTensor, c, out_spec):
+    """What fills the local tensor of C with addmm's first argument, in C's layout."""
+    whole = c.partition
+    if whole.term_of(whole.replica_of(c.rank)):  # of a pending sum the first term has all
+        return lambda local: local.zero_()
+    if _lies_alike(term, out_spec):
+        part = private.local_of(term)
+        return lambda local: local.copy_(part.expand(local.shape))
+    if not all(each.is_replicate() for each in term.placements):
+        term = term.redistribute(placements=[Replicate()] * term.device_mesh.ndim)
+    part = private.local_of(term).expand(c.shape)
+
+    def start(local: torch.Tensor) -> None:
+        for row, stop, at_row in c.runs(0):
+            for col, right, at_col in c.runs(1):
+                to = local[at_row : at_row + stop - row, at_col : at_col + right - col]
+                to.copy_(part[row:stop, col:right])
+
+    return start
+
+
+def _lies_alike(term: DTensor, spec) -> bool:
+    """Whether each rank has just the part of addmm's first argument that its part of C needs."""
+    if any(private.split_factor(each) is not None for each in spec.placements):
+        return False
+    if term.ndim == 2:
+        return term.shape == spec.tensor_meta.shape and term.placements == spec.placements
+    if term.shape[0] != spec.tensor_meta.shape[1]:
+        return False
+    return all(
+        mine.is_shard(0) if of_c.is_shard(1) else mine.is_replicate()
+        for mine, of_c in zip(term.placements, spec.placements)
+    )
+
+
+def installed() -> Installed:
+    """What :func:`install` has put in.
+
+    Raises
+    ------
+    UsageError
+        If nothing is.
+    """
+    handler = private.handlers().get(private.MM)
+    found = getattr(handler, "__self__", None)
+    if not isinstance(found, Installed):
+        raise UsageError("drbench.torch is not installed. Call drbench.torch.install() first.")
+    return found

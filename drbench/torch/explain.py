@@ -1,0 +1,131 @@
+"""Who would multiply two DTensors, what moves, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch.distributed.tensor import DTensor
+
+from drbench.errors import UsageError
+from partitions import LayoutError, partition
+from partitions.redistribution import flows
+
+from . import private
+from .dispatch import installed
+from .layouts import layout_text
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One product of DTensors.
+
+    Attributes
+    ----------
+    who : str
+        ``drbench`` or ``stock``.
+    why : str
+        Why not the other.
+    placements : tuple of Placement or None
+        Of the result; None where that is not known before.
+    moved_bytes : int or None
+        By all ranks together, if drbench multiplies; sums of Partial operands are beside that.
+    stock_moves : tuple of str
+        What stock would redistribute, before and after.
+    stock_bytes : int or None
+        By all ranks together at least: each element that must change its rank, once.
+    plan : str
+        What drbench's ranks do (:class:`drbench.library.explain.Explanation`); empty for stock.
+    """
+
+    who: str
+    why: str
+    placements: tuple | None
+    moved_bytes: int | None
+    stock_moves: tuple
+    stock_bytes: int | None
+    plan: str
+
+    def __str__(self) -> str:
+        out = "" if self.placements is None else f", result {_told(self.placements)}"
+        lines = [f"{self.who}: {self.why}{out}"]
+        if self.moved_bytes is not None:
+            lines.append(f"drbench moves {self.moved_bytes} bytes")
+        moves = "; ".join(self.stock_moves) or "nothing"
+        size = "" if self.stock_bytes is None else f" ({self.stock_bytes} bytes at least)"
+        lines.append(f"stock moves {moves}{size}")
+        return "\n".join([*lines, *self.plan.splitlines()])
+
+
+def explain(A: DTensor, B: DTensor) -> Explanation:
+    """Who would multiply A·B here and now, what moves, and why (nothing is multiplied; collective
+    over the mesh the first time that its ranks are used).
+
+    Inside ``with drbench.torch.out(...)`` the placements asked for count.
+
+    Raises
+    ------
+    UsageError
+        If A or B is no DTensor of two dimensions.
+    """
+    for each in (A, B):
+        if not isinstance(each, DTensor) or each.ndim != 2:
+            raise UsageError(
+                f"explain needs DTensors of two dimensions, got {type(each).__name__}."
+            )
+    state = installed()
+    decision = state.decision(private.MM, (A, B), {})
+    moved, plan = None, ""
+    if decision.who == "drbench":
+        product = state.product(decision, (A, B))
+        if product is not None:
+            found = product.explain()
+            moved, plan = sum(found.moved_bytes), str(found)
+    spec = (
+        decision.out
+        if decision.out is not None
+        else getattr(decision.sharding, "output_spec", None)
+    )
+    moves, nbytes = _stock_moves(decision, (A, B), spec)
+    placements = None if spec is None else tuple(spec.placements)
+    return Explanation(decision.who, decision.why, placements, moved, moves, nbytes, plan)
+
+
+def _stock_moves(decision, operands, spec) -> tuple[tuple, int | None]:
+    """What stock would redistribute, and the fewest bytes that this takes."""
+    sharding = decision.sharding
+    if sharding is None:
+        return (), None
+    changes = []
+    if sharding.needs_redistribute:
+        wanted = sharding.redistribute_schema.args_schema
+        for name, tensor, new in zip("AB", operands, wanted):
+            changes.append((name, private.spec_of(tensor), new))
+    changes.append(("C", sharding.output_spec, spec))
+    told, nbytes = [], 0
+    for name, old, new in changes:
+        if old.placements == new.placements:
+            continue
+        told.append(f"{name} from {_told(old.placements)} to {_told(new.placements)}")
+        if nbytes is not None:
+            elements = _least(old, new)
+            nbytes = (
+                None if elements is None else nbytes + elements * old.tensor_meta.dtype.itemsize
+            )
+    return tuple(told), nbytes
+
+
+def _least(old, new) -> int | None:
+    """Elements that change their rank between two specs; None where that is not known."""
+    shape, ranks = tuple(old.tensor_meta.shape), old.mesh.size()
+    try:
+        parts = [
+            partition(layout_text(each.placements, each.mesh.shape), shape, ranks)
+            for each in (old, new)
+        ]
+    except (ValueError, LayoutError):
+        return None
+    return sum(elements for *_, elements in flows(*parts))
+
+
+def _told(placements) -> str:
+    return "(" + ", ".join(map(str, placements)) + ")"

@@ -1,0 +1,100 @@
+"""Tensors that lie in the heap from the start, so that products copy nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from drbench.errors import DrbenchError, UsageError
+
+from . import private
+from .decision import TYPES
+from .dispatch import installed
+from .layouts import layout_text
+from .product import copied, holds, new_local
+
+
+def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32) -> DTensor:
+    """A DTensor whose local tensor lies in the heap, with whatever that holds.
+
+    Collective over the mesh the first time that its ranks are used.
+
+    Parameters
+    ----------
+    shape : (int, int)
+    mesh : DeviceMesh
+    placements : sequence of Placement
+    dtype : torch.dtype
+        float32 or float64.
+
+    Raises
+    ------
+    UsageError
+        If type or placements are none of those.
+    OutOfMemory
+        If this rank's part of the heap has no room.
+    """
+    if dtype not in TYPES:
+        raise UsageError(f"the heap takes {' or '.join(map(str, TYPES))}, got {dtype}.")
+    if len(placements) != mesh.ndim or len(tuple(shape)) != 2:
+        raise UsageError(
+            f"drbench.torch.empty makes a matrix with a placement for each of the {mesh.ndim} "
+            f"dimensions of the mesh, got shape {tuple(shape)} and {len(placements)} placements."
+        )
+    try:
+        text = layout_text(placements, mesh.shape)
+    except ValueError as error:
+        raise UsageError(f"drbench.torch.empty: {error}.") from None
+    context = installed().context(mesh)
+    if context is None:
+        local = torch.empty(0, dtype=dtype)
+    else:
+        local = new_local(context.specs.of(tuple(shape), text, TYPES[dtype]), context)
+    size = torch.Size(shape)
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=size, stride=(size[1], 1)
+    )
+
+
+def adopt(module: torch.nn.Module) -> torch.nn.Module:
+    """Move the matrices among a module's DTensor parameters into the heap (collective over their
+    meshes); the module.
+
+    Parameters stay the same objects: optimizers and tied weights need not know. Parameters of types
+    that drbench does not multiply stay where they are.
+
+    Raises
+    ------
+    OutOfMemory
+        On every rank, if one has no room; then nothing was moved.
+    """
+    state = installed()
+    moved, meshes, fault = [], {}, None
+    for parameter in module.parameters():
+        data = parameter.data
+        if not isinstance(data, DTensor) or data.ndim != 2 or data.dtype not in TYPES:
+            continue
+        if data.device_mesh.device_type != "cpu":
+            continue
+        context = state.context(data.device_mesh)
+        if context is None:
+            continue
+        meshes[id(context)] = context
+        local = private.local_of(parameter)
+        if not local.numel() or holds(local, context):
+            continue
+        try:
+            moved.append((parameter, copied(local.detach().contiguous(), context)))
+        except DrbenchError as error:
+            fault = error
+            break
+    for context in meshes.values():
+        faults = context.comm.allgather(fault)
+        for rank, each in enumerate(faults):
+            if each is not None:
+                raise type(each)(f"adopt, rank {rank}: {each}")
+    for parameter, local in moved:
+        private.put_local(parameter, local)
+    return module

@@ -1,0 +1,90 @@
+"""The ranks of mpiexec as those of torch.distributed."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import socket
+import sys
+
+import torch.distributed as dist
+
+from drbench.errors import UnsupportedError, UsageError
+
+#: What torchrun tells every process that it starts.
+_TORCHRUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK")
+
+
+def check_launcher(size: int) -> None:
+    """Refuse torchrun, whose processes MPI cannot join.
+
+    Parameters
+    ----------
+    size : int
+        Ranks of MPI.
+
+    Raises
+    ------
+    UnsupportedError
+        With the mpiexec command to use instead.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1 and world > 1 and any(name in os.environ for name in _TORCHRUN):
+        program = " ".join(sys.argv) if sys.argv[0] else "train.py"
+        raise UnsupportedError(
+            f"drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
+            f"mpiexec -n {world} python {program}"
+        )
+
+
+def start_process_group(comm, nodes: int = 1, backend: str = "gloo") -> None:
+    """torch's process group on the ranks of an MPI communicator, once a process (collective).
+
+    Rank 0 opens a store and tells its port over MPI; nothing is asked of the environment. The group
+    is ended when the process ends, if nobody did before.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    nodes : int
+        That the ranks are on.
+    backend : str
+        ``gloo``, or ``nccl``.
+    """
+    if dist.is_initialized():
+        return
+    alone = nodes == 1
+    if alone and backend == "gloo" and any(name == "lo" for _, name in socket.if_nameindex()):
+        # else gloo asks the name service, which may know nothing of this host
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    # how data moves is told by explain() and in records, not on stderr
+    logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
+    host = comm.bcast("127.0.0.1" if alone else socket.gethostname())
+    store = (
+        dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False)
+        if comm.rank == 0
+        else None
+    )
+    port = comm.bcast(store.port if store else None)
+    if store is None:
+        store = dist.TCPStore(host, port, comm.size, is_master=False)
+    dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size)
+    atexit.register(_end_process_group)
+
+
+def check_ranks(comm) -> None:
+    """Refuse a process group whose ranks are not those of the communicator (collective)."""
+    found = comm.allgather((dist.get_rank(), dist.get_world_size()))
+    for rank, each in enumerate(found):
+        if each != (rank, comm.size):
+            raise UsageError(
+                f"rank {rank} of {comm.size} of MPI is rank {each[0]} of {each[1]} of "
+                "torch.distributed. Let drbench.torch.install() start the process group, or give "
+                "init_process_group the ranks of MPI."
+            )
+
+
+def _end_process_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,118 @@
+"""What the programs of these tests share: ranks with a process group, and DTensors of every placement
+made of a matrix that every rank has whole."""
+
+import json
+import os
+import sys
+
+import torch
+from mpi4py import MPI
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+import drbench.torch
+
+SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
+TRANSPORT = "rma" if SITUATION == "rma" else "auto"
+torch.set_num_threads(1)
+
+#: Placements by the letters that tests use.
+LETTERS = {
+    "0": Shard(0),
+    "1": Shard(1),
+    "R": Replicate(),
+    "P": Partial(),
+    "t": _StridedShard(0, split_factor=2),
+    "u": _StridedShard(1, split_factor=2),
+    "v": _StridedShard(0, split_factor=3),
+}
+
+
+def placements(letters):
+    return tuple(LETTERS[letter] for letter in letters)
+
+
+def shard(whole, mesh, placed):
+    """This rank's part of a matrix, cut by torch's own placements from the left to the right."""
+    local, at = whole, mesh.get_coordinate()
+    for x, p in enumerate(placed):
+        if isinstance(p, Shard | _StridedShard):
+            parts, _ = p._split_tensor(local, mesh.shape[x], with_padding=False, contiguous=True)
+            local = parts[at[x]]
+    return local.contiguous()
+
+
+def dtensor(whole, mesh, placed, heap=False, seed=0):
+    """A DTensor of a whole matrix; where a sum is pending, of random terms."""
+    local, at = shard(whole, mesh, placed).clone(), mesh.get_coordinate()
+    for x, p in enumerate(placed):
+        if p.is_partial():  # the term at 0 makes up for the others, which copies share
+            noise = torch.Generator().manual_seed(100 * x + seed)
+            junk = torch.randint(-3, 4, (mesh.shape[x], *whole.shape), generator=noise)
+            terms = junk.to(whole.dtype)
+            others = [y for y, q in enumerate(placed) if q.is_partial() and y > x]
+            first = all(at[y] == 0 for y in others)
+            mine = -terms[1:].sum(0) if at[x] == 0 else terms[at[x]]
+            if first:
+                local += shard(mine, mesh, placed)
+            if at[x]:
+                local -= shard(whole, mesh, placed) if _carries(placed, at, x) else 0
+    if heap:
+        made = drbench.torch.empty(whole.shape, mesh, placed, whole.dtype)
+        made._local_tensor.copy_(local)
+        return made
+    return DTensor.from_local(
+        local, mesh, placed, run_check=False, shape=whole.shape, stride=whole.stride()
+    )
+
+
+def _carries(placed, at, x):
+    """Whether the whole still stands in this rank's term: it is taken out once."""
+    return all(at[y] == 0 for y, q in enumerate(placed) if q.is_partial() and y < x)
+
+
+def whole_of(tensor, mesh):
+    """The matrix of a DTensor by MPI, without asking torch to redistribute: a sum over its terms,
+    each element from whoever has it; None if copies differ."""
+    placed, at = tensor.placements, mesh.get_coordinate()
+    index = torch.arange(tensor.shape.numel()).reshape(tensor.shape)
+    mine = shard(index, mesh, placed).flatten()
+    local = tensor.to_local()
+    local = local.wait() if hasattr(local, "wait") else local
+    if local.numel() != mine.numel():
+        return None
+    ranks = MPI.COMM_WORLD.group.Incl(mesh.mesh.flatten().tolist())
+    comm = MPI.COMM_WORLD.Create_group(ranks)
+    ranks.Free()
+    term = tuple(at[x] for x, p in enumerate(placed) if p.is_partial())
+    heard = comm.allgather((term, mine.numpy(), local.detach().reshape(-1).double().numpy()))
+    comm.Free()
+    terms = {}
+    for key, where, values in heard:
+        known = terms.setdefault(key, torch.full((tensor.shape.numel(),), float("nan")).double())
+        where, values = torch.from_numpy(where), torch.from_numpy(values)
+        before = known[where]
+        if not ((before == values) | before.isnan()).all():
+            return None
+        known[where] = values
+    return sum(terms.values()).reshape(tensor.shape)
+
+
+def integers(shape, seed, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-3, 4, shape, generator=generator).to(dtype)
+
+
+def answer(value):
+    """Print ``value`` on rank 0, as JSON, once all ranks have come."""
+    comm = MPI.COMM_WORLD
+    comm.Barrier()
+    if comm.rank == 0:
+        json.dump(value, sys.stdout)
+        sys.stdout.flush()
+
+
+def main(what):
+    """``PROGRAM WHAT [ARGUMENTS]``: the answer of a function."""
+    name, *arguments = sys.argv[1:]
+    answer(what[name](*map(json.loads, arguments)))
