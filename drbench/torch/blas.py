@@ -40,9 +40,19 @@ class TorchBlas:
         if found is not None:
             return found[1]
         with torch.inference_mode(False):  # else it could not be written outside of it
-            view = torch.from_numpy(array.view())  # holds the array's memory, not the array
+            view = torch.from_numpy(np.asarray(_Memory(array)))
         if array.base is not None:
             key = id(array)
             gone = weakref.ref(array, lambda _, views=self._views: views.pop(key, None))
             self._views[key] = gone, view
         return view
+
+
+class _Memory:
+    """The memory of an array, without the array: others may hold it when that is gone. Of ranks
+    whose memory may only be read, too, which torch does not know."""
+
+    def __init__(self, array: np.ndarray):
+        address = array.__array_interface__["data"][0]
+        self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
+        self._base = array if array.base is None else array.base

@@ -1,6 +1,7 @@
 """What the programs of these tests share: ranks with a process group, and DTensors of every placement
 made of a matrix that every rank has whole."""
 
+import functools
 import json
 import os
 import sys
@@ -71,31 +72,31 @@ def _carries(placed, at, x):
     return all(at[y] == 0 for y, q in enumerate(placed) if q.is_partial() and y < x)
 
 
-def whole_of(tensor, mesh):
-    """The matrix of a DTensor by MPI, without asking torch to redistribute: a sum over its terms,
-    each element from whoever has it; None if copies differ."""
+def is_right(tensor, whole, mesh):
+    """Whether this rank's part of a DTensor is that of a matrix, exactly; of a pending sum, whether
+    its terms make up the matrix (collective over the mesh then). Torch redistributes nothing."""
     placed, at = tensor.placements, mesh.get_coordinate()
-    index = torch.arange(tensor.shape.numel()).reshape(tensor.shape)
-    mine = shard(index, mesh, placed).flatten()
     local = tensor.to_local()
-    local = local.wait() if hasattr(local, "wait") else local
-    if local.numel() != mine.numel():
-        return None
-    ranks = MPI.COMM_WORLD.group.Incl(mesh.mesh.flatten().tolist())
-    comm = MPI.COMM_WORLD.Create_group(ranks)
-    ranks.Free()
-    term = tuple(at[x] for x, p in enumerate(placed) if p.is_partial())
-    heard = comm.allgather((term, mine.numpy(), local.detach().reshape(-1).double().numpy()))
-    comm.Free()
-    terms = {}
-    for key, where, values in heard:
-        known = terms.setdefault(key, torch.full((tensor.shape.numel(),), float("nan")).double())
-        where, values = torch.from_numpy(where), torch.from_numpy(values)
-        before = known[where]
-        if not ((before == values) | before.isnan()).all():
-            return None
-        known[where] = values
-    return sum(terms.values()).reshape(tensor.shape)
+    local = (local.wait() if hasattr(local, "wait") else local).detach()
+    wanted = shard(whole, mesh, placed)
+    terms = [x for x, p in enumerate(placed) if p.is_partial()]
+    if not terms:
+        return torch.equal(local, wanted)
+    comm = comm_of(mesh)
+    heard = comm.allgather((at, local.numpy()))
+    alike = [
+        torch.from_numpy(theirs)
+        for there, theirs in heard
+        if all(there[x] == at[x] for x in range(len(placed)) if x not in terms)
+    ]
+    return torch.equal(sum(alike), wanted)
+
+
+@functools.cache
+def comm_of(mesh):
+    """An MPI communicator of the ranks of a mesh."""
+    group = MPI.COMM_WORLD.group.Incl(mesh.mesh.flatten().tolist())
+    return MPI.COMM_WORLD.Create_group(group)
 
 
 def integers(shape, seed, dtype=torch.float32):
