@@ -1,7 +1,7 @@
 """drbench: runs, predicts and explains distributed dense matrix multiplication C = A·B.
 
 As a library: :func:`init`, :func:`multiply` and :func:`redistribute` of :mod:`drbench.library`,
-which is imported when one of its names is asked for.
+which is imported when one of its names is asked for. Under PyTorch's DTensor: :mod:`drbench.torch`.
 """
 
 from importlib import import_module
@@ -16,8 +16,10 @@ _LIBRARY = ("Context", "Matrix", "Product", "init", "multiply", "redistribute")
 def __getattr__(name: str) -> Any:
     if name in _LIBRARY:
         return getattr(import_module("drbench.library"), name)
+    if name == "torch":
+        return import_module("drbench.torch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LIBRARY])
+    return sorted([*globals(), *_LIBRARY, "torch"])

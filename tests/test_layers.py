@@ -25,13 +25,14 @@ ROOMS = {
     "drbench.measure": ("drbench.device",),
     "algorithms": ("drbench.model",),
     "drbench.library": ("algorithms", "drbench.host"),
+    "drbench.torch": ("drbench.library",),
     "plots.select": ("drbench.measure.record",),
     "plots.draw": ("plots.select",),
     "plots.registry": ("plots.draw",),
     "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.StepTime"),
     "plots.report": ("plots.figures",),
     "launch.host": ("drbench", "algorithms"),
-    "launch.peers": ("launch.host",),
+    "launch.peers": ("launch.host", "drbench.torch"),
     "launch.cases": ("launch.peers",),
     "launch.ranks": ("launch.cases",),
     "launch.sweeps": ("launch.cases", "plots.select"),
@@ -45,9 +46,10 @@ ROOMS = {
 UPWARD = {
     ("drbench/__main__.py", "launch.commands.cli.main"),
     ("drbench/__init__.py", "drbench.library"),
+    ("drbench/__init__.py", "drbench.torch"),
 }
 #: What stands on floors of its own: the packages, and the room of one that stands above another.
-HOUSES = (*PACKAGES, "drbench.library")
+HOUSES = (*PACKAGES, "drbench.library", "drbench.torch")
 #: Most modules of one folder, and of one chain of imports inside a package.
 MOST_MODULES, MOST_FLOORS = 14, 8
 
@@ -60,6 +62,7 @@ ONLY_IN = {
         "drbench/library/",
         "drbench/measure/",
         "drbench/table1.py",
+        "drbench/torch/",
         "launch/commands/",
         "launch/host/",
         "launch/peers/",
@@ -148,8 +151,9 @@ def violations(path, text):
             found.append(f"{where}: partitions needs nothing beyond the standard library")
         if top in ONLY_IN and not path.startswith(ONLY_IN[top]):
             found.append(f"{where}: only for {', '.join(ONLY_IN[top])}")
-        if top in HEAVY and at_module_level and not path.startswith("plots/"):
-            found.append(f"{where}: at module level only in plots")
+        at_home = ("plots/", "drbench/torch/") if top == "torch" else ("plots/",)
+        if top in HEAVY and at_module_level and not path.startswith(at_home):
+            found.append(f"{where}: at module level only in {' and '.join(at_home)}")
     return found
 
 

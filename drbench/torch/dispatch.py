@@ -9,9 +9,8 @@ import torch
 from mpi4py import MPI
 from torch.distributed.tensor import DTensor, Replicate
 
-import drbench
 from drbench.errors import UsageError
-from drbench.library.context import Context
+from drbench.library import Context, init
 
 from . import private
 from .decision import TYPES, Decision, decide, wanted
@@ -126,7 +125,7 @@ class Installed:
         comm = self.comm.Create_group(group)
         group.Free()
         try:
-            return drbench.init(comm, self.heap, **self.options)
+            return init(comm, self.heap, **self.options)
         finally:
             comm.Free()
 

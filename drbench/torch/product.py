@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from drbench.errors import DrbenchError, UnsupportedError
-from drbench.library.context import Context
+from drbench.library import Context
 from drbench.library.explain import Explanation
 from drbench.library.plan import Multiplication
 from drbench.library.spec import Spec

@@ -1,12 +1,8 @@
 """PyTorch DTensor: ``torch.matmul`` of two DTensors, then ``redistribute()`` of what it left
 partial (§5.2 of the paper)."""
 
-import atexit
 import functools
-import logging
-import os
 import re
-import socket
 from math import prod
 
 from .base import Availability, Job, Peer, Setting, installed, refuse_alike
@@ -59,7 +55,9 @@ class _Multiplication(Job):
         torch.set_num_threads(threads)
         device = device_of(options, topology)
         transport = "nccl" if device.type == "cuda" else "gloo"
-        _start_process_group(topology, transport)
+        from drbench.torch.ranks import start_process_group
+
+        start_process_group(topology.comm, topology.nodes, transport)
         every = on_one_mesh([placed(operand.partition) for operand in problem.operands])
         self._placed = {
             name: (
@@ -153,51 +151,12 @@ def _elements(out):
     return local.wait() if hasattr(local, "wait") else local
 
 
-def _start_process_group(topology, transport: str) -> None:
-    """torch's process group on the MPI ranks, once a process: rank 0 opens a store, and tells its
-    port over MPI."""
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        return
-    comm = topology.comm
-    alone = topology.nodes == 1
-    if alone and transport == "gloo" and any(name == "lo" for _, name in socket.if_nameindex()):
-        # else gloo asks the name service, which may know nothing of this host
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # how data moves is in the record, not on stderr
-    logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
-    host = comm.bcast("127.0.0.1" if alone else socket.gethostname())
-    store = (
-        dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False)
-        if comm.rank == 0
-        else None
-    )
-    port = comm.bcast(store.port if store else None)
-    if store is None:
-        store = dist.TCPStore(host, port, comm.size, is_master=False)
-    dist.init_process_group(
-        transport,
-        store=store,
-        rank=comm.rank,
-        world_size=comm.size,
-    )
-    atexit.register(_end_process_group)
-
-
 @functools.cache
 def _mesh(device: str, extents: tuple):
     """A device mesh over all ranks, made once a process: each has process groups of its own."""
     from torch.distributed.tensor import init_device_mesh
 
     return init_device_mesh(device, extents)
-
-
-def _end_process_group() -> None:
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def _watch():

@@ -6,7 +6,7 @@ import random
 import time
 
 import torch
-from harness import TRANSPORT, dtensor, integers, is_right, main, placements
+from dtensors import TRANSPORT, dtensor, integers, is_right, main, placements
 from mpi4py import MPI
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
 
@@ -213,7 +213,12 @@ def trouble():
     again = drbench.torch.counts()
     # a local tensor that its placements do not give it
     odd = DTensor.from_local(
-        torch.ones(16 + 2 * rank, 32), mesh, [Shard(0)], run_check=False, shape=(32, 32), stride=(32, 1)
+        torch.ones(16 + 2 * rank, 32),
+        mesh,
+        [Shard(0)],
+        run_check=False,
+        shape=(32, 32),
+        stride=(32, 1),
     )
     whole = dtensor(B, mesh, (Replicate(),))
     local = (odd @ whole).to_local()
@@ -343,9 +348,4 @@ def churn(steps, seed):
 
 
 if __name__ == "__main__":
-    main(
-        {
-            each.__name__: each
-            for each in (every, forms, meshes, trouble, told, outliving, churn)
-        }
-    )
+    main({each.__name__: each for each in (every, forms, meshes, trouble, told, outliving, churn)})

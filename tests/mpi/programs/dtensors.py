@@ -1,5 +1,5 @@
-"""What the programs of these tests share: ranks with a process group, and DTensors of every placement
-made of a matrix that every rank has whole."""
+"""What the programs of these tests share: ranks with a process group, and DTensors of every
+placement made of a matrix that every rank has whole."""
 
 import functools
 import json

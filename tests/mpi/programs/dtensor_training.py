@@ -3,7 +3,7 @@
 import gc
 
 import torch
-from harness import TRANSPORT, main
+from dtensors import TRANSPORT, main
 from mpi4py import MPI
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
