@@ -33,6 +33,10 @@ class Explanation:
         What stock would redistribute, before and after.
     stock_bytes : int or None
         By all ranks together at least: each element that must change its rank, once.
+    stationary : str
+        The matrix whose tiles do not move; empty for stock.
+    own_bytes : dict of str to int
+        What this rank's steps move, by counter; empty for stock.
     plan : str
         What drbench's ranks do (:class:`drbench.library.explain.Explanation`); empty for stock.
     """
@@ -43,6 +47,8 @@ class Explanation:
     moved_bytes: int | None
     stock_moves: tuple
     stock_bytes: int | None
+    stationary: str
+    own_bytes: dict
     plan: str
 
     def __str__(self) -> str:
@@ -74,12 +80,13 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
             )
     state = installed()
     decision = state.decision(private.MM, (A, B), {})
-    moved, plan = None, ""
+    moved, stationary, own, plan = None, "", {}, ""
     if decision.who == "drbench":
         product = state.product(decision, (A, B))
         if product is not None:
             found = product.explain()
             moved, plan = sum(found.moved_bytes), str(found)
+            stationary, own = found.stationary, product.own_bytes()
     spec = (
         decision.out
         if decision.out is not None
@@ -87,7 +94,17 @@ def explain(A: DTensor, B: DTensor) -> Explanation:
     )
     moves, nbytes = _stock_moves(decision, (A, B), spec)
     placements = None if spec is None else tuple(spec.placements)
-    return Explanation(decision.who, decision.why, placements, moved, moves, nbytes, plan)
+    return Explanation(
+        decision.who,
+        decision.why,
+        placements,
+        moved,
+        moves,
+        nbytes,
+        stationary,
+        own,
+        plan,
+    )
 
 
 def _stock_moves(decision, operands, spec) -> tuple[tuple, int | None]:

@@ -8,7 +8,7 @@ import torch
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.library import Context
 from drbench.library.explain import Explanation
-from drbench.library.plan import Multiplication
+from drbench.library.plan import Multiplication, moved_bytes
 from drbench.library.spec import Spec
 
 from .decision import TYPES
@@ -63,6 +63,10 @@ class Product:
     def explain(self) -> Explanation:
         """What it moves and does; sums of Partial operands are beside that."""
         return Explanation.of(self.plan())
+
+    def own_bytes(self) -> dict[str, int]:
+        """What this rank's steps move, by counter."""
+        return moved_bytes(self.plan(), self.context.rank)
 
     def __call__(self, locals_, start=None, alpha=1.0, beta=0.0, counts=None) -> torch.Tensor:
         """The local tensor of C (collective).

@@ -35,7 +35,7 @@ def get_peer(name: str) -> Peer:
     """
     if name not in PEERS:
         raise KeyError(name)
-    return importlib.import_module(f"{__name__}.{name}").PEER
+    return importlib.import_module(f"{__name__}.{name.replace('+', '_')}").PEER
 
 
 def peers() -> dict[str, Peer]:

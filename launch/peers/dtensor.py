@@ -45,18 +45,20 @@ def _settings(nprocs: int) -> list[Setting]:
     return [Setting(name, dict(zip("abc", chosen))) for name, chosen in texts.items()]
 
 
-class _Multiplication(Job):
+class Multiplication(Job):
+    """torch.matmul of two DTensors."""
+
     def __init__(self, problem, topology, fill, threads, options):
         import torch
-        from torch.distributed.tensor import DTensor, Replicate, Shard
+        from torch.distributed.tensor import Replicate, Shard
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+        from drbench.torch.ranks import start_process_group
 
         self._torch, self._where = torch, compute_local_shape_and_global_offset
         torch.set_num_threads(threads)
         device = device_of(options, topology)
         transport = "nccl" if device.type == "cuda" else "gloo"
-        from drbench.torch.ranks import start_process_group
-
         start_process_group(topology.comm, topology.nodes, transport)
         every = on_one_mesh([placed(operand.partition) for operand in problem.operands])
         self._placed = {
@@ -66,7 +68,9 @@ class _Multiplication(Job):
             )
             for name, (placements, extents) in zip("ABC", every)
         }
-        self.operands = []
+        self.operands, self._device = [], device
+        self.blas = TorchBlas(device)
+        self._begin(problem, topology)
         for name in "AB":
             mesh, placements = self._placed[name]
             shape = problem.operand(name).partition.shape
@@ -74,18 +78,7 @@ class _Multiplication(Job):
             tensor = torch.empty(local, dtype=getattr(torch, problem.dtype))
             if tensor.numel():
                 fill.into(tensor.numpy(), name, row, col)
-            self.operands.append(
-                DTensor.from_local(
-                    tensor.to(device),
-                    mesh,
-                    placements,
-                    run_check=False,
-                    shape=shape,
-                    stride=(shape[1], 1),
-                )
-            )
-        self._device = device
-        self.blas = TorchBlas(device)
+            self.operands.append(self._made(tensor, mesh, placements, shape))
         self.layouts = tuple(problem.texts.values())
         self.settled = {
             "mesh": "x".join(map(str, every[0][1])),
@@ -93,6 +86,22 @@ class _Multiplication(Job):
             "backend": f"torch-{device.type}",
         }
         self._look(topology.comm, problem.flops // 2)
+
+    def _begin(self, problem, topology) -> None:
+        """Before the operands are made (collective)."""
+
+    def _made(self, local, mesh, placements, shape):
+        """An operand of a local tensor."""
+        from torch.distributed.tensor import DTensor
+
+        return DTensor.from_local(
+            local.to(self._device),
+            mesh,
+            placements,
+            run_check=False,
+            shape=shape,
+            stride=(shape[1], 1),
+        )
 
     def _look(self, comm, multiplies: int) -> None:
         """Multiply twice untimed: the first lets DTensor plan, the second is watched for what it
@@ -113,7 +122,7 @@ class _Multiplication(Job):
         )
         if seen.known:
             self.moved = {"collective_bytes": seen.nbytes}
-        self.replicas = prod(size for size, _ in _copies(self.out))
+        self.replicas = prod(size for size, _ in copies(self.out))
 
     def run(self) -> None:
         out = self._torch.matmul(*self.operands)
@@ -128,13 +137,13 @@ class _Multiplication(Job):
     def parts(self):
         out, replica = self.out, 0
         local, (row, col) = self._where(out.shape, out.device_mesh, out.placements)
-        for size, at in _copies(out):
+        for size, at in copies(out):
             replica = replica * size + at
         elements = _elements(out)
         return replica, [(row, col, elements.detach().cpu().numpy())] if elements.numel() else []
 
 
-def _copies(out) -> list[tuple[int, int]]:
+def copies(out) -> list[tuple[int, int]]:
     """The extent, and this rank's coordinate, of each mesh dimension along which a DTensor is
     copied."""
     mesh = out.device_mesh
@@ -232,6 +241,6 @@ PEER = Peer(
     _available,
     _settings,
     _layout,
-    _Multiplication,
+    Multiplication,
     options=PEERS["dtensor"],
 )

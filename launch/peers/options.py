@@ -9,9 +9,10 @@ BLOCK = 64
 _WIDTH = {"type": int, "least": 1, "unit": "elements"}
 _DEVICE = named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu"))
 
-#: Options of every peer, by its name, which is that of its module.
+#: Options of every peer, by its name, which is that of its module (+ is _ there).
 PEERS: dict[str, dict[str, Option]] = {
     "dtensor": _DEVICE,
+    "dtensor+drbench": {},
     "scalapack": named(
         Option("block", **_WIDTH, help="rows and columns of a block-cyclic tile.", says=str(BLOCK)),
         MESH,

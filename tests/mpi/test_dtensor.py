@@ -1,0 +1,178 @@
+"""Products of PyTorch's DTensors by drbench: exact in every placement on every transport, forward
+and backward; what one rank cannot do all leave to torch."""
+
+import json
+import sys
+
+import pytest
+from starting import ROOT, run_process, within
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400)]
+
+SHAPES = [[8, 12, 16], [7, 5, 9], [3, 2, 1]]
+ODD = SHAPES[1:2]
+
+
+@pytest.fixture
+def answer(mpirun):
+    """``answer(ranks, program, what, *arguments, situation=...)``."""
+
+    def run(ranks, program, what, *arguments, **options):
+        texts = [json.dumps(each) for each in arguments]
+        return mpirun(ranks, f"dtensor_{program}.py", what, *texts, timeout=300, **options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation",
+    [
+        (2, [2], "01RP", SHAPES, [True, False], True, None, "float32", "direct"),
+        (4, [4], "01RP", ODD, [True], True, None, "float64", "direct"),
+        (4, [2, 2], "01RP", ODD, [True], False, None, "float32", "direct"),
+        (4, [2, 2], "01RPtuv", [[8, 12, 4], [9, 7, 5]], [False], True, 150, "float32", "direct"),
+        (2, [2], "01RPt", ODD, [True], True, 40, "float64", "rma"),
+        (4, [2, 2], "01RP", ODD, [True], True, 40, "float32", "mixed"),
+        (2, [2], "01RP", ODD, [False], True, 40, "float32", "remote"),
+    ],
+    ids=["all-2", "all-4", "pairs-2x2", "strided-2x2", "rma", "mixed", "remote"],
+)
+def test_products_of_all_placements_are_exact_and_nothing_is_left(
+    answer, ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation
+):
+    arguments = mesh, letters, shapes, heaps, outputs, sample, dtype
+    found = answer(ranks, "products", "every", *arguments, situation=situation)
+    assert found == {"cases": 0, "wrong": [], "stock": {}, "left": 0}
+
+
+def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torch(answer):
+    found = answer(2, "products", "forms", [2])
+    assert (found["wrong"], found["left"]) == ([], 0)
+    served, stock = found["drbench"]
+    assert served == 27 * 3 * (2 + 2 + 4) and stock == {}
+    assert set(found["reasons"]) == {
+        "bfloat16 is multiplied by torch alone",
+        "int64 is multiplied by torch alone",
+        "batched products are multiplied by torch alone",
+        "torch.compile looks at the program",
+    }
+
+
+def test_meshes_of_some_ranks_and_in_any_order_multiply(answer):
+    found = answer(4, "products", "meshes")
+    assert (found["wrong"], found["left"]) == ([], 0)
+    # 27 products on each of two sub-meshes, 3 on all ranks, 1 on three of them
+    assert found["drbench"] == [58, 57, 58, 58] and found["stock"] == [{}] * 4
+
+
+#: What is said of each mistake, the same on every rank.
+SAID = {
+    "before": "UsageError drbench.torch is not installed. Call drbench.torch.install() first.",
+    "twice": "UsageError drbench.torch is installed already. Call drbench.torch.uninstall() first.",
+    "when": "UsageError when must be auto or always, got 'alway'. Did you mean always?",
+    "long": "UsageError drbench.torch.out has 2 placements, the mesh of the product has 1 ",
+    "third": "UsageError drbench.torch.out(S(2)): the product is a matrix. Use Shard(0) for its ",
+    "explain": "UsageError explain needs DTensors of two dimensions, got Tensor.",
+    "type": "UsageError the heap takes torch.float32 or torch.float64, got torch.int32.",
+    "placements": "UsageError drbench.torch.empty makes a matrix with a placement for each of the ",
+    "sum": "UsageError drbench.torch.empty: a pending max is no sum.",
+    "adopt": "OutOfMemory adopt, rank 0: the heap is too small: an array of 256x512 float32 needs ",
+}
+
+
+def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(answer):
+    found = answer(2, "products", "trouble")
+    assert found["declined"] == [6, 6, 7] and found["drbench"] == [0, 1, 1]
+    assert all(why.startswith("rank 1: the ") for why in found["stock"])
+    assert found["left"] == 0 and found["after"] == found["heard"][0][0]["before"]
+    for told, order, seconds, right, wrong in found["heard"]:
+        assert right and wrong == [] and within(seconds, 5)
+        assert order[1].startswith("ranks call in different order: rank 0 multiply(C = A·B: ")
+        assert set(told) == set(SAID)
+        for mistake, text in SAID.items():
+            line = " ".join(told[mistake] or ["no error"])
+            assert line.startswith(text) and "\n" not in line and len(line) < 400
+
+
+def test_explain_says_who_multiplies_and_what_moves(answer):
+    found = answer(2, "products", "told")
+    assert found.pop("left") == 0
+    assert all(right for right, *_ in found.values())
+    kept = [None, [], 0, "stock: nothing has to move, result "]
+    at = {
+        name: [who, why, moved, moves, least]
+        for name, (_, who, why, moved, moves, least, _) in found.items()
+    }
+    assert at["local"] == ["stock", "nothing has to move", *kept[:3]] == at["sum"]
+    # each rank lacks the half of B that the other has: 6x16 elements of 4 bytes
+    lies = "operands are read where they lie, nothing is gathered"
+    assert at["gather"] == ["drbench", lies, 768, ["B from (S(0)) to (R)"], 768]
+    assert at["scatter"][1] == "stock would redistribute its result"
+    assert at["scatter"][3:] == [["C from (P(sum)) to (S(0))"], 512]
+    assert at["turned"][2:] == [384, ["C from (S(0)) to (S(1))"], 256]
+    assert at["partial"][0] == "drbench"
+    assert found["gather"][-1] == f"drbench: {lies}, result (S(0))"
+
+
+def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer):
+    assert answer(2, "products", "outliving") is True
+
+
+@pytest.mark.parametrize("ranks, situation, steps", [(2, "direct", 400), (2, "remote", 60)])
+def test_nothing_leaks(answer, ranks, situation, steps):
+    assert answer(ranks, "products", "churn", steps, 5, situation=situation) == {
+        "wrong": 0,
+        "left": 0,
+    }
+
+
+def test_a_parallel_mlp_learns_as_one_process_does(answer):
+    found = answer(2, "training", "mlp")
+    assert found.pop("left") == 0
+    assert {name: case["wrong"] for name, case in found.items()} == dict.fromkeys(found, [])
+    # torch's own styles gather and reduce beside the product: nothing is left for drbench
+    assert found["torch"]["drbench"] == 0
+    for name in ("rows", "bias", "copied", "local", "batch", "sequence"):
+        assert found[name]["drbench"] == 2 * 5, name
+    assert found["copied"]["copied"] > found["bias"]["copied"]
+
+
+def test_tied_parameters_stay_tied(answer):
+    assert answer(2, "training", "tied") == [[True] * 6] * 2
+
+
+def test_torchrun_is_told_what_to_start_instead(tmp_path):
+    program = "import drbench.torch\ndrbench.torch.install()\n"
+    (tmp_path / "train.py").write_text(program)
+    environ = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0"}
+    ended = run_process([sys.executable, "train.py"], tmp_path, environ, 60)
+    line = ended.stderr.strip().splitlines()[-1]
+    assert ended.returncode == 1 and line == (
+        "drbench.errors.UnsupportedError: drbench.torch needs ranks that MPI has started, torchrun "
+        "started these. Use: mpiexec -n 4 python train.py"
+    )
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ("del DTensor._op_dispatcher._custom_op_handlers", "AttributeError"),
+        ("DTensor._op_dispatcher._custom_op_handlers = {}", "DTensor does not ask the handlers"),
+        ("OpDispatcher.wrap = None", "TypeError"),
+        ("OpDispatcher.unwrap_to_op_info = lambda self: None", "TypeError"),
+    ],
+)
+def test_a_torch_without_the_names_that_are_needed_is_refused_in_one_line(tmp_path, change, said):
+    program = (
+        "from torch.distributed.tensor import DTensor\n"
+        "from torch.distributed.tensor._dispatch import OpDispatcher\n"
+        f"import drbench.torch\n{change}\n"
+        "try:\n    drbench.torch.install()\n"
+        "except drbench.errors.MissingError as error:\n    print(error)\n"
+    )
+    ended = run_process([sys.executable, "-c", program], ROOT, {}, 60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("drbench.torch does not know this torch (2.13.0")
+    assert said in ended.stdout and ended.stdout.count("\n") == 1
+    assert ended.stdout.endswith("pip install torch==2.13.0\n")
