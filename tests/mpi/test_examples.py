@@ -36,6 +36,7 @@ def test_there_is_a_test_of_every_example():
         "conjugate_gradient.py",
         "mlp.py",
         "power_iteration.py",
+        "train_dtensor.py",
     ]
 
 
@@ -74,3 +75,16 @@ def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
     assert losses[-1] < 0.5 * losses[0]
     line = example(ranks, "mlp.py", "12", **environ).split()
     assert np.allclose([float(line[1]), float(line[3])], [losses[0], losses[-1]], rtol=1e-9)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_dtensor_model_learns_as_one_process_does(example, ranks):
+    pytest.importorskip("torch")
+    told = names("train_dtensor.py")
+    x, wanted, model = told["data"]()
+    losses = told["train"](model, x, wanted, 8)
+    assert losses[-1] < 0.9 * losses[0]
+    line = example(ranks, "train_dtensor.py", "8").split()
+    assert np.allclose([float(line[1]), float(line[3].strip(";"))], [losses[0], losses[-1]])
+    assert f"drbench={8 * 5}" in "".join(line)

@@ -7,11 +7,11 @@ import time
 
 import torch
 from dtensors import TRANSPORT, dtensor, integers, is_right, main, placements
+from harness import said
 from mpi4py import MPI
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
 
 import drbench.torch
-from drbench.errors import DrbenchError
 from drbench.torch.dispatch import installed
 
 COMM = MPI.COMM_WORLD
@@ -179,14 +179,6 @@ def meshes():
         "stock": COMM.gather(counts.stock),
         "left": finish(),
     }
-
-
-def said(function):
-    try:
-        function()
-    except DrbenchError as error:
-        return [type(error).__name__, str(error)]
-    return None
 
 
 def trouble():

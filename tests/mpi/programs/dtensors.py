@@ -3,17 +3,16 @@ placement made of a matrix that every rank has whole."""
 
 import functools
 import json
-import os
 import sys
 
 import torch
+from harness import SITUATION, answer
 from mpi4py import MPI
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import drbench.torch
 
-SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
 torch.set_num_threads(1)
 
@@ -104,16 +103,7 @@ def integers(shape, seed, dtype=torch.float32):
     return torch.randint(-3, 4, shape, generator=generator).to(dtype)
 
 
-def answer(value):
-    """Print ``value`` on rank 0, as JSON, once all ranks have come."""
-    comm = MPI.COMM_WORLD
-    comm.Barrier()
-    if comm.rank == 0:
-        json.dump(value, sys.stdout)
-        sys.stdout.flush()
-
-
 def main(what):
     """``PROGRAM WHAT [ARGUMENTS]``: the answer of a function."""
     name, *arguments = sys.argv[1:]
-    answer(what[name](*map(json.loads, arguments)))
+    answer(MPI.COMM_WORLD, what[name](*map(json.loads, arguments)))

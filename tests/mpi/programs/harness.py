@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from mpi4py import MPI
 
 from drbench.common import TransportChoice
+from drbench.errors import DrbenchError
 from drbench.host.executor import Executor
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
@@ -51,6 +52,15 @@ def wrap_starters(kind, wrapper) -> None:
         step: wrapper(start) if issubclass(step, kind) else start
         for step, start in Executor._STARTERS.items()
     }
+
+
+def said(function):
+    """The class and the text of the error that a call ends with."""
+    try:
+        function()
+    except DrbenchError as error:
+        return [type(error).__name__, str(error)]
+    return None
 
 
 def answer(comm, value) -> None:

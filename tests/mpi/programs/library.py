@@ -7,7 +7,7 @@ import threading
 import time
 
 import numpy as np
-from harness import SITUATION, answer, ranks
+from harness import SITUATION, answer, ranks, said
 
 import drbench
 from drbench.errors import DrbenchError
@@ -126,15 +126,6 @@ def repeated(comm):
         "right": right,
         "told": told,
     }
-
-
-def said(function):
-    """The class and the text of the error that a call ends with."""
-    try:
-        function()
-    except DrbenchError as error:
-        return [type(error).__name__, str(error)]
-    return None
 
 
 def bad_input(comm):
