@@ -207,14 +207,15 @@ class Installed:
 
 def _bias(term: DTensor, c, out_spec):
     """What fills the local tensor of C with addmm's first argument, in C's layout."""
+    alike = _lies_alike(term, out_spec)
+    if not alike and not all(each.is_replicate() for each in term.placements):  # all ranks do
+        term = term.redistribute(placements=[Replicate()] * term.device_mesh.ndim)
     whole = c.partition
     if whole.term_of(whole.replica_of(c.rank)):  # of a pending sum the first term has all
         return lambda local: local.zero_()
-    if _lies_alike(term, out_spec):
+    if alike:
         part = private.local_of(term)
         return lambda local: local.copy_(part.expand(local.shape))
-    if not all(each.is_replicate() for each in term.placements):
-        term = term.redistribute(placements=[Replicate()] * term.device_mesh.ndim)
     part = private.local_of(term).expand(c.shape)
 
     def start(local: torch.Tensor) -> None:
