@@ -15,7 +15,8 @@ _LIBRARY = ("Context", "Matrix", "Product", "init", "multiply", "redistribute")
 
 def __getattr__(name: str) -> Any:
     if name in _LIBRARY:
-        return getattr(import_module("drbench.library"), name)
+        found = globals()[name] = getattr(import_module("drbench.library"), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
