@@ -60,7 +60,7 @@ class _Multiplication(Job):
         device = device_of(options, topology)
         transport = "nccl" if device.type == "cuda" else "gloo"
         _start_process_group(topology, transport)
-        every = on_one_mesh([placed(operand.partition) for operand in problem.operands])
+        every = on_one_mesh([placed(operand.stored) for operand in problem.operands])
         self._placed = {
             name: (
                 _mesh(device.type, extents),
@@ -71,21 +71,24 @@ class _Multiplication(Job):
         self.operands = []
         for name in "AB":
             mesh, placements = self._placed[name]
-            shape = problem.operand(name).partition.shape
+            operand = problem.operand(name)
+            shape = operand.stored.shape
             local, (row, col) = compute_local_shape_and_global_offset(shape, mesh, placements)
             tensor = torch.empty(local, dtype=getattr(torch, problem.dtype))
             if tensor.numel():
-                fill.into(tensor.numpy(), name, row, col)
-            self.operands.append(
-                DTensor.from_local(
-                    tensor.to(device),
-                    mesh,
-                    placements,
-                    run_check=False,
-                    shape=shape,
-                    stride=(shape[1], 1),
-                )
+                elements, at = tensor.numpy(), (row, col)
+                if operand.transposed:
+                    elements, at = elements.T, at[::-1]
+                fill.into(elements, name, *at)
+            dealt = DTensor.from_local(
+                tensor.to(device),
+                mesh,
+                placements,
+                run_check=False,
+                shape=shape,
+                stride=(shape[1], 1),
             )
+            self.operands.append(dealt.t() if operand.transposed else dealt)  # a view
         self._device = device
         self.blas = TorchBlas(device)
         self.layouts = tuple(problem.texts.values())
@@ -275,4 +278,5 @@ PEER = Peer(
     _layout,
     _Multiplication,
     options=PEERS["dtensor"],
+    transposes=True,
 )
