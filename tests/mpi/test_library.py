@@ -45,7 +45,10 @@ def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
     )
     assert (found["taken"], found["places"], found["arenas"]) == (1, 1, 1) and found["right"]
     assert found["after"]["plans"] - found["counts"][0]["plans"] <= 2  # to_global, "block" to A's
-    assert found["told"][0].startswith("multiply(C = A·B: 8x8 float64 row, 8x8 float64 column, ")
+    told = found["told"]
+    assert told[0].startswith("multiply(C = A·B: 8x8 float32 row, 8x8 float32 column, 8x8 float32 ")
+    assert told[2] == "moved by each rank, in bytes: 128, 128"  # half of A, or of B
+    assert told[-1].startswith("predicted: ") and told[-1].endswith(" ms")
 
 
 #: What is said of each mistake; of those of one rank, with that rank.
