@@ -35,7 +35,7 @@ figures: .venv/.installed
 	$(BIN)/python -m plots.committed
 
 test: .venv/.installed
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest -n logical --maxprocesses 4
 
 test-torch: .venv/.torch
 	$(BIN)/python -m pytest -m torch

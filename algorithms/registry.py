@@ -23,6 +23,7 @@ from partitions import partition
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: How a number of each unit may be written.
+_MOST = 1 << 63  # what a record's column holds
 _EXAMPLES = {"elements": ", such as 4096 or 48Ki", "bytes": ", such as 64MiB"}
 
 
@@ -134,6 +135,8 @@ class Option:
         if found is None:
             hint = did_you_mean(str(value), self.type) if isinstance(self.type, tuple) else ""
             shown = repr(value) if len(repr(value)) < 100 else f"{repr(value)[:60]}..."
+            if self.type is int and _too_large(value, self.unit):
+                raise UsageError(f"must be below 2**63, got {shown}.")
             raise UsageError(f"must be {self.about}, got {shown}.{hint}")
         return found if self.check is None else self.check(found)
 
@@ -147,7 +150,7 @@ class Option:
             value = float(value)
         fits = type(value) is self.type
         if self.type is int:
-            fits = fits and self.least <= value < 1 << 63
+            fits = fits and self.least <= value < _MOST
         return value if fits else None
 
 
@@ -159,6 +162,15 @@ def _float(text: str, unit: str) -> float | None:
 
 
 #: How a text is read as each type; None if it is none.
+def _too_large(value: Any, unit: str) -> bool:
+    """Whether a value is a whole number that no column of a record holds."""
+    if isinstance(value, str):
+        if re.fullmatch(r"\d{20,}", value.strip(), re.ASCII):
+            return True
+        value = whole_number(value, unit)
+    return type(value) is int and value >= _MOST
+
+
 _READ: dict[type, Callable[[str, str], Any]] = {
     str: lambda text, unit: text if text.strip() and text.isprintable() else None,
     bool: lambda text, unit: {"true": True, "false": False}.get(text),

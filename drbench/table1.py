@@ -172,7 +172,9 @@ class Table1:
         return Executor(steps, {self.operand.name: self.matrix})
 
     def _run(self, program, origin: int) -> None:
-        self._check_replica(origin)
+        copies = len(self.partition.copies())  # of a pending sum those of each term
+        if not 0 <= origin < copies:
+            raise UsageError(f"{self.operand.name} has copies 0 to {copies - 1}, got {origin}.")
         self.fence()
         name = self.operand.name
         steps = program(self.operand, self.rank, origin)

@@ -365,7 +365,8 @@ def unknown_kind(kind: str) -> LayoutError:
     meant = _meant(kind, KINDS)
     if "cyclic" in kind:
         meant = "block-cyclic is tiles:RxC@PxQ, as tiles:64x64@2x2. "
-    return LayoutError(f"unknown partition {kind!r}; {meant}Forms: {FORMS}.")
+    hint = f"; {meant}" if meant else ". "
+    return LayoutError(f"unknown partition {kind!r}{hint}Forms: {FORMS}.")
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

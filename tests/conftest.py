@@ -9,43 +9,29 @@ from starting import find_mpi_library, find_mpiexec
 collect_ignore = ["shared"]
 
 
-#: Tests that start processes, which load the cores, or look at what others left on this machine.
-TOGETHER = (
-    "mpi/",
-    "launch/ranks/",
-    "launch/host/",
-    "launch/sweeps/",
-    "launch/commands/test_doctor",
+#: Folders of tests that start processes, which load the cores and look at what others left behind.
+TOGETHER = ("tests/mpi/", "tests/launch/", "tests/test_install.py")
+#: Files among them that start none.
+APART = (
+    *("tests/launch/studies/test_claims", "tests/launch/studies/test_compare_rules"),
+    *("tests/launch/studies/test_llm_study", "tests/launch/studies/test_meshslice_claims"),
+    *("tests/launch/studies/test_peer_tables", "tests/launch/studies/test_verdicts"),
+    *("tests/launch/models/test_llm", "tests/launch/models/test_tune"),
+    *("tests/launch/commands/test_help", "tests/launch/commands/test_option_values"),
+    *("tests/launch/commands/test_results", "tests/launch/sweeps/test_expansion"),
 )
-#: And those of a folder that ask for one of these, or bear the mark ``mpi``.
-STARTERS = {"process", "mpiexec"}
-
-
-def _starts_processes(item) -> bool:
-    path = item.nodeid.removeprefix("tests/")
-    if path.startswith("launch/") and not path.startswith(TOGETHER):
-        return item.get_closest_marker("mpi") is not None or not STARTERS.isdisjoint(
-            item.fixturenames
-        )
-    return path.startswith((*TOGETHER, "test_install.py"))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """With several workers (``make test``, ``--dist loadgroup``) one of them runs all tests that
-    start processes; the files of the others are dealt to whoever is free."""
-    for item in items:
-        if hasattr(config, "workerinput") and _starts_processes(item):
-            item.add_marker(pytest.mark.xdist_group("ranks"))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
+    """With several workers (``make test``) one of them runs all tests that start processes; the
+    files of the others are dealt to whoever is free."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return "ranks" if nodeid.endswith("@ranks") else super()._split_scope(nodeid)
+            ranks = nodeid.startswith(TOGETHER) and not nodeid.startswith(APART)
+            return "ranks" if ranks else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 

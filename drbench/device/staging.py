@@ -38,4 +38,7 @@ class HostTwins:
             memory = self._others.get((at, nbytes))
             if memory is None:
                 memory = self._others[at, nbytes] = self._device.allocate_host(nbytes)
-        return memory.view(array.dtype).reshape(array.shape)
+        found = memory.view(array.dtype)
+        if array.flags.c_contiguous:
+            return found.reshape(array.shape)
+        return found.reshape(array.shape[::-1]).T  # columns are contiguous, as in the array

@@ -92,6 +92,12 @@ class Executor(Frame):
         self._lock = threading.Lock()
         self.prepare()
 
+    def _bind(self, matrices: dict) -> None:
+        super()._bind(matrices)
+        self._computes = [step.index for step in self.trace.steps if step.computes]
+        #: Nothing is waited for, of anyone: all is in order once it is computed in order.
+        self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
+
     def prepare(self) -> None:
         super().prepare()
         self._requests: list = []
@@ -120,6 +126,10 @@ class Executor(Frame):
     def _work(self) -> None:
         """Start, complete and compute until nothing is left."""
         schedule = self._schedule
+        if self._alone and self.timeline is None:
+            for t in self._computes:
+                self._compute(t)
+            return
         while schedule.pending:
             if self._failure is not None:
                 raise self._failure

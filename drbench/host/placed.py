@@ -12,6 +12,9 @@ from drbench.program.steps import Block
 from .matrix import DistributedMatrix, Window
 from .topology import Topology, mpi_type
 
+#: Datatypes of strided blocks that a window keeps.
+_MOST_TYPES = 1024
+
 
 class Place(NamedTuple):
     """Where a rank's local array lies: its first element in the rank's part of the window, and what
@@ -110,7 +113,14 @@ class _PlacedWindow(Window):
             return offset, rows * cols, self._mpi_type
         key = (self._dtype.char, rows, cols, by_row, by_col)
         kind = self._derived.get(key)
-        if kind is None:  # row by row, as the block lies in the origin's buffer
+        if kind is None:
+            if (
+                len(self._derived) > _MOST_TYPES
+            ):  # MPI keeps those that are in use until they are not
+                for each in self._derived.values():
+                    each.Free()
+                self._derived.clear()
+            # row by row, as the block lies in the origin's buffer
             row = self._mpi_type.Create_hvector(cols, 1, by_col)
             kind = self._derived[key] = row.Create_hvector(rows, 1, by_row).Commit()
             row.Free()

@@ -28,6 +28,8 @@ from .spec import Spec
 
 #: How long a rank that ends with an error waits for the others before it ends them.
 _PATIENCE_S = 5.0
+#: Plans that a context keeps.
+_MOST_PLANS = 512
 
 
 class Context:
@@ -89,7 +91,7 @@ class Context:
         with self._lock:
             self._check_open()
             spec = self.specs.of(shape, layout, dtype)
-            return Matrix(self, spec, self.heap.array(spec.local_shape, spec.dtype))
+            return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype))
 
     def zeros(self, shape, layout="block", dtype="float32") -> Matrix:
         """A matrix of zeros; as :meth:`empty`."""
@@ -125,13 +127,16 @@ class Context:
                     f"rank {self.rank} of {spec} has {rows}x{cols}, the array to wrap is "
                     f"{'x'.join(map(str, local.shape))}. Wrap an array of that shape."
                 )
-            if local.size and not self.holds(local):
+            offset = self._held(local) if local.size else 0
+            if offset is None:
                 turned = _by_columns(local)  # a transposed array stays transposed
-                copied = self.heap.array(local.shape[::-1] if turned else local.shape, spec.dtype)
+                copied, offset = self.heap.allocate(
+                    local.shape[::-1] if turned else local.shape, spec.dtype
+                )
                 copied = copied.T if turned else copied
                 np.copyto(copied, local)
                 local = copied
-            return Matrix(self, spec, local)
+            return Matrix(self, spec, local, offset)
 
     def from_global(self, array: np.ndarray, layout="block") -> Matrix:
         """A matrix of an array that every rank has whole; each copies its part (not collective)."""
@@ -149,13 +154,17 @@ class Context:
         return made
 
     def holds(self, local: np.ndarray) -> bool:
-        """Whether a local array can be used where it lies: in this rank's part of the heap, and
-        contiguous along one axis."""
+        """Whether :meth:`wrap` uses a local array where it lies: in this rank's part of the heap,
+        and contiguous along one axis."""
+        return self._held(local) is not None
+
+    def _held(self, local: np.ndarray) -> int | None:
+        """Where a local array begins in the heap, if it can be used there."""
         item, (rows, cols), (by_row, by_col) = local.itemsize, local.shape, local.strides
         fits = (by_col == item and by_row >= cols * item) or (
             by_row == item and by_col >= rows * item
         )
-        return fits and self.heap.offset_of(local) is not None
+        return self.heap.offset_of(local) if fits else None
 
     # -- what ranks do together
 
@@ -224,7 +233,7 @@ class Context:
             self._check_fit(A, B, c, stationary)
             if not isinstance(out, Matrix) and beta:
                 raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
-            plan = self._plans[key] = Multiplication(self.ground, *key)
+            plan = self._remember(key, Multiplication(self.ground, *key))
         return plan
 
     def _check_fit(self, A: Matrix, B: Matrix, c: Spec, stationary: str) -> None:
@@ -258,7 +267,9 @@ class Context:
                 within = self._within(new, A.spec)
                 if within is not None and not copy:
                     (row, col), (rows, cols) = within, new.local_shape
-                    return Matrix(self, new, A.local[row : row + rows, col : col + cols])
+                    local, (at, by_row, by_col) = A.local, A.place
+                    local = local[row : row + rows, col : col + cols]
+                    return Matrix(self, new, local, at + row * by_row + col * by_col)
                 out, fault = self._new(new)
             plan = self._redistribution(A.spec, new)
             plan.run(A.place + out.place if fault is None else (), fault)
@@ -288,19 +299,26 @@ class Context:
         key = (a, c, root)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Redistribution(self.ground, *key)
+            plan = self._remember(key, Redistribution(self.ground, *key))
         return plan
 
     def _within(self, new: Spec, old: Spec) -> tuple[int, int] | None:
         key = ("within", new, old)
         if key not in self._plans:
-            self._plans[key] = new.within(old)
+            self._remember(key, new.within(old))
         return self._plans[key]
+
+    def _remember(self, key: tuple, plan):
+        """Keep a plan; the oldest go once there are many."""
+        if len(self._plans) >= _MOST_PLANS:
+            del self._plans[next(iter(self._plans))]
+        self._plans[key] = plan
+        return plan
 
     def _new(self, spec: Spec) -> tuple[Matrix | None, DrbenchError | None]:
         """A new matrix, or why this rank cannot have it."""
         try:
-            return Matrix(self, spec, self.heap.array(spec.local_shape, spec.dtype)), None
+            return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype)), None
         except DrbenchError as error:
             return None, error
 

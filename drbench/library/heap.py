@@ -176,7 +176,12 @@ class Heap:
             self._space.give(*left.popleft())
 
     def array(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-        """A new array in this rank's part, rows × columns, with whatever it holds.
+        """A new array in this rank's part, rows × columns, with whatever it holds; errors as of
+        :meth:`allocate`."""
+        return self.allocate(shape, dtype)[0]
+
+    def allocate(self, shape: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, int]:
+        """A new array, and where it begins in this rank's part.
 
         Raises
         ------
@@ -191,7 +196,8 @@ class Heap:
         if start + nbytes > self._gathered and nbytes >= LEAST_BYTES:
             self.window.gather(max(start, self._gathered), start + nbytes)
             self._gathered = start + nbytes
-        return np.asarray(_Holder(self.base + start, shape, dtype, (start, nbytes), self._left))
+        holder = _Holder(self.base + start, shape, dtype, (start, nbytes), self._left)
+        return np.asarray(holder), start
 
     def _too_small(self, shape, dtype, nbytes: int) -> str:
         rows, cols = shape
@@ -204,7 +210,7 @@ class Heap:
 
     def offset_of(self, array: np.ndarray) -> int | None:
         """Where an array begins in this rank's part; None if it lies elsewhere."""
-        offset = array.__array_interface__["data"][0] - self.base
+        offset = array.ctypes.data - self.base
         return offset if 0 <= offset < self.nbytes else None
 
     def close(self) -> None:

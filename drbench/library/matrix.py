@@ -36,9 +36,8 @@ class Matrix:
     __slots__ = ("context", "spec", "local", "place", "__weakref__")
     __array_ufunc__ = None  # array @ matrix is an error, not an array of objects
 
-    def __init__(self, context, spec: Spec, local: np.ndarray):
+    def __init__(self, context, spec: Spec, local: np.ndarray, offset: int = 0):
         self.context, self.spec, self.local = context, spec, local
-        offset = context.heap.offset_of(local) if local.size else 0
         self.place = (offset, *local.strides)
 
     @property
@@ -69,7 +68,7 @@ class Matrix:
     @property
     def T(self) -> Matrix:
         """The transposed matrix, in the same memory."""
-        return Matrix(self.context, self.spec.T, self.local.T)
+        return Matrix(self.context, self.spec.T, self.local.T, self.place[0])
 
     def __matmul__(self, other: Matrix) -> Matrix:
         if not isinstance(other, Matrix):

@@ -12,6 +12,8 @@ from partitions import LayoutError, Partition, partition, sources, summed
 
 #: Types of elements that MPI can add.
 TYPES = ("float32", "float64")
+#: Requests that are remembered; then all are forgotten.
+_MOST = 4096
 
 
 class Spec:
@@ -144,6 +146,8 @@ class Specs:
         except TypeError:  # a list cannot be a key
             return self.of(tuple(shape), layout, np.dtype(dtype))
         if found is None:
+            if len(self._found) > _MOST:
+                self._found.clear()
             found = self._found[key] = self._made(*key)
         return found
 

@@ -94,9 +94,11 @@ class Operand:
         if found is None:
             found = self._tiles[key] = self._found(*key)
         idx, owner, zero, ld = found
-        turned = self.transposed
-        offset = zero + (row + col * ld if turned else row * ld + col)
-        return Block(self.name, owner, replica, idx, row, row1, col, col1, offset, ld, turned)
+        if self.transposed:
+            at = zero + row + col * ld
+            return Block(self.name, owner, replica, idx, row, row1, col, col1, at, ld, True)
+        at = zero + row * ld + col
+        return Block(self.name, owner, replica, idx, row, row1, col, col1, at, ld)
 
     def _found(self, i: int, j: int, replica: int) -> tuple:
         """Of a tile: its index, its owner, where element (0, 0) of the matrix would be in the

@@ -3,14 +3,14 @@ once."""
 
 from collections.abc import Generator, Iterator
 
-from partitions import Partition, sources
+from partitions import Axis, sources
 
 from .problem import Operand
 from .steps import Add, Copy, Get, Step, Zero
 
 #: Elements of one step where more than one row is moved: large enough for full bandwidth, small
 #: enough for a receive buffer.
-_PANEL = 1 << 18
+_PANEL = 1 << 20
 
 
 def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step, None]:
@@ -20,7 +20,8 @@ def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step,
     Parameters
     ----------
     old, new : Operand
-        Of matrices of one shape and one type, over as many ranks.
+        Of matrices of one shape and one type, over as many ranks, whose local arrays are one array
+        each: a block may cover neighbouring tiles of one rank, which touch there.
 
     Examples
     --------
@@ -30,22 +31,54 @@ def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step,
     >>> list(redistribute(old, new, 0))[::2]
     [Get(A[0:2, 0:2]@0), Get(A[2:4, 0:2]@1)]
     """
-    terms = sources(old.partition, new.partition, rank)
-    for tile in new.own_tiles(rank):
-        if not terms:  # another term has the whole sum
-            yield Zero(tile)
-        columns = old.partition.col_cuts(tile.col0, tile.col1)
-        for cols in zip(columns, columns[1:]):
-            for rows in _panels(old.partition, (tile.row0, tile.row1), cols[1] - cols[0]):
-                into = new.block(rows, cols, tile.replica)
+    before, after = old.partition, new.partition
+    terms, replica = sources(before, after, rank), after.replica_of(rank)
+    row, col, _ = after.places.coords(rank)
+    columns = [
+        (start, stop)
+        for left, right in _held(after.cols, col)
+        for start, stop in _in_one_piece(before.cols, left, right)
+    ]
+    for top, bottom in _held(after.rows, row):
+        for cols in columns:
+            for rows in _panels(before.rows, top, bottom, cols[1] - cols[0]):
+                into = new.block(rows, cols, replica)
+                if not terms:  # another term has the whole sum
+                    yield Zero(into)
                 for term in terms:
                     read = yield Get(old.block(rows, cols, term))
                     yield (Copy if term == terms[0] else Add)(read, into=into)
 
 
-def _panels(partition: Partition, rows: tuple[int, int], width: int) -> Iterator[tuple[int, int]]:
-    """The rows in ranges that lie in one tile each and are not too large."""
-    cuts, height = partition.row_cuts(*rows), max(1, _PANEL // max(1, width))
-    for start, stop in zip(cuts, cuts[1:]):
-        for row in range(start, stop, height):
-            yield row, min(stop, row + height)
+def _held(axis: Axis, coordinate: int) -> list[tuple[int, int]]:
+    """The ranges that lie at a coordinate, each in one piece there and as long as it can be."""
+    return _joined(axis, [axis[x][:2] for x in axis.held_by(coordinate)])
+
+
+def _in_one_piece(axis: Axis, start: int, stop: int) -> list[tuple[int, int]]:
+    """[start, stop) in ranges that lie at one coordinate each, in one piece there."""
+    cuts = axis.cuts(start, stop)
+    return _joined(axis, list(zip(cuts, cuts[1:])))
+
+
+def _joined(axis: Axis, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges inside one tile each; neighbours become one that are neighbours where they lie,
+    too."""
+    found: list[tuple[int, int]] = []
+    ahead = None  # where, and at which place there, the next one would have to lie
+    for start, stop in ranges:
+        first, _, coordinate, local = axis[axis.at(start)]
+        here = start, coordinate, local + start - first
+        if here == ahead:
+            start = found.pop()[0]
+        found.append((start, stop))
+        ahead = stop, coordinate, local + stop - first
+    return found
+
+
+def _panels(axis: Axis, start: int, stop: int, width: int) -> Iterator[tuple[int, int]]:
+    """The rows of :func:`_in_one_piece` in ranges that are not too large."""
+    height = max(1, _PANEL // max(1, width))
+    for top, bottom in _in_one_piece(axis, start, stop):
+        for row in range(top, bottom, height):
+            yield row, min(bottom, row + height)

@@ -21,7 +21,8 @@ from partitions import preset
 
 #: Columns of the record that say in a trace what was run.
 TOLD = ("algorithm", *OPTION_COLUMNS) + tuple(
-    "m n k dtype ranks threads a b c transport prefetch progress machine mode".split()
+    "m n k transpose alpha beta dtype ranks threads a b c transport prefetch progress machine "
+    "mode".split()
 )
 
 BACKENDS = ("numpy", "numpy-async", "cupy")

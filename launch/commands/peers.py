@@ -50,6 +50,7 @@ from .options import (
 @of_case("iters", default=3, help="Timed repeats of each case and round, at least; see --budget.")
 @of_case("budget", default=1.0)
 @of_case("dtype", type=("float32", "float64"), help="Element type.")
+@of_case("transpose")
 @option(
     "--settings",
     type=click.Choice(["default", "all"]),

@@ -88,6 +88,8 @@ def plan(ranks, rank, limit, as_json, **values):
             "ranks": ranks,
             "rank": rank,
             **described.texts,
+            "transpose": described.transpose or None,
+            "updates": described.updates,
             "stationary": settled.get("stationary"),
         }
         largest = {

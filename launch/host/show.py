@@ -104,7 +104,7 @@ def show_record(record: Record) -> None:
     )
     add(
         "problem",
-        f"C {record.m}x{record.n} = A {record.m}x{record.k} · B {record.k}x{record.n}",
+        product_text(record),
         record.dtype,
         record.fill and f"{record.fill} fill",
     )
@@ -249,14 +249,36 @@ def low_high(record: Record) -> str:
     return f"{low:.1f}-{high:.1f}"
 
 
+def product_text(of) -> str:
+    """What is multiplied, the matrices as they are stored; of a record or a case.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> product = {"mode": "measured", "status": "ok", "best_s": 1, "m": 8, "n": 6, "k": 4}
+    >>> product_text(Record(**product)), product_text(Record(**product, transpose="a", beta=2))
+    ('C 8x6 = A 8x4 · B 4x6', 'C 8x6 = (A 4x8)ᵀ · B 4x6 + 2·C')
+    """
+    turned, parts = of.transpose or "", []
+    for name, rows, cols in (("A", of.m, of.k), ("B", of.k, of.n)):
+        if name.lower() in turned:
+            parts.append(f"({name} {cols}x{rows})ᵀ")
+        else:
+            parts.append(f"{name} {rows}x{cols}")
+    scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
+    more = f" + {of.beta:g}·C" if of.beta else ""
+    return f"C {of.m}x{of.n} = {scale}{' · '.join(parts)}{more}"
+
+
 def drawing(problem: Problem) -> Table:
     """The three matrices side by side: each point shows the rank that owns it in replica 0."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     longest = max(problem.m, problem.n, problem.k)
     cells = []
     for operand in (problem.a, problem.b, problem.c):
-        p = operand.partition
+        p = operand.stored  # as its layout is written
         rows, cols = p.shape
+        turned = ", multiplied transposed" * operand.transposed
         replicas = (
             f", {p.replicas} replicas of {p.ranks_per_replica} ranks" if p.replicas > 1 else ""
         )
@@ -264,7 +286,7 @@ def drawing(problem: Problem) -> Table:
             replicas += f",\ntheir sum over {p.terms} terms pending"
         height, width = max(2, round(12 * rows / longest)), max(4, round(30 * cols / longest))
         table.add_column(
-            f"{operand.name} {rows}x{cols}\n{p.text}{replicas}\n{_dealt(p)}"
+            f"{operand.name} {rows}x{cols}{turned}\n{p.text}{replicas}\n{_dealt(p)}"
             f"{_left_out(p, height, width)}"
         )
         cells.append(_raster(picture(p, height, width)))

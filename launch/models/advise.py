@@ -113,7 +113,7 @@ def advise(
 
 def _partitions(place: Place, request: TuneRequest) -> list:
     _, problem, _ = bound(place.case, request.ranks)
-    return [operand.partition for operand in problem.operands]
+    return [operand.stored for operand in problem.operands]
 
 
 def _with_peak(place: Place, machine: Machine | None, peaks: Peaks | None) -> Place:

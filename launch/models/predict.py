@@ -150,9 +150,7 @@ def _predict(case, machine, ranks, keys, timeline, pool):
         gflops=problem.flops / found.time_s / 1e9,
         roof_gflops=problem.flops / local_s / 1e9,
         percent_of_roof=100 * local_s / found.time_s,
-        percent_of_peak=None
-        if machine.compute.peak_measured
-        else 100 * problem.flops / found.time_s / (machine.compute.peak_flops * ranks),
+        **_of_peak(machine, problem.flops / found.time_s, ranks),
         local_gemm_s=local_s,
         effective_communication_s=found.time_s - local_s,
         plan_s=plan_s,
@@ -162,6 +160,19 @@ def _predict(case, machine, ranks, keys, timeline, pool):
         **{f"phase_{name}_s": found.phases[name] for name in PHASES},
     )
     return record, found
+
+
+def _of_peak(machine: Machine, flops_per_s: float, ranks: int) -> dict:
+    """The columns that say percent of which peak a rate is; none where the model's peak is what
+    products reached."""
+    if machine.compute.peak_measured:
+        return {}
+    peak_flops = machine.compute.peak_flops * ranks
+    return {
+        "percent_of_peak": 100 * flops_per_s / peak_flops,
+        "peak_gflops": peak_flops / 1e9,
+        "peak_source": f"machine model {machine.name}",
+    }
 
 
 def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:

@@ -179,7 +179,7 @@ class _Today:
 
     def moving(self, problem: Problem) -> Moving:
         """To the layouts of a problem, C from there."""
-        parts = [self._matrix(name, problem.operand(name).partition) for name in self._held]
+        parts = [self._matrix(name, problem.operand(name).stored) for name in self._held]
         seconds = self._charge([])
         return Moving(
             sum(each.moved_bytes for each in parts),
@@ -200,6 +200,8 @@ class _Today:
 
 def _held(case: Case, name: str, text: str, ranks: int) -> Partition:
     shape = tuple(getattr(case, axis) for axis in AXES[name])
+    if name.lower() in (case.transpose or ""):
+        shape = shape[::-1]
     try:
         return partition(text, shape, ranks, role=name)
     except LayoutError as error:

@@ -60,7 +60,7 @@ class Multiplication(Job):
         device = device_of(options, topology)
         transport = "nccl" if device.type == "cuda" else "gloo"
         start_process_group(topology.comm, topology.nodes, transport)
-        every = on_one_mesh([placed(operand.partition) for operand in problem.operands])
+        every = on_one_mesh([placed(operand.stored) for operand in problem.operands])
         self._placed = {
             name: (
                 _mesh(device.type, extents),
@@ -73,12 +73,17 @@ class Multiplication(Job):
         self._begin(problem, topology)
         for name in "AB":
             mesh, placements = self._placed[name]
-            shape = problem.operand(name).partition.shape
+            operand = problem.operand(name)
+            shape = operand.stored.shape
             local, (row, col) = compute_local_shape_and_global_offset(shape, mesh, placements)
             tensor = torch.empty(local, dtype=getattr(torch, problem.dtype))
             if tensor.numel():
-                fill.into(tensor.numpy(), name, row, col)
-            self.operands.append(self._made(tensor, mesh, placements, shape))
+                elements, at = tensor.numpy(), (row, col)
+                if operand.transposed:
+                    elements, at = elements.T, at[::-1]
+                fill.into(elements, name, *at)
+            dealt = self._made(tensor, mesh, placements, shape)
+            self.operands.append(dealt.t() if operand.transposed else dealt)  # a view
         self.layouts = tuple(problem.texts.values())
         self.settled = {
             "mesh": "x".join(map(str, every[0][1])),
@@ -243,4 +248,5 @@ PEER = Peer(
     _layout,
     Multiplication,
     options=PEERS["dtensor"],
+    transposes=True,
 )

@@ -62,4 +62,5 @@ PEER = Peer(
     STOCK.layout,
     _Served,
     options=PEERS["dtensor+drbench"],
+    transposes=True,
 )

@@ -19,7 +19,7 @@ import threadpoolctl
 
 from algorithms.mesh import MESH, parse_mesh
 from drbench.errors import MissingError, UnsupportedError
-from drbench.host.blas import BlasInfo
+from drbench.host.blas import BlasInfo, layout
 from launch.host.processes import run_alone
 from partitions import local_extent
 
@@ -168,13 +168,14 @@ def _addresses(arrays) -> list:
     return [ctypes.c_void_p(array.ctypes.data) for array in arrays]
 
 
-def _pgemm(library, extents, arrays, descriptors) -> None:
-    """C = A·B on block-cyclic column-major local arrays."""
+def _pgemm(library, extents, arrays, descriptors, transpose: str = "") -> None:
+    """C = op(A)·op(B) on block-cyclic column-major local arrays."""
     routine, real = _routine(library, "p{}gemm_", arrays[2].dtype)
     *mnk, one = _integers([*extents, 1])
     a, b, c = _addresses(arrays)
     da, db, dc = descriptors
-    routine(b"N", b"N", *mnk, real(1), a, one, one, da, b, one, one, db, real(0), c, one, one, dc)
+    forms = [b"T" if name in transpose else b"N" for name in "ab"]
+    routine(*forms, *mnk, real(1), a, one, one, da, b, one, one, db, real(0), c, one, one, dc)
 
 
 _layout = layout_of_its_own(
@@ -206,9 +207,9 @@ class _Multiplication(Job):
         context = self._open.enter_context(_grid(self._library, comm, rows, cols))
         self._at = divmod(comm.rank, cols)
         self._extents = problem.m, problem.n, problem.k
-        self._arrays, self._descriptors = [], []
+        self._arrays, self._descriptors, self._transpose = [], [], problem.transpose
         for operand in problem.operands:
-            name, shape = operand.name, operand.partition.shape
+            name, shape, turned = operand.name, operand.stored.shape, operand.transposed
             local = [
                 local_extent(extent, block, at, nprocs)
                 for extent, at, nprocs in zip(shape, self._at, self._mesh)
@@ -217,7 +218,7 @@ class _Multiplication(Job):
             self._arrays.append(array)
             self._descriptors.append(_descriptor(context, shape, block, array))
             for row, col, tile in self._tiles(array, shape) if name != "C" else ():
-                fill.into(tile, name, row, col)
+                fill.into(*((tile.T, name, col, row) if turned else (tile, name, row, col)))
         self.blas = _SystemBlas(threads)
         mesh = f"{rows}x{cols}"
         self.layouts = (f"tiles:{block}x{block}@{mesh}",) * 3
@@ -243,7 +244,8 @@ class _Multiplication(Job):
         self._arrays[2].fill(np.nan)  # beta is 0: what was there must not matter
 
     def run(self) -> None:
-        _pgemm(self._library, self._extents, self._arrays, self._descriptors)
+        how = self._arrays, self._descriptors, self._transpose
+        _pgemm(self._library, self._extents, *how)
 
     def parts(self):
         return 0, list(self._tiles(self._arrays[2], self._extents[:2]))
@@ -293,11 +295,13 @@ class _SystemBlas:
 
     def gemm(self, a, b, c, beta: float) -> None:
         """c = beta·c + a·b; row-major operands are the transposed problem of a column-major
-        BLAS."""
+        BLAS, and operands stored transposed that of its transposed forms."""
         routine, real = _routine(self._library, "{}gemm_", c.dtype)
-        n, m, k = _integers((c.shape[1], *a.shape))
+        (major_a, ld_a), (major_b, ld_b) = layout(a), layout(b)
+        form_a, form_b = (b"N" if major == "row" else b"T" for major in (major_a, major_b))
+        n, m, k, ld_a, ld_b = _integers((c.shape[1], *a.shape, ld_a, ld_b))
         a, b, c = _addresses((a, b, c))
-        routine(b"N", b"N", n, m, k, real(1), b, n, a, k, real(beta), c, n)
+        routine(form_b, form_a, n, m, k, real(1), b, ld_b, a, ld_a, real(beta), c, n)
 
 
 def _ask_first(comm) -> None:
@@ -324,4 +328,5 @@ PEER = Peer(
     _layout,
     _Multiplication,
     options=PEERS["scalapack"],
+    transposes=True,
 )

@@ -69,7 +69,13 @@ def title(case: Case) -> str:
     still = f"S-{options.pop('stationary')}" if options.get("stationary") else ""
     rest = " ".join(f"{name}={value}" for name, value in options.items() if value is not None)
     name = case.algorithm if case.algorithm != "universal" else ""
-    return " ".join(part for part in (shape, name, how, still, rest) if part)
+    form = f"transpose {case.transpose}" if case.transpose else ""
+    form += "".join(
+        f" {name} {value:g}"
+        for name, value in (("alpha", case.alpha), ("beta", case.beta))
+        if value is not None
+    )
+    return " ".join(part for part in (shape, name, how, still, form.strip(), rest) if part)
 
 
 class SweepProgress:

@@ -4,6 +4,7 @@ Pure, and about one case: a :class:`drbench.measure.record.Record`, or a row of 
 :mod:`plots.select.records` reads.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,11 @@ AXIS = {
     "percent_of_roof": "percent of the no-communication roof (%)",
 }
 #: Columns that the names of a case come from.
-NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k")
+NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "k") + (
+    "transpose",
+    "alpha",
+    "beta",
+)
 #: Texts of more names than this end in "and 12 more".
 NAMED = 8
 
@@ -100,8 +105,29 @@ class Source(NamedTuple):
         )
 
 
+def form(record: Record) -> str:
+    """Tell a product that is not A·B by its form; empty for A·B.
+
+    Examples
+    --------
+    >>> def case(**values):
+    ...     return Record(mode="measured", status="ok", best_s=1.0, **values)
+    >>> form(case()), form(case(transpose="ab")), form(case(transpose="b", alpha=2, beta=1))
+    ('', 'Aᵀ·Bᵀ', '2·A·Bᵀ + C')
+    """
+    names = [f"{name.upper()}{'ᵀ' * (name in (record.transpose or ''))}" for name in "ab"]
+    alpha, beta = (
+        "" if number is None or number == 1 or math.isnan(number) else f"{number:g}·"
+        for number in (record.alpha, record.beta)
+    )
+    known = record.beta is not None and not math.isnan(record.beta) and record.beta != 0
+    text = f"{alpha}{'·'.join(names)}" + f" + {beta}C" * known
+    return "" if text == "A·B" else text
+
+
 def layer_of(record: Record) -> str | None:
-    """Tell the layer of a case by its sizes: ``n = 4k`` is mlp1, ``k = 4n`` is mlp2.
+    """Tell the layer of a case by its sizes: ``n = 4k`` is mlp1, ``k = 4n`` is mlp2. A product of
+    another form than A·B is none.
 
     Examples
     --------
@@ -110,7 +136,7 @@ def layer_of(record: Record) -> str | None:
     >>> layer_of(case(49152, 12288)), layer_of(case(12288, 49152)), layer_of(case(64, 64))
     ('mlp1', 'mlp2', None)
     """
-    if not (record.n and record.k):
+    if not (record.n and record.k) or form(record):
         return None
     return "mlp1" if record.n == 4 * record.k else "mlp2" if record.k == 4 * record.n else None
 
@@ -208,15 +234,17 @@ def series(record: Record) -> str:
     ... )
     ('UA - Inner Prod.', 'summa')
     """
+    name = record.algorithm or "unnamed"
     if record.algorithm == UNIVERSAL:
-        return partitioning(record) or "universal"
-    return record.algorithm or "unnamed"
+        name = partitioning(record) or name
+    return " ".join(filter(None, (name, form(record))))
 
 
 def variant(record: Record) -> str:
     """An algorithm with its data movement, e.g. ``universal S-C`` or ``summa OS``."""
     movement = f"S-{record.stationary}" if record.stationary else record.dataflow
-    return " ".join(part for part in (record.algorithm or "unnamed", movement) if part)
+    parts = record.algorithm or "unnamed", movement, form(record)
+    return " ".join(part for part in parts if part)
 
 
 def configuration(record: Record) -> str:

@@ -264,4 +264,6 @@ def _published(row: dict[str, str]) -> Record:
         best_s=2 * m * n * k / (gflops * 1e9),
         gflops=gflops,
         percent_of_peak=100 * gflops / peak_gflops,
+        peak_gflops=peak_gflops,
+        peak_source=row["source"],
     )

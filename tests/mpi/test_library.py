@@ -2,9 +2,10 @@
 for every mistake."""
 
 import json
+import sys
 
 import pytest
-from starting import within
+from starting import run_process, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
@@ -44,7 +45,10 @@ def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
     )
     assert (found["taken"], found["places"], found["arenas"]) == (1, 1, 1) and found["right"]
     assert found["after"]["plans"] - found["counts"][0]["plans"] <= 2  # to_global, "block" to A's
-    assert found["told"][0].startswith("multiply(C = A·B: 8x8 float64 row, 8x8 float64 column, ")
+    told = found["told"]
+    assert told[0].startswith("multiply(C = A·B: 8x8 float32 row, 8x8 float32 column, 8x8 float32 ")
+    assert told[2] == "moved by each rank, in bytes: 128, 128"  # half of A, or of B
+    assert told[-1].startswith("predicted: ") and told[-1].endswith(" ms")
 
 
 #: What is said of each mistake; of those of one rank, with that rank.
@@ -130,3 +134,34 @@ def test_nothing_leaks(mpirun, ranks, situation, steps):
 @pytest.mark.parametrize("situation", ["direct", "mixed"])
 def test_contexts_of_any_ranks_live_side_by_side(mpirun, situation):
     assert mpirun(4, "library.py", "groups", situation=situation) == [0] * 4
+
+
+#: How a program ends that has not closed its context: in order; with an error on one rank while the
+#: others multiply; while they wait for something else.
+ENDS = {
+    "in order": "A @ A",
+    "error": "if rank: raise ValueError('struck')\nA @ A",
+    "elsewhere": "if rank: raise ValueError('struck')\ncomm.Barrier()",
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_program_that_closes_nothing_ends_and_says_why(mpiexec, tmp_path, how):
+    (tmp_path / "program.py").write_text(
+        "import numpy as np, drbench\nctx = drbench.init(heap='64K')\n"
+        "comm, rank = ctx.comm, ctx.rank\nA = ctx.from_global(np.ones((4, 4)), 'row')\n"
+        f"A @ A\n{ENDS[how]}\n"
+    )
+    command = [mpiexec, "-n", 2, sys.executable, tmp_path / "program.py"]
+    ended = run_process(command, tmp_path, {"OPENBLAS_NUM_THREADS": "1"}, 40)
+    assert ended.left == () and within(ended.seconds, 12)
+    if how == "in order":
+        assert (ended.returncode, ended.stderr) == (0, "")
+    else:
+        assert ended.returncode != 0 and "ValueError: struck" in ended.stderr
+        told = (
+            "drbench.errors.CaseFailed: rank 1: left with ValueError: struck"
+            if how == "error"
+            else "drbench: rank 1 ended with ValueError and the others did not follow within 5 s"
+        )
+        assert told in ended.stderr

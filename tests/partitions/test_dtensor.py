@@ -339,3 +339,17 @@ def test_strides_of_ranks_say_which_mesh_dimension_does_what(text):
     nprocs = prod(map(int, text.partition("@")[2].split("x")))
     bound = partition(text, (24, 24), nprocs)
     assert to_placements(Partition.of(bound.rows, bound.cols, bound.places, "no name")) == text
+
+
+def test_all_placements_of_one_mesh_are_told_apart_by_what_ranks_hold():
+    """A copy and a term hold the same tiles, and are not the same."""
+    words = ("S(0)", "S(1)", "R", "P", "_S(0,2)")
+    every = [partition(f"{x},{y}@2x2", (8, 8), 4) for x, y in product(words, repeat=2)]
+
+    def told(bound):
+        replicas = [bound.replica_of(rank) for rank in range(4)]
+        tiles = [[bound.tile_bounds(idx) for idx in bound.tiles_of(rank)] for rank in range(4)]
+        return replicas, [bound.term_of(q) for q in replicas], tiles
+
+    for one, other in product(every, repeat=2):
+        assert (one == other) == (told(one) == told(other)), (one, other)

@@ -29,6 +29,7 @@ def test_a_published_row_keeps_rate_problem_and_source(path):
     assert (record.m, record.n, record.k, record.dtype) == (1024, 49152, 12288, "float32")
     assert record.reason == "repository 0d01971 plot.py"
     assert record.percent_of_peak == pytest.approx(100 * 319.644639 / (8 * 67))
+    assert (record.peak_gflops, record.peak_source) == (536e3, "repository 0d01971 plot.py")
     assert 2 * 1024 * 49152 * 12288 / record.best_s == pytest.approx(319644.639e9)
 
 

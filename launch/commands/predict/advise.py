@@ -4,6 +4,7 @@ import json
 
 from drbench.errors import UsageError
 from launch.host.files import add_records, check_csv
+from launch.host.show import product_text
 from launch.host.units import format_bytes, seconds
 
 from ..options import command, csv_option, json_option, of_case
@@ -105,7 +106,7 @@ def lines(found, request, machine, sure) -> list[str]:
     if machine is None:
         out.append(f"For times, add --machine mine.toml after: {CALIBRATE}")
     out.append(
-        f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n}, {case.dtype}, {ranks} "
+        f"{product_text(case)}, {case.dtype}, {ranks} "
         f"ranks{f' of {machine.name}' if machine else ''}; a C with replicas is finished on all of "
         "them."
     )

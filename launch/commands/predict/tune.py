@@ -10,7 +10,7 @@ import click
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import Record
 from launch.host.files import add_records, check_csv
-from launch.host.show import console, table
+from launch.host.show import console, product_text, table
 from launch.host.units import format_bytes, seconds
 
 from ..guards import refuse_too_many
@@ -32,6 +32,7 @@ def search_options(products: int):
     many share a redistribution unless that is said."""
     described = [
         of_case("m", "n", "k"),
+        of_case("transpose", "alpha", "beta"),
         of_case(
             "dtype",
             type=("float32", "float64", "bfloat16"),
@@ -397,7 +398,7 @@ def _show(found, measured, machine, request) -> None:
     say = lambda text: out.print(text, markup=False, soft_wrap=True)
     judged = f"{found.judged} simulated" if machine else f"{found.judged} counted on all ranks"
     say(
-        f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n}, {case.dtype}, {ranks} "
+        f"{product_text(case)}, {case.dtype}, {ranks} "
         f"ranks{f' of {machine.name}' if machine else ''}: {found.tried} candidates, "
         f"{found.refused} refused, {found.too_large} too large, {judged}, the others "
         f"{'slower' if machine else 'behind'} by their lower bound"

@@ -170,6 +170,14 @@ def test_what_makes_no_sense_is_one_line_before_anything_is_run(say, monkeypatch
     assert says in say("scaling", *SIZES, *more).refusal(code)
 
 
+def test_a_simulated_rate_says_which_peak_it_is_a_percentage_of():
+    found = predict(Case(256, 512, 128, "column", "column", "column"), find_machine("pvc12"), 4)
+    assert found.percent_of_peak == pytest.approx(100 * found.gflops / found.peak_gflops)
+    assert found.peak_source == "machine model pvc12"
+    own = predict(Case(256, 512, 128, "row", "row", "row"), find_machine(str(CALIBRATED)), 2)
+    assert own.percent_of_peak is None and own.peak_gflops is None and own.peak_source is None
+
+
 @pytest.mark.mpi
 def test_scaling_is_measured_verified_and_goes_on(drbench, tmp_path):
     words = ["scaling", *SIZES, "--preset", "row", "--rounds", 2, "--iters", 2, "--budget", 0]

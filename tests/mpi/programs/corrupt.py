@@ -113,7 +113,7 @@ def main() -> None:
         K,
         a="column",
         b="block",
-        c="tiles:13x17",
+        c=f"tiles:{max(13, m // 40)}x17",
         options={"stationary": "B"},
         transport=TRANSPORT.kind,
         fill=KIND,

@@ -94,7 +94,7 @@ def run(fields: dict, comm) -> dict:
         "windows": comm.reduce(opened["Window"]),
         "left_open": opened - closed,
     }
-    if outcome["status"] == "ok":
+    if outcome["status"] == "ok" and traces:  # none of a device's
         outcome["planned"] = planned(traces[0], case.prefetch, comm)
     return outcome
 
