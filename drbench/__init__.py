@@ -15,14 +15,10 @@ _LIBRARY = ("Context", "Matrix", "Product", "init", "multiply", "redistribute")
 
 def __getattr__(name: str) -> Any:
     if name in _LIBRARY:
-<<<<<<< HEAD
-        return getattr(import_module("drbench.library"), name)
-    if name == "torch":
-        return import_module("drbench.torch")
-=======
         found = globals()[name] = getattr(import_module("drbench.library"), name)
         return found
->>>>>>> origin/main
+    if name == "torch":
+        return import_module("drbench.torch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
