@@ -60,7 +60,7 @@ from .peak import peaks_here
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio to each repeat.
-_BASELINE_EVERY = 3
+_BASELINE_EVERY = 6
 #: What a peer does not tell us.
 _UNKNOWN = (
     "prefetch",
