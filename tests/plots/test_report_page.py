@@ -258,7 +258,7 @@ def test_the_commands_of_the_verdict_run(name):
     for each in verdict(found).fastest:
         program, *words = shlex.split(each.command)
         assert program == "drbench"
-        context = click.Context(cli)
+        context = click.Context(cli, **cli.context_settings)
         command = cli.get_command(context, words[0])
         values, left, _ = command.make_parser(context).parse_args(words[1:])
         row = found.loc[each.number]
