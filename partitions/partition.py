@@ -13,7 +13,7 @@ from operator import index
 from .arithmetic import Interval, ProcessGrid
 from .axes import Axis, Dealt
 from .errors import LayoutError
-from .places import Places, grid_places
+from .places import Places, grid_places, regular
 
 
 class Partition:
@@ -193,9 +193,9 @@ class Partition:
             places.replicas,
             places.terms,
             rows.key,
-            places.rows[: rows.used],
+            regular(places.rows[: rows.used]),
             cols.key,
-            places.cols[: cols.used],
+            regular(places.cols[: cols.used]),
         )
 
     def __eq__(self, other: object) -> bool:

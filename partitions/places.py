@@ -49,7 +49,7 @@ class Places:
 
     def __post_init__(self):
         put = object.__setattr__
-        sides = [_regular(getattr(self, name)) for name in ("rows", "cols", "replicas")]
+        sides = [regular(getattr(self, name)) for name in ("rows", "cols", "replicas")]
         for name, side in zip(("rows", "cols", "replicas"), sides):
             put(self, name, side)
         put(self, "nprocs", prod(map(len, sides)))
@@ -142,7 +142,7 @@ def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
     return Places(**sides, terms=tuple(terms))
 
 
-def _regular(values: Sequence[int]) -> Sequence[int]:
+def regular(values: Sequence[int]) -> Sequence[int]:
     """A range where values rise from 0 in equal steps, else a tuple: equal values are equal."""
     if len(values) < 2:
         return range(values[0], values[0] + 1) if len(values) else ()

@@ -72,7 +72,8 @@ def commands(text: str) -> list[list[str]]:
 def parse(words: list[str], command: click.Command = cli) -> None:
     """Look at the names of commands and options, at how many values they have, and at those values
     that are of a list; a placeholder in capitals may stand for any."""
-    context = click.Context(command, info_name="drbench")
+    # a command keeps the help option of the first context that it meets
+    context = click.Context(command, info_name="drbench", **cli.context_settings)
     if isinstance(command, click.Group) and not words:
         return None
     if isinstance(command, click.Group) and words[0] in command.list_commands(context):
@@ -94,7 +95,7 @@ def every_command(command: click.Command, name: str):
     examples = re.findall(r"^ *\x08\n((?:.+\n?)+)", command.help or "", re.M)
     yield pytest.param("```\n" + "".join(examples) + "\n```", id=name)
     if isinstance(command, click.Group):
-        context = click.Context(command)
+        context = click.Context(command, **cli.context_settings)
         for word in command.list_commands(context):
             yield from every_command(command.get_command(context, word), f"{name} {word}")
 

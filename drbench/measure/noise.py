@@ -128,7 +128,7 @@ def is_stable(samples: Sequence[float]) -> bool:
 
 def is_noisy(samples: Sequence[float], ratios: Sequence[float] = ()) -> bool:
     """Whether nothing is to be concluded: percent of the roof above :data:`NOISY_PERCENT`, or
-    samples or ratios that spread by more than :data:`NOISY_SPREAD`.
+    ratios to the roof, or without a roof samples, that spread by more than :data:`NOISY_SPREAD`.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def is_noisy(samples: Sequence[float], ratios: Sequence[float] = ()) -> bool:
     (False, True, True)
     """
     above = bool(ratios) and median(ratios) > NOISY_PERCENT
-    return above or any(_spread(values) > NOISY_SPREAD for values in (samples, ratios))
+    return above or _spread(ratios or samples) > NOISY_SPREAD
 
 
 def _spread(values: Sequence[float]) -> float:

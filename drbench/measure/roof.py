@@ -100,7 +100,7 @@ class Roof:
     the form the problem has: operands are stored as its are, and C is read if it is updated.
 
     Of the problem's local shapes the one with the smallest median time is kept; they are tried in
-    turn before anything is measured.
+    turn before anything is measured, unless it is known.
 
     Parameters
     ----------
@@ -109,6 +109,8 @@ class Roof:
     work : HostWork or DeviceWork
     fill : Fill
         The operands' fill: the speed of a GEMM may depend on its values.
+    shape : tuple of int, optional
+        The local shape, if it was found before; the same on every rank.
 
     Attributes
     ----------
@@ -116,18 +118,25 @@ class Roof:
         (m, n, k) of a rank's product.
     """
 
-    def __init__(self, problem: Problem, comm: MPI.Comm, work: HostWork | DeviceWork, fill: Fill):
+    def __init__(
+        self,
+        problem: Problem,
+        comm: MPI.Comm,
+        work: HostWork | DeviceWork,
+        fill: Fill,
+        shape: tuple[int, int, int] | None = None,
+    ):
         self._comm, self._work = comm, work
         self._turned, self._beta = problem.transpose, float(problem.updates)
-        shapes = problem.local_shapes()
+        shapes = [shape] if shape else problem.local_shapes()
         self._memory = [
-            work.empty(size, numpy_type(problem.type_of(name)))
-            for name, size in zip("ABC", problem.roof_sizes())
+            work.empty(max(size for size, _, _ in each), numpy_type(problem.type_of(name)))
+            for name, each in zip("ABC", zip(*map(_operands, shapes)))
         ]
         for place, name in enumerate("AB"):  # the shape with the largest operand fills all of it
             largest = max(shapes, key=lambda shape: _operands(shape)[place][0])
             work.fill(self._views(largest)[place], fill, name)
-        self.shape = fastest(shapes, self._seconds)
+        self.shape = shape or fastest(shapes, self._seconds)
         self._operands = self._views(self.shape)
 
     def _views(self, shape) -> list:

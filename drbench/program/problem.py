@@ -46,7 +46,7 @@ class Operand:
         "stored",
         "transposed",
         "_equal",
-        "_tiles",
+        "_replicas",
         "_rows",
         "_cols",
     )
@@ -58,10 +58,10 @@ class Operand:
         self.partition = p = stored.transposed() if transposed else stored
         equal = isinstance(p.rows, Dealt) and isinstance(p.cols, Dealt)
         self._equal = p.tile_shape if equal else None  # of all tiles but the last
-        # of those asked for: rows and columns of tiles, and tiles
+        self._replicas = stored.places.replicas
+        # of those asked for: rows and columns of stored tiles
         self._rows: dict = {}
         self._cols: dict = {}
-        self._tiles: dict = {}
 
     def cuts(self, axis: str, start: int, stop: int) -> list[int]:
         """``start``, the tile boundaries strictly between, ``stop``, along an axis of this
@@ -87,37 +87,41 @@ class Operand:
         """
         (row, row1), (col, col1) = rows, cols
         if self._equal:
-            key = row // self._equal[0], col // self._equal[1], replica
+            tall, wide = self._equal
+            i, j = row // tall, col // wide
+            y, x = row - i * tall, col - j * wide  # within the tile
         else:
-            key = self.partition.rows.at(row), self.partition.cols.at(col), replica
-        found = self._tiles.get(key)
-        if found is None:
-            found = self._tiles[key] = self._found(*key)
-        idx, owner, zero, ld = found
+            p = self.partition
+            i, j = p.rows.at(row), p.cols.at(col)
+            y, x = row - p.rows[i].start, col - p.cols[j].start
         if self.transposed:
-            at = zero + row + col * ld
-            return Block(self.name, owner, replica, idx, row, row1, col, col1, at, ld, True)
-        at = zero + row * ld + col
-        return Block(self.name, owner, replica, idx, row, row1, col, col1, at, ld)
+            height, down, above = self._rows.get(j) or self._row(j)
+            width, right, before, all_cols = self._cols.get(i) or self._col(i)
+            y, x = x, y
+        else:
+            height, down, above = self._rows.get(i) or self._row(i)
+            width, right, before, all_cols = self._cols.get(j) or self._col(j)
+        # whole rows of tiles above it, then those to its left, which are as high as it
+        at = above * all_cols + height * before + y * width + x
+        owner = down + right + self._replicas[replica]
+        return Block(
+            self.name, owner, replica, (i, j), row, row1, col, col1, at, width, self.transposed
+        )
 
-    def _found(self, i: int, j: int, replica: int) -> tuple:
-        """Of a tile: its index, its owner, where element (0, 0) of the matrix would be in the
-        owner's storage, and its leading dimension there."""
-        p, idx = self.stored, (i, j)
-        if self.transposed:
-            i, j = j, i  # in the grid of what is stored
-        if (row := self._rows.get(i)) is None:
-            top, bottom, at, local = p.rows[i]
-            row = self._rows[i] = top, bottom - top, p.places.rows[at], local
-        if (col := self._cols.get(j)) is None:
-            left, right, at, local = p.cols[j]
-            width, all_cols = right - left, p.cols.length(at)
-            col = self._cols[j] = left, width, p.places.cols[at], local, all_cols
-        top, height, down, rows_before = row
-        left, width, right, cols_before, all_cols = col
-        # whole rows of tiles before it, then those to its left, which are as high as it
-        zero = rows_before * all_cols + height * cols_before - top * width - left
-        return idx, down + right + p.places.replicas[replica], zero, width
+    def _row(self, i: int) -> tuple:
+        """Of a row of stored tiles: its height, what it adds to the owner, and the owner's rows
+        above it."""
+        top, bottom, at, above = self.stored.rows[i]
+        found = self._rows[i] = bottom - top, self.stored.places.rows[at], above
+        return found
+
+    def _col(self, j: int) -> tuple:
+        """Of a column of stored tiles: its width, what it adds to the owner, the owner's columns
+        before it, and all of them."""
+        p = self.stored
+        left, right, at, before = p.cols[j]
+        found = self._cols[j] = right - left, p.places.cols[at], before, p.cols.length(at)
+        return found
 
     def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:
         """A whole tile as a block."""

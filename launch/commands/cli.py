@@ -84,7 +84,6 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.write(traceback.format_exc())
         sys.stderr.flush()
-        time.sleep(FORWARD_S)
         code = exit_code_of(error)
         _abort(code)
         return code
@@ -114,7 +113,8 @@ def _everyone_is_here() -> bool:
 
 
 def _abort(code: int) -> None:
-    """End all ranks if this process is one of several; does nothing otherwise."""
+    """End all ranks if this process is one of several, after what it said has reached the launcher;
+    does nothing otherwise."""
     here = launched()
     if here is None or here.size == 1:
         return
@@ -128,6 +128,7 @@ def _abort(code: int) -> None:
     if not MPI.Is_initialized():  # the others may be in MPI_Init already, and would stay there
         MPI.Init()
     if not MPI.Is_finalized():
+        time.sleep(FORWARD_S)
         MPI.COMM_WORLD.Abort(code)
 
 

@@ -202,7 +202,7 @@ _HIDDEN = 12288
     help="Which layer.",
 )
 @of_case("iters", default=5)
-@of_case("budget", default=3.0)
+@of_case("budget", default=6.0)
 @of_case("threads", says="cores // ranks")
 @out_option("Folder of the CSV file and the figures.", default="results/measured/here")
 @label_option(help="Name of the machine in the records and figures.")

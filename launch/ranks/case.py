@@ -60,7 +60,7 @@ from .peak import peaks_here
 
 _PATIENCE_S = 5.0
 #: Overlap efficiency needs the median of the baseline, not a ratio to each repeat.
-_BASELINE_EVERY = 3
+_BASELINE_EVERY = 6
 #: What a peer does not tell us.
 _UNKNOWN = (
     "prefetch",
@@ -143,11 +143,13 @@ def run_case(
     comm: MPI.Comm = MPI.COMM_WORLD,
     topology: Topology | None = None,
     mem_limit: int | None = None,
+    roofs: dict | None = None,
 ) -> Record:
     """Run one case on all ranks of ``comm`` (collective); the same Record on every rank.
 
     ``topology`` saves finding it anew for each of many cases; ``mem_limit`` is the most memory, in
-    bytes, that the ranks of a node may need together.
+    bytes, that the ranks of a node may need together. ``roofs`` keeps the local shapes of the roof
+    from case to case, so that equal problems have the same and it is looked for once.
 
     Raises
     ------
@@ -165,9 +167,9 @@ def run_case(
     try:
         with Topology(comm) if topology is None else nullcontext(topology) as topology:
             if case.algorithm in PEERS:
-                verdict = _run_peer(case, topology, keys, mem_limit)
+                verdict = _run_peer(case, topology, keys, mem_limit, roofs)
             else:
-                verdict = _run(case, topology, keys, mem_limit)
+                verdict = _run(case, topology, keys, mem_limit, roofs)
     except UsageError:
         raise
     except DrbenchError as error:
@@ -184,7 +186,9 @@ def run_case(
     )
 
 
-def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
+def _run(
+    case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
+) -> Verification:
     """Run a case of ours; fills in the columns of its record."""
     check_case(case)
     comm = topology.comm
@@ -244,6 +248,7 @@ def _run(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> V
                         fill,
                         other,
                         keys["oversubscribed"],
+                        roofs,
                     )
                 if case.trace:
                     _write_trace(case.trace, executor, comm, keys)
@@ -272,7 +277,9 @@ def _baseline(case: Case, problem, rank: int):
     return None if options is None else get_algorithm("collective").trace(problem, rank, **options)
 
 
-def _run_peer(case: Case, topology: Topology, keys: dict, mem_limit: int | None) -> Verification:
+def _run_peer(
+    case: Case, topology: Topology, keys: dict, mem_limit: int | None, roofs: dict | None
+) -> Verification:
     """Run a case of a peer: the same fill, clock, repeats, roof and verification."""
     peer, comm = get_peer(case.algorithm), topology.comm
     refuse_our_options(case)
@@ -313,6 +320,7 @@ def _run_peer(case: Case, topology: Topology, keys: dict, mem_limit: int | None)
             fill,
             None,
             keys["oversubscribed"],
+            roofs,
         )
         verdict = Verification()
         if case.check:
@@ -343,11 +351,17 @@ def _write_trace(path: str, executor, comm, keys: dict) -> None:
             file.write(chrome_trace((event for events in found for event in events), about))
 
 
-def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded) -> dict:
+def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded, roofs) -> dict:
     """Warm up, then repeat, with a sample of the roof beside each repeat and one of the baseline
     beside every few, so that a drifting machine hurts all alike; repeats in which a rank was kept
     from its core are left out, unless ranks share cores (``crowded``)."""
-    roof = Roof(problem, comm, work, fill) if case.roof else None
+    roof, known = None, {} if roofs is None else roofs
+    if case.roof:
+        same = (problem.m, problem.n, problem.k, problem.dtype, problem.transpose, problem.updates)
+        multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
+        shape = known.get((same, multiplier))
+        roof = Roof(problem, comm, work, fill, shape)
+        known[same, multiplier] = roof.shape
     for _ in range(case.warmup):
         for each in (baseline, executor) if baseline else (executor,):
             each.spoil()

@@ -45,6 +45,7 @@ def serve() -> int:
     cases: queue.SimpleQueue = queue.SimpleQueue()
     if comm.rank == 0:
         threading.Thread(target=_listen, args=(cases,), daemon=True).start()
+    roofs: dict = {}
     with Topology(comm) as topology:
         step = {
             name: os.environ[f"SLURM_{name.upper()}_ID"]
@@ -62,7 +63,7 @@ def serve() -> int:
             say({"start": order["index"]})
             case = Case(**order["case"])
             try:
-                record = run_case(case, comm, topology, order.get("mem_limit"))
+                record = run_case(case, comm, topology, order.get("mem_limit"), roofs)
             except UsageError as error:
                 if not everyone_is_here(comm):
                     _fail(comm, error)

@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("mpi4py")
-from drbench.measure.roof import fastest
+import numpy as np
+
+from drbench.measure import roof
+from drbench.measure.noise import Timed
+from drbench.measure.roof import Roof, fastest
+from drbench.program.problem import Problem
 
 SHAPES = [(512, 2048, 8192), (1024, 1024, 8192), (1024, 2048, 4096), (1, 3, 5)]
 
@@ -64,3 +69,38 @@ def test_ranks_that_see_the_same_times_choose_the_same(times):
         return fastest(SHAPES, lambda _: next(left))
 
     assert choose() == choose() and choose() in SHAPES
+
+
+class Work:
+    """Multiplies nothing, and notes the shapes it was asked for."""
+
+    def __init__(self):
+        self.shapes, self.sizes = [], []
+
+    def empty(self, size, dtype):
+        self.sizes.append(size)
+        return np.empty(size, dtype)
+
+    def fill(self, array, fill, matrix):
+        pass
+
+    def multiply(self, a, b, c, beta):
+        self.shapes.append((*c.shape, a.shape[1]))
+
+
+@pytest.mark.parametrize("transpose", ["", "ab"])
+def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(monkeypatch, transpose):
+    def timed(comm, function):
+        function()
+        return Timed(1e-3)
+
+    monkeypatch.setattr(roof, "timed", timed)
+    problem = Problem(8, 12, 20, 4, transpose=transpose)
+    first, again = Work(), Work()
+    found = Roof(problem, None, first, None)
+    assert len(set(first.shapes)) == len(problem.local_shapes()) > 3
+    known = Roof(problem, None, again, None, found.shape)
+    assert known.shape == found.shape and not again.shapes
+    known.sample()
+    m, n, k = found.shape
+    assert again.shapes == [found.shape] and again.sizes == [m * k, k * n, m * n]

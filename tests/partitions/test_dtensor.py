@@ -190,6 +190,12 @@ def test_layouts_are_equal_exactly_when_the_same_ranks_hold_the_same_tiles(shape
         assert (holds(one), tiles(one)) != (holds(other), tiles(other)), (one, other)
 
 
+def test_layouts_that_differ_only_in_who_holds_nothing_are_equal():
+    """Two columns lie on ranks 0 and 3, whichever dimensions of the mesh deal them."""
+    one, other = (partition(f"{text}@3x3", (1, 2), 9) for text in ("S(1),S(0)", "S(1),S(1)"))
+    assert one == other and hash(one) == hash(other)
+
+
 @pytest.mark.parametrize(
     "placements, named",
     [

@@ -249,7 +249,7 @@ def test_the_verdict_is_the_fastest_case_that_is_not_noisy_and_what_limits_it():
     assert text.index("Fastest case of each problem") < text.index("Figures</h2>")
 
 
-COMMITTED = ("algorithms-p2", "algorithms-p2-rs", "exhaustive-p4", "mlp2-h768-p4", "peers-p4")
+COMMITTED = ("algorithms-p2", "algorithms-p2-rs", "exhaustive-p4", "mlp2-h1536-p2", "peers-p4")
 
 
 @pytest.mark.parametrize("name", COMMITTED)
@@ -258,7 +258,7 @@ def test_the_commands_of_the_verdict_run(name):
     for each in verdict(found).fastest:
         program, *words = shlex.split(each.command)
         assert program == "drbench"
-        context = click.Context(cli)
+        context = click.Context(cli, **cli.context_settings)
         command = cli.get_command(context, words[0])
         values, left, _ = command.make_parser(context).parse_args(words[1:])
         row = found.loc[each.number]

@@ -26,6 +26,7 @@ NAMES = (
     "mlp2-dtensor",
     "mlp2-small",
     "square",
+    "training-step",
 )
 
 
