@@ -11,4 +11,4 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("repeatable")
 
-collect_ignore = [] if find_spec("torch") else ["drbench/torch"]
+collect_ignore_glob = [] if find_spec("torch") else ["drbench/torch", "drbench/torch/*"]

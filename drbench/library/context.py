@@ -43,7 +43,10 @@ class Context:
     rank, size : int
     heap : Heap
     specs : Specs
-        Of layouts, for callers that keep their own matrices.
+        Of layouts, for callers that keep their own matrices: they ask :meth:`multiplication` and
+        :meth:`redistribution` for plans, and run them themselves.
+    lock : threading.RLock
+        Held by whoever runs a plan.
     closed : bool
     """
 
@@ -62,7 +65,7 @@ class Context:
             threadpoolctl.threadpool_limits(threads)
         self.closed = self._freed = False
         self._plans: dict = {}
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._closing = Exchange(self.comm, "close()")
         self._end = _LastResort(self.comm)
         atexit.register(self._at_exit)
@@ -88,7 +91,7 @@ class Context:
             If this rank's part of the heap has no room; the others learn of it when they wait for
             this rank.
         """
-        with self._lock:
+        with self.lock:
             self._check_open()
             spec = self.specs.of(shape, layout, dtype)
             return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype))
@@ -118,7 +121,7 @@ class Context:
         OutOfMemory
             As of :meth:`empty`.
         """
-        with self._lock:
+        with self.lock:
             self._check_open()
             spec = self.specs.of(shape, layout, local.dtype)
             if local.shape != spec.local_shape:
@@ -179,7 +182,7 @@ class Context:
         beta: float = 0.0,
     ) -> Matrix:
         """C = beta·C + alpha·A·B (:func:`drbench.multiply`)."""
-        with self._lock:
+        with self.lock:
             self._check(A, B)
             A, B = self._summed(A), self._summed(B)
             plan, fault = self._multiplication(A, B, out, stationary, beta), None
@@ -211,7 +214,7 @@ class Context:
         ...     print(C.local.tolist(), p.explain().moved_bytes)
         [[2.0, 2.0], [2.0, 2.0]] [0]
         """
-        with self._lock:
+        with self.lock:
             if not isinstance(C, Matrix):
                 raise UsageError(f"a plan needs the matrix that it writes, got {C!r}.")
             self._check(A, B)
@@ -227,17 +230,39 @@ class Context:
         else:
             layout = A.layout if out is None else out
             c = self.specs.of((A.shape[0], B.shape[1]), layout, A.dtype)
-        key = (A.spec, B.spec, c, stationary, beta != 0)
+        if not isinstance(out, Matrix) and beta:
+            self._check_fit(A.spec, B.spec, c, stationary)
+            raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
+        return self.multiplication(A.spec, B.spec, c, stationary, beta != 0)
+
+    def multiplication(
+        self, a: Spec, b: Spec, c: Spec, stationary: str = "auto", update: bool = False
+    ) -> Multiplication:
+        """The plan of a product of three specs (not collective); the same for the same specs.
+
+        Parameters
+        ----------
+        a, b, c : Spec
+            Of :attr:`specs`; no sum of A or B is pending (:attr:`Spec.whole`).
+        stationary : str
+            As of :func:`drbench.multiply`.
+        update : bool
+            C is added to.
+
+        Raises
+        ------
+        UsageError
+            If shapes or types do not fit.
+        """
+        key = (a, b, c, stationary, update)
         plan = self._plans.get(key)
         if plan is None:
-            self._check_fit(A, B, c, stationary)
-            if not isinstance(out, Matrix) and beta:
-                raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
+            self._check_fit(a, b, c, stationary)
             plan = self._remember(key, Multiplication(self.ground, *key))
         return plan
 
-    def _check_fit(self, A: Matrix, B: Matrix, c: Spec, stationary: str) -> None:
-        (m, k), (l, n) = A.shape, B.shape
+    def _check_fit(self, a: Spec, b: Spec, c: Spec, stationary: str) -> None:
+        (m, k), (l, n) = a.shape, b.shape
         if k != l or c.shape != (m, n):
             raise UsageError(
                 f"shapes do not fit: A is {m}x{k}, B {l}x{n}, C {c.shape[0]}x{c.shape[1]}; "
@@ -245,9 +270,9 @@ class Context:
             )
         if 0 in (m, n, k):
             raise UsageError(f"a product needs sizes of at least 1, got m={m}, n={n}, k={k}.")
-        if not A.dtype == B.dtype == c.dtype:
+        if not a.dtype == b.dtype == c.dtype:
             raise UsageError(
-                f"types differ: A is {A.dtype}, B {B.dtype}, C {c.dtype}. Use one type for all."
+                f"types differ: A is {a.dtype}, B {b.dtype}, C {c.dtype}. Use one type for all."
             )
         if stationary not in ("A", "B", "C", "auto"):
             hint = did_you_mean(str(stationary), ("A", "B", "C", "auto"))
@@ -255,7 +280,7 @@ class Context:
 
     def redistribute(self, A: Matrix, layout, *, copy: bool = False) -> Matrix:
         """A in another layout (:func:`drbench.redistribute`)."""
-        with self._lock:
+        with self.lock:
             self._check(A)
             if isinstance(layout, Matrix):
                 self._check(layout)
@@ -271,20 +296,20 @@ class Context:
                     local = local[row : row + rows, col : col + cols]
                     return Matrix(self, new, local, at + row * by_row + col * by_col)
                 out, fault = self._new(new)
-            plan = self._redistribution(A.spec, new)
+            plan = self.redistribution(A.spec, new)
             plan.run(A.place + out.place if fault is None else (), fault)
             return out
 
     def to_global(self, A: Matrix, root: int | None = None) -> np.ndarray | None:
         """The whole matrix on every rank, or on one (collective)."""
-        with self._lock:
+        with self.lock:
             self._check(A)
             if root is not None and not 0 <= root < self.size:
                 raise UsageError(f"root must be a rank from 0 to {self.size - 1}, got {root}.")
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
             here = root in (None, self.rank)
             found = np.empty(A.shape if here else (0, 0), A.dtype)
-            self._redistribution(A.spec, whole, root).run(A.place, private=found)
+            self.redistribution(A.spec, whole, root).run(A.place, private=found)
             return found if here else None
 
     def _summed(self, A: Matrix) -> Matrix:
@@ -295,7 +320,9 @@ class Context:
         """A, or where its sum is pending a matrix that it fits into."""
         return A if A.spec.whole is A.spec else self.empty(A.shape, A.spec.whole, A.dtype)
 
-    def _redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
+    def redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
+        """The plan that brings one spec into another, as :meth:`multiplication` gives one; with
+        ``root`` on that rank alone."""
         key = (a, c, root)
         plan = self._plans.get(key)
         if plan is None:
@@ -365,7 +392,7 @@ class Context:
             raise refusal
 
     def _close(self, leaving: DrbenchError | None) -> DrbenchError | None:
-        with self._lock:
+        with self.lock:
             if self.closed:
                 return None
             refusal = None
@@ -442,7 +469,7 @@ class Product:
 
     def __call__(self) -> Matrix:
         """C = beta·C + alpha·A·B (collective); C."""
-        with self.context._lock:
+        with self.context.lock:
             self.context._check_open()
             for pending, whole in self._sums:
                 self.context.redistribute(pending, whole)

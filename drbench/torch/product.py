@@ -43,7 +43,7 @@ class Product:
             for extents, text in zip(((m, k), (k, n), (m, n)), layouts)
         )
         self._sums = tuple(
-            None if spec.whole is spec else context._redistribution(spec, spec.whole)
+            None if spec.whole is spec else context.redistribution(spec, spec.whole)
             for spec in (self.a, self.b)
         )
         self._plans: dict[bool, Multiplication] = {}
@@ -52,12 +52,8 @@ class Product:
         """What ranks do; with ``update`` C is added to."""
         found = self._plans.get(update)
         if found is None:
-            key = self.a.whole, self.b.whole, self.c, "auto", update
-            plans = self.context._plans
-            found = plans.get(key)
-            if found is None:
-                found = plans[key] = Multiplication(self.context.ground, *key)
-            self._plans[update] = found
+            specs = self.a.whole, self.b.whole, self.c
+            found = self._plans[update] = self.context.multiplication(*specs, update=update)
         return found
 
     def explain(self) -> Explanation:
@@ -86,7 +82,7 @@ class Product:
         """
         context, fault = self.context, None
         places, made, c = [], [], None
-        with context._lock:
+        with context.lock:
             try:
                 for local, spec, total in zip(locals_, (self.a, self.b), self._sums):
                     held = self._placed(local, spec, counts)
