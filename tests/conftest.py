@@ -1,6 +1,7 @@
 """What tests of commands and of ranks need of this machine. ``shared`` is on the path
 (pyproject.toml): what its modules hold is imported by name."""
 
+import os
 import sys
 
 import pytest
@@ -8,6 +9,10 @@ from starting import find_mpi_library, find_mpiexec
 
 collect_ignore = ["shared"]
 
+# What tests start finds its modules compiled, which is half of a rank's start; containers often
+# forbid it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 #: Folders of tests that start processes, which load the cores and look at what others left behind.
 TOGETHER = ("tests/mpi/", "tests/launch/", "tests/test_install.py")
