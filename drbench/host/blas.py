@@ -63,7 +63,8 @@ class Blas:
         Parameters
         ----------
         a, b, c : ndarray
-            m×k, k×n and m×n, of one dtype (float32 or float64); each contiguous along one axis,
+            m×k, k×n and m×n, of one dtype (float32 or float64; others with copies, multiplied as
+            NumPy does: bfloat16 in float32, rounded at the end); each contiguous along one axis,
             with any leading dimension along the other: transposed operands are multiplied where
             they lie. c must not overlap a or b.
         beta : float

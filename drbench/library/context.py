@@ -81,7 +81,7 @@ class Context:
         layout : str or Partition
             Any text form of :mod:`partitions.text` or :mod:`partitions.dtensor`.
         dtype : str or numpy dtype
-            float32 or float64.
+            float32, float64, or bfloat16 (of the package ml_dtypes).
 
         Raises
         ------

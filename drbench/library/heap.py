@@ -197,7 +197,8 @@ class Heap:
             self.window.gather(max(start, self._gathered), start + nbytes)
             self._gathered = start + nbytes
         holder = _Holder(self.base + start, shape, dtype, (start, nbytes), self._left)
-        return np.asarray(holder), start
+        array = np.asarray(holder)
+        return array if array.dtype == dtype else array.view(dtype), start  # NumPy has no bfloat16
 
     def _too_small(self, shape, dtype, nbytes: int) -> str:
         rows, cols = shape

@@ -10,9 +10,11 @@ import numpy as np
 
 from algorithms.registry import get_algorithm
 from algorithms.universal.choice import busiest_rank
-from drbench.errors import DrbenchError, UsageError
+from algorithms.universal.slicing import result_stays
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.host.executor import Executor
 from drbench.host.placed import Place, PlacedMatrix
+from drbench.host.topology import mpi_adds
 from drbench.plan.explain import traffic
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
@@ -166,6 +168,7 @@ class Multiplication(Plan):
         The matrix whose tiles do not move.
     costs : dict of str to int
         For each choice what the busiest rank would move, in elements (an accumulate three times).
+        A choice is missing if its sums cannot be made: of bfloat16 by MPI.
     """
 
     def __init__(self, ground: Ground, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
@@ -173,7 +176,14 @@ class Multiplication(Plan):
         parts = a.partition, b.partition, c.partition
         self.problem = Problem(m, n, k, ground.size, *parts, a.dtype.name, updates=update)
         self.update = update
-        self.costs = {each: busiest_rank(self.problem, each) for each in "CBA"}
+        adds = ground.in_place or mpi_adds(c.dtype)
+        can = [each for each in "CBA" if adds or result_stays(self.problem, each)]
+        if stationary not in ("auto", *can):
+            raise UnsupportedError(
+                f"with stationary {stationary} sums of {a.dtype} go to ranks that are reached by "
+                f"MPI, which cannot add that type. Use stationary {' or '.join(can)}, or float32."
+            )
+        self.costs = {each: busiest_rank(self.problem, each) for each in can}
         self.stationary = (
             min(self.costs, key=self.costs.__getitem__) if stationary == "auto" else stationary
         )
@@ -187,6 +197,7 @@ class Multiplication(Plan):
             self.problem,
             self.ground.in_place,
             stationary=self.stationary,
+            chunk="none" if self.problem.dtype == "bfloat16" else "auto",  # each piece is rounded
             replicate_result=True,
         )
         return universal.trace(self.problem, rank, **options)

@@ -7,11 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from drbench.common import numpy_type
 from drbench.errors import UsageError
 from partitions import LayoutError, Partition, partition, sources, summed
 
-#: Types of elements that MPI can add.
-TYPES = ("float32", "float64")
+#: Types of elements.
+TYPES = ("float32", "float64", "bfloat16")
 #: Requests that are remembered; then all are forgotten.
 _MOST = 4096
 
@@ -157,11 +158,11 @@ class Specs:
                 return layout
             layout = layout.partition
         try:
-            kind = np.dtype(dtype)
+            kind = numpy_type(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         except TypeError:
             kind = None
         if kind is None or kind.name not in TYPES:
-            raise UsageError(f"dtype must be {' or '.join(TYPES)}, got {dtype!r}.")
+            raise UsageError(f"dtype must be one of {', '.join(TYPES)}; got {dtype!r}.")
         if len(tuple(shape)) != 2 or not all(isinstance(n, int | np.integer) for n in shape):
             raise UsageError(f"a matrix has two extents, got shape {shape!r}.")
         try:

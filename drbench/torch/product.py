@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from drbench.common import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.library import Context
 from drbench.library.explain import Explanation
 from drbench.library.plan import Multiplication, moved_bytes
 from drbench.library.spec import Spec
 
+from .blas import tensor_of
 from .decision import TYPES
 
 
@@ -140,8 +142,7 @@ def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int]:
 
 def new_local(spec: Spec, context: Context) -> torch.Tensor:
     """A local matrix in the heap, with whatever that holds."""
-    with torch.inference_mode(False):
-        return torch.from_numpy(context.heap.array(spec.local_shape, spec.dtype))
+    return _new(spec.local_shape, spec.dtype, context)
 
 
 def copied(local: torch.Tensor, context: Context) -> torch.Tensor:
@@ -149,9 +150,13 @@ def copied(local: torch.Tensor, context: Context) -> torch.Tensor:
     (rows, cols), (by_row, by_col) = local.shape, local.stride()
     turned = by_row == 1 and by_col >= rows and by_col > 1
     shape = (cols, rows) if turned else (rows, cols)
-    with torch.inference_mode(False):
-        made = torch.from_numpy(context.heap.array(shape, np.dtype(TYPES[local.dtype])))
-        made = made.t() if turned else made
+    made = _new(shape, numpy_type(TYPES[local.dtype]), context)
+    made = made.t() if turned else made
     with torch.no_grad():
         made.copy_(local)
     return made
+
+
+def _new(shape, dtype: np.dtype, context: Context) -> torch.Tensor:
+    with torch.inference_mode(False):  # else it could not be written outside of it
+        return tensor_of(context.heap.array(shape, dtype), dtype.name == "bfloat16")

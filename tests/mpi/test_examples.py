@@ -78,7 +78,7 @@ def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_dtensor_model_learns_as_one_process_does(example, ranks):
     pytest.importorskip("torch")
     told = names("train_dtensor.py")

@@ -35,7 +35,9 @@ def test_products_and_redistributions_are_exact_and_nothing_is_left(
 ):
     layouts, seed = json.dumps(LAYOUTS[ranks]), str(10 * ranks + len(situation))
     found = mpirun(ranks, "library.py", "exact", layouts, seed, str(count), situation=situation)
-    assert found == {"wrong": [], "left": 0}
+    # MPI adds no bfloat16: where that needed it, another matrix stays
+    refused = situation in ("rma", "mixed", "remote")
+    assert found == {"wrong": [], "left": 0, "refused": refused}
 
 
 def test_a_repeated_product_plans_and_allocates_nothing(mpirun):
