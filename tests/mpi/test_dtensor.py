@@ -13,6 +13,11 @@ pytestmark = [pytest.mark.torch, pytest.mark.mpi, pytest.mark.timeout(400)]
 
 SHAPES = [[8, 12, 16], [7, 5, 9], [3, 2, 1]]
 ODD = SHAPES[1:2]
+OTHERS = "rma", "mixed", "remote"
+EVERYWHERE = pytest.mark.parametrize(
+    "situation",
+    ["direct", *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS)],
+)
 
 
 @pytest.fixture
@@ -52,7 +57,7 @@ def products(*situations):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation",
-    list(products("direct", "rma", "mixed", "remote")),
+    list(products("direct", *OTHERS)),
 )
 def test_products_of_all_placements_are_exact_and_nothing_is_left(
     answer, ranks, mesh, letters, shapes, heaps, outputs, sample, dtype, situation
@@ -62,8 +67,11 @@ def test_products_of_all_placements_are_exact_and_nothing_is_left(
     assert found == {"cases": 0, "wrong": [], "stock": {}, "left": 0}
 
 
-def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torch(answer):
-    found = answer(2, "products", "forms", [2])
+@EVERYWHERE
+def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torch(
+    answer, situation
+):
+    found = answer(2, "products", "forms", [2], situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
     served, stock = found["drbench"]
     assert served == 27 * (3 * (2 + 2 + 4) + 4) and stock == {}
@@ -83,8 +91,9 @@ def test_bfloat16_is_rounded_once_a_block_and_not_once_an_element(answer, ranks,
     assert 0 < found["error"] < 4 * len(mesh) * 2**-8
 
 
-def test_meshes_of_some_ranks_and_in_any_order_multiply(answer):
-    found = answer(4, "products", "meshes")
+@EVERYWHERE
+def test_meshes_of_some_ranks_and_in_any_order_multiply(answer, situation):
+    found = answer(4, "products", "meshes", situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
     # 27 products on each of two sub-meshes, 3 on all ranks, 1 on three of them
     assert found["drbench"] == [58, 57, 58, 58] and found["stock"] == [{}] * 4
@@ -105,8 +114,9 @@ SAID = {
 }
 
 
-def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(answer):
-    found = answer(2, "products", "trouble")
+@EVERYWHERE
+def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(answer, situation):
+    found = answer(2, "products", "trouble", situation=situation)
     assert found["declined"] == [6, 6, 7] and found["drbench"] == [0, 1, 1]
     assert all(why.startswith("rank 1: the ") for why in found["stock"])
     assert found["left"] == 0 and found["after"] == found["heard"][0][0]["before"]
@@ -139,8 +149,9 @@ def test_explain_says_who_multiplies_and_what_moves(answer):
     assert found["gather"][-1] == f"drbench: {lies}, result (S(0))"
 
 
-def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer):
-    assert answer(2, "products", "outliving") is True
+@EVERYWHERE
+def test_tensors_outlive_what_made_them_and_torch_is_as_it_was(answer, situation):
+    assert answer(2, "products", "outliving", situation=situation) is True
 
 
 @pytest.mark.parametrize(
@@ -157,8 +168,9 @@ def test_nothing_leaks(answer, ranks, situation, steps):
     assert found == {"wrong": 0, "left": 0}
 
 
-def test_a_parallel_mlp_learns_as_one_process_does(answer):
-    found = answer(2, "training", "mlp")
+@EVERYWHERE
+def test_a_parallel_mlp_learns_as_one_process_does(answer, situation):
+    found = answer(2, "training", "mlp", situation=situation)
     assert found.pop("left") == 0
     assert {name: case["wrong"] for name, case in found.items()} == dict.fromkeys(found, [])
     # torch's own styles gather and reduce beside the product: one of six is left for drbench
