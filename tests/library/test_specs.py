@@ -151,7 +151,7 @@ def test_equal_requests_give_one_spec_and_bad_ones_a_line():
         ((8, 8), partition("row", (8, 8), 2), "f4", "on 2 ranks"),
         ((8,), "row", "f4", "two extents"),
         ((8, "8"), "row", "f4", "two extents"),
-        ((8, 8), 7, "f4", "layout 7 of"),
+        ((8, 8), 7, "f4", "a layout is a text or a Partition, got int"),
         ((8, -1), "row", "f4", "layout 'row' of"),
     ):
         with pytest.raises(UsageError, match=said) as error:
