@@ -8,6 +8,8 @@ while the clock runs nothing is planned or allocated.
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
+from itertools import groupby
 
 import numpy as np
 from mpi4py import MPI
@@ -17,8 +19,9 @@ from drbench.program.group_steps import GroupStep
 from drbench.program.steps import Add, Copy, Fence, Gemm, Get, Zero
 from drbench.program.trace import Trace
 
-from .blas import Blas, load_blas
+from .blas import Blas, load_blas, prepared
 from .collectives import Call
+from .copies import joined
 from .frame import Frame
 from .matrix import Window
 from .throttle import Throttle
@@ -97,6 +100,36 @@ class Executor(Frame):
         self._computes = [step.index for step in self.trace.steps if step.computes]
         #: Nothing is waited for, of anyone: all is in order once it is computed in order.
         self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
+        self._in_order = self._straightened() if self._alone else []
+        self._ready: dict[int, list] = {}  # step -> (product, beta) pairs, once it was made
+
+    def _straightened(self) -> list:
+        """The computes in order: steps by number, and what is done at once: copies that follow one
+        another as few strided ones, and a copy that is added to as a sum of two."""
+        found: list = []
+        last = None
+        for t in self._computes:
+            step = self.trace.steps[t]
+            value = self.values[step.inputs[0].index] if step.inputs else None
+            if type(step) is Copy and step.beta == 0.0:
+                found.append((self.values[t], value))
+            elif type(step) is Add and step.block and last == step.block.key:
+                target, first = found.pop()
+                found.append(partial(np.add, first, value, out=target))
+            else:
+                found.append(t)
+            last = step.block.key if found and type(found[-1]) is tuple else None
+        return [
+            each
+            for kind, run in groupby(found, type)
+            for each in (
+                [partial(np.copyto, *pair) for pair in joined([*run])] if kind is tuple else run
+            )
+        ]
+
+    def close(self) -> None:
+        super().close()
+        self._in_order, self._ready = [], {}
 
     def prepare(self) -> None:
         super().prepare()
@@ -108,6 +141,10 @@ class Executor(Frame):
         self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
         self._began: dict[int, float] = {}  # for the timeline
         self._failure: BaseException | None = None
+
+    def _scheduler(self):
+        unasked = self._alone and not (self.threaded or self.polls)
+        return None if unasked else super()._scheduler()
 
     @property
     def window(self) -> Window:
@@ -125,11 +162,17 @@ class Executor(Frame):
 
     def _work(self) -> None:
         """Start, complete and compute until nothing is left."""
-        schedule = self._schedule
         if self._alone and self.timeline is None:
-            for t in self._computes:
-                self._compute(t)
+            for each in self._in_order:
+                if type(each) is int:
+                    self._compute(each)
+                else:
+                    with self.clock.phase("accumulate"):
+                        each()
             return
+        if self._schedule is None:
+            self._schedule = super()._scheduler()
+        schedule = self._schedule
         while schedule.pending:
             if self._failure is not None:
                 raise self._failure
@@ -218,6 +261,8 @@ class Executor(Frame):
             finally:
                 stop.set()
         helper.join()
+        if self._failure is not None:  # found after this thread had looked for the last time
+            raise self._failure
 
     # -- communication steps
     # --------------------------------------------------------------------------------------
@@ -375,23 +420,30 @@ class Executor(Frame):
                 np.add(target, self.values[step.inputs[0].index], out=target)
 
     def _gemm(self, t: int, step: Gemm) -> None:
-        values = self.values
-        whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
-        alpha = self.alpha
-        for a, b, c, beta in self.products.get(t, (whole,)):
-            beta = self._beta(beta)
-            if self.polls:
-                self._gemm_in_chunks(a, b, c, beta)
-                continue
+        if self.polls:
+            for a, b, c, beta in self._products_of(t, step):
+                self._gemm_in_chunks(a, b, c, self._beta(beta))
+            return
+        ready = self._ready.get(t)
+        if ready is None:
+            ready = self._ready[t] = [
+                (prepared(self.blas, a, b, c), beta) for a, b, c, beta in self._products_of(t, step)
+            ]
+        for multiply, beta in ready:
             with self.clock.phase("gemm"):
                 if self.threaded:
                     self._lock.release()
                     try:
-                        self.blas.gemm(a, b, c, beta, alpha)
+                        multiply(self._beta(beta), self.alpha)
                     finally:
                         self._lock.acquire()
                 else:
-                    self.blas.gemm(a, b, c, beta, alpha)
+                    multiply(self._beta(beta), self.alpha)
+
+    def _products_of(self, t: int, step: Gemm):
+        values = self.values
+        whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
+        return self.products.get(t, (whole,))
 
     def _gemm_in_chunks(self, a, b, c, beta: float) -> None:
         """Split along k (which costs BLAS least) and poll MPI between the chunks, as long as anyone
