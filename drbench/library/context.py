@@ -20,10 +20,10 @@ from partitions import Partition
 
 from .exchange import Exchange
 from .explain import Explanation
-from .ground import Ground
 from .heap import parse_bytes
 from .matrix import Matrix
-from .plan import Multiplication, Plan, Redistribution
+from .on_device import open_ground
+from .plan import Multiplication, Redistribution
 from .spec import Spec
 
 #: How long a rank that ends with an error waits for the others before it ends them.
@@ -50,17 +50,25 @@ class Context:
     closed : bool
     """
 
-    def __init__(self, comm=None, heap="1G", blas="auto", *, transport="auto", threads=None):
+    def __init__(
+        self, comm=None, heap="1G", blas="auto", *, transport="auto", threads=None, device=None
+    ):
         nbytes, choice = parse_bytes(heap), parse_transport(transport)
         if choice.kind == "throttled":
             raise UsageError("transport must be auto, direct or rma, got throttled.")
         if not MPI.Is_initialized():
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
         world = MPI.COMM_WORLD if comm is None else comm
-        self.ground = Ground(world, nbytes, blas, choice)
+        if not isinstance(world, MPI.Intracomm) or world == MPI.COMM_NULL:
+            what = "COMM_NULL" if world == MPI.COMM_NULL else type(comm).__name__
+            raise UsageError(f"comm must be a communicator of mpi4py, got {what}.")
+        if blas != "auto" and not hasattr(blas, "gemm"):
+            raise UsageError(f"blas must be auto or an object with a method gemm, got {blas!r}.")
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise UsageError(f"threads must be at least 1, got {threads!r}.")
+        self.ground = open_ground(world, nbytes, blas, choice, device)
         self.comm, self.heap = self.ground.comm, self.ground.heap
         self.rank, self.size, self.specs = self.ground.rank, self.ground.size, self.ground.specs
-        self.ground.on_growth = self._lay_out_anew
         if threads is not None:
             threadpoolctl.threadpool_limits(threads)
         self.closed = self._freed = False
@@ -99,7 +107,7 @@ class Context:
     def zeros(self, shape, layout="block", dtype="float32") -> Matrix:
         """A matrix of zeros; as :meth:`empty`."""
         made = self.empty(shape, layout, dtype)
-        made.local.fill(0)
+        self.ground.zero(made.local)
         return made
 
     def wrap(self, local: np.ndarray, layout, shape) -> Matrix:
@@ -108,8 +116,9 @@ class Context:
 
         Parameters
         ----------
-        local : ndarray
-            This rank's rows × its columns.
+        local : array
+            This rank's rows × its columns: NumPy's, on a GPU CuPy's or what speaks DLPack or
+            ``__cuda_array_interface__`` (NumPy's is copied there).
         layout : str or Partition
         shape : (int, int)
             Of the whole matrix.
@@ -123,6 +132,7 @@ class Context:
         """
         with self.lock:
             self._check_open()
+            local = self.ground.taken(local)
             spec = self.specs.of(shape, layout, local.dtype)
             if local.shape != spec.local_shape:
                 rows, cols = spec.local_shape
@@ -137,23 +147,24 @@ class Context:
                     local.shape[::-1] if turned else local.shape, spec.dtype
                 )
                 copied = copied.T if turned else copied
-                np.copyto(copied, local)
+                self.ground.copy(copied, local)
                 local = copied
             return Matrix(self, spec, local, offset)
 
     def from_global(self, array: np.ndarray, layout="block") -> Matrix:
         """A matrix of an array that every rank has whole; each copies its part (not collective)."""
-        array = np.asarray(array)
+        array = self.ground.taken(array)
         made = self.empty(array.shape, layout, array.dtype)
         whole = made.spec.partition
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
-            made.local.fill(0)
+            self.ground.zero(made.local)
             return made
         for row, stop, local_row in made.spec.runs(0):
             for col, right, local_col in made.spec.runs(1):
                 part = array[row:stop, col:right]
                 rows, cols = part.shape
-                made.local[local_row : local_row + rows, local_col : local_col + cols] = part
+                here = made.local[local_row : local_row + rows, local_col : local_col + cols]
+                self.ground.copy(here, part)
         return made
 
     def holds(self, local: np.ndarray) -> bool:
@@ -304,11 +315,11 @@ class Context:
         """The whole matrix on every rank, or on one (collective)."""
         with self.lock:
             self._check(A)
-            if root is not None and not 0 <= root < self.size:
-                raise UsageError(f"root must be a rank from 0 to {self.size - 1}, got {root}.")
+            if root is not None and (not isinstance(root, int) or not 0 <= root < self.size):
+                raise UsageError(f"root must be a rank from 0 to {self.size - 1}, got {root!r}.")
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
             here = root in (None, self.rank)
-            found = np.empty(A.shape if here else (0, 0), A.dtype)
+            found = self.ground.empty(A.shape if here else (0, 0), A.dtype)
             self.redistribution(A.spec, whole, root).run(A.place, private=found)
             return found if here else None
 
@@ -348,12 +359,6 @@ class Context:
             return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype)), None
         except DrbenchError as error:
             return None, error
-
-    def _lay_out_anew(self) -> None:
-        """The arena grows: what was laid out in the old one is laid out again when it is called."""
-        for plan in self._plans.values():
-            if isinstance(plan, Plan):
-                plan.forget()
 
     # -- checks
 

@@ -12,8 +12,8 @@ from algorithms.registry import get_algorithm
 from algorithms.universal.choice import busiest_rank
 from algorithms.universal.slicing import result_stays
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
-from drbench.host.executor import Executor
-from drbench.host.placed import Place, PlacedMatrix
+from drbench.host.frame import Frame
+from drbench.host.placed import Place
 from drbench.host.topology import mpi_adds
 from drbench.plan.explain import traffic
 from drbench.program.problem import Operand, Problem
@@ -46,13 +46,19 @@ class Plan:
     ----------
     misses : int
         How often executors were bound to places that no cached one had.
+    get : str
+        How devices read what they reach: ``copy`` first, or ``view`` it.
     """
+
+    get = "copy"
 
     def __init__(self, ground: Ground, what: str, specs: dict[str, Spec], prefetch: int = 1):
         self.ground, self.what, self.specs, self._prefetch = ground, what, specs, prefetch
+        ground.plans.add(self)
         self._exchange = Exchange(ground.comm, what)
-        self._first: Executor | None = None
-        self._bound: OrderedDict[bytes, Executor] = OrderedDict()
+        self._first: Frame | None = None
+        self._bound: OrderedDict[bytes, Frame] = OrderedDict()
+        self._agreed: dict | None = None
         self.misses = 0
 
     def trace(self, rank: int) -> Trace:
@@ -81,38 +87,29 @@ class Plan:
             C = beta·C + alpha·A·B.
         """
         ground = self.ground
-        window = ground.heap.window
-        window.sync()
+        ground.settle()
+        ground.sync()
         key = self._exchange.meet(places, fault)
         executor = self._bound.get(key) if private is None else None
         if executor is None:
             self._exchange.check(fault)
             executor = self._bind(key, private)
-        window.sync()
+        ground.sync()
         executor.run(alpha, beta)
-        window.sync()
+        ground.sync()
         ground.comm.Barrier()  # nobody reads any more, and C is complete
-        window.sync()
+        ground.sync()
 
-    def _bind(self, key: bytes, private: np.ndarray | None) -> Executor:
+    def _bind(self, key: bytes, private: np.ndarray | None) -> Frame:
         """An executor for the places that were heard."""
         ground = self.ground
         self.misses += 1
         matrices = {}
         for x, (name, spec) in enumerate(self.specs.items()):
-            places = self._exchange.places(x)
-            window = ground.heap.window
-            if name == "C" and private is not None:
-                window, places = ground.privately(private), places[:]
-                places[ground.rank] = Place(0, *private.strides)
-            matrices[name] = PlacedMatrix(
-                self._operand(name),
-                ground.topology,
-                spec.dtype,
-                window,
-                ground.heap.reach,
-                places,
-            )
+            places, local = self._exchange.places(x), private if name == "C" else None
+            if local is not None:
+                places[ground.rank] = Place(0, *local.strides)
+            matrices[name] = ground.matrix(self._operand(name), spec.dtype, places, local)
         if private is None:
             self._check_apart({name: matrix.places for name, matrix in matrices.items()})
         if self._first is None:
@@ -126,16 +123,13 @@ class Plan:
                 self._bound.popitem(last=False)
         return executor
 
-    def _laid_out(self, matrices: dict) -> Executor:
+    def _laid_out(self, matrices: dict) -> Frame:
         ground = self.ground
-        return Executor(
-            self.trace(ground.rank),
-            matrices,
-            blas=ground.blas,
-            prefetch=self._prefetch,
-            yields=ground.yields,
-            arena=ground.arena,
+        made = ground.executor(
+            self.trace(ground.rank), matrices, self._prefetch, self.get, self._agreed
         )
+        self._agreed = made.read_apart
+        return made
 
     def forget(self) -> None:
         """Let go of all executors; the next run lays out anew."""
@@ -208,6 +202,8 @@ class Multiplication(Plan):
 
 class Redistribution(Plan):
     """C = A in another layout."""
+
+    get = "view"  # it is a copy
 
     def __init__(self, ground: Ground, a: Spec, c: Spec, root: int | None = None):
         self.root = root
