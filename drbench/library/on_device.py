@@ -101,6 +101,7 @@ class DeviceGround(Ground):
 
     heap: DeviceHeap
     types = ("float32", "float64")  # those that its atomics add
+    _memory: Memory | None  # the arena's
 
     def __init__(self, comm, nbytes: int, blas, transport, device: str | Device):
         self._asked, self._memory, self._lanes = device, None, {}
@@ -188,8 +189,6 @@ class DeviceGround(Ground):
         if memory is not None:
             self.device.synchronise()
             memory.free()
-
-    _memory: Memory | None
 
     def close(self) -> None:
         self.forget()
