@@ -18,7 +18,7 @@ class _Measured:
     """The committed records of one machine, read when they are asked for."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder, self._predicted = folder, {}
 
     def table(self, name: str):
         from plots.select.records import read_records
@@ -32,12 +32,15 @@ class _Measured:
         return read_csv(self.folder / f"performance/{table}.csv")
 
     def predicted(self, transport: str):
-        """The cases of the model's study, measured and predicted."""
+        """The cases of the model's study, measured and predicted, which takes a while."""
         from launch.cases.machine_models import find_machine
 
-        place = self.folder / "model" / transport
-        machine = find_machine(str(next(place.glob("*.toml"))))
-        return with_predictions(self.table(f"model/{transport}/measured.csv"), machine)
+        if transport not in self._predicted:
+            place = self.folder / "model" / transport
+            machine = find_machine(str(next(place.glob("*.toml"))))
+            measured = self.table(f"model/{transport}/measured.csv")
+            self._predicted[transport] = with_predictions(measured, machine)
+        return self._predicted[transport]
 
 
 def _order(measured: _Measured):
@@ -137,6 +140,6 @@ KNOWN = {
 }
 
 
-def check(folder: Path) -> list[Verdict]:
-    """Every claim on the records of one machine, as ``results/measured/spr-2core``."""
-    return verdicts(CLAIMS, _Measured(folder), KNOWN)
+def check(folder: Path, wanted: Callable[[str], bool] = bool) -> list[Verdict]:
+    """Every claim that is wanted, on the records of one machine: ``results/measured/spr-2core``."""
+    return verdicts(CLAIMS, _Measured(folder), KNOWN, wanted)
