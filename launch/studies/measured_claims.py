@@ -8,7 +8,7 @@ from .verdicts import Verdict, verdicts
 
 #: Of pairs of cases measured more than 10 % apart the model has so many in the right order.
 CONCORDANT = 0.97
-#: The model's median error, of best times.
+#: The model's median error, of median times.
 NEAR = 0.06
 #: With look-ahead a case takes at most so much of the larger of its compute and its transfers.
 OVERLAPPED = 1.10
@@ -47,7 +47,7 @@ def _order(measured: _Measured):
     told, held = [], []
     for transport in ("throttled", "rma"):
         pairs = measured.predicted(transport)
-        share, total = concordance(zip(pairs.best_s, pairs.predicted_s))
+        share, total = concordance(zip(pairs.time_s, pairs.predicted_s))
         held.append(share >= CONCORDANT)
         told.append(f"{transport}: {share:.3f} of {total} pairs")
     return all(held), "; ".join(told)

@@ -30,14 +30,15 @@ def run_rounds(
     name: str,
     settings: Settings,
     console: Console,
-    out: str | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
 ) -> list[list[dict[int, Record]]]:
     """Measure the cases of each group in rounds (:func:`turns`), all groups in the same ones; the
     records of each case by turn.
 
     ``iters`` of a case are its rounds at least, ``budget`` is that of all its rounds. With ``out``
-    the turns are kept in its folder :data:`ROUNDS`, where those that have a row are not run again,
-    and a row a case in its :data:`POOLED`.
+    the turns are kept in its folder :data:`ROUNDS`, where those that have a row are not run again
+    (unless ``fresh`` moves them aside), and a row a case in its :data:`POOLED`.
     """
     named = [{case_id(case, settings.ranks): case for case in group} for group in groups]
     cases = {who: case for group in named for who, case in group.items()}
@@ -52,7 +53,9 @@ def run_rounds(
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix=folder_prefix(name))))
-        store = stack.enter_context(opened(folder, name, settings.ranks, wanted, console))
+        store = stack.enter_context(
+            opened(folder, name, settings.ranks, wanted, console, fresh=fresh)
+        )
         watch = SweepProgress(least * len(cases), list(store.done.values()), console, what="turn")
         try:
             with watch:

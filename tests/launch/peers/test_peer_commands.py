@@ -11,7 +11,7 @@ import pytest
 
 from drbench.measure.record import read_csv
 from launch.peers import Availability
-from launch.studies.peer_bench import case_name
+from launch.studies.peers.bench import case_name
 
 #: Prints what COSMA's program does, in its own format; the ranks of MPI say it once. PRINT replaces
 #: the times.
@@ -262,7 +262,7 @@ def test_comparisons_that_make_no_sense_are_refused(say, monkeypatch, tmp_path, 
 
 def test_triples_need_torch(say, monkeypatch, tmp_path):
     monkeypatch.setattr(
-        "launch.studies.peer_triples.get_peer",
+        "launch.studies.peers.triples.get_peer",
         lambda name: SimpleNamespace(
             name=name, available=lambda: Availability(False, "no torch", "Get it.")
         ),
