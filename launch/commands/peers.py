@@ -134,7 +134,7 @@ def peers(
     from launch.cases.sweep_values import scale_of
     from launch.peers import PEERS
     from launch.studies.peers.bench import contenders, peers_environ, run_peers, shapes
-    from launch.studies.peers.placements import product_cases, run_placements
+    from launch.studies.peers.placements import both_here, product_cases, run_placements
     from launch.studies.peers.triples import run_triples
     from launch.sweeps.estimate import long_time
     from launch.sweeps.run_rounds import ROUNDS
@@ -162,6 +162,7 @@ def peers(
     elif not show:
         values["threads"] = values["threads"] or (None if values["backend"] == "cupy" else 1)
         if placements:
+            both_here()
             values["iters"] = rounds
         base, every_setting = Case(1, 1, 1, roof=True, **values), settings == "all"
         if values["backend"] == "numpy" and not where.words:

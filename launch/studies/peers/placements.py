@@ -43,12 +43,21 @@ def product_cases(base: Case, chosen: Sequence[Shape]) -> list[list[Case]]:
     ]
 
 
+def both_here() -> None:
+    """Refuse where torch is not.
+
+    Raises
+    ------
+    MissingError
+    """
+    for name in (STOCK, OURS):
+        present(get_peer(name))
+
+
 def run_placements(
     base: Case, chosen: Sequence[Shape], settings: Settings, folder: Path, fresh: bool
 ) -> int:
     """Measure the products in rounds; the exit code: 0, or 1 if one was wrong or failed."""
-    for name in (STOCK, OURS):
-        present(get_peer(name))
     say = plain_console()
     runs = run_rounds(product_cases(base, chosen), "placements", settings, say, folder, fresh)
     bad = [
