@@ -14,7 +14,6 @@ from launch.sweeps.run_rounds import run_rounds
 from launch.sweeps.supervisor import Settings
 
 from .bench import Shape, plain_console
-from .tables import Table
 
 #: Placements of A, B and C that are compared, on a mesh of all ranks.
 PRODUCTS = (
@@ -142,7 +141,9 @@ _HEADER = (
 )
 
 
-def placement_rows(found: Sequence[Line], unit: Callable[[float], str] = seconds) -> Table:
+def placement_rows(
+    found: Sequence[Line], unit: Callable[[float], str] = seconds
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and cells as text."""
     rows = []
     for line in found:
