@@ -241,6 +241,11 @@ def test_local_arrays_are_shared_with_other_libraries(mpirun, on):
     }
 
 
+@pytest.mark.parametrize("device", ["gpu", "threads"])
+def test_a_plan_outlives_the_arena_that_it_was_laid_out_in(mpirun, on, device):
+    assert mpirun(2, "library.py", on(device), "grown") == [[True] * 6, 0]
+
+
 def test_nothing_leaks_on_devices(mpirun, on):
     found = mpirun(2, "library.py", on("gpu"), "churn", "150", "5")
     assert found == {"wrong": 0, "left": 0, "whole": True}
