@@ -60,7 +60,7 @@ def run_rounds(
         try:
             with watch:
                 run_cases(
-                    _counted(turns(named, store.done, least, budget_s), watch),
+                    _counted(turns(named, store.done, least, budget_s), watch, store.done),
                     store,
                     settings,
                     watch,
@@ -76,10 +76,12 @@ def run_rounds(
         return found
 
 
-def _counted(todo: Iterable[tuple[str, Case]], watch: SweepProgress) -> Iterator:
-    """The turns, the bar being told of those beyond the least."""
+def _counted(
+    todo: Iterable[tuple[str, Case]], watch: SweepProgress, done: Mapping[str, Record]
+) -> Iterator:
+    """The turns, the bar being told of those beyond the least that are not done yet."""
     for name, case in todo:
-        if watch.done >= watch.total:
+        if name not in done and watch.done >= watch.total:
             watch.expect(watch.done + 1)
         yield name, case
 
