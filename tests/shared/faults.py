@@ -17,13 +17,18 @@ def every_gemm(function):
     """Call ``function(a, b, c)`` after each product."""
     from drbench.host.blas import Blas
 
-    true = Blas.gemm
+    true = Blas.prepared  # by which all products are made
 
-    def gemm(self, a, b, c, *scalars):
-        true(self, a, b, c, *scalars)
-        function(a, b, c)
+    def prepared(self, a, b, c):
+        product = true(self, a, b, c)
 
-    Blas.gemm = gemm
+        def struck(*scalars):
+            product(*scalars)
+            function(a, b, c)
+
+        return struck
+
+    Blas.prepared = prepared
 
 
 def every_trace(function):

@@ -57,17 +57,26 @@ def before(happens):
     return around
 
 
+def before_products(happens):
+    """Around what prepares a product: before each time it is made."""
+
+    def around(function):
+        return lambda *operands: before(happens)(function(*operands))
+
+    return around
+
+
 #: The steps that are struck when they start.
 STEPS = {"get": Get, "accumulate": Accumulate, "fence": Fence}
 #: What else is replaced on rank 1, and by what around it.
 PLACES = {
     "fill": (Fill, "into", before(strike)),
     "window": (drbench.host.matrix.Window, "__init__", before(strike)),
-    "gemm": (Blas, "gemm", before(strike)),
+    "gemm": (Blas, "prepared", before_products(strike)),
     "thread": (Executor, "_pump", before(only_in_the_thread)),
     "verify": (launch.ranks.case, "verify", before(strike)),
     "memory": (launch.ranks.case, "check_memory", before(lambda: [0] * (1 << 60))),
-    "killed": (Blas, "gemm", before(kill)),
+    "killed": (Blas, "prepared", before_products(kill)),
     "killed with a lock": (RangeLocks, "try_acquire", holding_a_lock),
 }
 
@@ -96,7 +105,7 @@ def main() -> None:
                 place, name, around = PLACES[where]
                 setattr(place, name, around(getattr(place, name)))
             if where == "thread":  # time for the thread to do something
-                Blas.gemm = before(nap)(Blas.gemm)
+                Blas.prepared = before_products(nap)(Blas.prepared)
         run_case(case, comm)
     print("nothing happened", file=sys.stderr)
 

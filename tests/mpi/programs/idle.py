@@ -25,8 +25,9 @@ RIGHT_RUNS = 1
 
 def main() -> None:
     backend, ways = sys.argv[1], sys.argv[2:]
-    multiplier = HostDevice if backend == "numpy-async" else Blas
-    real_run, real_gemm = Frame.run, multiplier.gemm
+    on_device = backend == "numpy-async"
+    multiplier, name = (HostDevice, "gemm") if on_device else (Blas, "prepared")
+    real_run, real = Frame.run, getattr(multiplier, name)
 
     def statuses(comm, way):
         for layout in LAYOUTS:
@@ -38,9 +39,12 @@ def main() -> None:
                 if way != "all" or runs <= RIGHT_RUNS:
                     real_run(frame)
 
-            def gemm(self, *operands):
-                if way != "one" or comm.rank != 1 or runs <= RIGHT_RUNS:
-                    real_gemm(self, *operands)
+            def multiply(self, *operands):
+                works = lambda: way != "one" or comm.rank != 1 or runs <= RIGHT_RUNS
+                if on_device:
+                    return real(self, *operands) if works() else None
+                product = real(self, *operands)
+                return lambda *scalars: product(*scalars) if works() else None
 
             case = Case(
                 48,
@@ -54,7 +58,8 @@ def main() -> None:
                 threads=1,
                 **layout,
             )
-            with mock.patch.object(Frame, "run", run), mock.patch.object(multiplier, "gemm", gemm):
+            idle = mock.patch.object(multiplier, name, multiply)
+            with mock.patch.object(Frame, "run", run), idle:
                 yield run_case(case, comm).status
 
     with ranks() as comm:
