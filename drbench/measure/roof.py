@@ -25,7 +25,7 @@ from .noise import Timed
 _OF_THREAD, _UNKNOWN = getattr(resource, "RUSAGE_THREAD", None), count()
 #: Turns of the shapes' trials: at least, and at most within so many seconds. Who is that far behind
 #: after two of them is out.
-_TRIALS, _MOST_TRIALS, _TRIALS_S, _BEHIND = 3, 9, 0.2, 1.15
+_TRIALS, _MOST_TRIALS, _TRIALS_S, _BEHIND = 3, 15, 1.0, 1.15
 
 
 def timed(comm: MPI.Comm, function) -> Timed:
@@ -101,8 +101,8 @@ class Roof:
     """Every rank at once multiplies m·n·k/p of local work (collective to make and to measure), of
     the form the problem has: operands are stored as its are, and C is read if it is updated.
 
-    Of the problem's local shapes the one with the smallest median time is kept; they are tried in
-    turn before anything is measured, unless it is known.
+    Of the problem's local shapes the fastest is kept; they are tried in turn before anything is
+    measured, unless it is known.
 
     Parameters
     ----------
@@ -172,8 +172,11 @@ def _operands(shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:
 
 
 def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
-    """The shape with the smallest median time for its work, tried in turn; those that stay far
-    behind are dropped early. The same on every rank if the times are.
+    """The shape that needs the least time for its work, tried in turn, forwards and backwards.
+    Those that stay far behind are dropped early. The same on every rank if the times are.
+
+    Shapes are compared within a turn, and the median over turns decides: a machine that changes its
+    speed does so for all of a turn, or for one turn of many.
 
     Examples
     --------
@@ -185,11 +188,19 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
         seconds_of(shape)  # pages and caches are warm from here on
     spent_s, turns = 0.0, 0
     while turns < _TRIALS or (spent_s < _TRIALS_S and turns < _MOST_TRIALS):
-        for shape, found in left.items():
-            found.append(seconds_of(shape) / prod(shape))
-            spent_s += found[-1] * prod(shape)
+        for shape in list(left)[:: -1 if turns % 2 else 1]:
+            found = seconds_of(shape)
+            left[shape].append(found / prod(shape))
+            spent_s += found
         turns += 1
-        least = min(map(min, left.values()))
         if turns > 1:
-            left = {shape: found for shape, found in left.items() if min(found) <= _BEHIND * least}
-    return min(left, key=lambda shape: median(left[shape]))
+            behind = _behind(left)
+            left = {shape: left[shape] for shape in left if min(behind[shape]) <= _BEHIND}
+    behind = _behind(left)
+    return min(left, key=lambda shape: median(behind[shape]))
+
+
+def _behind(found: dict) -> dict:
+    """The time of each shape over the least of its turn, turn by turn."""
+    least = [min(turn) for turn in zip(*found.values())]
+    return {shape: [one / best for one, best in zip(mine, least)] for shape, mine in found.items()}

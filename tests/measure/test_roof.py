@@ -47,6 +47,19 @@ def test_one_late_trial_does_not_rule_out_the_fastest():
     assert fastest(SHAPES[:3], seconds) == SHAPES[1]
 
 
+@pytest.mark.parametrize("jump", range(2, 8))
+def test_a_machine_that_slows_down_meanwhile_does_not_choose_the_shape(jump):
+    """Whenever the jump comes: within a turn as well as between two."""
+    calls = Counter()
+
+    def seconds(shape):
+        calls["all"] += 1
+        slow = 1.6 if calls["all"] > jump else 1.0
+        return 0.4 * slow * prod(shape) / prod(SHAPES[0]) * (0.95 if shape == SHAPES[1] else 1.0)
+
+    assert fastest(SHAPES[:2], seconds) == SHAPES[1]
+
+
 def test_who_is_far_behind_is_tried_no_more_and_trials_end():
     calls = Counter()
 
@@ -55,7 +68,7 @@ def test_who_is_far_behind_is_tried_no_more_and_trials_end():
         return prod(shape) * 1e-12 * (2.0 if shape == SHAPES[0] else 1.0)
 
     fastest(SHAPES, seconds)
-    assert calls[SHAPES[0]] == 1 + 2 and 1 + 3 <= calls[SHAPES[1]] <= 1 + 9
+    assert calls[SHAPES[0]] == 1 + 2 and 1 + 3 <= calls[SHAPES[1]] <= 1 + 15
     calls.clear()
     fastest(SHAPES, lambda shape: seconds(shape) * 1e6)  # long ones: no more than three
     assert max(calls.values()) == 1 + 3
