@@ -81,7 +81,7 @@ class Blas:
 
     def prepared(self, a, b, c) -> Callable[[float, float], None]:
         """``product(beta, alpha)`` of three arrays, which :meth:`gemm` describes. Where they lie
-        is asked once, which takes longer than a small product."""
+        is asked once, which takes longer than a small product. It keeps them alive."""
         (m, n), k = c.shape, a.shape[1]
         function = self._functions.get(c.dtype.char)
         if function is None or not (m and n and k):
@@ -92,7 +92,7 @@ class Blas:
         trans_b = _NO_TRANS if major_b == major_c else _TRANS
         at_a, at_b, at_c = (x.__array_interface__["data"][0] for x in (a, b, c))
 
-        def product(beta: float, alpha: float) -> None:
+        def product(beta: float, alpha: float, operands=(a, b, c)) -> None:
             function(
                 order, trans_a, trans_b, m, n, k, alpha, at_a, ld_a, at_b, ld_b, beta, at_c, ld_c
             )

@@ -1,5 +1,6 @@
 """GEMM in place on any strided view, against NumPy on integers."""
 
+import weakref
 from itertools import product
 
 import numpy as np
@@ -171,3 +172,12 @@ def test_rows_that_run_backwards_or_overlap_are_refused_or_right_but_never_misre
 def test_the_blas_of_this_numpy_is_found_and_computes_in_place():
     assert LOADED.info.in_place and LOADED.info.library and LOADED.info.kernel
     assert not FALLBACK.info.in_place
+
+
+def test_a_prepared_product_keeps_its_operands_alive():
+    """It has their addresses alone, which others would get."""
+    a, b, c = (np.ones((64, 64)) for _ in range(3))
+    product, kept = load_blas().prepared(a, b, c), [weakref.ref(each) for each in (a, b, c)]
+    del a, b
+    product(0.0, 1.0)
+    assert all(each() is not None for each in kept) and (c == 64).all()
