@@ -49,6 +49,8 @@ class Compute:
         Seconds an element of A (m×k), B (k×n) and C (m×n).
     k_block : float
         C is read and written once for so many elements of k; inf for once.
+    unit_bytes_per_s : float
+        Memory traffic that one worker can make.
 
     Examples
     --------
@@ -73,6 +75,7 @@ class Compute:
     launch_s: float = 0.0
     pack_s: tuple = (0.0, 0.0, 0.0)
     k_block: float = float("inf")
+    unit_bytes_per_s: float = float("inf")
     _known: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
