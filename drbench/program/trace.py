@@ -89,7 +89,7 @@ class Trace:
             if matrix is None and step.inputs and not step.computes:
                 found.append(found[step.inputs[0].index])
             else:
-                found.append(of_matrix[matrix or self.written])
+                found.append(of_matrix[matrix or step.like or self.written])
         return found
 
     def is_remote(self, step: Step) -> bool:
@@ -138,8 +138,8 @@ def trace(
     Trace
         With ``index`` and ``uses`` of every step and ``beta`` of those that write C set. If an own
         tile of C would stay partly unwritten, or its writes overlap without being equal, a Zero of
-        it comes first. Group steps and computes on the same elements of the written matrix have
-        each other as inputs, in program order.
+        it comes first. Group steps, reductions beside the computes, and computes on the same
+        elements of the written matrix have each other as inputs, in program order.
 
     Notes
     -----
@@ -183,8 +183,8 @@ def trace(
         step.uses = 0
         for value in step.inputs:
             value.uses += 1
-    if any(kind.grouped for kind in kinds):
-        _order_group_steps(steps, written)
+    if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
+        _order_beside(steps, written)
     return Trace(problem, rank, steps, written, ops)  # type: ignore[arg-type]  # None in tests
 
 
@@ -259,9 +259,10 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
     return zeros
 
 
-def _order_group_steps(steps: list, written: str) -> None:
+def _order_beside(steps: list, written: str) -> None:
     """Where a group step reads or writes elements of an own tile that a compute writes, or that
-    another group step writes, the later of the two takes the earlier one as an input.
+    another group step writes, the later of the two takes the earlier one as an input; so do a
+    reduction beside the computes and a compute.
 
     Computes follow each other anyway, and one-sided steps follow Fences.
     """
@@ -270,22 +271,23 @@ def _order_group_steps(steps: list, written: str) -> None:
         if step.grouped:
             if step.matrix == written:
                 kinds[step] = "sum" if step.sums else "read"
-        elif step.computes and step.block is not None:
-            kinds[step] = "compute"
+        elif step.block is not None and (step.computes or step.side):
+            kinds[step] = "side" if step.side else "compute"
     if len(set(kinds.values())) < 2:
         return
-    seen: list[tuple[Step, Sequence[Block]]] = []
+    seen: dict[str, list[tuple[Step, Sequence[Block]]]] = {kind: [] for kind in kinds.values()}
     for step, kind in kinds.items():
         blocks = step.reads() or step.writes()
-        for other, theirs in seen:
-            if (
-                kinds[other] != kind
-                and other not in step.inputs
-                and any(one.overlaps(two) for one in blocks for two in theirs)
-            ):
-                step.inputs += (other,)
-                other.uses += 1
-        seen.append((step, blocks))
+        for other_kind, others in seen.items():
+            if other_kind == kind:
+                continue
+            for other, theirs in others:
+                if other not in step.inputs and any(
+                    one.overlaps(two) for one in blocks for two in theirs
+                ):
+                    step.inputs += (other,)
+                    other.uses += 1
+        seen[kind].append((step, blocks))
 
 
 def _covers(tile: Block, regions: list[Block]) -> bool:
