@@ -43,6 +43,8 @@ class Signal(Step):
     """
 
     __slots__ = ("inputs", "peer", "key")
+    peer: int
+    key: Hashable
     kind: str
     sends: bool
     signals = True

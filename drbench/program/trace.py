@@ -33,6 +33,8 @@ class Trace:
     ops : list of int or None
         Of a lowered program: the number of each step's operation, ascending. None if the program
         yields no Boundary.
+    signals : bool
+        Ranks of the program signal each other; this one may have nothing to say.
     """
 
     problem: Problem
@@ -40,6 +42,7 @@ class Trace:
     steps: list
     written: str = "C"
     ops: list | None = None
+    signals: bool = False
 
     @property
     def flops(self) -> int:
@@ -118,6 +121,7 @@ def trace(
     *,
     fresh: bool = True,
     written: str = "C",
+    signals: bool = False,
 ) -> Trace:
     """Collect the steps of a program for one rank.
 
@@ -132,6 +136,8 @@ def trace(
         nothing is zeroed for it, and no problem is needed).
     written : str
         Name of the matrix the program writes.
+    signals : bool
+        Another rank's program may have steps with signals where this one has none.
 
     Returns
     -------
@@ -185,7 +191,8 @@ def trace(
             value.uses += 1
     if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
         _order_beside(steps, written)
-    return Trace(problem, rank, steps, written, ops)  # type: ignore[arg-type]  # None in tests
+    signals = signals or any(kind.signals for kind in kinds)
+    return Trace(problem, rank, steps, written, ops, signals)  # type: ignore[arg-type]  # None in tests
 
 
 def _numbered(steps: list) -> list[int]:

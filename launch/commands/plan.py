@@ -82,7 +82,7 @@ def plan(ranks, rank, limit, as_json, **values):
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
-        memory.append(memory_bytes(trace, case.prefetch))
+        memory.append(memory_bytes(trace, case.look_ahead))
     if as_json:
         keys = {name: getattr(described, name) for name in ("m", "n", "k", "dtype")} | {
             "ranks": ranks,
