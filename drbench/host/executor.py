@@ -206,7 +206,7 @@ class Executor(Frame):
 
     def prepare(self) -> None:
         super().prepare()
-        self._waiting: dict[int, int] = {}  # number of a flag -> the step that waits for it
+        self._watching = 0  # flags of others that are waited for
         self._untold = self._promised  # values for others that have not left yet
         self._requests: list = []
         self._request_steps: list[int] = []
@@ -280,10 +280,11 @@ class Executor(Frame):
                     for t in due:
                         self._finish(t)
                     moved = True
-            if self._waiting:
-                for number in self.inbox.come(self._waiting):
+            if self._watching:
+                for t in self.inbox.come():
                     moved = True
-                    self._come(self._waiting.pop(number), number)
+                    self._watching -= 1
+                    self._come(t)
             if self._adds:
                 waiting, self._adds = self._adds, []
                 for t in waiting:
@@ -297,7 +298,7 @@ class Executor(Frame):
         steps = self.trace.steps
         waited = [steps[t] for t in (*self._request_steps, *(t for _, t in self._timers))]
         found = (name for kind, name in _WAITS if any(isinstance(step, kind) for step in waited))
-        name = next(found, "get_wait" if self._waiting else "accumulate")
+        name = next(found, "get_wait" if self._watching else "accumulate")
         clock, start = self.clock, self.clock.now()
         while not self._pump():
             if not self._requests:
@@ -504,16 +505,17 @@ class Executor(Frame):
     def _start_await(self, t: int) -> None:
         """Look out for a flag, or for a message."""
         if self.inbox.is_near(t):
-            self._waiting[self.inbox.ways[t].number] = t
+            self._watching += 1
+            self.inbox.watch(t)
         else:
             self._request(t, self.inbox.receiver(t))
 
-    def _come(self, t: int, number: int) -> None:
+    def _come(self, t: int) -> None:
         """A flag says that a value is here, or will be when a throttled link is done with it."""
         if type(self.trace.steps[t]) is Take:
             self._read_offered(t)
             return
-        due = self.inbox.dues[number]
+        due = self.inbox.dues[self.inbox.ways[t].number]
         if due <= self.clock.now():
             self._finish(t)
         else:

@@ -17,7 +17,7 @@ all ranks have ended this one: a barrier lies between runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,6 +104,7 @@ class Inbox:
         self.window = Window(topology, _head(count) + self.plan.nbytes, np.dtype(np.uint8))
         self.flags, self.dues = _flags(self.window.local, count)
         self.flags.fill(0)
+        self._watched = np.zeros(count, bool)
         reaches = [
             can and memory is not None for can, memory in zip(in_reach, self.window.in_reach)
         ]
@@ -180,14 +181,22 @@ class Inbox:
         """A run begins: the values of earlier ones count no more."""
         self.epoch += 1
         self._posted = False
+        self._watched.fill(False)
 
-    def come(self, waiting: Iterable[int]) -> list[int]:
-        """Those of the flags, by number, whose values have come in this run."""
+    def watch(self, t: int) -> None:
+        """From now on :meth:`come` tells when a step's value has come."""
+        self._watched[self.ways[t].number] = True
+
+    def come(self) -> list[int]:
+        """The steps that are watched for and whose values have come in this run; each is told
+        once."""
         here = self.flags >= self.epoch
-        found = [number for number in waiting if here[number]]
-        if found:
-            self.window.sync()  # what was written before the flag is seen after it
-        return found
+        here &= self._watched
+        if not here.any():
+            return []
+        self._watched &= ~here
+        self.window.sync()  # what was written before the flag is seen after it
+        return [self.steps[number] for number in np.flatnonzero(here)]
 
     def signal(self, way: Way, due: float = 0.0) -> None:
         """Say that a value is there, or will be at the time ``due``, to a rank near by."""

@@ -168,6 +168,9 @@ class Scheduler:
         "pending",
         "_comm",
         "_waiting",
+        "_missing",
+        "_takers",
+        "_held",
         "_queues",
         "_computes",
         "_at",
@@ -189,6 +192,18 @@ class Scheduler:
         self._computes = [s.index for s in steps if s.computes]
         self._at = 0
         self._waiting: list[int] = [s.index for s in steps if s.anytime]
+        # one-sided steps whose inputs are not all there: how many are not; who takes what; which of
+        # them the look-ahead has let through
+        self._missing: dict[int, int] = {}
+        self._takers: dict[int, list[int]] = {}
+        self._held: set[int] = set()
+        for t in self._comm:
+            if steps[t].inputs and steps[t].group is None:
+                missing = [value.index for value in steps[t].inputs if not done[value.index]]
+                if missing:
+                    self._missing[t] = len(missing)
+                    for value in missing:
+                        self._takers.setdefault(value, []).append(t)
         self._queues: dict[str, deque] = {}
         self._exposed_done = 0
         # communication steps (lowered: computes too) left, by ``before``
@@ -221,7 +236,9 @@ class Scheduler:
         while comm and before[comm[0]] <= limit:
             t = comm.popleft()
             group = self.steps[t].group
-            if group is None:
+            if t in self._missing:
+                self._held.add(t)
+            elif group is None:
                 self._waiting.append(t)
             else:
                 self._queues.setdefault(group, deque()).append(t)
@@ -247,6 +264,7 @@ class Scheduler:
             for t in self._waiting:
                 (out if self._ready(t) else rest).append(t)
             self._waiting = rest
+            out.sort()
         for queue in self._queues.values():
             while queue and self._ready(queue[0]):
                 out.append(queue.popleft())
@@ -268,6 +286,13 @@ class Scheduler:
         step, lookahead = self.steps[t], self.lookahead
         self.done[t] = 1
         self.pending -= 1
+        for taker in self._takers.pop(t, ()):
+            self._missing[taker] -= 1
+            if not self._missing[taker]:
+                del self._missing[taker]
+                if taker in self._held:
+                    self._held.remove(taker)
+                    self._waiting.append(taker)
         if step.computes:
             self._at += 1
             self._exposed_done += lookahead.exposed[t]

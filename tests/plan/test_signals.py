@@ -270,7 +270,7 @@ def test_nobody_waits_for_an_await_but_who_takes_its_value(depth):
 
 def test_without_limit_all_transfers_start_at_once_and_hold_up_no_product():
     found, schedule = late_await("all")
-    assert schedule.take() == [7, 1, 3, 5]
+    assert schedule.take() == [1, 3, 5, 7]
     schedule.finish(1)
     assert schedule.next_compute() == 2
     schedule.finish(3)
