@@ -100,7 +100,9 @@ def program(
     if a_tile is not None and b_tile is not None:
         k, b = (a_tile.col0, a_tile.col1), (yield Get(b_tile))
         kernel = kernel_of(fused, problem.m, problem.n, a_tile.shape[1])
-        for group in rows.ordered(own_last(rank, p, swizzle), part, min):
+        # sums of a ring meet the products of each rank in one order: its parts are of one rank
+        order = own_last(rank, p, swizzle)
+        for group in rows.ordered(order, part, min, across=variant != "ring"):
             a = yield Get(problem.a.block(span(group), k))
             if variant != "reduce" and {rows.owner(t) for t in group} == {rank}:
                 yield Gemm(a, b, into=target(span(group)), kernel=kernel)

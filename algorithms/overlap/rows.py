@@ -132,9 +132,14 @@ class Rows:
                 found.append(part)
         return found
 
-    def ordered(self, order: Sequence[int], least: int, when: Callable = max) -> list[list[Tile]]:
-        """The parts in the order of their ranks; one of several ranks comes when the last of its
-        tiles has its turn (``when`` = max), or the first (min)."""
+    def ordered(
+        self, order: Sequence[int], least: int, when: Callable = max, across: bool = True
+    ) -> list[list[Tile]]:
+        """The parts in the order of their ranks, ``across`` ranks or each of one rank alone; one of
+        several ranks comes when the last of its tiles has its turn (``when`` = max), or the first
+        (min)."""
+        if not across:
+            return [part for rank in order for part in self.parts(least, [rank])]
         place = {rank: x for x, rank in enumerate(order)}
         turn = lambda part: when((place[self.owner(tile)], tile) for tile in part)
         return sorted(self.parts(least), key=turn)

@@ -5,8 +5,8 @@ many elements of C were wrong in each.
 late. A case has ``algorithm``, ``shape``,
 ``options`` and, if not all, ``prefetch`` and ``throttle`` (bytes a second, seconds).
 
-``signals.py --cost COUNT``: seconds of a Push and an Await of 16 bytes, of ``COUNT`` one after the
-other between two ranks, without those of making them.
+``signals.py --cost COUNT``: seconds of a core for a Push and an Await of 16 elements, of ``COUNT``
+each way between two ranks.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from drbench.host.topology import Topology
 from drbench.plan import signals
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Copy, Get
+from drbench.program.steps import Get
 from drbench.program.trace import trace
 
 RUNS = 4
@@ -127,36 +127,31 @@ def run(case, topology, late_s):
 
 
 def cost(count, topology):
-    """Seconds of one Push and Await, hand over hand, less those of as many Copies."""
+    """Seconds of this process's core for one Push and one Await of 16 elements, of ``count`` each
+    way between two ranks; the best of several runs, on the rank that took less."""
     comm = topology.comm
     problem = Problem(4 * comm.size, 1, 4, comm.size, "row", "R", "row")
+    own, other = problem.a.own_tiles(comm.rank)[0], 1 - comm.rank
 
-    def program(signals):
-        own = problem.a.own_tiles(comm.rank)[0]
-        token, other = (yield Get(own)), 1 - comm.rank
-        into = problem.c.own_tiles(comm.rank)[0]
+    def program():
+        token = yield Get(own)
         for x in range(count):
-            if signals and x % 2 == comm.rank:
-                yield Push(token, other, x)
-            elif signals:
-                token = yield Await(other, x, own)
-            yield Copy((yield Get(problem.c.block((into.row0, into.row1), (0, 1)))), into=into)
+            yield Push(token, other, x)
+        for x in range(count):
+            yield Await(other, x, own)
 
-    taken = []
+    best = float("inf")
     with distributed(problem, topology, TRANSPORT) as matrices:
-        for with_signals in (True, False):
-            found = trace(program(with_signals), problem, comm.rank, fresh=False)
-            with Executor(found, matrices, prefetch="all") as executor:
-                best = float("inf")
-                for _ in range(7):
-                    executor.prepare()
-                    comm.Barrier()
-                    start = time.perf_counter()
-                    executor.run()
-                    best = min(best, comm.allreduce(time.perf_counter() - start, max))
-                    comm.Barrier()
-                taken.append(best)
-    return (taken[0] - taken[1]) / count
+        found = trace(program(), problem, comm.rank, fresh=False)
+        with Executor(found, matrices, prefetch="all") as executor:
+            for _ in range(9):
+                executor.prepare()
+                comm.Barrier()
+                start = time.process_time()
+                executor.run()
+                best = min(best, time.process_time() - start)
+                comm.Barrier()
+    return comm.allreduce(best, min) / count
 
 
 def main() -> None:
