@@ -10,7 +10,8 @@ from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Gemm, Get, Step
 
 from .rows import (
-    FUSED,
+    KERNEL,
+    LEAST,
     PART,
     SWIZZLE,
     TILE,
@@ -28,16 +29,16 @@ from .rows import (
 VARIANT = Option(
     "variant",
     ("pull", "push", "ring"),
-    "pull",
     help="who moves tiles of A: those who need them, their owners, or neighbours of a ring.",
+    says="pull",
     tried=("pull", "push", "ring"),
 )
 ORDER = Option(
     "order",
     ("ranks", "mesh"),
-    "ranks",
     help="order of the copies: one rank after the other, or a tile of every rank in turn (links "
     "of a mesh are all used).",
+    says="ranks",
     tried=("ranks", "mesh"),
 )
 
@@ -55,8 +56,8 @@ def settle(
     swizzle: str = "ranks",
     order: str = "ranks",
     tile: int | None = None,
-    part: int = 128,
-    fused: bool = True,
+    part: int = LEAST,
+    kernel: str = "fused",
 ) -> dict:
     """Check the layout; decide the tile."""
     check_layout(problem, "ag_gemm", layout)
@@ -66,13 +67,13 @@ def settle(
         "order": order,
         "tile": tile_rows(problem.m, problem.nprocs, tile),
         "part": part,
-        "fused": fused,
+        "kernel": kernel,
     }
 
 
 @algorithm(
     "ag_gemm",
-    options=(VARIANT, SWIZZLE, ORDER, TILE, PART, FUSED),
+    options=(VARIANT, SWIZZLE, ORDER, TILE, PART, KERNEL),
     settle=settle,
     layout=layout,
     signals=True,
@@ -85,8 +86,8 @@ def program(
     swizzle: str = "ranks",
     order: str = "ranks",
     tile: int,
-    part: int = 128,
-    fused: bool = True,
+    part: int = LEAST,
+    kernel: str = "fused",
 ) -> Iterator[Step]:
     """AllGather + GEMM in tiles, pulled, pushed or round a ring (FLUX; Triton-distributed)."""
     p, rows = problem.nprocs, Rows.of(problem.a, tile)
@@ -117,7 +118,7 @@ def program(
     if b_tile is None or c_tile is None:
         return
     b = yield Get(b_tile)
-    kernel = kernel_of(fused, problem.m, c_tile.shape[1], problem.k)
+    launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
     turns = ring(rank, p) if swizzle == "ranks" else range(p)
     for group in rows.ordered(turns, part):
         for t in group:
@@ -125,7 +126,7 @@ def program(
                 have[t] = yield Await(rows.owner(t), t, block(t))
         a = yield from joined([have[t] for t in group])
         into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
-        yield Gemm(a, b, into=into, kernel=kernel)  # C[part, :] = A[part, :] · B
+        yield Gemm(a, b, into=into, kernel=launch)  # C[part, :] = A[part, :] · B
 
 
 def copies(rows: Rows, ranks: list[int], order: str) -> list[Tile]:

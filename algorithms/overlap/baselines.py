@@ -45,9 +45,9 @@ def te_chunks(problem: Problem, rank: int, *, dataflow: str) -> Iterator[Step]:
     added at the end (RS)."""
     m = problem.m
     if dataflow == "AG":
-        yield from ag_gemm.program(problem, rank, variant="ring", tile=m, part=1, fused=False)
+        yield from ag_gemm.program(problem, rank, variant="ring", tile=m, part=1, kernel="parts")
         return
-    chunks = {"tile": m, "part": 1, "fused": False, "side": False}
+    chunks = {"tile": m, "part": 1, "kernel": "parts", "side": False}
     yield from gemm_rs.program(problem, rank, variant="write", **chunks)
 
 
@@ -58,7 +58,7 @@ def async_tp(problem: Problem, rank: int, *, dataflow: str) -> Iterator[Step]:
     m = problem.m
     if dataflow == "AG":
         yield Fence()  # copied in: everybody's chunk may be read
-        yield from ag_gemm.program(problem, rank, variant="pull", tile=m, part=1, fused=False)
+        yield from ag_gemm.program(problem, rank, variant="pull", tile=m, part=1, kernel="parts")
         return
-    chunks = {"tile": m, "part": 1, "fused": False, "side": False}
+    chunks = {"tile": m, "part": 1, "kernel": "parts", "side": False}
     yield from gemm_rs.program(problem, rank, variant="pull", **chunks)

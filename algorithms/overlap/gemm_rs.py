@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from algorithms.mesh import check_layout
 from algorithms.registry import Option, algorithm
-from algorithms.universal.program import REPLICATE_RESULT
 from drbench.errors import UnsupportedError
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Offer, Push, Take
@@ -14,7 +13,8 @@ from drbench.program.steps import Accumulate, Add, Block, Copy, Fence, Gemm, Get
 from partitions import part as share
 
 from .rows import (
-    FUSED,
+    KERNEL,
+    LEAST,
     PART,
     SWIZZLE,
     TILE,
@@ -32,9 +32,9 @@ from .rows import (
 VARIANT = Option(
     "variant",
     ("write", "reduce", "pull", "ring"),
-    "write",
     help="how products reach the owners of their rows: written into slots and added there, added "
     "by who made them, read by the owners, or as sums that grow from neighbour to neighbour.",
+    says="write",
     tried=("write", "reduce", "pull", "ring"),
 )
 
@@ -51,8 +51,8 @@ def settle(
     variant: str = "write",
     swizzle: str = "ranks",
     tile: int | None = None,
-    part: int = 128,
-    fused: bool = True,
+    part: int = LEAST,
+    kernel: str = "fused",
 ) -> dict:
     """Check the layout; decide the tile."""
     check_layout(problem, "gemm_rs", layout)
@@ -66,13 +66,13 @@ def settle(
         "swizzle": swizzle,
         "tile": tile_rows(problem.m, problem.nprocs, tile),
         "part": part,
-        "fused": fused,
+        "kernel": kernel,
     }
 
 
 @algorithm(
     "gemm_rs",
-    options=(VARIANT, SWIZZLE, TILE, PART, FUSED),
+    options=(VARIANT, SWIZZLE, TILE, PART, KERNEL),
     settle=settle,
     layout=layout,
     signals=True,
@@ -84,8 +84,8 @@ def program(
     variant: str = "write",
     swizzle: str = "ranks",
     tile: int,
-    part: int = 128,
-    fused: bool = True,
+    part: int = LEAST,
+    kernel: str = "fused",
     side: bool = True,
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter in tiles, written, added, pulled or round a ring (FLUX;
@@ -99,15 +99,15 @@ def program(
     a_tile, b_tile = own_tile(problem.a, rank), own_tile(problem.b, rank)
     if a_tile is not None and b_tile is not None:
         k, b = (a_tile.col0, a_tile.col1), (yield Get(b_tile))
-        kernel = kernel_of(fused, problem.m, problem.n, a_tile.shape[1])
+        launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1])
         # sums of a ring meet the products of each rank in one order: its parts are of one rank
         order = own_last(rank, p, swizzle)
         for group in rows.ordered(order, part, min, across=variant != "ring"):
             a = yield Get(problem.a.block(span(group), k))
             if variant != "reduce" and {rows.owner(t) for t in group} == {rank}:
-                yield Gemm(a, b, into=target(span(group)), kernel=kernel)
+                yield Gemm(a, b, into=target(span(group)), kernel=launch)
                 continue
-            c = yield Gemm(a, b, kernel=kernel)
+            c = yield Gemm(a, b, kernel=launch)
             for t in group:
                 piece = yield from cut(c, group, t)
                 yield from _deliver(piece, t, target(t), rows.owner(t), rank, p, variant)
@@ -158,9 +158,8 @@ def settle_ar(
     *,
     swizzle: str = "ranks",
     tile: int | None = None,
-    part: int = 128,
-    fused: bool = True,
-    replicate_result: bool = True,
+    part: int = LEAST,
+    kernel: str = "fused",
 ) -> dict:
     """Check the layout; decide the tile."""
     check_layout(problem, "gemm_ar", layout_ar)
@@ -169,23 +168,18 @@ def settle_ar(
             "gemm_ar makes C anew (our implementation); got beta other than 0. Use gemm_rs, or "
             "--algorithm universal."
         )
-    if not replicate_result:
-        raise UnsupportedError(
-            "gemm_ar gives its result to every rank (algorithm requirement); got replicate_result "
-            "false. Use gemm_rs."
-        )
     return {
         "swizzle": swizzle,
         "tile": tile_rows(problem.m, problem.nprocs, tile),
         "part": part,
-        "fused": fused,
+        "kernel": kernel,
         "replicate_result": True,
     }
 
 
 @algorithm(
     "gemm_ar",
-    options=(SWIZZLE, TILE, PART, FUSED, REPLICATE_RESULT),
+    options=(SWIZZLE, TILE, PART, KERNEL),
     settle=settle_ar,
     layout=layout_ar,
     signals=True,
@@ -196,8 +190,8 @@ def program_ar(
     *,
     swizzle: str = "ranks",
     tile: int,
-    part: int = 128,
-    fused: bool = True,
+    part: int = LEAST,
+    kernel: str = "fused",
     replicate_result: bool = True,
 ) -> Iterator[Step]:
     """GEMM + AllReduce in tiles: each sum goes to all ranks as soon as it is complete."""
@@ -208,10 +202,10 @@ def program_ar(
     a_tile, b_tile = own_tile(problem.a, rank), own_tile(problem.b, rank)
     if a_tile is not None and b_tile is not None:
         k, b = (a_tile.col0, a_tile.col1), (yield Get(b_tile))
-        kernel = kernel_of(fused, problem.m, n, a_tile.shape[1])
+        launch = kernel_of(kernel, problem.m, n, a_tile.shape[1])
         for group in rows.ordered(own_last(rank, p, swizzle), part, min):
             a = yield Get(problem.a.block(span(group), k))
-            c = yield Gemm(a, b, kernel=kernel)
+            c = yield Gemm(a, b, kernel=launch)
             for t in group:
                 piece = yield from cut(c, group, t)
                 if rows.owner(t) == rank:

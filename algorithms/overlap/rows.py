@@ -17,7 +17,7 @@ from drbench.program.steps import Block, Join, Kernel, Part, Step
 Tile = tuple[int, int]
 
 #: Tiles a chunk is cut into where nothing is said, if they are not lower than this.
-_TILES, _LEAST = 4, 128
+_TILES, LEAST = 4, 128
 
 TILE = Option(
     "tile",
@@ -31,24 +31,24 @@ TILE = Option(
 PART = Option(
     "part",
     int,
-    128,
     least=1,
     unit="elements",
     help="least rows of one part of the product: lower tiles are awaited together.",
+    says="128",
 )
 SWIZZLE = Option(
     "swizzle",
     ("ranks", "naive"),
-    "ranks",
     help="order of the parts: from the own rank on, round the ranks; or as rows lie.",
+    says="ranks",
     tried=("ranks", "naive"),
 )
-FUSED = Option(
-    "fused",
-    bool,
-    True,
-    help="all parts are one kernel; else each is a product of its own.",
-    tried=(True, False),
+KERNEL = Option(
+    "kernel",
+    ("fused", "parts"),
+    help="parts of one launch, or a product each.",
+    says="fused",
+    tried=("fused", "parts"),
 )
 PER_NODE = Option(
     "per_node",
@@ -68,7 +68,7 @@ def tile_rows(rows: int, nprocs: int, tile: int | None) -> int:
     (256, 8, 4)
     """
     chunk = -(-rows // nprocs)
-    return min(chunk, tile or max(_LEAST, -(-chunk // _TILES)))
+    return min(chunk, tile or max(LEAST, -(-chunk // _TILES)))
 
 
 class Rows:
@@ -180,9 +180,9 @@ def own_tile(operand: Operand, rank: int) -> Block | None:
     return tiles[0] if tiles else None
 
 
-def kernel_of(fused: bool, m: int, n: int, k: int) -> Kernel | None:
+def kernel_of(kernel: str, m: int, n: int, k: int) -> Kernel | None:
     """The kernel of the parts of a product, if they share one."""
-    return Kernel(m, n, k) if fused else None
+    return Kernel(m, n, k) if kernel == "fused" else None
 
 
 def owners(problem: Problem, name: str) -> list[bool]:

@@ -14,7 +14,8 @@ from partitions import divisors
 
 from . import ag_gemm, gemm_rs
 from .rows import (
-    FUSED,
+    KERNEL,
+    LEAST,
     PART,
     PER_NODE,
     TILE,
@@ -39,8 +40,8 @@ def _settle(name: str, layout):
         *,
         per_node: int | None = None,
         tile: int | None = None,
-        part: int = 128,
-        fused: bool = True,
+        part: int = LEAST,
+        kernel: str = "fused",
     ) -> dict:
         p = problem.nprocs
         per_node = per_node or (p if p % 2 else p // 2)
@@ -58,20 +59,26 @@ def _settle(name: str, layout):
                 "ranks."
             )
         tile = tile_rows(problem.m, p, tile)
-        return {"per_node": per_node, "tile": tile, "part": part, "fused": fused}
+        return {"per_node": per_node, "tile": tile, "part": part, "kernel": kernel}
 
     return settle
 
 
 @algorithm(
     "ag2",
-    options=(PER_NODE, TILE, PART, FUSED),
+    options=(PER_NODE, TILE, PART, KERNEL),
     settle=_settle("ag2", ag_gemm.layout),
     layout=ag_gemm.layout,
     signals=True,
 )
 def ag2(
-    problem: Problem, rank: int, *, per_node: int, tile: int, part: int = 128, fused: bool = True
+    problem: Problem,
+    rank: int,
+    *,
+    per_node: int,
+    tile: int,
+    part: int = LEAST,
+    kernel: str = "fused",
 ) -> Iterator[Step]:
     """AllGather + GEMM over nodes: tiles cross once and are handed on where they arrive (FLUX 4.3;
     Triton-distributed, Fig. 4)."""
@@ -94,7 +101,7 @@ def ag2(
                 yield Push(have[t], there, t)
     b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
     b = yield Get(b_tile)
-    kernel = kernel_of(fused, problem.m, c_tile.shape[1], problem.k)
+    launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
     turns = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
     for group in rows.ordered(turns, part):
         for t in group:
@@ -102,18 +109,24 @@ def ag2(
                 have[t] = yield Await(at(d, rows.owner(t) % local), t, block(t))
         a = yield from joined([have[t] for t in group])
         into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
-        yield Gemm(a, b, into=into, kernel=kernel)
+        yield Gemm(a, b, into=into, kernel=launch)
 
 
 @algorithm(
     "rs2",
-    options=(PER_NODE, TILE, PART, FUSED),
+    options=(PER_NODE, TILE, PART, KERNEL),
     settle=_settle("rs2", gemm_rs.layout),
     layout=gemm_rs.layout,
     signals=True,
 )
 def rs2(
-    problem: Problem, rank: int, *, per_node: int, tile: int, part: int = 128, fused: bool = True
+    problem: Problem,
+    rank: int,
+    *,
+    per_node: int,
+    tile: int,
+    part: int = LEAST,
+    kernel: str = "fused",
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter over nodes: sums of a node cross once, the own node's come last
     (Triton-distributed, Alg. 5 as in its code)."""
@@ -124,7 +137,7 @@ def rs2(
     target = lambda t: problem.c.block(t, (0, problem.n))
     a_tile = own_tile(problem.a, rank)
     k, b = (a_tile.col0, a_tile.col1), (yield Get(own_tile(problem.b, rank)))
-    kernel = kernel_of(fused, problem.m, problem.n, a_tile.shape[1])
+    launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1])
     for e in range(1, nodes + 1):  # own node last
         home = e == nodes
         sums: dict[Tile, Step] = {}
@@ -133,9 +146,9 @@ def rs2(
             for group in rows.parts(part, [owner]):
                 a = yield Get(problem.a.block(span(group), k))
                 if owner == rank:
-                    yield Gemm(a, b, into=target(span(group)), kernel=kernel)
+                    yield Gemm(a, b, into=target(span(group)), kernel=launch)
                     continue
-                c = yield Gemm(a, b, kernel=kernel)
+                c = yield Gemm(a, b, kernel=launch)
                 for t in group:
                     piece = yield from cut(c, group, t)
                     if i < local:

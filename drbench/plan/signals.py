@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from drbench.errors import CaseFailed
 from drbench.program.signal_steps import Await, Offer, Signal
-from drbench.program.steps import Part, Step
+from drbench.program.steps import Step
 from drbench.program.trace import Trace
 
 #: Slots begin at multiples of this many bytes, as far as those before them end there: neighbours
@@ -83,7 +83,7 @@ class InboxPlan:
 
 def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and so lie in the inbox."""
-    return {_root(step.inputs[0])[0].index for step in steps if isinstance(step, Offer)}
+    return {step.inputs[0].root()[0].index for step in steps if isinstance(step, Offer)}
 
 
 def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
@@ -143,7 +143,7 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
         offset = nbytes = 0
         value = step.inputs[0] if step.sends else step
         if step.kind == "offer" and step.sends:
-            root, start = _root(value)
+            root, start = value.root()
             if root.computes and root.block is None and value.shape[1] == root.shape[1]:
                 offset = inbox.offsets[root.index] + start * root.shape[1] * widths[root.index]
             else:
@@ -166,19 +166,6 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
         seen.add(name)
         ends.append(end)
     return ends
-
-
-def _root(value: Step) -> tuple[Step, int]:
-    """The step in whose memory a value lies, and how many of its rows come before."""
-    start = 0
-    while True:
-        if isinstance(value, Part) and value.axis == 0:
-            start += value.start
-            value = value.inputs[0]
-        elif value.onto is not None:
-            value = value.onto
-        else:
-            return value, start
 
 
 def pairs_of(traces: Sequence[Trace]) -> dict[tuple[int, int], tuple[int, int]]:

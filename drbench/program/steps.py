@@ -252,6 +252,11 @@ class Step:
         works = self.computes or self.side
         return view(self.block) if works and self.block is not None else None
 
+    def root(self) -> tuple[Step, int]:
+        """The step in whose memory the value lies without gaps, and how many of its rows come
+        before."""
+        return (self, 0) if self.onto is None else self.onto.root()
+
     def elements(self) -> int:
         """Elements of memory of its own that the step needs, for its value or on the way into a
         tile."""
@@ -493,6 +498,12 @@ class Part(Step):
     @property
     def transposed(self):
         return self.inputs[0].transposed
+
+    def root(self):
+        if self.axis:
+            return self, 0
+        step, before = self.inputs[0].root()
+        return step, before + self.start
 
     def __repr__(self):
         at = f"{self.start}:{self.stop}, :" if self.axis == 0 else f":, {self.start}:{self.stop}"

@@ -192,7 +192,8 @@ def trace(
     if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
         _order_beside(steps, written)
     signals = signals or any(kind.signals for kind in kinds)
-    return Trace(problem, rank, steps, written, ops, signals)  # type: ignore[arg-type]  # None in tests
+    known: Any = problem  # None in tests
+    return Trace(known, rank, steps, written, ops, signals)
 
 
 def _numbered(steps: list) -> list[int]:
