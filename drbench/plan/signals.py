@@ -83,7 +83,7 @@ class InboxPlan:
 
 def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and so lie in the inbox."""
-    return {step.inputs[0].root()[0].index for step in steps if isinstance(step, Offer)}
+    return {step.inputs[0].lies_in()[0].index for step in steps if isinstance(step, Offer)}
 
 
 def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
@@ -143,7 +143,7 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
         offset = nbytes = 0
         value = step.inputs[0] if step.sends else step
         if step.kind == "offer" and step.sends:
-            root, start = value.root()
+            root, start = value.lies_in()
             if root.computes and root.block is None and value.shape[1] == root.shape[1]:
                 offset = inbox.offsets[root.index] + start * root.shape[1] * widths[root.index]
             else:

@@ -252,10 +252,10 @@ class Step:
         works = self.computes or self.side
         return view(self.block) if works and self.block is not None else None
 
-    def root(self) -> tuple[Step, int]:
+    def lies_in(self) -> tuple[Step, int]:
         """The step in whose memory the value lies without gaps, and how many of its rows come
         before."""
-        return (self, 0) if self.onto is None else self.onto.root()
+        return (self, 0) if self.onto is None else self.onto.lies_in()
 
     def elements(self) -> int:
         """Elements of memory of its own that the step needs, for its value or on the way into a
@@ -499,10 +499,10 @@ class Part(Step):
     def transposed(self):
         return self.inputs[0].transposed
 
-    def root(self):
+    def lies_in(self):
         if self.axis:
             return self, 0
-        step, before = self.inputs[0].root()
+        step, before = self.inputs[0].lies_in()
         return step, before + self.start
 
     def __repr__(self):
