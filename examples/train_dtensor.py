@@ -46,6 +46,7 @@ def train(model, x, wanted, steps):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        loss = loss.detach()
         losses.append(float(loss.full_tensor() if hasattr(loss, "full_tensor") else loss))
     return losses
 

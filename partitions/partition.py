@@ -11,7 +11,7 @@ from dataclasses import FrozenInstanceError
 from operator import index
 
 from .arithmetic import Interval, ProcessGrid
-from .axes import Axis, Dealt
+from .axes import Axis, Dealt, axis_of
 from .errors import LayoutError
 from .places import Places, grid_places, regular
 
@@ -51,6 +51,8 @@ class Partition:
         Rows and columns of the tile grid, 0 where the matrix has no element.
     tile_shape : (int, int)
         Of the largest tile.
+    part_of : (Partition, Interval, Interval) or None
+        What :meth:`part` took this from: another partition, its rows and columns.
 
     Raises
     ------
@@ -86,6 +88,7 @@ class Partition:
         "grid_shape",
         "tile_shape",
         "replicas",
+        "part_of",
         "_grid",
     )
 
@@ -97,6 +100,7 @@ class Partition:
     grid_shape: tuple[int, int]
     tile_shape: tuple[int, int]
     replicas: int
+    part_of: "tuple[Partition, Interval, Interval] | None"
     _grid: ProcessGrid | None
 
     def __init__(
@@ -168,6 +172,7 @@ class Partition:
         put(self, "tile_shape", (rows.longest, cols.longest))
         put(self, "replicas", len(places.replicas))
         put(self, "_grid", grid or places.grid)
+        put(self, "part_of", None)
         put(self, "text", text)
         if not text:
             put(self, "text", explicit_text(self))
@@ -179,6 +184,8 @@ class Partition:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __reduce__(self):
+        if self.part_of is not None:
+            return Partition.part, self.part_of
         return Partition.of, (self.rows, self.cols, self.places, self.text)
 
     def __repr__(self) -> str:
@@ -233,11 +240,55 @@ class Partition:
         ... ]
         ['column/c2', 'block:4x1', 'tiles:2x4@2x2:col', 'S(1),R@2x2']
         """
+        if self.part_of is not None:
+            whole, rows, cols = self.part_of
+            return whole.transposed().part(cols, rows)
         places = self.places.transposed()
         text = _transposed_text(self.text)
         if self.text.startswith("block"):
             text = f"block:{places.grid}{replica_suffix(self.replicas)}"
         return Partition.of(self.cols, self.rows, places, text)
+
+    def part(self, rows: tuple[int, int], cols: tuple[int, int]) -> "Partition":
+        """The partition of a range of rows and columns: every element with the rank that holds it
+        here. What a rank holds of the part is a range of its local array, too.
+
+        Parameters
+        ----------
+        rows, cols : (start, stop)
+            Half-open global ranges.
+
+        Raises
+        ------
+        LayoutError
+            If a range does not lie in the matrix.
+
+        Examples
+        --------
+        >>> from partitions import partition
+        >>> p = partition("tiles:3x4@2x1", (10, 4), 2)
+        >>> part = p.part((4, 10), (0, 4))
+        >>> part.text, [part.local_shape(rank) for rank in (0, 1)]
+        ('[4:10, 0:4] of tiles:3x4@2x1', [(3, 4), (3, 4)])
+        """
+        for (start, stop), extent in zip((rows, cols), self.shape):
+            if not 0 <= start <= stop <= extent:
+                raise LayoutError(
+                    f"[{start}:{stop}] is no part of {extent} rows or columns; ranges lie inside "
+                    "the matrix"
+                )
+        rows, cols = Interval(*rows), Interval(*cols)
+        if self.part_of is not None:
+            whole, top, left = self.part_of
+            return whole.part(
+                (top.start + rows.start, top.start + rows.stop),
+                (left.start + cols.start, left.start + cols.stop),
+            )
+        (down, i), (across, j) = _clipped(self.rows, rows), _clipped(self.cols, cols)
+        text = f"[{rows.start}:{rows.stop}, {cols.start}:{cols.stop}] of {self.text}"
+        made = Partition.of(down, across, self.places.renumbered(i, j), text)
+        object.__setattr__(made, "part_of", (self, rows, cols))
+        return made
 
     # -- tiles ---------------------------------------------------------------
 
@@ -547,6 +598,16 @@ def _pair(values: tuple[int, int], what: str, least: int) -> tuple[int, int]:
             f"{what} {rows}x{cols} is too small; both extents must be at least {least}"
         )
     return rows, cols
+
+
+def _clipped(axis: Axis, span: Interval) -> tuple[Axis, list[int]]:
+    """The axis of a range of another one's indices, and which coordinates it numbers."""
+    start, stop = span
+    held: list[list[tuple[int, int]]] = [[] for _ in range(axis.parts)]
+    for x in axis.covering(start, stop):
+        low, high, coordinate, _ = axis[x]
+        held[coordinate].append((max(low, start) - start, min(high, stop) - start))
+    return axis_of(stop - start, held)
 
 
 def _transposed_text(text: str) -> str:

@@ -100,6 +100,9 @@ def summed(partition: Partition) -> Partition:
     """
     if partition.terms == 1:
         return partition
+    if partition.part_of is not None:
+        whole, rows, cols = partition.part_of
+        return summed(whole).part(rows, cols)
     spec = parse_placements(to_placements(partition))
     placements = tuple(0 if placed == PARTIAL else placed for placed in spec.placements)
     return PlacementSpec(placements, spec.mesh).bind(partition.shape, partition.nprocs)

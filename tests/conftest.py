@@ -1,6 +1,7 @@
 """What tests of commands and of ranks need of this machine. ``shared`` is on the path
 (pyproject.toml): what its modules hold is imported by name."""
 
+import os
 import sys
 
 import pytest
@@ -8,30 +9,46 @@ from starting import find_mpi_library, find_mpiexec
 
 collect_ignore = ["shared"]
 
+# What tests start finds its modules compiled, which is half of a rank's start; containers often
+# forbid it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 #: Folders of tests that start processes, which load the cores and look at what others left behind.
-TOGETHER = ("tests/mpi/", "tests/launch/", "tests/test_install.py")
-#: Files among them that start none.
+PROCESSES = ("tests/mpi/", "tests/launch/", "tests/docs/test_first_hour", "tests/test_install.py")
+#: Files among them that start none, or hardly any.
 APART = (
-    *("tests/launch/studies/test_claims", "tests/launch/studies/test_compare_rules"),
-    *("tests/launch/studies/test_llm_study", "tests/launch/studies/test_meshslice_claims"),
-    *("tests/launch/studies/test_peer_tables", "tests/launch/studies/test_verdicts"),
-    *("tests/launch/models/test_llm", "tests/launch/models/test_tune"),
-    *("tests/launch/commands/test_help", "tests/launch/commands/test_option_values"),
-    *("tests/launch/commands/test_results", "tests/launch/sweeps/test_expansion"),
+    *("tests/launch/studies/test_artifact", "tests/launch/studies/test_claims"),
+    *("tests/launch/studies/test_compare_rules", "tests/launch/studies/test_llm_study"),
+    *("tests/launch/studies/test_meshslice_claims", "tests/launch/studies/test_peer_tables"),
+    *("tests/launch/studies/test_verdicts", "tests/launch/models/test_llm"),
+    *("tests/launch/models/test_tune", "tests/launch/commands/test_help"),
+    *("tests/launch/commands/test_option_values", "tests/launch/commands/test_results"),
+    "tests/launch/sweeps/test_expansion",
+)
+#: Those that end processes, or look at the clock, come before the other workers help; so do long
+#: ones, so that all workers end together.
+EARLY = (
+    *("tests/launch/host/", "tests/launch/ranks/", "tests/launch/sweeps/", "tests/docs/"),
+    *("tests/mpi/test_a_", "tests/mpi/test_slow_and_late", "tests/mpi/test_nothing_is_left"),
+    *("tests/mpi/test_mesh_algorithms", "tests/launch/commands/test_bandwidth"),
+    *("tests/mpi/test_transposed", "tests/mpi/test_devices"),
 )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With several workers (``make test``) one of them runs all tests that start processes; the
-    files of the others are dealt to whoever is free."""
+    """With several workers (``make test``) the first begins with the files that start processes,
+    the others with those that start none; who has finished helps."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            ranks = nodeid.startswith(TOGETHER) and not nodeid.startswith(APART)
-            return "ranks" if ranks else super()._split_scope(nodeid)
+        def _assign_work_unit(self, node):
+            starts = lambda file: file.startswith(PROCESSES) and not file.startswith(APART)
+            mine = [file for file in self.workqueue if starts(file) == (node is self.nodes[0])]
+            for file in sorted(mine, key=lambda file: not file.startswith(EARLY))[:1]:
+                self.workqueue.move_to_end(file, last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log)
 

@@ -131,6 +131,27 @@ class Device(ABC):
     def unpin(self, memory: np.ndarray) -> None:
         """Undo :meth:`pin`, before the memory is freed."""
 
+    # -- arrays of the library that the device's users work with: NumPy's, CuPy's
+
+    @abstractmethod
+    def lend(self, address: int, shape: tuple[int, int], dtype: np.dtype, owner):
+        """An array over memory at an address; ``owner`` lives as long as any view of it."""
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, int], dtype: np.dtype):
+        """An array in memory of its own, with whatever that holds."""
+
+    @abstractmethod
+    def taken(self, array):
+        """An array from elsewhere as one of that library, in the same memory; NumPy's as they are.
+
+        Raises UsageError if it is none that can be taken.
+        """
+
+    @abstractmethod
+    def seen(self, array) -> np.ndarray:
+        """An array of that library, or NumPy's, as the operations here take it."""
+
     @abstractmethod
     def free_bytes(self) -> int:
         """What this rank may still allocate: the device's free memory, divided by the ranks that

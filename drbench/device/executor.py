@@ -8,7 +8,7 @@ Fence, and where MPI moves data that a device cannot reach.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -45,6 +45,12 @@ class DeviceExecutor(Frame):
         ``collectives(group)`` gives the :class:`~drbench.device.gpu.nccl.NcclGroup` of a process
         row or column; without it MPI moves what collectives move, directly if the matrices' MPI is
         GPU-aware, else through pinned host memory.
+    arena : callable, optional
+        As of :class:`~drbench.host.frame.Frame`.
+    lanes : dict, optional
+        Streams by name, to be shared by executors that never run at the same time.
+    agreed : dict, optional
+        ``read_apart`` of an executor of the same trace, so that nothing is collective.
     without : collection of str
         Edges to leave out, for tests.
 
@@ -53,6 +59,8 @@ class DeviceExecutor(Frame):
     clock : None
         Phases are not measured: on a device nobody is idle where the host could see it. The
         timeline tells.
+    read_apart : dict of str to set of int
+        Of each matrix how many Fences precede reads of it by a rank out of reach, over all ranks.
     """
 
     clock = None
@@ -68,6 +76,9 @@ class DeviceExecutor(Frame):
         max_gemms: int = 1,
         max_accumulates: int = 1,
         collectives=None,
+        arena: Callable[[int], np.ndarray] | None = None,
+        lanes: dict[str, Lane] | None = None,
+        agreed: dict[str, set[int]] | None = None,
         without=(),
     ):
         if not set(without) <= set(EDGES):
@@ -79,22 +90,27 @@ class DeviceExecutor(Frame):
                 "steps with signals run on cores only (our implementation). Use --backend numpy, "
                 "or simulate them."
             )
-        self.device = device
-        super().__init__(trace, matrices, prefetch, get)
+        self.device, self._memory = device, None
+        super().__init__(trace, matrices, prefetch, get, arena=arena)
         self._without = frozenset(without)
         sizes = {t: buffer.nbytes for t, buffer in self.buffers.items()}
         self._edges = edges(self.lookahead, self.plan, sizes, self._without)
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, Lane] = {} if lanes is None else lanes
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, self.arena)
         self._prepare_twins()
-        self._read_apart = self._agree_on_reads()
+        self.read_apart = self._agree_on_reads() if agreed is None else agreed
         self._open_lanes()
         self.prepare()
+
+    def bound(self, matrices: dict):
+        again = super().bound(matrices)
+        again._prepare_twins()
+        return again
 
     # -- before the clock runs
     # --------------------------------------------------------------------------------------
@@ -135,7 +151,7 @@ class DeviceExecutor(Frame):
     def _open_lanes(self) -> None:
         """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all
         that the device is doing, which may wait for other ranks."""
-        resolved, kinds = set(self.resolved), {"out"} if self._read_apart else set()
+        resolved, kinds = set(self.resolved), {"out"} if self.read_apart else set()
         names = {self.trace.steps[t].group.name for t in self.calls}
         for step in self.trace.steps:
             if step.computes:
@@ -150,8 +166,7 @@ class DeviceExecutor(Frame):
             self._lane(name)
 
     def _agree_on_reads(self) -> dict[str, set[int]]:
-        """Matrix -> how many Fences precede reads of it by a rank out of reach, over all ranks
-        (collective if anyone is out of reach)."""
+        """:attr:`read_apart` (collective if anyone is out of reach)."""
         if all(matrix.outgoing is None for matrix in self.matrices.values()):
             return {}
         found, fences = set(), 0
@@ -175,7 +190,7 @@ class DeviceExecutor(Frame):
         self._marks: dict[int, list] = {}
         for lane in self._lanes.values():
             lane.count, lane.seen = 0, {}
-        self._published = not any(0 in fences for fences in self._read_apart.values())
+        self._published = not any(0 in fences for fences in self.read_apart.values())
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------
@@ -282,7 +297,7 @@ class DeviceExecutor(Frame):
 
     def _publish(self) -> Iterator[None]:
         """Show the operands to the ranks out of reach."""
-        for name, fences in sorted(self._read_apart.items()):
+        for name, fences in sorted(self.read_apart.items()):
             if 0 in fences:
                 yield from self.matrices[name].publishing(self._lane("out0").stream)
         yield from completed(self.comm.Ibarrier())
@@ -345,7 +360,7 @@ class DeviceExecutor(Frame):
         self._fences += 1
         written = self.trace.written
         yield from self.matrices[written].fencing(
-            self._lane("out0").stream, self._fences in self._read_apart.get(written, ())
+            self._lane("out0").stream, self._fences in self.read_apart.get(written, ())
         )
         if self.timeline is not None:
             self._marks[t] = [began, Clock.now()]
@@ -435,7 +450,8 @@ class DeviceExecutor(Frame):
             lane.stream.synchronise()
         super().close()
         self._twins = None
-        self._memory.free()
+        if self._memory is not None:
+            self._memory.free()
 
     def __exit__(self, *exc) -> None:
         if exc[0] is None:

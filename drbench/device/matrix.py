@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 
+import numpy as np
 from mpi4py import MPI
 
 from drbench.common import TransportChoice, numpy_type
-from drbench.errors import DrbenchError, UnsupportedError
+from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError
 from drbench.host.matrix import DistributedMatrix, Window, distributed
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand, Problem
@@ -19,7 +20,81 @@ from .base import Device, Memory, Stream, completed, until
 _ALIGNMENT = 512
 
 
-class DeviceMatrix(DistributedMatrix):
+class OnDevice:
+    """A distributed matrix as far as it lies on a device.
+
+    Attributes
+    ----------
+    device : Device
+    direct : bool
+        MPI itself reads and writes device memory (GPU-aware); else what other nodes read is staged
+        through a mirror in pinned host memory.
+    outgoing : Mirror or Exposed or None
+        What ranks out of reach read; None if every rank reaches every other.
+    incoming : Mirror or None
+        C only: what ranks out of reach add to. MPI adds in host memory, whatever it can do on
+        devices, and :meth:`fencing` adds the sum to the tiles.
+
+    Notes
+    -----
+    Ranks in reach add by atomics into the tile, the others by MPI into the mirror. The two never
+    touch the same memory, so both may be used on one replica.
+    """
+
+    topology: Topology
+    device: Device
+    direct: bool
+    outgoing = None
+    incoming = None
+
+    @property
+    def storage(self) -> DeviceArray:
+        """This rank's tiles: flat, or rows × columns."""
+        raise NotImplementedError
+
+    def at_home(self, memory):
+        """The part of a mirror's memory that stands for this rank's tiles, shaped as
+        :attr:`storage`."""
+        raise NotImplementedError
+
+    # -- steps that the host must take part in: generators that yield while they wait
+    # ---------------------------
+
+    def publishing(self, stream: Stream) -> Iterator[None]:
+        """Show the tiles as they are to the ranks out of reach; a barrier must follow."""
+        if self.outgoing is not None and not self.direct and self.storage.size:
+            self.device.copy(self.at_home(self.outgoing.seen), self.storage, stream)
+            yield from until(self.device, stream)
+        if self.outgoing is not None:
+            self.outgoing.sync()
+
+    def fencing(self, stream: Stream, publish: bool) -> Iterator[None]:
+        """Everyone's adds are complete and visible to everyone; streams that added must have been
+        waited for (collective)."""
+        comm = self.topology.comm
+        if self.incoming is not None:
+            self.incoming.flush()
+        yield from completed(comm.Ibarrier())
+        if self.incoming is None:
+            return
+        self.incoming.sync()
+        if self.storage.size:
+            added = self.at_home(self.incoming.seen)
+            self.device.add(_by_rows(self.storage), _by_rows(added), stream)
+            yield from until(self.device, stream)
+            self.at_home(self.incoming.local).fill(0)
+        self.incoming.sync()
+        if publish:
+            yield from self.publishing(stream)
+        yield from completed(comm.Ibarrier())
+
+
+def _by_rows(array):
+    """A flat array as one row."""
+    return array if array.ndim == 2 else array.reshape(1, -1)
+
+
+class DeviceMatrix(OnDevice, DistributedMatrix):
     """One matrix in device memory (collective to make and to close).
 
     Parameters
@@ -32,19 +107,6 @@ class DeviceMatrix(DistributedMatrix):
     direct : bool
         MPI itself reads and writes device memory (GPU-aware); else what other nodes read is staged
         through a mirror in pinned host memory.
-
-    Attributes
-    ----------
-    outgoing : Mirror or Exposed or None
-        What ranks out of reach read; None if every rank reaches every other.
-    incoming : Mirror or None
-        C only: what ranks out of reach add to. MPI adds in host memory, whatever it can do on
-        devices, and :meth:`fencing` adds the sum to the tiles.
-
-    Notes
-    -----
-    Ranks in reach add by atomics into the tile, the others by MPI into the mirror. The two never
-    touch the same memory, so both may be used on one replica.
     """
 
     def __init__(
@@ -61,7 +123,6 @@ class DeviceMatrix(DistributedMatrix):
         self.device, self.direct = device, direct
         apart = topology.comm.allreduce(self.uses_rma, MPI.LOR)
         size = self.partition.local_size(self.rank)
-        self.outgoing = self.incoming = None
         if apart:
             self.outgoing = (
                 Exposed(topology, self.storage)
@@ -76,6 +137,9 @@ class DeviceMatrix(DistributedMatrix):
         """This rank's tiles, flat."""
         return self.window.in_reach[self.rank]
 
+    def at_home(self, memory):
+        return memory
+
     @cached_property
     def _spoils(self) -> Stream:
         """One for all repeats: a stream lasts as long as its device."""
@@ -84,36 +148,6 @@ class DeviceMatrix(DistributedMatrix):
     def spoil(self) -> None:
         self.device.poison(self.storage, self._spoils)
         self._spoils.synchronise()
-
-    # -- steps that the host must take part in: generators that yield while they wait
-    # ---------------------------
-
-    def publishing(self, stream: Stream) -> Iterator[None]:
-        """Show the tiles as they are to the ranks out of reach; a barrier must follow."""
-        if self.outgoing is not None and not self.direct and self.storage.size:
-            self.device.copy(self.outgoing.seen, self.storage, stream)
-            yield from until(self.device, stream)
-        if self.outgoing is not None:
-            self.outgoing.sync()
-
-    def fencing(self, stream: Stream, publish: bool) -> Iterator[None]:
-        """Everyone's adds are complete and visible to everyone; streams that added must have been
-        waited for (collective)."""
-        comm = self.topology.comm
-        if self.incoming is not None:
-            self.incoming.flush()
-        yield from completed(comm.Ibarrier())
-        if self.incoming is None:
-            return
-        self.incoming.sync()
-        if self.storage.size:
-            self.device.add(self.storage.reshape(1, -1), self.incoming.seen.reshape(1, -1), stream)
-            yield from until(self.device, stream)
-            self.incoming.local[:] = 0
-        self.incoming.sync()
-        if publish:
-            yield from self.publishing(stream)
-        yield from completed(comm.Ibarrier())
 
     def close(self) -> None:
         """Free the storage (collective)."""
@@ -218,44 +252,89 @@ def device_windows(topology: Topology, device: Device, sizes: dict) -> dict:
     sizes : dict of str to (int, dtype)
         Elements on this rank, and their type.
     """
-    comm = topology.comm
-    if not hasattr(device, "ipc_handle"):  # host memory: MPI shares it
-        windows = {}
-        for name, (size, dtype) in sizes.items():
-            under = Window(topology, size, dtype)
-            in_reach = [
-                each if each is None else at_address(each.ctypes.data, each.size, each.dtype)
-                for each in under.in_reach
-            ]
-            windows[name] = _DeviceWindow(in_reach, under.close)
-        return windows
-    offsets, at = {}, 0
+    places, at = {}, 0
     for name, (size, dtype) in sizes.items():
-        offsets[name] = at
+        places[name] = at, at + size * dtype.itemsize
         at += -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-    memory = device.allocate(max(at, _ALIGNMENT))
-    reached = opened(topology, device, memory)
-    of_ranks = comm.allgather({name: (offsets[name], size) for name, (size, _) in sizes.items()})
-    left = list(sizes)
+    slab, left = Slab(topology, device, at), list(sizes)
+    of_ranks = topology.comm.allgather(places)
 
-    def close():  # of the last matrix: the memory of all; importers let go before the exporter
+    def close():  # of the last matrix: the memory of all
         left.pop()
         if not left:
-            for rank, (address, _) in enumerate(reached):
-                if address is not None and rank != comm.rank:
-                    device.close_handle(address)
-            comm.Barrier()
-            memory.free()
+            slab.close()
 
-    def in_reach(name, dtype):  # C of a rank where additions are not atomic is out of reach
+    return {
+        name: _DeviceWindow(
+            [
+                whole if whole is None else whole[slice(*found[name])].view(dtype)
+                for whole, found in zip(slab.in_reach(added=name == "C"), of_ranks)
+            ],
+            close,
+        )
+        for name, (_, dtype) in sizes.items()
+    }
+
+
+class Slab:
+    """One allocation on each rank's device, reached by the other ranks of its node (collective to
+    make and to close).
+
+    Parameters
+    ----------
+    topology : Topology
+    device : Device
+    nbytes : int
+        On this rank's device; may differ between ranks.
+
+    Raises
+    ------
+    OutOfMemory
+        On every rank, if one device has not so much.
+    """
+
+    def __init__(self, topology: Topology, device: Device, nbytes: int):
+        self._topology, self._device = topology, device
+        self._memory = self._under = refusal = None
+        self._reached: list[tuple[int | None, bool]]
+        shared = hasattr(device, "ipc_handle")
+        if shared:
+            try:
+                self._memory = device.allocate(max(nbytes, _ALIGNMENT))
+            except OutOfMemory as error:
+                refusal = error
+        self._sizes, refusals = zip(*topology.comm.allgather((nbytes, refusal)))
+        if any(refusals):
+            if self._memory is not None:
+                self._memory.free()
+            raise next(filter(None, refusals))
+        if shared:
+            self._reached = opened(topology, device, self._memory)
+        else:  # host memory: MPI shares it
+            self._under = Window(topology, nbytes, np.uint8)
+            self._reached = [
+                (each if each is None else each.ctypes.data, True) for each in self._under.in_reach
+            ]
+
+    def in_reach(self, added: bool = False) -> list[DeviceArray | None]:
+        """For each rank its memory, in bytes; None where it is out of reach or, if it is to be
+        ``added`` to, where additions are not atomic."""
         return [
-            at_address(base + offset, size, dtype)
-            if base is not None and (adds or name != "C")
-            else None
-            for (base, adds), (offset, size) in zip(reached, (each[name] for each in of_ranks))
+            None if base is None or (added and not adds) else at_address(base, size, np.uint8)
+            for (base, adds), size in zip(self._reached, self._sizes)
         ]
 
-    return {name: _DeviceWindow(in_reach(name, dtype), close) for name, (_, dtype) in sizes.items()}
+    def close(self) -> None:
+        """Give the memory back; importers let go before the exporter."""
+        comm = self._topology.comm
+        if self._under is not None:
+            self._under.close()
+            return
+        for rank, (address, _) in enumerate(self._reached):
+            if address is not None and rank != comm.rank:
+                self._device.close_handle(address)
+        comm.Barrier()
+        self._memory.free()
 
 
 class Mirror(Window):

@@ -8,6 +8,7 @@ mean nothing.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import queue
 import random
@@ -162,6 +163,21 @@ class HostDevice(HostElements, Device):
 
     def unpin(self, memory: np.ndarray) -> None:
         pass  # nothing was done
+
+    def lend(self, address, shape, dtype, owner) -> np.ndarray:
+        size = max(shape[0] * shape[1] * dtype.itemsize, 1)
+        memory = (ctypes.c_char * size).from_address(address)
+        memory.owner = owner  # kept by every view
+        return np.ndarray(shape, dtype, memory)
+
+    def empty(self, shape, dtype) -> np.ndarray:
+        return np.empty(shape, dtype)
+
+    def taken(self, array) -> np.ndarray:
+        return np.asarray(array)
+
+    def seen(self, array) -> np.ndarray:
+        return array
 
     def free_bytes(self) -> int:
         return psutil.virtual_memory().available

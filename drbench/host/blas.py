@@ -7,6 +7,7 @@ strided C, so the ``cblas_?gemm`` of the library NumPy has already loaded is cal
 
 import ctypes
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,7 +64,8 @@ class Blas:
         Parameters
         ----------
         a, b, c : ndarray
-            m×k, k×n and m×n, of one dtype (float32 or float64); each contiguous along one axis,
+            m×k, k×n and m×n, of one dtype (float32 or float64; others with copies, multiplied as
+            NumPy does: bfloat16 in float32, rounded at the end); each contiguous along one axis,
             with any leading dimension along the other: transposed operands are multiplied where
             they lie. c must not overlap a or b.
         beta : float
@@ -75,39 +77,47 @@ class Blas:
         UsageError
             If an operand is contiguous along neither axis.
         """
+        self.prepared(a, b, c)(beta, alpha)
+
+    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+        """``product(beta, alpha)`` of three arrays, which :meth:`gemm` describes. Where they lie
+        is asked once, which takes longer than a small product."""
         (m, n), k = c.shape, a.shape[1]
-        if not (m and n):
-            return
-        if not k:
-            if beta == 0.0:
-                c.fill(0)
-            elif beta != 1.0:
-                np.multiply(c, beta, out=c)
-            return
         function = self._functions.get(c.dtype.char)
-        if function is None:
-            c[...] = alpha * (a @ b) if beta == 0.0 else beta * c + alpha * (a @ b)
-            return
+        if function is None or not (m and n and k):
+            return functools.partial(_by_numpy, a, b, c)
         (major_a, ld_a), (major_b, ld_b), (major_c, ld_c) = layout(a), layout(b), layout(c)
         order = _COLUMN_MAJOR if major_c == "column" else _ROW_MAJOR
         trans_a = _NO_TRANS if major_a == major_c else _TRANS
         trans_b = _NO_TRANS if major_b == major_c else _TRANS
-        function(
-            order,
-            trans_a,
-            trans_b,
-            m,
-            n,
-            k,
-            alpha,
-            a.ctypes.data,
-            ld_a,
-            b.ctypes.data,
-            ld_b,
-            beta,
-            c.ctypes.data,
-            ld_c,
-        )
+        at_a, at_b, at_c = (x.__array_interface__["data"][0] for x in (a, b, c))
+
+        def product(beta: float, alpha: float) -> None:
+            function(
+                order, trans_a, trans_b, m, n, k, alpha, at_a, ld_a, at_b, ld_b, beta, at_c, ld_c
+            )
+
+        return product
+
+
+def prepared(blas, a, b, c) -> Callable[[float, float], None]:
+    """``product(beta, alpha)`` of three arrays that stay where they are, by any object with a
+    ``gemm``."""
+    ready = getattr(blas, "prepared", None)
+    return functools.partial(blas.gemm, a, b, c) if ready is None else ready(a, b, c)
+
+
+def _by_numpy(a, b, c, beta: float, alpha: float) -> None:
+    """c = beta·c + alpha·a·b with copies, or of nothing."""
+    if not c.size:
+        return
+    if not a.shape[1]:
+        if beta == 0.0:
+            c.fill(0)
+        elif beta != 1.0:
+            np.multiply(c, beta, out=c)
+    else:
+        c[...] = alpha * (a @ b) if beta == 0.0 else beta * c + alpha * (a @ b)
 
 
 def layout(x) -> tuple[str, int]:

@@ -8,7 +8,8 @@ while the clock runs nothing is planned or allocated.
 import os
 import threading
 from collections.abc import Callable, Collection
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +21,9 @@ from drbench.program.signal_steps import Push, Signal, Take
 from drbench.program.steps import Add, Copy, Fence, Gemm, Get, Zero
 from drbench.program.trace import Trace
 
-from .blas import Blas, load_blas
+from .blas import Blas, load_blas, prepared
 from .collectives import Call
+from .copies import joined
 from .frame import Frame
 from .matrix import Window
 from .throttle import Throttle
@@ -197,11 +199,37 @@ class Executor(Frame):
                 if not self.inbox.is_near(step.index):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
+        self._in_order = self._straightened() if self._alone else []
+        self._ready: dict[int, list] = {}  # step -> (product, beta) pairs, once it was made
+
+    def _straightened(self) -> list:
+        """The computes in order: steps by number, and what is done at once: copies that follow one
+        another as few strided ones, and a copy that is added to as a sum of two."""
+        found: list = []
+        last = None
+        for t in self._computes:
+            step = self.trace.steps[t]
+            value = self.values[step.inputs[0].index] if step.inputs else None
+            if type(step) is Copy and step.beta == 0.0:
+                found.append((self.values[t], value))
+            elif type(step) is Add and step.block and last == step.block.key:
+                target, first = found.pop()
+                found.append(partial(np.add, first, value, out=target))
+            else:
+                found.append(t)
+            last = step.block.key if found and type(found[-1]) is tuple else None
+        return [
+            each
+            for kind, run in groupby(found, type)
+            for each in (
+                [partial(np.copyto, *pair) for pair in joined([*run])] if kind is tuple else run
+            )
+        ]
 
     def _let_go(self) -> None:
         for message in self._sends.values():
             message.Free()
-        self._sends, self._joined = {}, {}
+        self._sends, self._joined, self._in_order, self._ready = {}, {}, [], {}
         super()._let_go()
 
     def prepare(self) -> None:
@@ -216,6 +244,10 @@ class Executor(Frame):
         self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
         self._began: dict[int, float] = {}  # for the timeline
         self._failure: BaseException | None = None
+
+    def _scheduler(self):
+        unasked = self._alone and not (self.threaded or self.polls)
+        return None if unasked else super()._scheduler()
 
     @property
     def window(self) -> Window:
@@ -233,11 +265,17 @@ class Executor(Frame):
 
     def _work(self) -> None:
         """Start, complete and compute until nothing is left."""
-        schedule = self._schedule
         if self._alone and self.timeline is None:
-            for t in self._computes:
-                self._compute(t)
+            for each in self._in_order:
+                if type(each) is int:
+                    self._compute(each)
+                else:
+                    with self.clock.phase("accumulate"):
+                        each()
             return
+        if self._schedule is None:
+            self._schedule = super()._scheduler()
+        schedule = self._schedule
         while schedule.pending:
             if self._failure is not None:
                 raise self._failure
@@ -335,6 +373,8 @@ class Executor(Frame):
             finally:
                 stop.set()
         helper.join()
+        if self._failure is not None:  # found after this thread had looked for the last time
+            raise self._failure
 
     # -- communication steps
     # --------------------------------------------------------------------------------------
@@ -573,26 +613,34 @@ class Executor(Frame):
                 np.add(target, self.values[step.inputs[0].index], out=target)
 
     def _gemm(self, t: int, step: Gemm) -> None:
-        values = self.values
-        whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
-        for product in self.products.get(t, (whole,)):
-            self._multiply(*product)
-
-    def _multiply(self, a, b, c, beta: float | None) -> None:
-        """One product of plain arrays."""
-        beta = self._beta(beta)
         if self.polls:
-            self._gemm_in_chunks(a, b, c, beta)
+            for a, b, c, beta in self._products_of(t, step):
+                self._gemm_in_chunks(a, b, c, self._beta(beta))
             return
+        ready = self._ready.get(t)
+        if ready is None:
+            ready = self._ready[t] = [
+                (prepared(self.blas, a, b, c), beta) for a, b, c, beta in self._products_of(t, step)
+            ]
+        for multiply, beta in ready:
+            self._multiply(multiply, beta)
+
+    def _multiply(self, multiply: Callable, beta: float | None) -> None:
+        """One product of plain arrays, as it was prepared."""
         with self.clock.phase("gemm"):
             if self.threaded:
                 self._lock.release()
                 try:
-                    self.blas.gemm(a, b, c, beta, self.alpha)
+                    multiply(self._beta(beta), self.alpha)
                 finally:
                     self._lock.acquire()
             else:
-                self.blas.gemm(a, b, c, beta, self.alpha)
+                multiply(self._beta(beta), self.alpha)
+
+    def _products_of(self, t: int, step: Gemm):
+        values = self.values
+        whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
+        return self.products.get(t, (whole,))
 
     def _ready_with(self, t: int) -> list[int]:
         """The parts of a kernel that are ready and lie one below the other, from this one on, if
@@ -612,7 +660,11 @@ class Executor(Frame):
         first, last, start = self._joined[parts[0]], self._joined[parts[-1]], self.clock.now()
         a, b, c = first.rows
         low, high = first.start, last.stop
-        self._multiply(a[low:high], b, c[low:high], self.trace.steps[parts[0]].beta)
+        a, c, beta = a[low:high], c[low:high], self.trace.steps[parts[0]].beta
+        if self.polls:
+            self._gemm_in_chunks(a, b, c, self._beta(beta))
+        else:
+            self._multiply(prepared(self.blas, a, b, c), beta)
         spent = self.clock.now() - start
         for t in parts:
             if self.timeline is not None:  # each has its share of the time

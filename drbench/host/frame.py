@@ -98,7 +98,11 @@ class Frame:
         Steps with memory of their own.
     resolved : list of int
         Steps that take no time at all.
+    read_apart : dict or None
+        Of devices; None on cores.
     """
+
+    read_apart: dict | None = None
 
     def __init__(
         self,
@@ -178,11 +182,15 @@ class Frame:
     def prepare(self) -> None:
         """Make ready for one run. Call outside the timed region; :meth:`run` does it itself if it
         was not done."""
-        self._schedule = Scheduler(self.lookahead, self.resolved)
+        self._schedule = self._scheduler()
         self.bytes.update(self._resolved_bytes)
         if self.inbox is not None:
             self.inbox.prepare()
         self._prepared = True
+
+    def _scheduler(self) -> Scheduler | None:
+        """What says which step may start; None if nobody is going to ask."""
+        return Scheduler(self.lookahead, self.resolved)
 
     def spoil(self) -> None:
         """Make this rank's part of the result NaN, so that nothing but what the next run computes
@@ -272,7 +280,7 @@ class Frame:
         return self.arena[offset : offset + elements * dtype.itemsize].view(dtype)
 
     def _lay_out(self, steps, throttled: bool) -> None:
-        values, memory = self.values, {}
+        values, memory, turned = self.values, {}, self._turned(steps)
         widths = strip_widths(steps) if self.groups else {}
         group = self.matrices[self.trace.written].topology.group
         for step in steps:
@@ -288,7 +296,7 @@ class Frame:
                 self.buffers[t] = flat
             values[t] = step.lands(values, self._own_view)
             if values[t] is None:
-                own = partial(in_strips, partial(_within, flat))
+                own = partial(_own, flat, turned.get(t))
                 values[t] = value_of(step, values, widths, own, self._own_view)
             memory[t] = flat if step.onto is None else memory.get(step.onto.index)
             if type(step) is Scratch:
@@ -310,6 +318,21 @@ class Frame:
                     self.types[t].itemsize,
                 )
 
+    def _turned(self, steps) -> dict[int, bool]:
+        """Of values with memory of their own that are read from a matrix, or go into one by one
+        step: whether columns are contiguous there, which may differ between ranks."""
+        found = {}
+        for step in steps:
+            if isinstance(step, Get):
+                found[step.index] = self.matrices[step.block.matrix].turned(step.block)
+            elif type(step) in (Accumulate, Put):
+                value = step.inputs[0]
+                while value.onto is not None:
+                    value = value.onto
+                if type(value) is Gemm:
+                    found[value.index] = self.matrices[step.block.matrix].turned(step.block)
+        return found
+
     def _read_in_place(self, step: Get, throttled: bool) -> None:
         """A Get without a buffer: what takes no time is counted at once."""
         if step.block.owner == self.rank or not throttled:
@@ -327,6 +350,13 @@ class Frame:
             view = self._views[id(block)] = self.matrices[block.matrix].view(block)
             view.flags.writeable = False
         return view
+
+
+def _own(flat, turned: bool | None, shape, transposed: bool, widths):
+    """A step's own memory as its value (:func:`drbench.plan.refinement.in_strips`), which lies as
+    the step says unless the matrix knows better."""
+    transposed = transposed if turned is None else turned
+    return in_strips(partial(_within, flat), shape, transposed, widths)
 
 
 def _within(flat: np.ndarray, start: int, rows: int, cols: int, transposed: bool) -> np.ndarray:

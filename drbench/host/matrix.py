@@ -101,6 +101,11 @@ class DistributedMatrix:
         strides = (item, block.ld * item) if block.transposed else (block.ld * item, item)
         return type(memory)(block.shape, self.dtype, memory, block.offset * item, strides)
 
+    def turned(self, block: Block) -> bool:
+        """Whether columns of the block, not its rows, are contiguous where it lies: what is read
+        from there, or made to be added there, is best kept so."""
+        return block.transposed
+
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
         locks, taken = self.topology.locks, self._range(block)

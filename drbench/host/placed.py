@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from mpi4py import MPI
 
 from drbench.program.problem import Operand
 from drbench.program.steps import Block
@@ -23,6 +24,19 @@ class Place(NamedTuple):
     offset: int
     by_row: int
     by_col: int
+
+
+def by_columns(place: Place) -> bool:
+    """Whether columns, not rows, are what is contiguous at a place.
+
+    Examples
+    --------
+    Rows of 8 elements of 4 bytes, and the transposed view of them:
+
+    >>> by_columns(Place(0, 32, 4)), by_columns(Place(0, 4, 32))
+    (False, True)
+    """
+    return place.by_row < place.by_col
 
 
 class PlacedMatrix(DistributedMatrix):
@@ -63,10 +77,10 @@ class PlacedMatrix(DistributedMatrix):
         self.replica = self.partition.replica_of(self.rank)
         self.places = places
         self._starts: dict[tuple[int, int], tuple[int, int]] = {}
-        self.window = _PlacedWindow(window, self.dtype, self._locate)
+        self.window = PlacedWindow(window, self.dtype, self.locate)
         self._agree(reach)
 
-    def _locate(self, block: Block) -> Place:
+    def locate(self, block: Block) -> Place:
         """Where a block lies in its owner's part of the window."""
         start = self._starts.get(block.tile)
         if start is None:  # element (0, 0) of the matrix, were it in this tile
@@ -77,17 +91,20 @@ class PlacedMatrix(DistributedMatrix):
         row, col = start[0] + block.row0, start[1] + block.col0
         return Place(offset + row * by_row + col * by_col, by_row, by_col)
 
+    def turned(self, block: Block) -> bool:
+        return by_columns(self.places[block.owner])
+
     def view(self, block: Block) -> np.ndarray | None:
         memory = self.window.in_reach[block.owner]
         if memory is None:
             return None
         if not block.size:
             return memory[:0].view(self.dtype).reshape(block.shape)
-        offset, by_row, by_col = self._locate(block)
+        offset, by_row, by_col = self.locate(block)
         return type(memory)(block.shape, self.dtype, memory, offset, (by_row, by_col))
 
     def _range(self, block: Block) -> tuple[int, int, int]:
-        offset, by_row, by_col = self._locate(block)
+        offset, by_row, by_col = self.locate(block)
         rows, cols = block.shape
         return block.owner, offset, (rows - 1) * by_row + (cols - 1) * by_col + self.dtype.itemsize
 
@@ -99,32 +116,64 @@ class PlacedMatrix(DistributedMatrix):
         """Nothing is held: the window is not this matrix's."""
 
 
-class _PlacedWindow(Window):
-    """The shared window as one matrix sees it."""
+class PlacedWindow(Window):
+    """The shared window as one matrix sees it (not collective).
+
+    Parameters
+    ----------
+    window : Window
+        Of bytes.
+    dtype : numpy dtype
+    locate : callable
+        ``locate(block)``: its :class:`Place` in its owner's part.
+    """
 
     def __init__(self, window: Window, dtype: np.dtype, locate: Callable[[Block], Place]):
         self.win, self.in_reach, self._derived = window.win, window.in_reach, window._derived
-        self._dtype, self._mpi_type, self._locate = dtype, mpi_type(dtype), locate
+        self._dtype, self._mpi_type, self.locate = dtype, mpi_type(dtype), locate
+
+    def _in_runs(self, block: Block) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        """Of a block in its owner's part: its offset, how many runs of how many elements it is, and
+        how far runs, and elements of a run, are apart."""
+        place, shape = self.locate(block), block.shape
+        turned = -1 if by_columns(place) else 1
+        return place.offset, shape[::turned], place[1:][::turned]
 
     def _target(self, block: Block):
-        (rows, cols), item = block.shape, self._dtype.itemsize
-        offset, by_row, by_col = self._locate(block)
-        if (by_col == item or cols == 1) and (by_row == cols * item or rows == 1):
-            return offset, rows * cols, self._mpi_type
-        key = (self._dtype.char, rows, cols, by_row, by_col)
+        offset, (runs, length), (across, along) = self._in_runs(block)
+        item = self._dtype.itemsize
+        if (along == item or length == 1) and (across == length * item or runs == 1):
+            return offset, runs * length, self._mpi_type
+        return offset, 1, self._strided(runs, length, across, along)
+
+    def _here(self, array: np.ndarray, block: Block) -> list:
+        """Any array; one that lies as the block does is one message without packing."""
+        turned = by_columns(self.locate(block))
+        array = array.T if turned else array
+        if not array.size or array.flags.c_contiguous:
+            return [array, array.size, self._mpi_type]
+        (rows, cols), (by_row, by_col) = array.shape, array.strides
+        span = (rows - 1) * by_row + (cols - 1) * by_col + array.itemsize
+        memory = MPI.buffer.fromaddress(array.__array_interface__["data"][0], span)
+        return [memory, 1, self._strided(rows, cols, by_row, by_col)]
+
+    def _strided(self, runs: int, length: int, across: int, along: int) -> MPI.Datatype:
+        """``length`` elements ``along`` bytes apart, ``runs`` times ``across`` bytes apart."""
+        key = (self._dtype.char, runs, length, across, along)
         kind = self._derived.get(key)
         if kind is None:
-            if (
-                len(self._derived) > _MOST_TYPES
-            ):  # MPI keeps those that are in use until they are not
-                for each in self._derived.values():
+            if len(self._derived) > _MOST_TYPES:
+                for each in self._derived.values():  # MPI keeps those that are in use until then
                     each.Free()
                 self._derived.clear()
-            # row by row, as the block lies in the origin's buffer
-            row = self._mpi_type.Create_hvector(cols, 1, by_col)
-            kind = self._derived[key] = row.Create_hvector(rows, 1, by_row).Commit()
-            row.Free()
-        return offset, 1, kind
+            if along == self._dtype.itemsize:
+                kind = self._mpi_type.Create_hvector(runs, length, across)
+            else:
+                run = self._mpi_type.Create_hvector(length, 1, along)
+                kind = run.Create_hvector(runs, 1, across)
+                run.Free()
+            self._derived[key] = kind.Commit()
+        return kind
 
     def close(self) -> None:
         """Nothing is held."""

@@ -175,5 +175,17 @@ def mpi_version() -> str:
 
 
 def mpi_type(dtype: np.dtype) -> MPI.Datatype:
-    """float32, float64, or the bits of a bfloat16 and bytes, which MPI moves but cannot add."""
+    """float32, float64, or the bits of a bfloat16 and bytes, which MPI moves but cannot add
+    (:func:`mpi_adds`)."""
     return _MPI_TYPES[dtype.name]
+
+
+def mpi_adds(dtype: np.dtype) -> bool:
+    """Whether MPI adds numbers of a type.
+
+    Examples
+    --------
+    >>> mpi_adds(np.dtype("float32")), mpi_adds(np.dtype("uint8"))
+    (True, False)
+    """
+    return dtype.name in ("float32", "float64")

@@ -20,10 +20,10 @@ from partitions import Partition
 
 from .exchange import Exchange
 from .explain import Explanation
-from .ground import Ground
 from .heap import parse_bytes
 from .matrix import Matrix
-from .plan import Multiplication, Plan, Redistribution
+from .on_device import open_ground
+from .plan import Multiplication, Redistribution
 from .spec import Spec
 
 #: How long a rank that ends with an error waits for the others before it ends them.
@@ -43,26 +43,37 @@ class Context:
     rank, size : int
     heap : Heap
     specs : Specs
-        Of layouts, for callers that keep their own matrices.
+        Of layouts, for callers that keep their own matrices: they ask :meth:`multiplication` and
+        :meth:`redistribution` for plans, and run them themselves.
+    lock : threading.RLock
+        Held by whoever runs a plan.
     closed : bool
     """
 
-    def __init__(self, comm=None, heap="1G", blas="auto", *, transport="auto", threads=None):
+    def __init__(
+        self, comm=None, heap="1G", blas="auto", *, transport="auto", threads=None, device=None
+    ):
         nbytes, choice = parse_bytes(heap), parse_transport(transport)
         if choice.kind == "throttled":
             raise UsageError("transport must be auto, direct or rma, got throttled.")
         if not MPI.Is_initialized():
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
         world = MPI.COMM_WORLD if comm is None else comm
-        self.ground = Ground(world, nbytes, blas, choice)
+        if not isinstance(world, MPI.Intracomm) or world == MPI.COMM_NULL:
+            what = "COMM_NULL" if world == MPI.COMM_NULL else type(comm).__name__
+            raise UsageError(f"comm must be a communicator of mpi4py, got {what}.")
+        if blas != "auto" and not hasattr(blas, "gemm"):
+            raise UsageError(f"blas must be auto or an object with a method gemm, got {blas!r}.")
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise UsageError(f"threads must be at least 1, got {threads!r}.")
+        self.ground = open_ground(world, nbytes, blas, choice, device)
         self.comm, self.heap = self.ground.comm, self.ground.heap
         self.rank, self.size, self.specs = self.ground.rank, self.ground.size, self.ground.specs
-        self.ground.on_growth = self._lay_out_anew
         if threads is not None:
             threadpoolctl.threadpool_limits(threads)
         self.closed = self._freed = False
         self._plans: dict = {}
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._closing = Exchange(self.comm, "close()")
         self._end = _LastResort(self.comm)
         atexit.register(self._at_exit)
@@ -78,7 +89,7 @@ class Context:
         layout : str or Partition
             Any text form of :mod:`partitions.text` or :mod:`partitions.dtensor`.
         dtype : str or numpy dtype
-            float32 or float64.
+            float32, float64, or bfloat16 (of the package ml_dtypes).
 
         Raises
         ------
@@ -88,7 +99,7 @@ class Context:
             If this rank's part of the heap has no room; the others learn of it when they wait for
             this rank.
         """
-        with self._lock:
+        with self.lock:
             self._check_open()
             spec = self.specs.of(shape, layout, dtype)
             return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype))
@@ -96,7 +107,7 @@ class Context:
     def zeros(self, shape, layout="block", dtype="float32") -> Matrix:
         """A matrix of zeros; as :meth:`empty`."""
         made = self.empty(shape, layout, dtype)
-        made.local.fill(0)
+        self.ground.zero(made.local)
         return made
 
     def wrap(self, local: np.ndarray, layout, shape) -> Matrix:
@@ -105,8 +116,9 @@ class Context:
 
         Parameters
         ----------
-        local : ndarray
-            This rank's rows × its columns.
+        local : array
+            This rank's rows × its columns: NumPy's, on a GPU CuPy's or what speaks DLPack or
+            ``__cuda_array_interface__`` (NumPy's is copied there).
         layout : str or Partition
         shape : (int, int)
             Of the whole matrix.
@@ -118,8 +130,9 @@ class Context:
         OutOfMemory
             As of :meth:`empty`.
         """
-        with self._lock:
+        with self.lock:
             self._check_open()
+            local = self.ground.taken(local)
             spec = self.specs.of(shape, layout, local.dtype)
             if local.shape != spec.local_shape:
                 rows, cols = spec.local_shape
@@ -134,23 +147,24 @@ class Context:
                     local.shape[::-1] if turned else local.shape, spec.dtype
                 )
                 copied = copied.T if turned else copied
-                np.copyto(copied, local)
+                self.ground.copy(copied, local)
                 local = copied
             return Matrix(self, spec, local, offset)
 
     def from_global(self, array: np.ndarray, layout="block") -> Matrix:
         """A matrix of an array that every rank has whole; each copies its part (not collective)."""
-        array = np.asarray(array)
+        array = self.ground.taken(array)
         made = self.empty(array.shape, layout, array.dtype)
         whole = made.spec.partition
         if whole.term_of(whole.replica_of(self.rank)):  # of a pending sum the first term has all
-            made.local.fill(0)
+            self.ground.zero(made.local)
             return made
         for row, stop, local_row in made.spec.runs(0):
             for col, right, local_col in made.spec.runs(1):
                 part = array[row:stop, col:right]
                 rows, cols = part.shape
-                made.local[local_row : local_row + rows, local_col : local_col + cols] = part
+                here = made.local[local_row : local_row + rows, local_col : local_col + cols]
+                self.ground.copy(here, part)
         return made
 
     def holds(self, local: np.ndarray) -> bool:
@@ -179,7 +193,7 @@ class Context:
         beta: float = 0.0,
     ) -> Matrix:
         """C = beta·C + alpha·A·B (:func:`drbench.multiply`)."""
-        with self._lock:
+        with self.lock:
             self._check(A, B)
             A, B = self._summed(A), self._summed(B)
             plan, fault = self._multiplication(A, B, out, stationary, beta), None
@@ -211,7 +225,7 @@ class Context:
         ...     print(C.local.tolist(), p.explain().moved_bytes)
         [[2.0, 2.0], [2.0, 2.0]] [0]
         """
-        with self._lock:
+        with self.lock:
             if not isinstance(C, Matrix):
                 raise UsageError(f"a plan needs the matrix that it writes, got {C!r}.")
             self._check(A, B)
@@ -227,17 +241,39 @@ class Context:
         else:
             layout = A.layout if out is None else out
             c = self.specs.of((A.shape[0], B.shape[1]), layout, A.dtype)
-        key = (A.spec, B.spec, c, stationary, beta != 0)
+        if not isinstance(out, Matrix) and beta:
+            self._check_fit(A.spec, B.spec, c, stationary)
+            raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
+        return self.multiplication(A.spec, B.spec, c, stationary, beta != 0)
+
+    def multiplication(
+        self, a: Spec, b: Spec, c: Spec, stationary: str = "auto", update: bool = False
+    ) -> Multiplication:
+        """The plan of a product of three specs (not collective); the same for the same specs.
+
+        Parameters
+        ----------
+        a, b, c : Spec
+            Of :attr:`specs`; no sum of A or B is pending (:attr:`Spec.whole`).
+        stationary : str
+            As of :func:`drbench.multiply`.
+        update : bool
+            C is added to.
+
+        Raises
+        ------
+        UsageError
+            If shapes or types do not fit.
+        """
+        key = (a, b, c, stationary, update)
         plan = self._plans.get(key)
         if plan is None:
-            self._check_fit(A, B, c, stationary)
-            if not isinstance(out, Matrix) and beta:
-                raise UsageError(f"beta={beta:g} adds to a matrix: give it as out.")
+            self._check_fit(a, b, c, stationary)
             plan = self._remember(key, Multiplication(self.ground, *key))
         return plan
 
-    def _check_fit(self, A: Matrix, B: Matrix, c: Spec, stationary: str) -> None:
-        (m, k), (l, n) = A.shape, B.shape
+    def _check_fit(self, a: Spec, b: Spec, c: Spec, stationary: str) -> None:
+        (m, k), (l, n) = a.shape, b.shape
         if k != l or c.shape != (m, n):
             raise UsageError(
                 f"shapes do not fit: A is {m}x{k}, B {l}x{n}, C {c.shape[0]}x{c.shape[1]}; "
@@ -245,9 +281,9 @@ class Context:
             )
         if 0 in (m, n, k):
             raise UsageError(f"a product needs sizes of at least 1, got m={m}, n={n}, k={k}.")
-        if not A.dtype == B.dtype == c.dtype:
+        if not a.dtype == b.dtype == c.dtype:
             raise UsageError(
-                f"types differ: A is {A.dtype}, B {B.dtype}, C {c.dtype}. Use one type for all."
+                f"types differ: A is {a.dtype}, B {b.dtype}, C {c.dtype}. Use one type for all."
             )
         if stationary not in ("A", "B", "C", "auto"):
             hint = did_you_mean(str(stationary), ("A", "B", "C", "auto"))
@@ -255,7 +291,7 @@ class Context:
 
     def redistribute(self, A: Matrix, layout, *, copy: bool = False) -> Matrix:
         """A in another layout (:func:`drbench.redistribute`)."""
-        with self._lock:
+        with self.lock:
             self._check(A)
             if isinstance(layout, Matrix):
                 self._check(layout)
@@ -271,20 +307,20 @@ class Context:
                     local = local[row : row + rows, col : col + cols]
                     return Matrix(self, new, local, at + row * by_row + col * by_col)
                 out, fault = self._new(new)
-            plan = self._redistribution(A.spec, new)
+            plan = self.redistribution(A.spec, new)
             plan.run(A.place + out.place if fault is None else (), fault)
             return out
 
     def to_global(self, A: Matrix, root: int | None = None) -> np.ndarray | None:
         """The whole matrix on every rank, or on one (collective)."""
-        with self._lock:
+        with self.lock:
             self._check(A)
-            if root is not None and not 0 <= root < self.size:
-                raise UsageError(f"root must be a rank from 0 to {self.size - 1}, got {root}.")
+            if root is not None and (not isinstance(root, int) or not 0 <= root < self.size):
+                raise UsageError(f"root must be a rank from 0 to {self.size - 1}, got {root!r}.")
             whole = self.specs.of(A.shape, f"row/c{self.size}", A.dtype)
             here = root in (None, self.rank)
-            found = np.empty(A.shape if here else (0, 0), A.dtype)
-            self._redistribution(A.spec, whole, root).run(A.place, private=found)
+            found = self.ground.empty(A.shape if here else (0, 0), A.dtype)
+            self.redistribution(A.spec, whole, root).run(A.place, private=found)
             return found if here else None
 
     def _summed(self, A: Matrix) -> Matrix:
@@ -295,7 +331,9 @@ class Context:
         """A, or where its sum is pending a matrix that it fits into."""
         return A if A.spec.whole is A.spec else self.empty(A.shape, A.spec.whole, A.dtype)
 
-    def _redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
+    def redistribution(self, a: Spec, c: Spec, root: int | None = None) -> Redistribution:
+        """The plan that brings one spec into another, as :meth:`multiplication` gives one; with
+        ``root`` on that rank alone."""
         key = (a, c, root)
         plan = self._plans.get(key)
         if plan is None:
@@ -321,12 +359,6 @@ class Context:
             return Matrix(self, spec, *self.heap.allocate(spec.local_shape, spec.dtype)), None
         except DrbenchError as error:
             return None, error
-
-    def _lay_out_anew(self) -> None:
-        """The arena grows: what was laid out in the old one is laid out again when it is called."""
-        for plan in self._plans.values():
-            if isinstance(plan, Plan):
-                plan.forget()
 
     # -- checks
 
@@ -365,7 +397,7 @@ class Context:
             raise refusal
 
     def _close(self, leaving: DrbenchError | None) -> DrbenchError | None:
-        with self._lock:
+        with self.lock:
             if self.closed:
                 return None
             refusal = None
@@ -442,7 +474,7 @@ class Product:
 
     def __call__(self) -> Matrix:
         """C = beta·C + alpha·A·B (collective); C."""
-        with self.context._lock:
+        with self.context.lock:
             self.context._check_open()
             for pending, whole in self._sums:
                 self.context.redistribute(pending, whole)

@@ -8,7 +8,9 @@ from .context import Context
 from .matrix import Matrix
 
 
-def init(comm=None, heap="1G", blas="auto", *, transport="auto", threads=None) -> Context:
+def init(
+    comm=None, heap="1G", blas="auto", *, transport="auto", threads=None, device=None
+) -> Context:
     """Open a context over the ranks of a communicator (collective over it).
 
     Parameters
@@ -29,11 +31,16 @@ def init(comm=None, heap="1G", blas="auto", *, transport="auto", threads=None) -
         Limits the threads of BLAS in this process. By default they are left as they are: set
         ``OMP_NUM_THREADS`` to the cores of a rank.
 
+    device : str or Device, optional
+        Where matrices lie and are multiplied: ``"cpu"``, the default, or ``"gpu"``: each rank takes
+        one of its node's GPUs, and local arrays are CuPy's. An object of
+        :class:`drbench.device.base.Device` is used as it is, and closed by whoever made it.
+
     Raises
     ------
-    UsageError, OutOfMemory, UnsupportedError
-        On every rank: the size cannot be read, the node has not so much shared memory, or
-        ``direct`` cannot be had.
+    UsageError, OutOfMemory, UnsupportedError, MissingError
+        On every rank: the size cannot be read, the node (or a GPU) has not so much memory,
+        ``direct`` cannot be had, or there is no GPU, or no CuPy.
 
     Examples
     --------
@@ -46,7 +53,7 @@ def init(comm=None, heap="1G", blas="auto", *, transport="auto", threads=None) -
     [1.0, 0.0, 0.0]
     >>> ctx.close()
     """
-    return Context(comm, heap, blas, transport=transport, threads=threads)
+    return Context(comm, heap, blas, transport=transport, threads=threads, device=device)
 
 
 def multiply(

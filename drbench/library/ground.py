@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
+from weakref import WeakSet
 
 import numpy as np
 from mpi4py import MPI
@@ -11,11 +11,16 @@ from mpi4py import MPI
 from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
 from drbench.host.blas import load_blas
+from drbench.host.executor import Executor
+from drbench.host.frame import Frame
 from drbench.host.huge_pages import empty_in_huge_pages
+from drbench.host.placed import Place, PlacedMatrix
 from drbench.host.topology import Topology
+from drbench.program.problem import Operand
+from drbench.program.trace import Trace
 
 from .heap import Heap
-from .spec import Specs
+from .spec import TYPES, Specs
 
 
 class Ground:
@@ -30,40 +35,97 @@ class Ground:
     heap : Heap
     blas : Blas
     specs : Specs
+    types : tuple of str
+        Of elements that matrices may have.
     in_place : bool
         Every rank reads every other's memory in place.
     yields : bool
         There are more ranks than cores.
-    on_growth : callable
-        Called before the arena is replaced by a larger one.
+    plans : WeakSet of Plan
+        That stand on it: all of them forget what lies in the arena when a larger one replaces it.
     """
+
+    types = TYPES
 
     def __init__(self, comm: MPI.Comm, nbytes: int, blas, transport: TransportChoice):
         self.comm = comm.Dup()
         self.rank, self.size = self.comm.rank, self.comm.size
         self.topology = Topology(self.comm)
         try:
-            self.heap = Heap(self.topology, nbytes, transport)
+            self.heap = self._open_heap(nbytes, transport)
         except DrbenchError:  # on every rank alike
             self.topology.close()
             self.comm.Free()
             raise
         self.blas = load_blas() if isinstance(blas, str) and blas == "auto" else blas
-        self.specs = Specs(self.size, self.rank)
+        self.specs = Specs(self.size, self.rank, self.types)
         self.in_place = all(map(all, self.heap.reach))
         self.yields = self.topology.node.size > self.topology.cores
-        self.on_growth: Callable[[], None] = lambda: None
+        self.plans: WeakSet = WeakSet()
         self._arena = np.empty(0, np.uint8)
+
+    def _open_heap(self, nbytes: int, transport: TransportChoice) -> Heap:
+        return Heap(self.topology, nbytes, transport)
+
+    # -- arrays as users have them
+
+    def taken(self, array) -> np.ndarray:
+        """An array from elsewhere as one of the kind that lies here, in the same memory."""
+        return np.asarray(array)
+
+    def empty(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+        """An array of this rank's own."""
+        return np.empty(shape, dtype)
+
+    def zero(self, array) -> None:
+        """Make every element 0."""
+        array.fill(0)
+
+    def copy(self, target, source) -> None:
+        """target[...] = source."""
+        np.copyto(target, source)
+
+    # -- what runs
+
+    def settle(self) -> None:
+        """Wait for what users have started; nothing on cores."""
+
+    def sync(self) -> None:
+        """Order this rank's loads and stores with the others'."""
+        self.heap.window.sync()
+
+    def matrix(self, operand: Operand, dtype, places: list[Place], private=None) -> PlacedMatrix:
+        """A matrix whose local arrays lie at places of the heap; with ``private`` this rank's is
+        that array of its own, which no other rank sees."""
+        window = self.heap.window if private is None else self._privately(private)
+        return PlacedMatrix(operand, self.topology, dtype, window, self.heap.reach, places)
+
+    def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Frame:
+        """What runs a trace on matrices, in the arena that all share. ``get`` is how a device reads
+        what it can reach; cores read in place. ``agreed`` is ``read_apart`` of an earlier one."""
+        return Executor(
+            trace,
+            matrices,
+            blas=self.blas,
+            prefetch=prefetch,
+            yields=self.yields,
+            arena=self.arena,
+        )
 
     def arena(self, nbytes: int) -> np.ndarray:
         """Receive and scratch memory, shared by all that runs here, one after the other."""
         if nbytes > self._arena.size:
-            self.on_growth()
+            self._outgrown()
             self._arena = empty_in_huge_pages(max(nbytes, 2 * self._arena.size), np.dtype(np.uint8))
             self._arena.fill(0)
         return self._arena[:nbytes]
 
-    def privately(self, local: np.ndarray) -> SimpleNamespace:
+    def _outgrown(self) -> None:
+        """What was laid out in the old arena is laid out again when it is called."""
+        for plan in self.plans:
+            plan.forget()
+
+    def _privately(self, local: np.ndarray) -> SimpleNamespace:
         """A window of which this rank sees an array of its own, and nothing else."""
         in_reach: list = [None] * self.size
         in_reach[self.rank] = local.reshape(-1).view(np.uint8)

@@ -7,6 +7,7 @@ closing. A place is free again when the last view of what lies in it is gone.
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_left, insort
 from collections import deque
 
@@ -102,15 +103,9 @@ class Space:
 class _Holder:
     """What the views of one place hold on to; when it goes, the place is free."""
 
-    __slots__ = ("__array_interface__", "_place", "_left", "__weakref__")
+    __slots__ = ("_place", "_left", "__weakref__")
 
-    def __init__(self, address: int, shape: tuple, dtype: np.dtype, place, left: deque):
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": shape,
-            "typestr": dtype.str,
-            "version": 3,
-        }
+    def __init__(self, place: tuple[int, int], left: deque):
         self._place, self._left = place, left
 
     def __del__(self):
@@ -144,15 +139,9 @@ class Heap:
     """
 
     def __init__(self, topology: Topology, nbytes: int, transport: TransportChoice):
-        comm = topology.comm
-        self.nbytes = nbytes
-        _check_room(topology, nbytes)
-        self.window = Window(topology, nbytes, np.uint8, gather=False)
-        if transport.kind == "rma":
-            self.window.in_reach = [
-                memory if rank == comm.rank else None
-                for rank, memory in enumerate(self.window.in_reach)
-            ]
+        comm, self.nbytes, self._transport = topology.comm, nbytes, transport
+        self.window = self._open(topology)
+        self.window.in_reach = self._visible(self.window.in_reach, comm.rank)
         self.reach = comm.allgather([memory is not None for memory in self.window.in_reach])
         if transport.kind == "direct" and not all(map(all, self.reach)):
             self.window.close()
@@ -160,9 +149,21 @@ class Heap:
                 f"transport direct needs every rank's memory in reach; the {comm.size} ranks are "
                 f"on {topology.nodes} nodes. Use transport auto."
             )
-        self.base = self.window.local.__array_interface__["data"][0]
+        self.base = self.window.in_reach[comm.rank].__array_interface__["data"][0]
         self._space, self._left = Space(nbytes, self.base % HUGE_BYTES), deque()
         self._gathered = 0
+        self._bytes = ctypes.c_char * nbytes  # made once: that takes longer than to make an array
+
+    def _open(self, topology: Topology):
+        """The window, once all ranks have room for it (collective)."""
+        _check_room(topology, self.nbytes)
+        return Window(topology, self.nbytes, np.uint8, gather=False)
+
+    def _visible(self, in_reach: list, rank: int) -> list:
+        """What is in reach, but for what ``rma`` hides."""
+        if self._transport.kind != "rma":
+            return in_reach
+        return [memory if other == rank else None for other, memory in enumerate(in_reach)]
 
     @property
     def taken(self) -> int:
@@ -196,8 +197,14 @@ class Heap:
         if start + nbytes > self._gathered and nbytes >= LEAST_BYTES:
             self.window.gather(max(start, self._gathered), start + nbytes)
             self._gathered = start + nbytes
-        holder = _Holder(self.base + start, shape, dtype, (start, nbytes), self._left)
-        return np.asarray(holder), start
+        holder = _Holder((start, nbytes), self._left)
+        return self._lent(start, shape, dtype, holder), start
+
+    def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder: _Holder):
+        """The array of a place, which keeps its holder."""
+        memory = self._bytes.from_address(self.base)
+        memory.owner = holder
+        return np.ndarray(shape, dtype, memory, start)
 
     def _too_small(self, shape, dtype, nbytes: int) -> str:
         rows, cols = shape
@@ -210,7 +217,7 @@ class Heap:
 
     def offset_of(self, array: np.ndarray) -> int | None:
         """Where an array begins in this rank's part; None if it lies elsewhere."""
-        offset = array.ctypes.data - self.base
+        offset = array.__array_interface__["data"][0] - self.base
         return offset if 0 <= offset < self.nbytes else None
 
     def close(self) -> None:

@@ -16,8 +16,9 @@ class Matrix:
     spec : Spec
         Shape, type and layout.
     local : ndarray
-        This rank's rows × this rank's columns, in the order of the whole matrix. Read and write it
-        as any array, but not while ranks multiply. It stays valid after the context is closed.
+        This rank's rows × this rank's columns, in the order of the whole matrix; on a GPU
+        CuPy's. Read and write it as any array, but not while ranks multiply. It stays valid after
+        the context is closed.
     place : (int, int, int)
         Where ``local`` begins in this rank's part of the heap, and its strides, in bytes.
 
@@ -52,8 +53,8 @@ class Matrix:
 
     @property
     def layout(self) -> str:
-        """Text form of the partition."""
-        return self.spec.text
+        """Text form of the partition; of a part of a matrix, that of the whole."""
+        return self.spec.layout
 
     @property
     def rows(self) -> np.ndarray:
@@ -70,13 +71,38 @@ class Matrix:
         """The transposed matrix, in the same memory."""
         return Matrix(self.context, self.spec.T, self.local.T, self.place[0])
 
+    def __getitem__(self, ranges) -> Matrix:
+        """A range of rows and one of columns, in the same memory, as a matrix.
+
+        Raises
+        ------
+        UsageError
+            If they are no ranges, or have steps.
+
+        Examples
+        --------
+        >>> from mpi4py import MPI
+        >>> import drbench
+        >>> with drbench.init(MPI.COMM_SELF, heap="1M") as ctx:
+        ...     A = ctx.from_global(np.arange(12.0).reshape(3, 4), "row")
+        ...     print(A[1:, :2], A[1:, :2].local.tolist())
+        2x2 float64 [1:3, 0:2] of row [[4.0, 5.0], [8.0, 9.0]]
+        """
+        rows, cols = (
+            ranges if isinstance(ranges, tuple) and len(ranges) == 2 else (ranges, slice(None))
+        )
+        spec, down, across = self.spec.part(rows, cols)
+        offset, by_row, by_col = self.place
+        offset += down.start * by_row + across.start * by_col
+        return Matrix(self.context, spec, self.local[down, across], offset)
+
     def __matmul__(self, other: Matrix) -> Matrix:
         if not isinstance(other, Matrix):
             return NotImplemented
         return self.context.multiply(self, other)
 
     def to_global(self, root: int | None = None) -> np.ndarray | None:
-        """The whole matrix as an array of this rank's own (collective).
+        """The whole matrix as an array of this rank's own, of the kind of ``local`` (collective).
 
         Parameters
         ----------

@@ -10,9 +10,11 @@ import numpy as np
 
 from algorithms.registry import get_algorithm
 from algorithms.universal.choice import busiest_rank
-from drbench.errors import DrbenchError, UsageError
-from drbench.host.executor import Executor
-from drbench.host.placed import Place, PlacedMatrix
+from algorithms.universal.slicing import result_stays
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
+from drbench.host.frame import Frame
+from drbench.host.placed import Place
+from drbench.host.topology import mpi_adds
 from drbench.plan.explain import traffic
 from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
@@ -44,13 +46,19 @@ class Plan:
     ----------
     misses : int
         How often executors were bound to places that no cached one had.
+    get : str
+        How devices read what they reach: ``copy`` first, or ``view`` it.
     """
+
+    get = "copy"
 
     def __init__(self, ground: Ground, what: str, specs: dict[str, Spec], prefetch: int = 1):
         self.ground, self.what, self.specs, self._prefetch = ground, what, specs, prefetch
+        ground.plans.add(self)
         self._exchange = Exchange(ground.comm, what)
-        self._first: Executor | None = None
-        self._bound: OrderedDict[bytes, Executor] = OrderedDict()
+        self._first: Frame | None = None
+        self._bound: OrderedDict[bytes, Frame] = OrderedDict()
+        self._agreed: dict | None = None
         self.misses = 0
 
     def trace(self, rank: int) -> Trace:
@@ -79,38 +87,29 @@ class Plan:
             C = beta·C + alpha·A·B.
         """
         ground = self.ground
-        window = ground.heap.window
-        window.sync()
+        ground.settle()
+        ground.sync()
         key = self._exchange.meet(places, fault)
         executor = self._bound.get(key) if private is None else None
         if executor is None:
             self._exchange.check(fault)
             executor = self._bind(key, private)
-        window.sync()
+        ground.sync()
         executor.run(alpha, beta)
-        window.sync()
+        ground.sync()
         ground.comm.Barrier()  # nobody reads any more, and C is complete
-        window.sync()
+        ground.sync()
 
-    def _bind(self, key: bytes, private: np.ndarray | None) -> Executor:
+    def _bind(self, key: bytes, private: np.ndarray | None) -> Frame:
         """An executor for the places that were heard."""
         ground = self.ground
         self.misses += 1
         matrices = {}
         for x, (name, spec) in enumerate(self.specs.items()):
-            places = self._exchange.places(x)
-            window = ground.heap.window
-            if name == "C" and private is not None:
-                window, places = ground.privately(private), places[:]
-                places[ground.rank] = Place(0, *private.strides)
-            matrices[name] = PlacedMatrix(
-                self._operand(name),
-                ground.topology,
-                spec.dtype,
-                window,
-                ground.heap.reach,
-                places,
-            )
+            places, local = self._exchange.places(x), private if name == "C" else None
+            if local is not None:
+                places[ground.rank] = Place(0, *local.strides)
+            matrices[name] = ground.matrix(self._operand(name), spec.dtype, places, local)
         if private is None:
             self._check_apart({name: matrix.places for name, matrix in matrices.items()})
         if self._first is None:
@@ -124,16 +123,13 @@ class Plan:
                 self._bound.popitem(last=False)
         return executor
 
-    def _laid_out(self, matrices: dict) -> Executor:
+    def _laid_out(self, matrices: dict) -> Frame:
         ground = self.ground
-        return Executor(
-            self.trace(ground.rank),
-            matrices,
-            blas=ground.blas,
-            prefetch=self._prefetch,
-            yields=ground.yields,
-            arena=ground.arena,
+        made = ground.executor(
+            self.trace(ground.rank), matrices, self._prefetch, self.get, self._agreed
         )
+        self._agreed = made.read_apart
+        return made
 
     def forget(self) -> None:
         """Let go of all executors; the next run lays out anew."""
@@ -166,6 +162,7 @@ class Multiplication(Plan):
         The matrix whose tiles do not move.
     costs : dict of str to int
         For each choice what the busiest rank would move, in elements (an accumulate three times).
+        A choice is missing if its sums cannot be made: of bfloat16 by MPI.
     """
 
     def __init__(self, ground: Ground, a: Spec, b: Spec, c: Spec, stationary: str, update: bool):
@@ -173,7 +170,14 @@ class Multiplication(Plan):
         parts = a.partition, b.partition, c.partition
         self.problem = Problem(m, n, k, ground.size, *parts, a.dtype.name, updates=update)
         self.update = update
-        self.costs = {each: busiest_rank(self.problem, each) for each in "CBA"}
+        adds = ground.in_place or mpi_adds(c.dtype)
+        can = [each for each in "CBA" if adds or result_stays(self.problem, each)]
+        if stationary not in ("auto", *can):
+            raise UnsupportedError(
+                f"with stationary {stationary} sums of {a.dtype} go to ranks that are reached by "
+                f"MPI, which cannot add that type. Use stationary {' or '.join(can)}, or float32."
+            )
+        self.costs = {each: busiest_rank(self.problem, each) for each in can}
         self.stationary = (
             min(self.costs, key=self.costs.__getitem__) if stationary == "auto" else stationary
         )
@@ -187,6 +191,7 @@ class Multiplication(Plan):
             self.problem,
             self.ground.in_place,
             stationary=self.stationary,
+            chunk="none" if self.problem.dtype == "bfloat16" else "auto",  # each piece is rounded
             replicate_result=True,
         )
         return universal.trace(self.problem, rank, **options)
@@ -197,6 +202,8 @@ class Multiplication(Plan):
 
 class Redistribution(Plan):
     """C = A in another layout."""
+
+    get = "view"  # it is a copy
 
     def __init__(self, ground: Ground, a: Spec, c: Spec, root: int | None = None):
         self.root = root

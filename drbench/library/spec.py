@@ -7,11 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from drbench.common import numpy_type
 from drbench.errors import UsageError
 from partitions import LayoutError, Partition, partition, sources, summed
 
-#: Types of elements that MPI can add.
-TYPES = ("float32", "float64")
+#: Types of elements.
+TYPES = ("float32", "float64", "bfloat16")
 #: Requests that are remembered; then all are forgotten.
 _MOST = 4096
 
@@ -37,6 +38,13 @@ class Spec:
         self.local_shape = whole.local_shape(rank)
         self.local_bytes = self.local_shape[0] * self.local_shape[1] * dtype.itemsize
         self._transposed: Spec | None = None
+        self._parts: dict[tuple, tuple[Spec, slice, slice]] = {}
+
+    @property
+    def layout(self) -> str:
+        """Text form of the partition; of a part, that of the whole."""
+        part_of = self.partition.part_of
+        return self.text if part_of is None else part_of[0].text
 
     @property
     def T(self) -> Spec:
@@ -45,6 +53,34 @@ class Spec:
             self._transposed = Spec(self.partition.transposed(), self.dtype, self.rank)
             self._transposed._transposed = self
         return self._transposed
+
+    def part(self, rows: slice, cols: slice) -> tuple[Spec, slice, slice]:
+        """Of a range of rows and one of columns, and where these lie in the local array.
+
+        Raises
+        ------
+        UsageError
+            If they are no ranges, or have steps.
+        """
+        spans = []
+        for span, extent in zip((rows, cols), self.shape):
+            if not isinstance(span, slice) or span.step not in (None, 1):
+                raise UsageError(
+                    f"a part of a matrix is two ranges without steps, as A[0:4, 2:], got {span!r}."
+                )
+            try:
+                start, stop, _ = span.indices(extent)
+            except TypeError as error:
+                raise UsageError(f"a part of a matrix is two ranges, got {span}: {error}") from None
+            spans.append((start, max(start, stop)))
+        found = self._parts.get(key := tuple(spans))
+        if found is None:
+            if len(self._parts) > _MOST:
+                self._parts.clear()
+            part = Spec(self.partition.part(*spans), self.dtype, self.rank)
+            held = (np.searchsorted(index, span) for index, span in zip(self.indices, spans))
+            found = self._parts[key] = part, *(slice(*map(int, ends)) for ends in held)
+        return found
 
     @cached_property
     def whole(self) -> Spec:
@@ -128,8 +164,8 @@ def _shift(part: list, whole: list) -> int | None:
 class Specs:
     """The specs of one context."""
 
-    def __init__(self, nprocs: int, rank: int):
-        self._nprocs, self._rank, self._found = nprocs, rank, {}
+    def __init__(self, nprocs: int, rank: int, types: tuple[str, ...] = TYPES):
+        self._nprocs, self._rank, self._types, self._found = nprocs, rank, types, {}
 
     def of(self, shape, layout: str | Partition | Spec, dtype) -> Spec:
         """The spec of a layout; the same object for the same request.
@@ -138,13 +174,13 @@ class Specs:
         ------
         UsageError
             If the layout cannot be read or does not fit shape and ranks, or the type is none of
-            :data:`TYPES`.
+            those that the context has.
         """
         key = shape, layout, dtype
         try:
             found = self._found.get(key)
         except TypeError:  # a list cannot be a key
-            return self.of(tuple(shape), layout, np.dtype(dtype))
+            return self._made(*key)
         if found is None:
             if len(self._found) > _MOST:
                 self._found.clear()
@@ -152,27 +188,32 @@ class Specs:
         return found
 
     def _made(self, shape, layout, dtype) -> Spec:
+        shape = tuple(shape) if isinstance(shape, list) else shape
+        if not isinstance(layout, str | Partition | Spec):
+            raise UsageError(f"a layout is a text or a Partition, got {type(layout).__name__}.")
         if isinstance(layout, Spec):
-            if layout.shape == tuple(shape) and layout.dtype == dtype:
+            if layout.shape == shape and layout.dtype == dtype:
                 return layout
             layout = layout.partition
         try:
-            kind = np.dtype(dtype)
+            kind = numpy_type(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         except TypeError:
             kind = None
-        if kind is None or kind.name not in TYPES:
-            raise UsageError(f"dtype must be {' or '.join(TYPES)}, got {dtype!r}.")
-        if len(tuple(shape)) != 2 or not all(isinstance(n, int | np.integer) for n in shape):
+        if kind is None or kind.name not in self._types:
+            raise UsageError(f"dtype must be one of {', '.join(self._types)}; got {dtype!r}.")
+        if (
+            not isinstance(shape, tuple)
+            or len(shape) != 2
+            or not all(isinstance(n, int | np.integer) for n in shape)
+        ):
             raise UsageError(f"a matrix has two extents, got shape {shape!r}.")
         try:
             whole = (
-                layout
-                if isinstance(layout, Partition)
-                else partition(layout, tuple(shape), self._nprocs)
+                layout if isinstance(layout, Partition) else partition(layout, shape, self._nprocs)
             )
-        except (LayoutError, AttributeError) as error:  # a layout that is no text
+        except LayoutError as error:
             raise UsageError(f"layout {layout!r} of {shape}: {error}") from None
-        if whole.shape != tuple(shape) or whole.nprocs != self._nprocs:
+        if whole.shape != shape or whole.nprocs != self._nprocs:
             raise UsageError(
                 f"layout {whole.text} is of {whole.shape[0]}x{whole.shape[1]} on {whole.nprocs} "
                 f"ranks; the matrix is {'x'.join(map(str, shape))} on {self._nprocs}."

@@ -11,6 +11,8 @@ from .steps import Add, Copy, Get, Step, Zero
 #: Elements of one step where more than one row is moved: large enough for full bandwidth, small
 #: enough for a receive buffer.
 _PANEL = 1 << 20
+#: The same of a sum: what the first term left is in a core's cache when the next one comes.
+_SUMMED_PANEL = 1 << 16
 
 
 def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step, None]:
@@ -33,15 +35,13 @@ def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step,
     """
     before, after = old.partition, new.partition
     terms, replica = sources(before, after, rank), after.replica_of(rank)
-    row, col, _ = after.places.coords(rank)
-    columns = [
-        (start, stop)
-        for left, right in _held(after.cols, col)
-        for start, stop in _in_one_piece(before.cols, left, right)
-    ]
-    for top, bottom in _held(after.rows, row):
-        for cols in columns:
-            for rows in _panels(before.rows, top, bottom, cols[1] - cols[0]):
+    (row, col, _), here = after.places.coords(rank), before.places.coords(rank)
+    columns = _by_owner(before.cols, here[1], _in_pieces(before.cols, _held(after.cols, col)))
+    widest = max((stop - start for start, stop in columns), default=1)
+    height = max(1, (_PANEL if len(terms) < 2 else _SUMMED_PANEL) // widest)
+    for ranges in _by_owner(before.rows, here[0], _in_pieces(before.rows, _held(after.rows, row))):
+        for rows in _panels(*ranges, height):
+            for cols in columns:
                 into = new.block(rows, cols, replica)
                 if not terms:  # another term has the whole sum
                     yield Zero(into)
@@ -55,10 +55,20 @@ def _held(axis: Axis, coordinate: int) -> list[tuple[int, int]]:
     return _joined(axis, [axis[x][:2] for x in axis.held_by(coordinate)])
 
 
-def _in_one_piece(axis: Axis, start: int, stop: int) -> list[tuple[int, int]]:
-    """[start, stop) in ranges that lie at one coordinate each, in one piece there."""
-    cuts = axis.cuts(start, stop)
-    return _joined(axis, list(zip(cuts, cuts[1:])))
+def _in_pieces(axis: Axis, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges as ranges that lie at one coordinate each, in one piece there."""
+    found = []
+    for start, stop in ranges:
+        cuts = axis.cuts(start, stop)
+        found += _joined(axis, list(zip(cuts, cuts[1:])))
+    return found
+
+
+def _by_owner(axis: Axis, first: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges by the coordinate that holds them, one's own first: what one rank holds is copied
+    together, and ranks begin at different ones."""
+    owner = lambda each: (axis[axis.at(each[0])].coordinate - first) % axis.parts
+    return sorted(ranges, key=owner)
 
 
 def _joined(axis: Axis, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -76,9 +86,7 @@ def _joined(axis: Axis, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def _panels(axis: Axis, start: int, stop: int, width: int) -> Iterator[tuple[int, int]]:
-    """The rows of :func:`_in_one_piece` in ranges that are not too large."""
-    height = max(1, _PANEL // max(1, width))
-    for top, bottom in _in_one_piece(axis, start, stop):
-        for row in range(top, bottom, height):
-            yield row, min(bottom, row + height)
+def _panels(start: int, stop: int, height: int) -> Iterator[tuple[int, int]]:
+    """[start, stop) in ranges that are not too high."""
+    for row in range(start, stop, height):
+        yield row, min(stop, row + height)

@@ -40,12 +40,21 @@ class TorchBlas:
         if found is not None:
             return found[1]
         with torch.inference_mode(False):  # else it could not be written outside of it
-            view = torch.from_numpy(np.asarray(_Memory(array)))
+            view = tensor_of(np.asarray(_Memory(array)), array.dtype.name == "bfloat16")
         if array.base is not None:
             key = id(array)
             gone = weakref.ref(array, lambda _, views=self._views: views.pop(key, None))
             self._views[key] = gone, view
         return view
+
+
+def tensor_of(array: np.ndarray, bfloat16: bool) -> torch.Tensor:
+    """An array as a tensor in the same memory; torch reads the bits of bfloat16 from integers."""
+    return (
+        torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        if bfloat16
+        else torch.from_numpy(array)
+    )
 
 
 class _Memory:

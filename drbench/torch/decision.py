@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from .private import in_default_order, spec_like, spec_of, stock_sharding
 
 #: Types of elements that drbench multiplies, as NumPy calls them.
 TYPES = {torch.float32: "float32", torch.float64: "float64"}
+if find_spec("ml_dtypes") is not None:
+    TYPES[torch.bfloat16] = "bfloat16"
 
 #: Placements that :func:`out` asks for.
 _wanted: ContextVar[tuple | None] = ContextVar("placements of products", default=None)

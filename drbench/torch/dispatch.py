@@ -21,6 +21,8 @@ _NEVER = {
     private.BMM: "batched products are multiplied by torch alone",
     private.BADDBMM: "batched products are multiplied by torch alone",
 }
+#: Decisions, and what multiplies by them, that are kept; then all are forgotten.
+_MOST_DECISIONS = 2048
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,9 @@ class Installed:
             return decide(op, args, kwargs, placements, self.when)
         found = self._decisions.get(key)
         if found is None:
+            if len(self._decisions) >= _MOST_DECISIONS:
+                self._decisions.clear()
+                self._products.clear()
             found = self._decisions[key] = decide(op, args, kwargs, placements, self.when)
         return found
 
@@ -233,7 +238,7 @@ def _lies_alike(term: DTensor, spec) -> bool:
         return False
     if term.ndim == 2:
         return term.shape == spec.tensor_meta.shape and term.placements == spec.placements
-    if term.shape[0] != spec.tensor_meta.shape[1]:
+    if term.ndim != 1 or term.shape[0] != spec.tensor_meta.shape[1]:
         return False
     return all(
         mine.is_shard(0) if of_c.is_shard(1) else mine.is_replicate()

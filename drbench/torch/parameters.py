@@ -27,7 +27,7 @@ def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32)
     mesh : DeviceMesh
     placements : sequence of Placement
     dtype : torch.dtype
-        float32 or float64.
+        float32, float64, or bfloat16.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32)
         If this rank's part of the heap has no room.
     """
     if dtype not in TYPES:
-        raise UsageError(f"the heap takes {' or '.join(map(str, TYPES))}, got {dtype}.")
+        raise UsageError(f"the heap takes {', '.join(map(str, TYPES))}; got {dtype}.")
     if len(placements) != mesh.ndim or len(tuple(shape)) != 2:
         raise UsageError(
             f"drbench.torch.empty makes a matrix with a placement for each of the {mesh.ndim} "

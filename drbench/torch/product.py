@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from drbench.common import numpy_type
 from drbench.errors import DrbenchError, UnsupportedError
 from drbench.library import Context
 from drbench.library.explain import Explanation
 from drbench.library.plan import Multiplication, moved_bytes
 from drbench.library.spec import Spec
 
+from .blas import tensor_of
 from .decision import TYPES
 
 
@@ -43,7 +45,7 @@ class Product:
             for extents, text in zip(((m, k), (k, n), (m, n)), layouts)
         )
         self._sums = tuple(
-            None if spec.whole is spec else context._redistribution(spec, spec.whole)
+            None if spec.whole is spec else context.redistribution(spec, spec.whole)
             for spec in (self.a, self.b)
         )
         self._plans: dict[bool, Multiplication] = {}
@@ -52,12 +54,8 @@ class Product:
         """What ranks do; with ``update`` C is added to."""
         found = self._plans.get(update)
         if found is None:
-            key = self.a.whole, self.b.whole, self.c, "auto", update
-            plans = self.context._plans
-            found = plans.get(key)
-            if found is None:
-                found = plans[key] = Multiplication(self.context.ground, *key)
-            self._plans[update] = found
+            specs = self.a.whole, self.b.whole, self.c
+            found = self._plans[update] = self.context.multiplication(*specs, update=update)
         return found
 
     def explain(self) -> Explanation:
@@ -86,7 +84,7 @@ class Product:
         """
         context, fault = self.context, None
         places, made, c = [], [], None
-        with context._lock:
+        with context.lock:
             try:
                 for local, spec, total in zip(locals_, (self.a, self.b), self._sums):
                     held = self._placed(local, spec, counts)
@@ -144,8 +142,7 @@ def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int]:
 
 def new_local(spec: Spec, context: Context) -> torch.Tensor:
     """A local matrix in the heap, with whatever that holds."""
-    with torch.inference_mode(False):
-        return torch.from_numpy(context.heap.array(spec.local_shape, spec.dtype))
+    return _new(spec.local_shape, spec.dtype, context)
 
 
 def copied(local: torch.Tensor, context: Context) -> torch.Tensor:
@@ -153,9 +150,13 @@ def copied(local: torch.Tensor, context: Context) -> torch.Tensor:
     (rows, cols), (by_row, by_col) = local.shape, local.stride()
     turned = by_row == 1 and by_col >= rows and by_col > 1
     shape = (cols, rows) if turned else (rows, cols)
-    with torch.inference_mode(False):
-        made = torch.from_numpy(context.heap.array(shape, np.dtype(TYPES[local.dtype])))
-        made = made.t() if turned else made
+    made = _new(shape, numpy_type(TYPES[local.dtype]), context)
+    made = made.t() if turned else made
     with torch.no_grad():
         made.copy_(local)
     return made
+
+
+def _new(shape, dtype: np.dtype, context: Context) -> torch.Tensor:
+    with torch.inference_mode(False):  # else it could not be written outside of it
+        return tensor_of(context.heap.array(shape, dtype), dtype.name == "bfloat16")

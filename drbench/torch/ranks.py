@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import shlex
 import socket
 import sys
 
@@ -31,7 +32,7 @@ def check_launcher(size: int) -> None:
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 and world > 1 and any(name in os.environ for name in _TORCHRUN):
-        program = " ".join(sys.argv) if sys.argv[0] else "train.py"
+        program = shlex.join(sys.argv) if sys.argv[0] else "train.py"
         raise UnsupportedError(
             f"drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
             f"mpiexec -n {world} python {program}"

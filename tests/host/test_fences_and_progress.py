@@ -5,6 +5,7 @@ make progress of themselves between processes that share memory: so the calls ar
 other MPIs and machines rely on.
 """
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from drbench.host.matrix import DistributedMatrix
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
-from drbench.program.steps import Fence, Get, Put
+from drbench.program.steps import Fence, Gemm, Get, Put
 from drbench.program.trace import trace
 from partitions import partition
 
@@ -117,3 +118,31 @@ def test_a_product_of_nothing_that_takes_long_is_no_measure_of_speed(matrix, mon
         for arrays in (a, b):
             executor._gemm_in_chunks(*arrays)
     assert (a[2] == 0).all() and (b[2] == 2).all()
+
+
+def test_what_the_progress_thread_meets_while_all_is_only_computed_is_raised(matrix, monkeypatch):
+    """Nothing is waited for: the loop that looks for failures is never entered."""
+    served, operand = threading.Event(), matrix.operand
+    first, second = (operand.block((row, row + 4), (0, 4)) for row in (0, 4))
+
+    class Slow:
+        def gemm(self, a, b, c, beta, alpha):
+            assert served.wait(10)
+
+    def fails():
+        served.set()
+        raise RuntimeError("struck by the test")
+
+    def program():
+        a = yield Get(first)
+        b = yield Get(second)
+        yield Gemm(a, b)
+
+    found = trace(program(), None, 0, fresh=False)
+    with Executor(found, {"C": matrix}, blas=Slow()) as executor:
+        assert executor._alone
+        executor.threaded = True
+        executor.prepare()
+        monkeypatch.setattr(executor, "_serve", fails)
+        with pytest.raises(RuntimeError, match="struck by the test"):
+            executor.run()

@@ -1,6 +1,7 @@
 """Start the command line the three ways a user does: in one process, under mpiexec, and (fast) by a
 call to ``main``."""
 
+import json
 import os
 import shutil
 import sys
@@ -74,6 +75,23 @@ def under_mpiexec(process, tmp_path, mpiexec):
         )
         found = {int(path.name): int(path.read_text()) for path in codes.iterdir()}
         return replace(ended, codes=tuple(found.get(rank) for rank in range(n)))
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def lines_on_ranks(mpiexec, tmp_path_factory):
+    """``lines_on_ranks(n, lines)``: how each of many command lines, a dict by name, ended on n
+    ranks that were started once. For what depends on nothing but its line."""
+    folder = tmp_path_factory.mktemp("lines")
+
+    def start(n, lines: dict) -> dict[str, Ended]:
+        path = folder / f"{uuid.uuid4().hex}.json"
+        path.write_text(json.dumps([[str(word) for word in words] for words in lines.values()]))
+        program = ROOT / "tests" / "shared" / "many_lines.py"
+        command = [mpiexec, "-n", n, sys.executable, program, path]
+        answers = run_process(command, folder, timeout=60).json()
+        return {name: Ended(*each) for name, each in zip(lines, answers, strict=True)}
 
     return start
 

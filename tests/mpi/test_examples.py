@@ -33,6 +33,7 @@ def names(program):
 
 def test_there_is_a_test_of_every_example():
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == [
+        "cholesky.py",
         "conjugate_gradient.py",
         "mlp.py",
         "power_iteration.py",
@@ -54,6 +55,14 @@ def test_conjugate_gradients_solve_every_column(example, ranks):
         float(example(ranks, "conjugate_gradient.py", "90", "5").split()[at]) for at in (0, 4)
     )
     assert 3 < steps < 200 and residual < 1e-8
+
+
+@pytest.mark.parametrize("ranks, n, block", [(1, 30, 8), (3, 61, 7), (4, 64, 8)])
+def test_cholesky_factors_a_matrix_in_tiles(example, ranks, n, block):
+    made = names("cholesky.py")["matrix"](np.arange(n), np.arange(n))
+    line = example(ranks, "cholesky.py", str(n), str(block)).split()
+    assert np.isclose(float(line[2].strip(",")), np.linalg.slogdet(made)[1], rtol=1e-10)
+    assert float(line[-1]) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -78,7 +87,7 @@ def test_the_mlp_learns_as_numpy_does(example, ranks, environ, mpi_library):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_dtensor_model_learns_as_one_process_does(example, ranks):
     pytest.importorskip("torch")
     told = names("train_dtensor.py")

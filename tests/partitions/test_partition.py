@@ -280,3 +280,54 @@ def test_partitions_are_equal_when_the_same_ranks_hold_the_same_tiles(shape, npr
 def test_the_text_stays_as_it_was_given():
     one, other = (partition(text, (8, 8), 4) for text in ("block:1x4", "block:1x4:col"))
     assert one == other and (one.text, other.text) == ("block:1x4", "block:1x4:col")
+
+
+def by_element(p, rank):
+    """Local (row, column) of a rank -> the element there, tile by tile."""
+    found = {}
+    for idx in p.tiles_of(rank):
+        rows, cols = p.tile_bounds(idx)
+        top, left = p.local_start(idx)
+        for row, col in product(range(*rows), range(*cols)):
+            found[top + row - rows.start, left + col - cols.start] = row, col
+    return found
+
+
+PLACED = [
+    partition(text, (9, 7), 4)
+    for text in ("S(0),S(0)@2x2", "R,P@2x2", "S(1),R@2x2", "_S(0,2),S(0)@2x2", "row", "block/c2")
+]
+
+
+@property_test
+@given(st.one_of(layouts, st.sampled_from(PLACED)), st.data())
+def test_a_part_leaves_every_element_with_its_ranks_in_a_range_of_their_arrays(p, data):
+    (r0, r1), (c0, c1) = (
+        sorted(data.draw(st.tuples(st.integers(0, extent), st.integers(0, extent))))
+        for extent in p.shape
+    )
+    part = p.part((r0, r1), (c0, c1))
+    assert part.shape == (r1 - r0, c1 - c0)
+    for rank in range(p.nprocs):
+        inside = {
+            at: (row - r0, col - c0)
+            for at, (row, col) in by_element(p, rank).items()
+            if r0 <= row < r1 and c0 <= col < c1
+        }
+        top, left = min(inside, default=(0, 0))
+        moved = {(row - top, col - left): element for (row, col), element in inside.items()}
+        assert by_element(part, rank) == moved
+        assert part.term_of(part.replica_of(rank)) == p.term_of(p.replica_of(rank))
+        assert part.copies(part.replica_of(rank)) == p.copies(p.replica_of(rank))
+    assert pickle.loads(pickle.dumps(part)) == part
+    turned = part.transposed()
+    assert turned == p.transposed().part((c0, c1), (r0, r1)) and turned.transposed() == part
+    (a, b), (c, d) = ((0, n // 2 + 1) if n else (0, 0) for n in part.shape)
+    assert part.part((a, b), (c, d)).text == p.part((r0, r0 + b), (c0, c0 + d)).text
+
+
+def test_a_part_lies_inside():
+    p = partition("row", (4, 6), 2)
+    for ranges in (((0, 5), (0, 6)), ((-1, 2), (0, 6)), ((3, 2), (0, 6)), ((0, 4), (2, 7))):
+        with pytest.raises(LayoutError, match="is no part of"):
+            p.part(*ranges)

@@ -6,6 +6,8 @@ those of ``kernels.cu``, compiled with g++.
 """
 
 import ctypes
+import mmap
+import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from drbench.device.gpu import kernels
+from drbench.device.gpu import cuda, ipc, kernels
+from drbench.device.gpu.cuda_stream import Modules
 
 try:
     from ml_dtypes import bfloat16
@@ -188,6 +191,109 @@ class FakeRuntime:
         self.opened[address] -= 1
 
 
+class SharedRuntime(FakeRuntime):
+    """Allocations are files in memory, and a handle is the name of one: other processes open
+    them."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.files, self.mapped = 0, {}
+
+    def malloc(self, size):
+        if size > self.total - self.used:
+            raise CUDARuntimeError(2)
+        self.files += 1
+        path = f"/dev/shm/drbench-fake-gpu-{os.getpid()}-{self.files}"
+        with open(path, "wb+") as file:
+            file.truncate(size)
+            block = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
+        block[:] = 0xA5
+        address = block.ctypes.data
+        self.allocations[address], self.used = (block, size), self.used + size
+        self.mapped[address] = path
+        return address
+
+    def free(self, address):
+        os.unlink(self.mapped.pop(address))
+        self.used -= self.allocations.pop(address)[1]
+
+    def ipcGetMemHandle(self, address):
+        return self.mapped[address].encode().ljust(64, b"\0")
+
+    def ipcOpenMemHandle(self, handle):
+        path = handle.rstrip(b"\0").decode()
+        with open(path, "rb+") as file:
+            block = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
+        self.opened[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def ipcCloseMemHandle(self, address):
+        del self.opened[address]
+
+
+class FakeArray:
+    """cupy.ndarray: its elements are asked for with :meth:`get`, and nobody else gets at them."""
+
+    def __init__(self, shape, dtype=float, memptr=None, strides=None, elements=None):
+        dtype, self._owner = np.dtype(dtype), memptr
+        if elements is None and memptr is None:
+            elements = np.full(shape, 0x5A, dtype)
+        if elements is None:
+            size = int(np.prod(shape)) * dtype.itemsize
+            elements = memory(memptr.ptr, size).view(dtype).reshape(shape)
+        self._elements = elements
+
+    shape, strides, dtype = (
+        property(lambda self, name=name: getattr(self._elements, name))
+        for name in ("shape", "strides", "dtype")
+    )
+    size, itemsize, nbytes, ndim = (
+        property(lambda self, name=name: getattr(self._elements, name))
+        for name in ("size", "itemsize", "nbytes", "ndim")
+    )
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self._elements.ctypes.data)
+
+    def _of(self, elements):
+        return FakeArray(None, elements.dtype, self._owner, elements=elements)
+
+    @property
+    def T(self):
+        return self._of(self._elements.T)
+
+    def __getitem__(self, ranges):
+        return self._of(self._elements[ranges])
+
+    def __setitem__(self, ranges, value):
+        if isinstance(value, np.ndarray) and value.ndim:
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+        self._elements[ranges] = value._elements if isinstance(value, FakeArray) else value
+
+    def fill(self, value):
+        self._elements.fill(value)
+
+    def copy(self, order="C"):
+        return FakeArray(None, self.dtype, elements=self._elements.copy(order))
+
+    def get(self):
+        return self._elements.copy()
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self._elements.__array_interface__, "version": 3}
+
+    def __dlpack__(self, stream=None, **options):
+        return self._elements.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._elements.__dlpack_device__()
+
+
 class FakeCublas:
     def __init__(self, runtime):
         self.runtime, self.handles, self.calls = runtime, 0, []
@@ -335,7 +441,12 @@ class FakeCupy:
         def pinned(size):
             return np.zeros(size, np.uint8)
 
+        self.ndarray = FakeArray
         self.cuda = SimpleNamespace(
+            UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(ptr=ptr, owner=owner),
+            MemoryPointer=lambda memory, offset: SimpleNamespace(
+                ptr=memory.ptr + offset, memory=memory
+            ),
             runtime=self.runtime,
             Stream=Stream,
             Event=Event,
@@ -343,9 +454,37 @@ class FakeCupy:
             PinnedMemoryPointer=lambda block, offset: block[offset:],
         )
 
+    def empty(self, shape, dtype):
+        return FakeArray(shape, dtype)
+
+    def asarray(self, array):
+        described = array.__cuda_array_interface__
+        assert described["data"][0], "memory that there is"
+        holder = SimpleNamespace(__array_interface__=described, kept=array)
+        return FakeArray(None, elements=np.asarray(holder), memptr=holder)
+
+    def from_dlpack(self, array):
+        return FakeArray(None, elements=np.from_dlpack(array))
+
+    def modules(self):
+        """As the device takes them."""
+        return Modules(self.cuda, self.runtime, self.cublas, self.module, self)
+
     def as_module(self):
         """What ``import cupy`` gives."""
         return SimpleNamespace(cuda=self.cuda, RawModule=self.module)
+
+
+def shared_cupy(path, peers=True, atomics=True, total=1 << 28):
+    """CuPy on a process without GPUs, from now on: a fake whose memory other processes open.
+    Answers what of it is left."""
+    fake = FakeCupy(Library(path), devices=2)
+    fake.runtime = SharedRuntime(devices=2, total=total)
+    fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
+    fake.runtime.peers = peers
+    ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)
+    cuda._import_cupy = fake.modules
+    return lambda: len(fake.runtime.allocations) + len(fake.runtime.opened) + fake.cublas.handles
 
 
 class Library:

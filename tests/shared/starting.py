@@ -143,14 +143,24 @@ def within(seconds: float, limit_s: float) -> bool:
     return seconds < limit_s or seconds < limit_s * slowness()
 
 
+def wait_until(ready, seconds: float, process=None, why=lambda: "") -> None:
+    """Wait until ``ready()`` holds. Fails after so many seconds of a machine of one's own, or once
+    the process that should bring it about has ended; ``why()`` is said then."""
+    start = time.monotonic()
+    while not ready():
+        late = not within(time.monotonic() - start, seconds)
+        assert not late and (process is None or process.poll() is None), why()
+        time.sleep(0.02)
+
+
 def settled(what, tries=4):
     """What ``what()`` answers once that is empty, or has had ``tries`` tenths of a second to
     become so."""
-    for _ in range(tries):
-        if not what():
-            break
-        time.sleep(0.1)
-    return what()
+    left, pause = tries / 10, 0.005
+    while (found := what()) and left > 0:
+        time.sleep(pause)
+        left, pause = left - pause, min(2 * pause, 0.1)
+    return found
 
 
 def marked(mark: str) -> list[int]:

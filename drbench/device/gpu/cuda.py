@@ -15,6 +15,7 @@ from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device, DeviceInfo
 from drbench.errors import MissingError, OutOfMemory, UnsupportedError, UsageError
 
+from .arrays import CupyArrays, by_rows
 from .copies import merged_axes, pitched
 from .cuda_gemm import CublasGemm
 from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
@@ -30,7 +31,7 @@ _INSTALL = (
 )
 
 
-class CudaDevice(Device, Peers):
+class CudaDevice(CupyArrays, Device, Peers):
     """One rank's GPU.
 
     Parameters
@@ -214,16 +215,16 @@ class CudaDevice(Device, Peers):
             )
 
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
-        self._kernels.accumulate(target, value, stream)
+        self._kernels.accumulate(*by_rows(target, value), stream)
 
     def add(self, target, value, stream: CudaStream) -> None:
-        self._kernels.add(target, value, stream)
+        self._kernels.add(*by_rows(target, value), stream)
 
     def scale(self, target, factor: float, stream: CudaStream) -> None:
         if factor == 0.0:
             self.zero(target, stream)
         else:
-            self._kernels.scale(target, factor, stream)
+            self._kernels.scale(*by_rows(target), factor, stream)
 
     def zero(self, target, stream: CudaStream) -> None:
         if not target.size:
@@ -231,7 +232,7 @@ class CudaDevice(Device, Peers):
         if target.flags.forc:
             self._runtime.memsetAsync(target.ctypes.data, 0, target.nbytes, stream.cupy.ptr)
         else:
-            self._kernels.zero(target if target.strides[1] == target.itemsize else target.T, stream)
+            self._kernels.zero(*by_rows(target), stream)
 
     def poison(self, target, stream: CudaStream) -> None:
         if target.size:  # all bits of every element set is a NaN, whatever its width
@@ -418,4 +419,4 @@ def _import_cupy() -> Modules:
     except ImportError as error:  # CuPy loads libraries of CUDA when it is imported
         reason = " ".join(str(error).split())
         raise MissingError(f"--backend cupy cannot load CuPy: {reason}. {_INSTALL}") from error
-    return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule)
+    return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule, cupy)

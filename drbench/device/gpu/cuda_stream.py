@@ -19,6 +19,7 @@ class Modules(NamedTuple):
     runtime: object  # cupy.cuda.runtime
     cublas: object  # cupy_backends.cuda.libs.cublas
     raw_module: type  # cupy.RawModule
+    cupy: object  # the package, for users' arrays
 
 
 class CudaEvent(Event):

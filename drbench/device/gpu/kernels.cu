@@ -60,15 +60,20 @@ KERNEL accumulate_f32x4(float* target, i64 ldt, const float* value, i64 ldv, i64
     }
 }
 
-// -- target += value where nobody else writes
+// -- target += value where nobody else writes; elements of a row of the value are `across` apart, so it may lie by columns
 
 template <class T>
-static __device__ void add(T* target, i64 ldt, const T* value, i64 ldv, i64 rows, i64 columns) {
-    EACH_ROW(r, rows) EACH_COLUMN(c, columns) target[r * ldt + c] += value[r * ldv + c];
+static __device__ void add(T* target, i64 ldt, const T* value, i64 down, i64 across, i64 rows, i64 columns) {
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) target[r * ldt + c] += value[r * down + c * across];
 }
 
-KERNEL add_f32(float* target, i64 ldt, const float* value, i64 ldv, i64 rows, i64 columns) { add(target, ldt, value, ldv, rows, columns); }
-KERNEL add_f64(double* target, i64 ldt, const double* value, i64 ldv, i64 rows, i64 columns) { add(target, ldt, value, ldv, rows, columns); }
+KERNEL add_f32(float* target, i64 ldt, const float* value, i64 down, i64 across, i64 rows, i64 columns) {
+    add(target, ldt, value, down, across, rows, columns);
+}
+
+KERNEL add_f64(double* target, i64 ldt, const double* value, i64 down, i64 across, i64 rows, i64 columns) {
+    add(target, ldt, value, down, across, rows, columns);
+}
 
 // -- target *= factor
 

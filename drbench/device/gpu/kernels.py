@@ -73,8 +73,9 @@ class Kernels:
 
     def accumulate(self, target, value, stream) -> None:
         """target += value, atomically; float32 or float64."""
-        name, places = self._sum("accumulate", target, value)
+        name = self._sum("accumulate", target, value)
         rows, columns = target.shape
+        places = target.ctypes.data, _leading(target), value.ctypes.data, _leading(value)
         arguments = _words64(*places, *target.shape)
         if (
             self._vectors
@@ -87,8 +88,10 @@ class Kernels:
         self._over(name, rows, columns, arguments, stream, self._accumulate_blocks)
 
     def add(self, target, value, stream) -> None:
-        """target += value; float32 or float64."""
-        name, places = self._sum("add", target, value)
+        """target += value; float32 or float64. The value may lie by rows or by columns."""
+        name, item = self._sum("add", target, value), value.itemsize
+        down, across = (step // item for step in value.strides)
+        places = target.ctypes.data, _leading(target), value.ctypes.data, down, across
         self._over(name, *target.shape, _words64(*places, *target.shape), stream)
 
     def scale(self, target, factor: float, stream) -> None:
@@ -186,8 +189,8 @@ class Kernels:
             stream,
         )
 
-    def _sum(self, what: str, target, value) -> tuple[str, tuple]:
-        """The kernel, and address and leading dimension of the target and of the value."""
+    def _sum(self, what: str, target, value) -> str:
+        """The kernel's name."""
         if target.dtype != value.dtype or target.dtype.char not in "fd":
             raise UnsupportedError(
                 f"our {what} kernel takes float32 or float64 on both sides, got {target.dtype} "
@@ -195,12 +198,7 @@ class Kernels:
             )
         if target.shape != value.shape:
             raise UsageError(f"{what} needs one shape, got {target.shape} += {value.shape}.")
-        return f"{what}_{_suffix(target.dtype)}", (
-            target.ctypes.data,
-            _leading(target),
-            value.ctypes.data,
-            _leading(value),
-        )
+        return f"{what}_{_suffix(target.dtype)}"
 
     def _over(
         self,

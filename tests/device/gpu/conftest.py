@@ -7,7 +7,6 @@ import pytest
 from fake_cuda import FakeCupy, Library, compile_kernels
 
 from drbench.device.gpu.cuda import CudaDevice
-from drbench.device.gpu.cuda_stream import Modules
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +26,7 @@ def cupy(library):
 @pytest.fixture
 def new_device(cupy):
     """``new_device(index, ...)``: a CudaDevice over the fake."""
-    modules = Modules(cupy.cuda, cupy.runtime, cupy.cublas, cupy.module)
-    return lambda index=1, **options: CudaDevice(modules, index, **options)
+    return lambda index=1, **options: CudaDevice(cupy.modules(), index, **options)
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 compare-algorithms."""
 
 import json
-import time
 
 import pytest
+from starting import wait_until
 
 from drbench.measure.record import read_csv
 from drbench.measure.timeline import read_chrome_trace
@@ -183,10 +183,8 @@ def test_whoever_ends_a_comparison_ends_its_ranks_and_it_goes_on_later(drbench, 
     words += [word for axis in "mnk" for word in (f"-{axis}", 512)]
 
     def terminate(process):
-        path, deadline = tmp_path / "out" / "rounds" / "records.csv", time.monotonic() + 30
-        while not path.exists() or path.read_bytes().count(b"\n") < 3:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.01)
+        path = tmp_path / "out" / "rounds" / "records.csv"
+        wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= 3, 30, process)
         process.terminate()
 
     ended = drbench(*words, during=terminate)

@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from starting import ROOT, marked
+from starting import ROOT, marked, wait_until
 
 from launch.host import leftovers, processes
 from launch.host.leftovers import family, new_token
@@ -58,10 +58,7 @@ def started(tmp_path):
             **keywords,
         )
         made.append((process, mark))
-        deadline = time.monotonic() + 30
-        while len(list(tmp_path.glob("up-*"))) < 2:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.005)
+        wait_until(lambda: len(list(tmp_path.glob("up-*"))) >= 2, 30, process)
         return process, mark
 
     yield start

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from starting import within
+from starting import wait_until, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
@@ -123,10 +123,7 @@ def test_who_ends_run_p_ends_its_ranks(drbench, fault, tmp_path, number):
     terminal): ranks of a hanging case that are left would spin on their cores for ever."""
 
     def signal_it(process):
-        deadline = time.monotonic() + LIMIT_S
-        while not (tmp_path / "hanging").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until((tmp_path / "hanging").exists, LIMIT_S, process)
         process.send_signal(number)
 
     ended = drbench(*RUN, "-p", 3, env=fault("hang"), during=signal_it, timeout=LIMIT_S)
@@ -139,10 +136,7 @@ def test_a_hangup_that_is_to_be_ignored_ends_nothing(process, fault, tmp_path):
     """``nohup drbench run -p …`` outlives its terminal."""
 
     def hang_up(process):
-        deadline = time.monotonic() + LIMIT_S
-        while not (tmp_path / "hanging").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until((tmp_path / "hanging").exists, LIMIT_S, process)
         process.send_signal(signal.SIGHUP)
         time.sleep(0.5)
         alive.append(process.poll() is None)

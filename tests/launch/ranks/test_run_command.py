@@ -59,6 +59,67 @@ QUICK = [*SIZES, "--iters", 2, "--budget", 0, "--threads", 1]
 CORES = usable_cores()
 
 
+#: Options for which a run must move what the plan says, by how many ranks.
+SAME = [
+    (3, ["--a", "tiles:7x5", "--b", "tiles:4x9@1x3", "--c", "row", "--stationary", "B"]),
+    (
+        4,
+        ["--a", "row/c2", "--b", "column", "--c", "block/c2", "--stationary", "A"]
+        + ["--replicate-result"],
+    ),
+    (4, ["--preset", "outer/c2", "--stationary", "B", "--dtype", "float64"]),
+    (2, ["--preset", "column", "--stationary", "A", "--chunk", "8"]),
+]
+MOVED_BY_RMA = ["--a", "column", "--b", "row", "--c", "block", "--stationary", "B"]
+ROOF = ["--iters", 6, "--roof"]
+COPIED = ["--preset", "column", "--stationary", "C"]
+REPEATS = [
+    ("--iters", 3, "--budget", 60),
+    ("--iters", 120),
+    ("--iters", 4, "--budget", 0),
+    ("--iters", 2, "--budget", 1e-6),
+]
+#: Lines that share ranks, by their number and a name.
+LINES = {
+    2: {
+        "ranks are given too": ["-p", 2, *QUICK],
+        "copied": [*QUICK, *COPIED, "--get", "copy"],
+        "rma": [*QUICK, *MOVED_BY_RMA, "--transport", "rma", "--progress", "thread"],
+        "roof": [*SIZES, *ROOF, "--budget", 0],
+        "roof and budget": [*SIZES, *ROOF, "--budget", 60],
+        "uniform": [*QUICK, "--dtype", "float64", "--fill", "uniform", "--seed", 7],
+        "preset": [*QUICK, "--preset", "inner", "--a", "tiles:8x8"],
+        "throttled": [*QUICK, *COPIED, "--transport", "throttled:1,60000"],
+        "replicated": [*QUICK, "--c", "row/c2", "--replicate-result"],
+    },
+    3: {},
+    4: {},
+}
+for _words in REPEATS:
+    _name = f"repeats {' '.join(map(str, _words))}"
+    LINES[2][_name] = [*SIZES, "--threads", 1, "--no-roof", *_words]
+for _p, _options in SAME:
+    LINES[_p][" ".join(_options)] = [*QUICK, *_options]
+for _p, _threads in ((CORES, 1), (CORES + 1, 1), (2, CORES)):
+    _line = [*SIZES, "--iters", 2, "--budget", 0, "--threads", _threads]
+    LINES.setdefault(_p, {}).update({f"{_threads} threads": _line, f"{_threads}, table": _line})
+
+
+@pytest.fixture(scope="module")
+def ended(lines_on_ranks):
+    """``ended(ranks, name)``: how that line ended."""
+    known = {}
+
+    def found(p, name):
+        if p not in known:
+            tail = {name: [] if name.endswith("table") else ["--json"] for name in LINES[p]}
+            words = {name: ["run", *line, *tail[name]] for name, line in LINES[p].items()}
+            known[p] = lines_on_ranks(p, words)
+        return known[p][name]
+
+    return found
+
+
 def test_run_p_starts_its_own_ranks(drbench):
     record = drbench(
         "run",
@@ -124,8 +185,8 @@ def test_under_mpiexec_it_runs_as_it_is(under_mpiexec):
     assert ended.codes == (0, 0, 0, 0) and ended.left == ()
 
 
-def test_p_under_mpiexec_does_not_start_more_ranks(under_mpiexec):
-    assert under_mpiexec(2, "run", "-p", 2, *QUICK, "--json").json()["ranks"] == 2
+def test_p_under_mpiexec_does_not_start_more_ranks(ended):
+    assert ended(2, "ranks are given too").json()["ranks"] == 2
 
 
 @pytest.mark.parametrize("threads", [None, CORES])
@@ -169,31 +230,9 @@ def test_the_console_script_does_the_same(process):
     assert ended.json()["ranks"] == 2
 
 
-#: Options, and how many ranks, for which a run must move what the plan says.
-SAME = [
-    (3, ["--a", "tiles:7x5", "--b", "tiles:4x9@1x3", "--c", "row", "--stationary", "B"]),
-    (
-        4,
-        [
-            "--a",
-            "row/c2",
-            "--b",
-            "column",
-            "--c",
-            "block/c2",
-            "--stationary",
-            "A",
-            "--replicate-result",
-        ],
-    ),
-    (4, ["--preset", "outer/c2", "--stationary", "B", "--dtype", "float64"]),
-    (2, ["--preset", "column", "--stationary", "A", "--chunk", "8"]),
-]
-
-
 @pytest.mark.parametrize("p, options", SAME, ids=[" ".join(options) for _, options in SAME])
-def test_a_run_moves_what_the_plan_says(say, drbench, p, options):
-    record = drbench("run", "-p", p, *QUICK, *options, "--json").json()
+def test_a_run_moves_what_the_plan_says(say, ended, p, options):
+    record = ended(p, " ".join(options)).json()
     plan = say("plan", "-p", p, *SIZES, *options, "--rank", "all", "--json").json()
     assert (record["status"], record["error"]) == ("ok", 0)
     assert record["get_bytes"] + record["direct_bytes"] == plan["get_bytes"]
@@ -202,9 +241,9 @@ def test_a_run_moves_what_the_plan_says(say, drbench, p, options):
     assert record["pool_bytes"] == plan["pool_direct_bytes"]
 
 
-def test_get_copy_copies_what_view_reads_in_place(drbench, say):
-    options = ["-p", 2, *SIZES, "--preset", "column", "--stationary", "C", "--json"]
-    copy = drbench("run", *options, "--get", "copy", "--iters", 1, "--budget", 0).json()
+def test_get_copy_copies_what_view_reads_in_place(ended, say):
+    options = ["-p", 2, *SIZES, *COPIED, "--json"]
+    copy = ended(2, "copied").json()
     assert (copy["get_bytes"], copy["direct_bytes"]) == (30 * 50 * 4, 0)
     assert (
         copy["pool_bytes"]
@@ -213,12 +252,9 @@ def test_get_copy_copies_what_view_reads_in_place(drbench, say):
     )
 
 
-def test_rma_moves_the_same_bytes_and_says_so(drbench, say):
-    options = ["--a", "column", "--b", "row", "--c", "block", "--stationary", "B"]
-    record = drbench(
-        "run", "-p", 2, *QUICK, *options, "--transport", "rma", "--progress", "thread", "--json"
-    ).json()
-    plan = say("plan", "-p", 2, *SIZES, *options, "--rank", "all", "--json").json()
+def test_rma_moves_the_same_bytes_and_says_so(ended, say):
+    record = ended(2, "rma").json()
+    plan = say("plan", "-p", 2, *SIZES, *MOVED_BY_RMA, "--rank", "all", "--json").json()
     assert (record["status"], record["error"], record["transport"], record["progress"]) == (
         "ok",
         0,
@@ -236,47 +272,44 @@ def test_auto_says_what_it_came_to(drbench, mpich):
     assert min(mixed["get_bytes"], mixed["direct_bytes"]) > 0
 
 
-def test_a_roof_comes_with_the_ratio_and_its_interval(drbench):
-    words = ["--iters", 6, "--budget", 0, "--roof", "--json"]
-    record = drbench("run", "-p", 2, *SIZES, *words).json()
+def test_a_roof_comes_with_the_ratio_and_its_interval(ended):
+    record = ended(2, "roof").json()
     ends = [f"percent_of_roof{end}" for end in ("_min", "_low", "", "_high", "_max")]
     values = [record[name] for name in ends]
     assert record["roof_gflops"] > 0 and 0 < values[0] < values[-1] and values == sorted(values)
     assert record["local_gemm_s"] == pytest.approx(2e-9 * 30 * 40 * 50 / record["roof_gflops"])
 
 
-def test_with_a_roof_the_ratio_decides_whether_the_repeats_suffice(drbench):
+def test_with_a_roof_the_ratio_decides_whether_the_repeats_suffice(ended):
     """Repeats in which a rank was kept from its core are counted apart."""
-    record = drbench(
-        "run", "-p", 2, *SIZES, "--iters", 6, "--budget", 60, "--roof", "--json"
-    ).json()
+    record = ended(2, "roof and budget").json()
     low, ratio, high = (record[f"percent_of_roof{end}"] for end in ("_low", "", "_high"))
     assert record["stable"] == (high - low <= 2 * STABLE * ratio)
     assert record["disturbed"] >= 0 and len(record["samples_s"]) >= 6
 
 
-def test_repeats_go_on_until_the_median_is_known_or_the_budget_ends(drbench):
+def test_repeats_go_on_until_the_median_is_known_or_the_budget_ends(ended):
     def samples(*words):
-        words = ("--threads", 1, "--no-roof", "--json", *words)
-        record = drbench("run", "-p", 2, *SIZES, *words).json()
+        record = ended(2, f"repeats {' '.join(map(str, words))}").json()
         assert record["stable"] == is_stable(record["samples_s"])
         assert record["oversubscribed"] == (CORES < 2)
         return record, len(record["samples_s"])
 
-    record, made = samples("--iters", 3, "--budget", 60)
+    known, many, few, short = REPEATS
+    record, made = samples(*known)
     assert 6 <= made <= MOST_REPEATS and (record["stable"] or made == MOST_REPEATS)
-    assert samples("--iters", 120)[1] == 120
-    assert samples("--iters", 4, "--budget", 0)[1] == 4
-    record, made = samples("--iters", 2, "--budget", 1e-6)
+    assert samples(*many)[1] == 120
+    assert samples(*few)[1] == 4
+    record, made = samples(*short)
     assert made == 2 and record["median_low_s"] is None and record["budget_s"] == 1e-6
 
 
 @pytest.mark.parametrize("ranks, threads", [(CORES, 1), (CORES + 1, 1), (2, CORES)])
-def test_more_ranks_and_threads_than_cores_are_marked(drbench, ranks, threads):
-    words = ["--threads", threads, "--iters", 2, "--budget", 0]
+def test_more_ranks_and_threads_than_cores_are_marked(ended, ranks, threads):
     crowded = ranks * threads > CORES
-    assert drbench("run", "-p", ranks, *SIZES, *words, "--json").json()["oversubscribed"] == crowded
-    said = drbench("run", "-p", ranks, *SIZES, *words).stdout
+    record = ended(ranks, f"{threads} threads").json()
+    assert record["threads"] == threads and record["oversubscribed"] == crowded
+    said = ended(ranks, f"{threads}, table").stdout
     assert ("oversubscribed: ranks share cores" in said) == crowded
 
 
@@ -287,10 +320,8 @@ def test_no_check_leaves_the_error_open(drbench, tmp_path):
     assert (record.status, record.error) == ("ok", None)
 
 
-def test_uniform_float64_is_within_its_bound(drbench):
-    record = drbench(
-        "run", "-p", 2, *QUICK, "--dtype", "float64", "--fill", "uniform", "--seed", 7, "--json"
-    ).json()
+def test_uniform_float64_is_within_its_bound(ended):
+    record = ended(2, "uniform").json()
     assert (record["status"], record["dtype"], record["fill"], record["seed"]) == (
         "ok",
         "float64",
@@ -300,35 +331,21 @@ def test_uniform_float64_is_within_its_bound(drbench):
     assert 0 <= record["error"] <= 1
 
 
-def test_an_operand_overrides_the_preset(drbench):
-    record = drbench(
-        "run", "-p", 2, *QUICK, "--preset", "inner", "--a", "tiles:8x8", "--json"
-    ).json()
+def test_an_operand_overrides_the_preset(ended):
+    record = ended(2, "preset").json()
     assert [record[name] for name in "abc"] == ["tiles:8x8", "column", "column"]
     assert record["preset"] == "inner" and record["error"] == 0
 
 
-def test_throttled_takes_as_long_as_its_timer(drbench):
-    record = drbench(
-        "run",
-        "-p",
-        2,
-        *QUICK,
-        "--preset",
-        "column",
-        "--stationary",
-        "C",
-        "--transport",
-        "throttled:1,60000",
-        "--json",
-    ).json()
+def test_throttled_takes_as_long_as_its_timer(ended):
+    record = ended(2, "throttled").json()
     assert (record["status"], record["transport"]) == ("ok", "throttled:1,60000")
     assert record["best_s"] >= 0.06
 
 
-def test_a_replicated_result_is_verified_everywhere(drbench, say):
+def test_a_replicated_result_is_verified_everywhere(ended, say):
     options = ["-p", 2, *SIZES, "--c", "row/c2", "--json"]
-    record = drbench("run", *options, "--replicate-result", "--iters", 1, "--budget", 0).json()
+    record = ended(2, "replicated").json()
     assert (record["status"], record["replicate_result"], record["error"]) == ("ok", True, 0)
     assert (
         record["replica_bytes"] - say("plan", *options, "--rank", "all").json()["replica_bytes"]
@@ -355,15 +372,6 @@ def test_direct_across_nodes_exits_3_with_the_way_out(under_mpiexec, mpich):
     assert ended.codes == (3, 3) and (ended.returncode, ended.stderr) == (3, "")
     text = " ".join(ended.stdout.split())
     assert "unsupported" in text and "2 nodes" in text and "Use --transport auto" in text
-
-
-def test_threads_are_as_asked_even_beyond_the_cores(drbench):
-    assert (
-        drbench(
-            "run", "-p", 2, *SIZES, "--iters", 1, "--budget", 0, "--threads", 2, "--json"
-        ).json()["threads"]
-        == 2
-    )
 
 
 @pytest.mark.skipif(

@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+from starting import wait_until
 
 import launch.host.files
 import launch.host.processes
@@ -289,10 +290,8 @@ def test_ranks_end_when_whoever_waits_for_them_is_killed(on_path, tmp_path, monk
         finally:
             waiting.kill()
     launcher = int((tmp_path / "started").read_text())
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(launcher) and psutil.Process(launcher).status() != "zombie":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    alive = lambda: psutil.pid_exists(launcher) and psutil.Process(launcher).status() != "zombie"
+    wait_until(lambda: not alive(), 10)
 
 
 @pytest.mark.mpi

@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from starting import clean_environ, marked
+from starting import clean_environ, marked, wait_until
 
 from launch.host.protocol import ANSWER, parse
 
@@ -38,10 +38,7 @@ def test_they_end_when_their_input_ends(ranks):
     process, mark = ranks
     assert len(marked(mark)) >= 3
     process.stdin.close()
-    deadline = time.monotonic() + 10
-    while marked(mark):
-        assert time.monotonic() < deadline, "they would wait for ever"
-        time.sleep(0.05)
+    wait_until(lambda: not marked(mark), 10, why=lambda: "they would wait for ever")
     assert process.wait() != 0
 
 

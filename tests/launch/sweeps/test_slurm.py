@@ -8,7 +8,7 @@ import time
 
 import pytest
 from slurm import Slurm, missing
-from starting import clean_environ
+from starting import clean_environ, wait_until
 
 from drbench.measure.record import read_csv
 
@@ -92,18 +92,14 @@ def test_a_cancelled_job_ends_and_goes_on_when_it_is_submitted_again(cluster, jo
     (script,) = jobs(CASES + "k = 8\nseed = { start = 0, stop = 120, step = 1 }\n")
     path = tmp_path / "out" / "records.csv"
     number = submit(cluster, script, tmp_path)
-    deadline = time.monotonic() + 60
-    while not path.exists() or path.read_bytes().count(b"\n") < 6:
-        assert time.monotonic() < deadline, cluster.logs()
-        time.sleep(0.05)
+    some = lambda: path.exists() and path.read_bytes().count(b"\n") >= 6
+    wait_until(some, 60, why=cluster.logs)
     cluster.said("scancel", number)
     cluster.wait(number, 30)
     done = seeds(path)
     assert 5 <= len(done) < 120 and done == list(range(len(done)))
-    deadline = time.monotonic() + 10
-    while processes_of(tmp_path):
-        assert time.monotonic() < deadline, processes_of(tmp_path)
-        time.sleep(0.1)
+    gone = lambda: not processes_of(tmp_path)
+    wait_until(gone, 10, why=lambda: processes_of(tmp_path))
     cluster.wait(submit(cluster, script, tmp_path), 120)
     assert seeds(path) == list(range(120)) and not (tmp_path / "out" / "lock").exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from starting import within
+from starting import wait_until, within
 
 from drbench.measure.record import read_csv
 from launch.sweeps.supervisor import ATTEMPTS
@@ -180,11 +180,8 @@ def when_some_are_done(folder, act, count=5):
     """``during``: act once so many cases have their row."""
 
     def during(process):
-        deadline = time.monotonic() + 30
         path = folder / "out" / "records.csv"
-        while not path.exists() or path.read_bytes().count(b"\n") <= count:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
+        wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") > count, 30, process)
         act(process)
 
     return during

@@ -111,11 +111,15 @@ def forms(mesh_shape):
                             torch.addmm(e, a, t, alpha=alpha, beta=beta),
                             beta * V + alpha * (X @ W.t()),
                         )
+        for part in (V[:, :1], V[:1], V[0], V[0, 0]):  # terms that stand for many elements
+            d = put(part, Replicate())
+            with drbench.torch.out(c, *spare):
+                check(("term", str(part.shape)), torch.addmm(d, a, t), part + X @ W.t())
     counts = drbench.torch.counts()
     # what drbench leaves to torch is right, too, and in the placements that are asked for
     a, b = put(X, Shard(0)), put(W, Shard(0))
     with drbench.torch.out(Shard(1), *spare):
-        for kind in (torch.bfloat16, torch.int64):
+        for kind in (torch.float16, torch.int64):
             got = a.to(kind) @ b.to(kind).t()
             if got.placements[0] != Shard(1) or not is_right(got.float(), X @ W.t(), mesh):
                 wrong.append(str(kind))
@@ -132,6 +136,40 @@ def forms(mesh_shape):
         "left": finish(),
         "dims": n,
     }
+
+
+def rounding(mesh_shape):
+    """How far bfloat16 products of positive numbers are from exact, at most, relatively: sums that
+    were rounded at each element would stand still."""
+    install()
+    mesh, worst = init_device_mesh("cpu", tuple(mesh_shape)), 0.0
+    generator = torch.Generator().manual_seed(1)
+    A, B = (
+        (0.5 + torch.rand(shape, generator=generator)).to(torch.bfloat16)
+        for shape in ((24, 1024), (1024, 16))
+    )
+    C, spare = A.double() @ B.double(), "R" * (mesh.ndim - 1)
+    for a, b in itertools.product("01RP", repeat=2):
+        x, y = (
+            dtensor(whole, mesh, placements(each + spare)) if each != "P" else halves(whole, mesh)
+            for whole, each in ((A, a), (B, b))
+        )
+        with drbench.torch.out(*[Replicate()] * mesh.ndim):
+            got = (x @ y).to_local().double()
+        worst = max(worst, float(((got - C) / C).abs().max()))
+    count = drbench.torch.counts().drbench
+    x = y = got = None
+    return {"error": COMM.allreduce(worst, op=MPI.MAX), "drbench": count, "left": finish()}
+
+
+def halves(whole, mesh):
+    """A matrix as a sum of equal terms, exactly."""
+    return DTensor.from_local(
+        whole / mesh.shape[0],
+        mesh,
+        [Partial(), *[Replicate()] * (mesh.ndim - 1)],
+        run_check=False,
+    )
 
 
 def meshes():
@@ -340,4 +378,9 @@ def churn(steps, seed):
 
 
 if __name__ == "__main__":
-    main({each.__name__: each for each in (every, forms, meshes, trouble, told, outliving, churn)})
+    main(
+        {
+            each.__name__: each
+            for each in (every, forms, rounding, meshes, trouble, told, outliving, churn)
+        }
+    )

@@ -82,13 +82,13 @@ def is_right(tensor, whole, mesh):
     if not terms:
         return torch.equal(local, wanted)
     comm = comm_of(mesh)
-    heard = comm.allgather((at, local.numpy()))
+    heard = comm.allgather((at, local.double().numpy()))  # NumPy has no bfloat16
     alike = [
         torch.from_numpy(theirs)
         for there, theirs in heard
         if all(there[x] == at[x] for x in range(len(placed)) if x not in terms)
     ]
-    return torch.equal(sum(alike), wanted)
+    return torch.equal(sum(alike), wanted.double())
 
 
 @functools.cache

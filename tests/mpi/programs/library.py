@@ -1,4 +1,9 @@
-"""drbench as a library, by name: ``library.py WHAT [ARGUMENTS]`` answers what it found."""
+"""drbench as a library, by name: ``library.py [--device=HOW] WHAT [ARGUMENTS]`` answers what it
+found.
+
+HOW is ``threads``, for worker threads that stand for a device, or the path of the kernels compiled
+for the host, for a fake of CuPy.
+"""
 
 import gc
 import json
@@ -8,16 +13,41 @@ import time
 from pathlib import Path
 
 import numpy as np
+from fake_cuda import shared_cupy
 from harness import SITUATION, answer, ranks, said
+from mpi4py import MPI
 
 import drbench
-from drbench.errors import DrbenchError
+from drbench.common import numpy_type
+from drbench.device.threads import HostDevice
+from drbench.errors import DrbenchError, UnsupportedError
 
 TRANSPORT = "rma" if SITUATION == "rma" else "auto"
+HOW = sys.argv.pop(1).partition("=")[2] if sys.argv[1].startswith("--device=") else ""
+#: What is left of the fake's memory and handles.
+LEFT = shared_cupy(HOW) if "/" in HOW else lambda: 0
+
+
+KINDS = np.dtype("f4"), np.dtype("f8")
+if not HOW:
+    KINDS += (numpy_type("bfloat16"),)
 
 
 def opened(comm, heap="4M", **options):
+    if "/" in HOW:
+        options["device"] = "gpu"
+    elif HOW:
+        options["device"] = HostDevice(comm.rank, 5e-5)
     return drbench.init(comm, heap, transport=TRANSPORT, **options)
+
+
+def host(array):
+    """The elements of a local array, or of a whole matrix."""
+    return array.get() if hasattr(array, "get") else array
+
+
+def address(array):
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 
 def whole(rng, shape, dtype):
@@ -34,24 +64,27 @@ def placed(ctx, array, text, how):
         part = wide[:, 2 : 2 + made.local.shape[1]]
         part[...] = made.local
         found = ctx.wrap(part, text, array.shape)
-        assert not part.size or found.local is part
+        assert not part.size or address(found.local) == address(part)
         return found
     if how == "copied":
-        copied = made.local.copy(order="F")
+        copied = made.local.copy(order="F")  # stays by columns: to read it is to read columns
         found = ctx.wrap(copied, text, array.shape)
-        assert not copied.size or not np.shares_memory(found.local, copied)
+        assert not copied.size or address(found.local) != address(copied)
         return found
     return made
 
 
 def exact(comm, layouts, seed, count):
     """Random products and redistributions; how many, and those that are wrong."""
-    rng, wrong, ctx = np.random.default_rng(seed), [], opened(comm)
+    rng, wrong, ctx, refused = np.random.default_rng(seed), [], opened(comm), 0
     hows = ["as is", "turned", "wide", "copied"]
     for number in range(count):
         m, n, k = (int(x) for x in rng.integers(1, 14, 3))
         texts = [str(x) for x in rng.choice(layouts, 3)]
-        dtype, stationary = ("f4", "f8")[number % 2], str(rng.choice(["A", "B", "C", "auto"]))
+        dtype, stationary = (
+            KINDS[number // 3 % len(KINDS)],
+            str(rng.choice(["A", "B", "C", "auto"])),
+        )
         how = [str(x) for x in rng.choice(hows, 3)]
         alpha, beta = (1, 0) if number % 3 else (int(rng.integers(-2, 3)), int(rng.integers(-2, 3)))
         A, B, C = (whole(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
@@ -59,21 +92,68 @@ def exact(comm, layouts, seed, count):
         c = placed(ctx, C, texts[2], how[2])
         if not beta:
             c.local.fill(np.nan)
-        drbench.multiply(a, b, c, stationary=stationary, alpha=alpha, beta=beta)
-        found = c.to_global()
+        try:
+            drbench.multiply(a, b, c, stationary=stationary, alpha=alpha, beta=beta)
+        except UnsupportedError as error:  # sums of bfloat16 by MPI
+            refused += 1
+            assert dtype == KINDS[2] and not ctx.ground.in_place and "cannot add" in str(error)
+            drbench.multiply(a, b, c, alpha=alpha, beta=beta)
+        found = host(c.to_global())
         right = np.array_equal(found, alpha * (A @ B) + beta * C)
         again = drbench.redistribute(a, texts[1], copy=bool(number % 2))
         root = number % comm.size
         again = again.to_global(root)
-        right = right and (again is None if comm.rank != root else np.array_equal(again, A))
+        right = right and (again is None if comm.rank != root else np.array_equal(host(again), A))
         if not comm.allreduce(right) == comm.size:
-            wrong.append([m, n, k, texts, dtype, stationary, how, alpha, beta])
+            wrong.append([m, n, k, texts, dtype.name, stationary, how, alpha, beta])
         # nobody lets go of what others still read
     del a, b, c, again, found
     gc.collect()
     left = ctx.heap.taken
     ctx.close()
-    return {"wrong": wrong, "left": comm.allreduce(left)}
+    left = comm.allreduce(left + LEFT())
+    return {"wrong": wrong, "left": left, "refused": refused > 0}
+
+
+def parts(comm, layouts, seed, count):
+    """Random products of parts into parts of matrices that lie by rows on some ranks and by columns
+    on others; those that are wrong, and of how many blocks rows were read one by one."""
+    rng, wrong, ctx = np.random.default_rng(seed), [], opened(comm)
+    for number in range(count):
+        shapes = [tuple(int(x) for x in rng.integers(4, 15, 2)) for _ in "ABC"]
+        m, n, k = (int(rng.integers(1, 5)) for _ in range(3))
+        texts = [str(x) for x in rng.choice(layouts, 3)]
+        arrays = [whole(rng, shape, "f8") for shape in shapes]
+        held, corners = [], []
+        for array, text, part in zip(arrays, texts, ((m, k), (k, n), (m, n))):
+            by_columns = (comm.rank + number) % 2
+            held.append(placed(ctx, array, text, ("as is", "copied")[by_columns]))
+            corners.append([int(rng.integers(0, x - y + 1)) for x, y in zip(array.shape, part)])
+        (a, b, c), (A, B, C) = (
+            [
+                each[top : top + rows, left : left + cols]
+                for each, (top, left), (rows, cols) in zip(all_, corners, ((m, k), (k, n), (m, n)))
+            ]
+            for all_ in (held, arrays)
+        )
+        beta = int(rng.integers(0, 2)) if held[2].spec.whole is held[2].spec else 0
+        wanted = 2 * (A @ B) + beta * C
+        if number % 2:
+            drbench.multiply(b.T, a.T, c.T, alpha=2, beta=beta, stationary="ABC"[number % 3])
+        else:
+            drbench.multiply(a, b, c, alpha=2, beta=beta, stationary="ABC"[number % 3])
+        C[...] = wanted
+        right = np.array_equal(host(held[2].to_global()), arrays[2])
+        again = drbench.redistribute(c, str(rng.choice(layouts)))
+        right = right and np.array_equal(host(again.to_global()), wanted)
+        drbench.redistribute(c, ctx.zeros((m, n), c.layout, "f8"))
+        if comm.allreduce(right) != comm.size:
+            wrong.append([shapes, m, n, k, texts, corners, number, beta])
+    del a, b, c, held, again
+    gc.collect()
+    left = ctx.heap.taken
+    ctx.close()
+    return {"wrong": wrong, "left": comm.allreduce(left + LEFT())}
 
 
 def repeated(comm):
@@ -182,13 +262,24 @@ def mistakes(comm, ctx, other):
         "heap": said(lambda: drbench.init(comm, "1X")),
         "shared memory": said(lambda: drbench.init(comm, "900T")),
         "plan": said(lambda: ctx.plan(A, B, "row")),
+        "one extent": said(lambda: ctx.empty(4, "row")),
+        "out array": said(lambda: multiply(A, B, np.ones((4, 4)))),
+        "layout list": said(lambda: ctx.empty([4, 4], ["row"])),
+        "part": said(lambda: A[0]),
+        "part ends": said(lambda: A[:0.5]),
+        "root text": said(lambda: A.to_global(root="0")),
+        "comm": said(lambda: drbench.init("world")),
+        "no comm": said(lambda: drbench.init(MPI.COMM_NULL)),
+        "blas": said(lambda: drbench.init(comm, "1M", "mkl")),
+        "threads": said(lambda: drbench.init(comm, "1M", threads=0)),
+        "device": said(lambda: drbench.init(comm, "1M", device="gpuu")),
     }
     found["full"] = said(lambda: full_on_one(ctx))
     # another order of calls
     began = time.monotonic()
     found["order"] = said(lambda: multiply(A, B) if rank else drbench.redistribute(A, "column"))
     found["seconds"] = time.monotonic() - began
-    found["right"] = bool((multiply(A, B).to_global() == 6).all() and (W.shape == A.shape))
+    found["right"] = bool((host(multiply(A, B).to_global()) == 6).all() and (W.shape == A.shape))
     return found
 
 
@@ -257,7 +348,7 @@ def churn(comm, steps, seed):
                 for X, x in ((A, a), (B, b))
             )
             if a.shape == b.shape:
-                c = (a @ b.T).to_global()
+                c = host((a @ b.T).to_global())
                 A, B = (X @ X.T if len(X) == n else X for X in (A, B))
                 wrong += not np.array_equal(c, A @ B.T)
         if len(held) > 12:
@@ -270,7 +361,8 @@ def churn(comm, steps, seed):
     held.clear()
     left, largest = ctx.heap.taken, ctx.heap._space.largest == ctx.heap.nbytes
     ctx.close()
-    return {"wrong": comm.allreduce(wrong), "left": comm.allreduce(left), "whole": largest}
+    left = comm.allreduce(left + LEFT())
+    return {"wrong": comm.allreduce(wrong), "left": left, "whole": largest}
 
 
 def groups(comm):
@@ -301,8 +393,53 @@ def groups(comm):
     return comm.allreduce([results.count(False) + found.count(False)])
 
 
+def shared(comm):
+    """What other libraries see of local arrays, and drbench of theirs, through DLPack and CUDA's
+    array interface: the same memory."""
+    ctx = opened(comm, "1M")
+    A = ctx.zeros((6, 4), "row", "f4")
+    seen = np.from_dlpack(A.local)
+    seen[...] = np.arange(seen.size).reshape(seen.shape) + 10 * comm.rank  # as torch.from_dlpack
+
+    class Tensor:
+        """An array of a library that knows nothing but DLPack."""
+
+        dtype, shape = seen.dtype, seen.shape
+
+        def __dlpack__(self, **options):
+            return A.local[:, 1:].__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return A.local.__dlpack_device__()
+
+    class Described:
+        """An array as torch and numba describe theirs."""
+
+        def __init__(self, array):
+            self.array, self.__cuda_array_interface__ = array, array.__cuda_array_interface__
+
+    found = {"dlpack": address(ctx.wrap(Tensor(), "row", (6, 3)).local) - address(A.local)}
+    if "/" in HOW:
+        B = ctx.wrap(Described(A.local[1:, :2]), "row", (6 - comm.size, 2))
+        found["described"] = address(B.local) - address(A.local)
+    whole = A.to_global()
+    found["kind"] = type(whole) is type(A.local)
+    kept = [A.local[1:, 1:]]
+    A = B = None
+    taken = ctx.heap.taken  # a slice holds the place
+    kept.clear()
+    seen = None
+    gc.collect()
+    found["taken"] = [taken > 0, ctx.heap.taken]
+    found["whole"] = host(whole).tolist()
+    whole = None
+    ctx.close()
+    return {**found, "left": LEFT()}
+
+
 WHAT = {
-    each.__name__: each for each in (exact, repeated, bad_input, leaving, outliving, churn, groups)
+    each.__name__: each
+    for each in (exact, parts, shared, repeated, bad_input, leaving, outliving, churn, groups)
 }
 
 if __name__ == "__main__":

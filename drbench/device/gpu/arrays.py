@@ -1,0 +1,56 @@
+"""CuPy's arrays over the device's memory, and foreign arrays as CuPy's."""
+
+import ctypes
+
+import numpy as np
+
+from drbench.device.address import DeviceArray
+from drbench.errors import UsageError
+
+
+class CupyArrays:
+    """The part of a CUDA device that its users see: ``cupy.ndarray``, which any library that knows
+    DLPack or ``__cuda_array_interface__`` takes without a copy.
+
+    CuPy's own work goes to its current stream, which drbench's streams do not wait for: whoever
+    hands an array over synchronises first (:meth:`drbench.device.base.Device.synchronise`).
+    """
+
+    def lend(self, address: int, shape: tuple[int, int], dtype: np.dtype, owner):
+        self.use()
+        nbytes = max(shape[0] * shape[1] * dtype.itemsize, 1)
+        memory = self._modules.cuda.UnownedMemory(address, nbytes, owner, self._index)
+        pointer = self._modules.cuda.MemoryPointer(memory, 0)
+        return self._modules.cupy.ndarray(shape, dtype, pointer)
+
+    def empty(self, shape: tuple[int, int], dtype: np.dtype):
+        self.use()
+        return self._modules.cupy.empty(shape, dtype)
+
+    def taken(self, array):
+        cupy = self._modules.cupy
+        if isinstance(array, (np.ndarray, cupy.ndarray)):
+            return array
+        self.use()
+        if hasattr(array, "__cuda_array_interface__"):
+            return cupy.asarray(array)
+        if hasattr(array, "__dlpack__"):
+            return cupy.from_dlpack(array)
+        raise UsageError(
+            f"an array of CuPy or NumPy, or one that speaks DLPack, is needed, got "
+            f"{type(array).__name__}."
+        )
+
+    def seen(self, array) -> np.ndarray:
+        if isinstance(array, np.ndarray):
+            return array
+        span = 1 + sum((n - 1) * step for n, step in zip(array.shape, array.strides) if n)
+        memory = (ctypes.c_char * (span - 1 + array.itemsize)).from_address(array.data.ptr)
+        return DeviceArray(array.shape, array.dtype, memory, 0, array.strides)
+
+
+def by_rows(*arrays) -> tuple:
+    """Matrices as kernels take them, row by row: transposed, if the first lies by columns."""
+    down, across = arrays[0].strides
+    turned = across > down and arrays[0].shape[1] > 1
+    return tuple(array.T for array in arrays) if turned else arrays

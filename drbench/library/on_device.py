@@ -1,0 +1,220 @@
+"""The ground of a context whose matrices lie in device memory: the same heap, plans and exchange;
+what differs is where bytes lie and what runs a trace."""
+
+from __future__ import annotations
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.common import TransportChoice
+from drbench.device.address import at_address
+from drbench.device.base import Device, Memory
+from drbench.device.executor import DeviceExecutor
+from drbench.device.matrix import Mirror, Slab
+from drbench.device.placed import PlacedDeviceMatrix
+from drbench.errors import DrbenchError, OutOfMemory, UsageError, did_you_mean
+from drbench.host.frame import Frame
+from drbench.host.placed import Place
+from drbench.host.topology import Topology
+from drbench.program.problem import Operand
+from drbench.program.trace import Trace
+
+from .ground import Ground
+from .heap import Heap
+
+
+def open_ground(
+    comm: MPI.Comm, nbytes: int, blas, transport: TransportChoice, device: str | Device | None
+) -> Ground:
+    """The ground of a context (collective), as :func:`drbench.init` is asked for it."""
+    if device is None or device == "cpu":
+        return Ground(comm, nbytes, blas, transport)
+    if not isinstance(device, Device) and device != "gpu":
+        hint = did_you_mean(str(device), ("cpu", "gpu"))
+        raise UsageError(f"device must be cpu, gpu or a Device, got {device!r}.{hint}")
+    return DeviceGround(comm, nbytes, blas, transport, device)
+
+
+class _SlabWindow:
+    """A slab of device memory, as the heap takes windows."""
+
+    def __init__(self, slab: Slab):
+        self._slab, self.in_reach, self.close = slab, slab.in_reach(), slab.close
+
+    def gather(self, start: int, stop: int) -> None:
+        """Device memory has its pages."""
+
+
+class DeviceHeap(Heap):
+    """A heap in device memory (collective to make and to close).
+
+    Attributes
+    ----------
+    added : list
+        As ``window.in_reach``, of memory that this rank's device may add to.
+    adding : list of list of bool
+        As ``reach``, of that.
+    mirrors : (Mirror, Mirror) or None
+        What ranks out of reach read, and what they add to; None if there are none.
+    """
+
+    def __init__(self, topology: Topology, nbytes: int, transport: TransportChoice, device: Device):
+        self.device = device
+        super().__init__(topology, nbytes, transport)
+        comm = topology.comm
+        self.added = self._visible(self._slab.in_reach(added=True), comm.rank)
+        self.adding = comm.allgather([memory is not None for memory in self.added])
+        self.mirrors = None
+        if not all(map(all, self.adding)):
+            self.mirrors = tuple(Mirror(topology, device, nbytes, np.uint8) for _ in range(2))
+
+    def _open(self, topology: Topology) -> _SlabWindow:
+        found = topology.comm.allgather((self.nbytes, self.device.free_bytes()))
+        for rank, (wanted, free) in enumerate(found):
+            if wanted > free:
+                raise OutOfMemory(
+                    f"the heap of rank {rank} needs {wanted} bytes of device memory, {free} are "
+                    "free for it. Use a smaller heap, or more devices."
+                )
+        self._slab = Slab(topology, self.device, self.nbytes)
+        return _SlabWindow(self._slab)
+
+    def _lent(self, start: int, shape: tuple[int, int], dtype: np.dtype, holder):
+        return self.device.lend(self.base + start, shape, dtype, holder)
+
+    def offset_of(self, array) -> int | None:
+        return super().offset_of(self.device.seen(array))
+
+    def close(self) -> None:
+        for mirror in self.mirrors or ():
+            mirror.close()
+        super().close()
+
+
+class DeviceGround(Ground):
+    """The ranks of a communicator with a heap on their devices (collective to make and to close).
+
+    Attributes
+    ----------
+    device : Device
+    """
+
+    heap: DeviceHeap
+    types = ("float32", "float64")  # those that its atomics add
+    _memory: Memory | None  # the arena's
+
+    def __init__(self, comm, nbytes: int, blas, transport, device: str | Device):
+        self._asked, self._memory, self._lanes = device, None, {}
+        super().__init__(comm, nbytes, blas, transport)
+
+    def _open_heap(self, nbytes: int, transport: TransportChoice) -> DeviceHeap:
+        self.device = _found(self.topology) if isinstance(self._asked, str) else self._asked
+        self._moves = self.device.stream("library")
+        try:
+            return DeviceHeap(self.topology, nbytes, transport, self.device)
+        except DrbenchError:
+            self._close_device()
+            raise
+
+    # -- arrays as users have them
+
+    def taken(self, array):
+        return self.device.taken(array)
+
+    def empty(self, shape: tuple[int, int], dtype: np.dtype):
+        return self.device.empty(shape, dtype)
+
+    def zero(self, array) -> None:
+        self.settle()
+        self.device.zero(self.device.seen(array), self._moves)
+        self._moves.synchronise()
+
+    def copy(self, target, source) -> None:
+        target, source = self.device.seen(target), self.device.seen(source)
+        if type(source) is np.ndarray:  # between host and device rows are copied at a pitch
+            turned = target.strides[0] < target.strides[1]
+            source = (np.asfortranarray if turned else np.ascontiguousarray)(source)
+        self.settle()
+        self.device.copy(target, source, self._moves)
+        self._moves.synchronise()
+
+    # -- what runs
+
+    def settle(self) -> None:
+        self.device.synchronise()
+
+    def sync(self) -> None:
+        """The host has no loads and stores of its own there."""
+
+    def matrix(self, operand: Operand, dtype, places: list[Place], private=None):
+        heap = self.heap
+        written = operand.name == "C"
+        in_reach = heap.added if written else heap.window.in_reach
+        if private is not None:
+            in_reach = [None] * self.size
+            in_reach[self.rank] = self.device.seen(private).reshape(-1).view(np.uint8)
+        return PlacedDeviceMatrix(
+            operand,
+            self.topology,
+            dtype,
+            in_reach,
+            heap.adding if written else heap.reach,
+            places,
+            self.device,
+            heap.mirrors,
+        )
+
+    def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Frame:
+        return DeviceExecutor(
+            trace,
+            matrices,
+            self.device,
+            prefetch=prefetch,
+            get=get,
+            arena=self.arena,
+            lanes=self._lanes,
+            agreed=agreed,
+        )
+
+    def arena(self, nbytes: int) -> np.ndarray:
+        if self._memory is None or nbytes > self._memory.nbytes:
+            most = 0 if self._memory is None else self._memory.nbytes
+            self._outgrown()
+            self.forget()
+            self._memory = self.device.allocate(max(nbytes, 2 * most, 1))
+        return at_address(self._memory.address, nbytes, np.uint8)
+
+    def forget(self) -> None:
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            self.device.synchronise()
+            memory.free()
+
+    def close(self) -> None:
+        self.forget()
+        super().close()
+        self._close_device()
+
+    def _close_device(self) -> None:
+        if isinstance(self._asked, str):
+            self.device.close()
+
+
+def _found(topology: Topology) -> Device:
+    """This rank's GPU; if one rank has none, all raise the error of the first (collective)."""
+    from drbench.device.gpu.cuda import cuda_device
+
+    device = refusal = None
+    try:
+        device = cuda_device(topology.node.rank, topology.node.size)
+    except DrbenchError as error:
+        refusal = type(error)(f"device='gpu': {error}")
+    refusals = topology.comm.allgather(refusal)
+    for rank, each in enumerate(refusals):
+        if each is not None:
+            if device is not None:
+                device.close()
+            raise each if rank == topology.comm.rank else type(each)(str(each))
+    places = topology.node.allgather(device.bus_id)
+    device.sharers = places.count(device.bus_id)
+    return device

@@ -1,0 +1,57 @@
+"""The Cholesky factor of a symmetric, positive definite matrix that lies block-cyclically on all
+ranks: A = L·Lᵀ, a block of columns at a time.
+
+mpiexec -n 4 python examples/cholesky.py [n] [block]
+"""
+
+import sys
+
+import numpy as np
+
+import drbench
+
+
+def matrix(rows, columns):
+    """Elements of A, from their indices: each rank makes its own."""
+    near = np.exp(-0.1 * np.abs(rows[:, None] - columns[None, :]))
+    return near + 2.0 * (rows[:, None] == columns[None, :])
+
+
+def cholesky(A, block):
+    """Overwrite the lower triangle of A with L; what is above the diagonal is left over.
+
+    A lies in tiles of block × block. ``A[a:b, c:d]`` is a matrix in the same memory.
+    """
+    n = A.shape[0]
+    for start in range(0, n, block):
+        stop = min(n, start + block)
+        corner = A[start:stop, start:stop]
+        factor = np.linalg.cholesky(corner.to_global())  # one block, on every rank
+        corner.local[...] = factor[np.ix_(corner.rows, corner.columns)]
+        below = A[stop:, start:stop]
+        if below.local.size:  # L21 = A21·L11⁻ᵀ: whole rows of the block are on one rank
+            below.local[...] = np.linalg.solve(factor, below.local.T).T
+        if stop < n:  # A22 = A22 - L21·L21ᵀ
+            drbench.multiply(below, below.T, out=A[stop:, stop:], alpha=-1, beta=1)
+
+
+def factor(ctx, n, block):
+    """L, and the largest element of |A - L·Lᵀ|."""
+    A, whole = (ctx.empty((n, n), f"tiles:{block}x{block}", "float64") for _ in range(2))
+    for each in (A, whole):
+        each.local[...] = matrix(A.rows, A.columns)
+    cholesky(A, block)
+    A.local[A.rows[:, None] < A.columns[None, :]] = 0
+    drbench.multiply(A, A.T, out=whole, alpha=-1, beta=1)
+    return A, max(ctx.comm.allgather(np.abs(whole.local).max(initial=0.0)))
+
+
+if __name__ == "__main__":
+    n, block = (int(each) for each in (*sys.argv[1:], *["512", "64"][len(sys.argv) - 1 :]))
+    with drbench.init(heap="256M") as ctx:
+        L, error = factor(ctx, n, block)
+        logarithm = 2 * ctx.comm.allreduce(
+            np.log(L.local[L.rows[:, None] == L.columns[None, :]]).sum()
+        )
+        if ctx.rank == 0:
+            print(f"log determinant {logarithm:.12g}, largest residual {error:.2g}")

@@ -1,0 +1,151 @@
+"""What is asked of MPI for blocks that lie by columns, and copies that are made as one: arrays of
+several ranks in one process."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+from drbench.host.copies import joined
+from drbench.host.executor import Executor
+from drbench.host.frame import Frame
+from drbench.host.placed import Place, PlacedMatrix
+from drbench.program.problem import Operand
+from drbench.program.redistribution import redistribute
+from drbench.program.steps import Accumulate, Gemm, Get
+from drbench.program.trace import trace
+from partitions import partition
+
+
+def placed(name, text, shape, arrays, reached=True):
+    """A matrix over as many ranks as arrays, all in this process's memory, as rank 0 sees it."""
+    size, dtype = len(arrays), arrays[0].dtype
+    memory = np.zeros(sum(array.nbytes for array in arrays) + 64, np.uint8)
+    places, at = [], 32
+    for array in arrays:
+        places.append(Place(at, *array.strides))
+        at += array.nbytes
+    in_reach = [memory if reached or rank == 0 else None for rank in range(size)]
+    window = SimpleNamespace(win=None, in_reach=in_reach, _derived={})
+    topology = SimpleNamespace(comm=SimpleNamespace(rank=0, size=size), group=None)
+    operand = Operand(name, partition(text, shape, size))
+    reach = [[reached or r == s for s in range(size)] for r in range(size)]
+    made = PlacedMatrix(operand, topology, dtype, window, reach, places)
+    locals_ = [
+        np.ndarray(array.shape, dtype, memory, place.offset, array.strides)
+        for array, place in zip(arrays, places)
+    ]
+    for target, array in zip(locals_, arrays):
+        target[...] = array
+    return made, locals_
+
+
+def test_a_block_by_columns_is_read_in_runs_of_its_columns():
+    matrix, _ = placed("A", "row", (6, 4), [np.zeros((6, 4), "f4", order="F")])
+    whole, part = (matrix.operand.block(rows, (0, 3)) for rows in ((0, 6), (1, 4)))
+    window = matrix.window
+    assert window._target(whole) == (32, 18, MPI.FLOAT)
+    offset, count, kind = window._target(part)
+    assert (offset, count) == (36, 1)
+    runs = {"count": 3, "blocklength": 3, "stride": 24}
+    assert kind.decode() == (MPI.FLOAT, "HVECTOR", runs)
+    as_stored, across = (np.zeros((3, 3), "f4", order=order) for order in "FC")
+    array, count, plain = window._here(as_stored, part)
+    assert np.shares_memory(array, as_stored) and (count, plain) == (9, MPI.FLOAT)
+    _, count, kind = window._here(across, part)
+    assert count == 1 and kind.Get_size() == 36 and kind.Get_extent() == (0, 36)
+
+
+@pytest.mark.parametrize("order, turned", [("C", False), ("F", True)])
+def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
+    halves = [np.zeros((2, 4), "f4", order=order)] * 2
+    A, C = (placed(name, "row", (4, 4), halves, reached=False)[0] for name in "AC")
+
+    def program():
+        a = yield Get(A.operand.block((2, 4), (0, 4)))
+        b = yield Get(A.operand.block((0, 2), (0, 2)))
+        product = yield Gemm(b, a)
+        product = yield Gemm(b, a, into=product)
+        yield Accumulate(product, C.operand.block((2, 4), (0, 4)))
+
+    frame = Frame(trace(program(), None, 0, fresh=False), {"A": A, "C": C}, 1, "view")
+    for t in (0, 2, 3):
+        flags = frame.values[t].flags
+        assert (flags.f_contiguous, flags.c_contiguous) == (turned, not turned)
+
+
+@pytest.mark.parametrize(
+    "old, new, most",
+    [
+        ("row", "tiles:2x2@1x2", 2),
+        ("tiles:2x2@1x2", "row", 2),
+        ("tiles:1x3@2x1", "tiles:3x1@1x2", 18),
+        ("row", "column", 2),
+    ],
+)
+def test_copies_at_equal_distances_are_one(old, new, most):
+    whole = np.arange(12.0 * 12).reshape(12, 12)
+    parts = [partition(text, whole.shape, 2) for text in (old, new)]
+    locals_ = []
+    for part in parts:
+        found = []
+        for rank in range(2):
+            local = np.zeros(part.local_shape(rank))
+            for idx in part.tiles_of(rank):
+                (top, left), (rows, cols) = part.local_start(idx), part.tile_bounds(idx)
+                tile = whole[slice(*rows), slice(*cols)]
+                local[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
+            found.append(local)
+        locals_.append(found)
+    A, _ = placed("A", old, whole.shape, locals_[0])
+    C, (made, other) = placed("C", new, whole.shape, [np.zeros_like(each) for each in locals_[1]])
+    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
+    with Executor(steps, {"A": A, "C": C}) as executor:
+        assert len(executor._in_order) <= most < len(executor._computes) + (most == 2)
+        executor.run()
+        assert np.array_equal(made, locals_[1][0]) and not other.any()
+
+
+def test_two_terms_are_added_on_their_way():
+    terms = [np.arange(36.0).reshape(6, 6), 10 * np.ones((6, 6))]
+    A, _ = placed("A", "P", (6, 6), terms)
+    C, (made, _) = placed("C", "row", (6, 6), [np.full((3, 6), np.nan)] * 2)
+    with Executor(
+        trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False), {"A": A, "C": C}
+    ) as executor:
+        assert len(executor._in_order) == 1 and len(executor._computes) == 2
+        executor.run()
+    assert np.array_equal(made, sum(terms)[:3])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_joined_copies_are_those_that_were_given(data):
+    source = np.arange(400.0).reshape(20, 20)
+    pairs, spots = [], st.integers(0, 3)
+    first, second = np.zeros((20, 20)), np.zeros((20, 20))
+    for number in range(data.draw(st.integers(0, 5))):
+        rows, cols = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 2))
+        row, col = 4 * number, 4 * data.draw(spots)
+        to = slice(row, row + rows), slice(col, col + cols)
+        of = (slice(4 * data.draw(spots), None), slice(4 * data.draw(spots), None))
+        value = source[of][:rows, :cols]
+        pairs.append((first[to], value))
+        second[to] = value
+    found = joined(pairs)
+    for target, value in found:
+        np.copyto(target, value)
+    assert len(found) <= len(pairs) and np.array_equal(first, second)
+
+
+def test_a_target_between_the_sources_is_not_joined():
+    """NumPy would take a copy of everything from the first source to the last."""
+    memory = np.arange(40.0)
+    sources, targets = (memory[0:4], memory[32:36]), (memory[12:16], memory[20:24])
+    assert len(joined([(a, b) for a, b in zip(targets, sources)])) == 2
+    assert len(joined([(a, b) for a, b in zip(sources[::-1], targets)])) == 2  # the other way
+    beside = [(memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)]
+    assert [target.shape for target, _ in joined(beside)] == [(3, 2)]

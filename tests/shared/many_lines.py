@@ -1,0 +1,25 @@
+"""Call the command line with one line after the other on the same ranks: ``many_lines.py FILE``,
+which holds them as JSON. The first rank answers exit code, standard output and standard error of
+each."""
+
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+
+from launch.commands.cli import main
+from launch.host.mpi import launched
+
+
+def said(words: list[str]) -> tuple[int, str, str]:
+    sys.argv[1:] = words
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = main(words)
+    return code, out.getvalue(), err.getvalue()
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as file:
+        answers = [said(words) for words in json.load(file)]
+    if launched().rank == 0:
+        json.dump(answers, sys.stdout)
