@@ -94,6 +94,16 @@ def test_prefetch_is_recorded_and_empty_without_limit(mpirun):
     assert all("variant=pull" in out["options"] for out in answers)
 
 
+def test_overlap_is_recorded_as_flux_defines_it_beside_collective_on_the_same_layout(mpirun):
+    """Eq. 1 and 2: the time beyond the local product, over that of what overlaps nothing."""
+    size = {"m": 256, "n": 256, "k": 256, "iters": 3, "warmup": 1, "roof": True}
+    cases = [size | {"algorithm": name} for name in ("ag_gemm", "gemm_rs", "te_chunks")]
+    for out in mpirun.cases(2, cases):
+        beyond = out["median_s"] - out["local_gemm_s"]
+        assert out["effective_communication_s"] == pytest.approx(beyond, abs=1e-8)
+        assert out["overlap_efficiency"] is not None
+
+
 # -- broken on purpose
 
 PUSHED = [
