@@ -208,7 +208,11 @@ class Inbox:
         """The message that takes a value (None: tells of one) to a rank out of reach; to be started
         once a run."""
         way, buffer = self.ways[t], np.empty(0, np.uint8) if value is None else value
-        return self._comm.Send_init(_message(buffer, self._types[t]), way.peer, way.number)
+        what = _message(buffer, self._types[t])
+        message = self._comm.Send_init(what, way.peer, way.number)
+        if not what[2].is_predefined:  # the message keeps it as long as it needs it
+            what[2].Free()
+        return message
 
     def receiver(self, t: int) -> MPI.Prequest:
         """The message of this run that a step waits for."""
