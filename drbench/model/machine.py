@@ -474,20 +474,32 @@ class Machine:
         path += [x * cols + to_col for x in _passed(row, to_row, rows)]
         return link, tuple((link.name, a, b) for a, b in pairwise(path))
 
-    def share(self, link: Link, resource: tuple) -> float:
-        """How much of the time of a transfer on a link it occupies something on its way: less than
-        1 of a faster link that it goes through.
+    def shares(self, link: Link) -> tuple[float, ...]:
+        """How much of the time of a transfer on a link it occupies each thing on its way, in the
+        order of :meth:`route`: less than 1 of faster links that it goes through. Empty if it
+        occupies all of them as long as it takes.
 
         Examples
         --------
         >>> port, card = Link("port", 20.0), Link("card", 10.0, through=("port",))
         >>> machine = Machine("t", Compute(1e12), (port, card))
-        >>> machine.share(card, ("port", "out", 0)), machine.share(card, ("card", "out", 0))
-        (0.5, 1.0)
+        >>> machine.shares(card), machine.shares(port)
+        ((1.0, 1.0, 0.5, 0.5), ())
         """
-        if resource[0] == link.name:
-            return 1.0
-        return link.bandwidth_bytes_per_s / self._named[resource[0]].bandwidth_bytes_per_s
+        found = self._shares.get(link.name)
+        if found is None:
+            ways = [link, *(self._named[name] for name in link.through)]
+            all_of_it = tuple(
+                link.bandwidth_bytes_per_s / way.bandwidth_bytes_per_s if way is not link else 1.0
+                for way in ways
+                for _ in way.resources(0, 1)
+            )
+            found = self._shares[link.name] = () if min(all_of_it) == 1 else all_of_it
+        return found
+
+    @cached_property
+    def _shares(self) -> dict[str, tuple[float, ...]]:
+        return {}
 
     @cached_property
     def _named(self) -> dict[str, Link]:

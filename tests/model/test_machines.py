@@ -123,7 +123,7 @@ def test_a_transfer_to_another_node_occupies_the_ports_that_its_cards_hang_on():
         ("pcie", "out", 1),
         ("pcie", "in", 12),
     )
-    assert [machine.share(card, link) for link in links] == [1, 1, 11.25 / 20, 11.25 / 20]
+    assert machine.shares(card) == (1, 1, 11.25 / 20, 11.25 / 20)
     numa, links = machine.route(3, 4)  # the other CPU of the node
     assert numa.name == "numa" and ("pcie", "out", 3) in links and ("numa", "out", 0) in links
     assert machine.route(0, 3)[1] == (("pcie", "out", 0), ("pcie", "in", 3))
@@ -137,7 +137,7 @@ def test_a_link_is_not_faster_than_what_it_goes_through():
     assert machine(20.0, 10.0).links[1].bandwidth_bytes_per_s == 10.0
     slow = machine(5.0, 10.0)
     assert slow.links[1].bandwidth_bytes_per_s == 5.0
-    assert slow.share(slow.links[1], ("port", "in", 0)) == 1.0
+    assert slow.shares(slow.links[1]) == ()
     # the constant itself is what is varied, whatever it was cut to
     section = {
         "compute": {"peak_flops": 1.0},

@@ -113,7 +113,8 @@ class FillsTheWindowFirst(Scheduler):
 
     def next_compute(self):
         t = super().next_compute()
-        return None if t is not None and (self._waiting or any(self._queues.values())) else t
+        waits = self._waiting or self._parked or any(self._queues.values())
+        return None if t is not None and waits else t
 
 
 @pytest.mark.parametrize("name", MUTANTS)
