@@ -168,13 +168,9 @@ class Scheduler:
         "pending",
         "_comm",
         "_waiting",
-<<<<<<< HEAD
         "_missing",
         "_takers",
         "_held",
-=======
-        "_parked",
->>>>>>> 1546b94 (Simulator: kernels of several parts, signals, lanes, ways of several links, sums beside products)
         "_queues",
         "_computes",
         "_at",
@@ -196,7 +192,6 @@ class Scheduler:
         self._computes = [s.index for s in steps if s.computes]
         self._at = 0
         self._waiting: list[int] = [s.index for s in steps if s.anytime]
-<<<<<<< HEAD
         # one-sided steps whose inputs are not all there: how many are not; who takes what; which of
         # them the look-ahead has let through
         self._missing: dict[int, int] = {}
@@ -209,10 +204,6 @@ class Scheduler:
                     self._missing[t] = len(missing)
                     for value in missing:
                         self._takers.setdefault(value, []).append(t)
-=======
-        # an unfinished step -> those that take its value, so that nobody looks at them before
-        self._parked: dict[int, list[int]] = {}
->>>>>>> 1546b94 (Simulator: kernels of several parts, signals, lanes, ways of several links, sums beside products)
         self._queues: dict[str, deque] = {}
         self._exposed_done = 0
         # communication steps (lowered: computes too) left, by ``before``
@@ -264,13 +255,6 @@ class Scheduler:
             return self._fence_open == fence and not self._segment[fence]
         return self._fence_open >= fence
 
-    def _missing(self, t: int) -> int | None:
-        """An input of a step that is not finished; None if all are."""
-        for value in self.steps[t].inputs:
-            if not self.done[value.index]:
-                return value.index
-        return None
-
     def take(self) -> list[int]:
         """Communication steps that may start now, in an order that is safe on every rank; each is
         handed out once."""
@@ -278,14 +262,7 @@ class Scheduler:
         if self._waiting:
             rest: list[int] = []
             for t in self._waiting:
-                if self._ready(t):
-                    out.append(t)
-                    continue
-                missing = self._missing(t)
-                if missing is None:  # a Fence holds it
-                    rest.append(t)
-                else:
-                    self._parked.setdefault(missing, []).append(t)
+                (out if self._ready(t) else rest).append(t)
             self._waiting = rest
             out.sort()
         for queue in self._queues.values():
@@ -309,7 +286,6 @@ class Scheduler:
         step, lookahead = self.steps[t], self.lookahead
         self.done[t] = 1
         self.pending -= 1
-<<<<<<< HEAD
         for taker in self._takers.pop(t, ()):
             self._missing[taker] -= 1
             if not self._missing[taker]:
@@ -317,10 +293,6 @@ class Scheduler:
                 if taker in self._held:
                     self._held.remove(taker)
                     self._waiting.append(taker)
-=======
-        if t in self._parked:
-            self._waiting = sorted(self._waiting + self._parked.pop(t))
->>>>>>> 1546b94 (Simulator: kernels of several parts, signals, lanes, ways of several links, sums beside products)
         if step.computes:
             self._at += 1
             self._exposed_done += lookahead.exposed[t]

@@ -113,8 +113,7 @@ class FillsTheWindowFirst(Scheduler):
 
     def next_compute(self):
         t = super().next_compute()
-        waits = self._waiting or self._parked or any(self._queues.values())
-        return None if t is not None and waits else t
+        return None if t is not None and (self._waiting or any(self._queues.values())) else t
 
 
 @pytest.mark.parametrize("name", MUTANTS)
