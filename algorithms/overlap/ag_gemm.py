@@ -36,8 +36,8 @@ VARIANT = Option(
 ORDER = Option(
     "order",
     ("ranks", "mesh"),
-    help="order of the copies: one rank after the other, or a tile of every rank in turn (links "
-    "of a mesh are all used).",
+    help="order of copies and parts: one rank after the other, or a tile of every rank in turn "
+    "(links of a mesh are all used).",
     says="ranks",
     tried=("ranks", "mesh"),
 )
@@ -120,7 +120,10 @@ def program(
     b = yield Get(b_tile)
     launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
     turns = ring(rank, p) if swizzle == "ranks" else range(p)
-    for group in rows.ordered(turns, part):
+    groups = rows.ordered(turns, part)
+    if order == "mesh":  # as tiles come: the own ones, then one of every rank in turn
+        groups.sort(key=lambda group: rows.place(group[0]) * (rows.owner(group[0]) != rank))
+    for group in groups:
         for t in group:
             if t not in have:
                 have[t] = yield Await(rows.owner(t), t, block(t))

@@ -110,6 +110,16 @@ class Rows:
         """The rank whose rows they are."""
         return self._owners[tile]
 
+    def place(self, tile: Tile) -> int:
+        """Which of its rank's tiles it is, from 1.
+
+        Examples
+        --------
+        >>> Rows([(0, 5), (5, 9)], 2).place((7, 9))
+        2
+        """
+        return 1 + self.tiles[self.owner(tile)].index(tile)
+
     def parts(self, least: int, ranks: Iterable[int] | None = None) -> list[list[Tile]]:
         """All tiles (or those of some ranks), as rows lie, gathered into parts of at least so many
         rows; the last takes what is left over."""

@@ -198,3 +198,29 @@ def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
     assert bench.row("td11", "ag", 8, shape, found).gemm_s == bench.machine.compute.gemm_s(
         1024, 256, 1024, 2
     )
+
+
+def test_a_changed_constant_is_told_with_the_claims_that_it_turns(monkeypatch, capsys):
+    """With one queue for all peers a mesh is not used: T6 does not hold."""
+    from launch.studies import overlap_sensitivity
+
+    changes = [("fence_s x 1", {"fence_s": 20e-6}), ("one link", {"copy_streams": 1})]
+    monkeypatch.setattr(overlap_sensitivity, "variants", lambda machine, share: changes)
+    words = ["order", "--sensitivity", "0.25", "--machine", "mi308x"]
+    assert main(["paper", "overlap-study", *words]) == 0
+    first, same, other = capsys.readouterr().out.splitlines()
+    assert "T6 holds" in first and same.endswith("no claim changes")
+    assert other.endswith("T6 does not hold")
+    paths = [path for _, values in overlap_sensitivity.variants("mi308x", 0.25) for path in values]
+    assert paths
+    assert main(["paper", "overlap-study", "order", "--machine", "mi308x"]) == 2
+
+
+def test_every_assumed_constant_is_varied_both_ways():
+    from launch.studies.overlap_sensitivity import variants
+
+    found = list(variants("a100pcie", 0.25))
+    values = [values["links.numa.bandwidth_bytes_per_s"] for _, values in found
+              if "links.numa.bandwidth_bytes_per_s" in values]  # fmt: skip
+    assert values == [12e9, 20e9]
+    assert not any(values.get("compute.sustained", 0) > 1 for _, values in found)
