@@ -413,7 +413,8 @@ def sweeps(ranks: int) -> str:
 @cache
 def verdicts(paper: str) -> list:
     """Verdicts of ``slicing``, ``meshslice`` or ``overlap`` on the committed records."""
-    from launch.studies import meshslice_claims, overlap_claims, slicing_claims
+    from launch.studies import meshslice_claims, slicing_claims
+    from launch.studies.overlap import claims as overlap_claims
     from plots.select.llm_rows import read_rows
 
     if paper == "overlap":

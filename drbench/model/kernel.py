@@ -80,8 +80,9 @@ def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int,
         return {}
     parts: dict[Kernel, list[Gemm]] = {}
     for step in steps:
-        if type(step) is Gemm and step.kernel is not None:
-            parts.setdefault(step.kernel, []).append(step)
+        kernel = getattr(step, "kernel", None)
+        if kernel is not None:
+            parts.setdefault(kernel, []).append(step)
     found = {}
     for kernel, gemms in parts.items():
         shapes = Counter((gemm.inputs[0].shape[0], gemm.inputs[1].shape[1]) for gemm in gemms)

@@ -50,8 +50,8 @@ class Rank:
         Of the Gemms that are parts of a kernel.
     computing : list of int
         The computes under way, in program order: one, or parts of a kernel.
-    busy_since : float
-        Since when computes are under way without a gap.
+    busy_since, shown_until : float
+        Since when computes are under way without a gap; when the last of them ended.
     started : int
         Steps started since the last compute.
     idle_since, last
@@ -79,7 +79,7 @@ class Rank:
         self.schedule = Scheduler(Lookahead(trace, prefetch), at_hand(trace, machine))
         self.kernels = tilings(trace.steps, machine, itemsize)
         self.computing, self.started = [], 0
-        self.busy_since = 0.0
+        self.busy_since = self.shown_until = 0.0
         self.idle_since, self.last, self.core_free = 0.0, "get_wait", 0.0
         self.own_free, self.began, self.fences, self.version = {}, {}, 0, 0
         self._machine, self._itemsize, self._at, self._computed = machine, itemsize, at, computed

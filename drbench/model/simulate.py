@@ -266,8 +266,9 @@ class _Run:
             step = rank.steps[t]
             if not rank.computing:
                 self.phases[_WORKS.get(type(step), "pack")] += now - rank.busy_since
-            if self.bars is not None:
-                self._bar(rank, step, rank.began.pop(t), now)
+            if self.bars is not None:  # parts of a kernel are under way together; bars are not
+                self._bar(rank, step, max(rank.began.pop(t), rank.shown_until), now)
+                rank.shown_until = now
             rank.schedule.finish(t)
         self._wake(rank, now)
 

@@ -447,7 +447,7 @@ def meshslice_claims(results: Path) -> list[Verdict]:
 
 def overlap_claims(results: Path) -> list[Verdict]:
     """F1-F9 and T1-T7 on the committed studies."""
-    from .overlap_claims import check, committed
+    from .overlap.claims import check, committed
 
     return check(*committed(results / "simulated/overlap"))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from overlap_programs import ag_traces, rs_traces
-from slow_simulator import slow_simulate
+from slow_simulator import slow_simulate, ways
 
 from drbench.errors import CaseFailed
 from drbench.model.bounds import lower_bound
@@ -54,18 +54,8 @@ def any_traces(seed, **options):
 @given(seeds)
 def test_signals_and_lanes_are_those_of_a_slow_simulator(seed):
     machine, traces = any_machine(seed), any_traces(seed, split=True)
-    near, far = machine.links
+    link, links_of = ways(*machine.links)
     streams, p = machine.copy_streams, len(traces)
-
-    def link(a, b):
-        return near if a // 2 == b // 2 else far
-
-    def links_of(source, target):
-        kind = link(source, target)
-        if kind.shared == "pair":
-            return {(kind.name, source, target)}
-        per = kind.node if kind.shared == "node" else 1
-        return {(kind.name, "out", source // per), (kind.name, "in", target // per)}
 
     def lane_of(rank, step):
         if not streams:

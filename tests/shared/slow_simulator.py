@@ -206,3 +206,20 @@ def ends_of(rank, step):
     if step.signals:
         return (rank, step.peer) if step.sends else (step.peer, rank)
     return (step.block.owner, rank) if isinstance(step, Get) else (rank, step.block.owner)
+
+
+def ways(near, far):
+    """``link(a, b)`` and ``links_of(source, target)`` of pairs of ranks joined by one link class,
+    and of all others by another."""
+
+    def link(a, b):
+        return near if a // 2 == b // 2 else far
+
+    def links_of(source, target):
+        kind = link(source, target)
+        if kind.shared == "pair":
+            return {(kind.name, source, target)}
+        per = kind.node if kind.shared == "node" else 1
+        return {(kind.name, "out", source // per), (kind.name, "in", target // per)}
+
+    return link, links_of

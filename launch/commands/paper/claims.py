@@ -57,7 +57,7 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
       drbench paper check-claims results/simulated
       drbench paper check-claims results/simulated/overlap
 
-    No claim has constants of its own; launch/studies/slicing_claims.py and overlap_claims.py state
+    No claim has constants of its own; launch/studies/slicing_claims.py and overlap/claims.py state
     what each must show.
     PASS: it holds. KNOWN: it does not, and docs/reproduction.md says so and why. FAIL: it does not,
     or it does and the page says that it does not. SKIP: records are missing. Exit code 0 if the
@@ -127,7 +127,7 @@ def holds_overlap_rows(path) -> bool:
 
 def overlap_verdicts(folder: Path) -> list:
     """F1-F9 and T1-T7 on the rows in a folder, or in its folder ``overlap``; none without rows."""
-    from launch.studies.overlap_claims import check, committed
+    from launch.studies.overlap.claims import check, committed
 
     for place in (folder, folder / "overlap"):
         files = sorted(place.glob("*.csv")) if place.is_dir() else []

@@ -44,15 +44,15 @@ def overlap_study_command(studies, out, share, only, claims):
       drbench paper overlap-study flux13 td11 --out DIR
       drbench plot overlap-td11 results/simulated/overlap results/published/overlap/speedups.csv
     """
-    from launch.studies.overlap_claims import committed, show_claims
-    from launch.studies.overlap_study import STUDIES, Benches, check_studies, run_study
+    from launch.studies.overlap.claims import committed, show_claims
+    from launch.studies.overlap.study import STUDIES, Benches, check_studies, run_study
     from plots.select.overlap_rows import write_rows
 
     check_studies(studies)
     if only and not share:
         raise UsageError("--machine belongs to --sensitivity. Give both, or leave it out.")
     if share:
-        from launch.studies.overlap_sensitivity import show_sensitivity
+        from launch.studies.overlap.sensitivity import show_sensitivity
 
         show_sensitivity(share, only, studies or tuple(STUDIES))
         return 0

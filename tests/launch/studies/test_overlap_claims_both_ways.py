@@ -4,8 +4,8 @@ it is about is otherwise, and is undecided without its rows."""
 import pytest
 
 from launch.commands.cli import main
-from launch.studies.overlap_claims import CLAIMS, check, committed, needed_bytes_per_s
-from launch.studies.overlap_study import FLUX_M, FLUX_MACHINES, FLUX_SHAPES, Bench, td, tiles
+from launch.studies.overlap.claims import CLAIMS, check, committed, needed_bytes_per_s
+from launch.studies.overlap.study import FLUX_M, FLUX_MACHINES, FLUX_SHAPES, Bench, td, tiles
 from plots.select.overlap_rows import OverlapRow, write_rows
 
 #: Overlap efficiency in percent as the papers have it, by figure: FLUX's, and that of chunks.
@@ -202,7 +202,7 @@ def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
 
 def test_a_changed_constant_is_told_with_the_claims_that_it_turns(monkeypatch, capsys):
     """With one queue for all peers a mesh is not used: T6 does not hold."""
-    from launch.studies import overlap_sensitivity
+    from launch.studies.overlap import sensitivity as overlap_sensitivity
 
     changes = [("fence_s x 1", {"fence_s": 20e-6}), ("one link", {"copy_streams": 1})]
     monkeypatch.setattr(overlap_sensitivity, "variants", lambda machine, share: changes)
@@ -217,7 +217,7 @@ def test_a_changed_constant_is_told_with_the_claims_that_it_turns(monkeypatch, c
 
 
 def test_every_assumed_constant_is_varied_both_ways():
-    from launch.studies.overlap_sensitivity import variants
+    from launch.studies.overlap.sensitivity import variants
 
     found = list(variants("a100pcie", 0.25))
     values = [values["links.numa.bandwidth_bytes_per_s"] for _, values in found

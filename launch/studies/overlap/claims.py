@@ -1,5 +1,5 @@
 """What FLUX and Triton-distributed (TD) say of their figures, beside what the rows of the studies
-say (:mod:`launch.studies.overlap_study`): F1-F9 and T1-T7.
+say (:mod:`launch.studies.overlap.study`): F1-F9 and T1-T7.
 
 Tolerances were set before anything was simulated. A claim compares with published numbers where
 there are some (``results/published/overlap``), and takes none of its own from the rows.
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-from .overlap_study import FLUX_M, FLUX_MACHINES, SMALL_M
-from .verdicts import Verdict, show, verdicts
+from launch.studies.verdicts import Verdict, show, verdicts
+
+from .study import FLUX_M, FLUX_MACHINES, SMALL_M
 
 #: The clusters joined by NVLink, by the figure of each.
 _NVLINK = {figure: name for figure, name in FLUX_MACHINES.items() if name != "a100pcie"}

@@ -24,7 +24,7 @@ the papers have, and of communication tiles from a rank's rows down to 128 by ha
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.model.machine import Machine
@@ -32,9 +32,6 @@ from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict
-
-if TYPE_CHECKING:
-    from plots.select.overlap_rows import OverlapRow
 
 DTYPE = "bfloat16"
 #: The machines of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
@@ -382,6 +379,6 @@ def check_studies(names: Iterable[str]) -> None:
         raise UsageError(f"no study {', '.join(unknown)}; there are {', '.join(STUDIES)}.")
 
 
-def run_study(name: str, benches: Benches) -> list["OverlapRow"]:
+def run_study(name: str, benches: Benches) -> list:
     """The rows of a study."""
     return list(STUDIES[name](name, benches))

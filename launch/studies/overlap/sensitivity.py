@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
-import click
-
 from drbench.errors import UsageError
 from launch.cases.machine_models import find_machine
+from launch.studies.verdicts import HOLDS, Verdict
 
-from .overlap_claims import check, committed
-from .overlap_study import STUDIES, Benches, run_study
-from .verdicts import HOLDS, Verdict
+from .claims import check, committed
+from .study import STUDIES, Benches, run_study
 
 #: The machines whose constants are varied.
 MACHINES = ("a100pcie", "a100nvlink", "h800", "mi308x")
@@ -42,7 +40,7 @@ def show_sensitivity(share: float, only: str | None, studies: tuple[str, ...]) -
     rows = {name: run_study(name, usual) for name in studies}
     before = _holds(rows, ranges)
     told = ", ".join(f"{claim} {HOLDS[holds]}" for claim, holds in before.items())
-    click.echo(f"unchanged constants: {told}")
+    print(f"unchanged constants: {told}")
     for machine in [only] if only else MACHINES:
         concerned = [name for name in studies if any(r.machine == machine for r in rows[name])]
         for change, values in variants(machine, share):
@@ -54,11 +52,11 @@ def show_sensitivity(share: float, only: str | None, studies: tuple[str, ...]) -
             after = _holds(again, ranges)
             flips = [f"{claim} {HOLDS[after[claim]]}" for claim in after
                      if after[claim] != before[claim]]  # fmt: skip
-            click.echo(f"{machine:11} {change:50} {', '.join(flips) or 'no claim changes'}")
+            print(f"{machine:11} {change:50} {', '.join(flips) or 'no claim changes'}")
 
 
 def _holds(rows: dict, ranges: list) -> dict[str, bool | None]:
-    from .overlap_study import published
+    from .study import published
 
     every = [row for each in rows.values() for row in each]
     theirs = [row for name in STUDIES for row in published(name)]
