@@ -1,6 +1,7 @@
 # make mlp    sweep the paper's MLP-1 and MLP-2 at 1/8 size and draw both figures; a killed run goes on
 # make figures draw the committed figures anew from the committed records, each with a text of what it draws
 # make test   run the tests, those under mpiexec included
+# make test-full  the same with those that take long, such as all plans where make test takes a part
 # make test-torch  run the tests that need PyTorch, in an environment of their own: .venv-torch
 # make lint   look at the format and style (ruff), the types (mypy) and the pages' numbers; changes nothing
 # make format put the format and the order of imports right
@@ -30,7 +31,7 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp figures test test-torch lint format docs docs-check bench clean
+.PHONY: mlp figures test test-full test-torch lint format docs docs-check bench clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
@@ -39,6 +40,9 @@ figures: .venv/.installed
 	$(BIN)/python -m plots.committed
 
 test: .venv/.installed
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not thorough"
+
+test-full: .venv/.installed
 	$(BIN)/python -m pytest -n logical --maxprocesses 4
 
 test-torch: .venv-torch/.installed

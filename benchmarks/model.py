@@ -20,7 +20,6 @@ that counts all repeats of a program, under whichever name they ran.
 
 import argparse
 import random
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -45,6 +44,7 @@ from launch.host.kernels import without_pins
 from launch.models.predict import predict
 from launch.studies.accuracy import CASE, beside, concordance
 from launch.sweeps.folder import opened
+from launch.sweeps.rounds import pooled
 from launch.sweeps.store import case_id
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from plots.select.records import read_records
@@ -66,20 +66,13 @@ def cases(scale: Fraction, transport: str, stationaries: str, iters: int) -> lis
 
 
 def merged(rows: list[Record]) -> Iterator[Record]:
-    """One row a case of its rounds: all samples, the phases of the best."""
+    """One row a case of its rounds, of those that were ok."""
     case = attrgetter(*CASE)
     for _, found in groupby(sorted(rows, key=case), case):
         each = list(found)
         ok = [record for record in each if record.status == "ok"] or each[:1]
-        samples = [seconds for record in ok for seconds in record.samples_s]
-        yield replace(
-            min(ok, key=lambda record: record.best_s or 0),
-            samples_s=samples,
-            median_s=statistics.median(samples) if samples else None,
-            iters=len(samples) or None,
-            case=None,
-            seed=None,
-        )
+        row = pooled(ok)
+        yield replace(row, iters=len(row.samples_s) or None, seed=None)
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
@@ -119,24 +112,26 @@ class Picks(NamedTuple):
 
 
 def errors(pairs: DataFrame) -> Errors:
-    right, total = concordance(zip(pairs.best_s, pairs.predicted_s))
+    right, total = concordance(zip(pairs.time_s, pairs.predicted_s))
     error = 100 * pairs.error
     return Errors(right, total, error.abs().median(), error.median(), error.min(), error.max())
 
 
 def picks(pairs: DataFrame) -> Picks:
-    above = 100 * (pairs.best_s / pairs.best_s.min() - 1)
+    above = 100 * (pairs.time_s / pairs.time_s.min() - 1)
     column = above[pairs.eval("a == b == c == 'column' and stationary == 'C'")]
     forms = ["a", "b", "c"]
     same = pairs.assign(**pairs[forms].replace("block", "column"))  # on two ranks
-    programs = same.groupby([*forms, "stationary"], sort=False).agg(
-        least=("best_s", "min"),
-        most=("best_s", "max"),
-        cases=("best_s", "size"),
+    by = [*forms, "stationary"]
+    programs = same.groupby(by, sort=False).agg(
+        least=("time_s", "min"),
+        most=("time_s", "max"),
+        cases=("time_s", "size"),
         model=("predicted_s", "first"),
     )
     spread = (programs.most / programs.least)[programs.cases == 8].median()
-    program = 100 * (programs.least / programs.least.min() - 1)
+    times = same.explode("samples_s").groupby(by, sort=False).samples_s.median()
+    program = 100 * (times / times.min() - 1)
     chosen = program[programs.model <= programs.model.min() * (1 + 1e-9)]
     return Picks(
         above[pairs.predicted_s.idxmin()],
@@ -177,7 +172,7 @@ def report(measured: DataFrame, predicted: DataFrame) -> None:
     for row in pairs.sort_values("error", key=abs, ascending=False)[:5].itertuples():
         print(
             f"  furthest off: {row.m}x{row.n}x{row.k} {row.a} {row.b} {row.c} S-{row.stationary}: "
-            f"measured {1e3 * row.best_s:.1f} ms, predicted {1e3 * row.predicted_s:.1f}"
+            f"measured {1e3 * row.time_s:.1f} ms, predicted {1e3 * row.predicted_s:.1f}"
         )
 
 

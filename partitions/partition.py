@@ -492,36 +492,6 @@ class Partition:
         i, j = self._checked(idx)
         return self.rows[i].local, self.cols[j].local
 
-    def tile_offset(self, idx: tuple[int, int]) -> int:
-        """Return where tile ``idx`` starts in its owner's storage, in elements.
-
-        A rank stores its tiles one after another in the order of :meth:`tiles_of`,
-        each contiguous and row-major with its own width as leading dimension, so
-        that one get moves one contiguous tile. The same in every replica.
-
-        Raises
-        ------
-        LayoutError
-            If ``idx`` is outside the tile grid.
-
-        Examples
-        --------
-        Tiles of 3x2 on one rank; the 10x4 matrix has two tiles in each tile row:
-
-        >>> p = Partition((10, 4), (3, 2), ProcessGrid(1, 1))
-        >>> [p.tile_offset(t) for t in [(0, 0), (0, 1), (1, 0), (3, 0), (3, 1)]]
-        [0, 6, 12, 36, 38]
-        """
-        i, j = self._checked(idx)
-        top, bottom, _, row = self.rows[i]
-        _, _, across, col = self.cols[j]
-        if not row and not col:
-            return 0
-        # whole rows of tiles before it, then those to its left, which are as high as it
-        return row * self.cols.length(across) + (bottom - top) * col
-
-    # -- checks --------------------------------------------------------------
-
     def _checked(self, idx: tuple[int, int]) -> tuple[int, int]:
         i, j = idx
         tile_rows, tile_cols = self.grid_shape

@@ -2,6 +2,8 @@
 
 import sys
 import uuid
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -58,3 +60,23 @@ def test_launchers_and_experiments_leave_no_trace_in_the_environment(monkeypatch
         monkeypatch.setenv(name, value)
     assert not strange.keys() & clean_environ().keys()
     assert clean_environ(OMP_NUM_THREADS="2")["OMP_NUM_THREADS"] == "2"
+
+
+def test_the_first_worker_begins_with_processes_and_who_has_finished_helps(pytestconfig):
+    """Of several workers of pytest-xdist (``tests/conftest.py``)."""
+    pytest.importorskip("xdist")
+    config = SimpleNamespace(getvalue=lambda name: ["2*popen"])
+    dealer = pytestconfig.hook.pytest_xdist_make_scheduler(config=config, log=None)
+    files = ["plan/test_a", "launch/models/test_llm", "mpi/test_b", "launch/ranks/test_c"]
+    tests = [f"tests/{file}.py::test" for file in files]
+    for test in tests:
+        dealer.workqueue[test.partition("::")[0]] = {test: False}
+    sent = [], []
+    for each in sent:
+        node = Mock(send_runtest_some=each.extend)
+        dealer.add_node(node)
+        dealer.registered_collections[node] = tests
+    first, second = dealer.nodes
+    for node in (first, second, second, second):
+        dealer._assign_work_unit(node)
+    assert sent == ([3], [0, 1, 2])

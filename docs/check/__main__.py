@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import beside as beside  # its tables are among the blocks
 from . import tables, values
 from .page import EXEMPT, Page, PageError, call
 from .records import committed_figures

@@ -257,11 +257,11 @@ def throttled() -> str:
 
 @cache
 def peer_lines(ranks: int) -> DataFrame:
-    """Lines of :func:`launch.studies.peer_tables.lines`, with the rate of the median time."""
+    """Lines of :func:`launch.studies.peers.tables.lines`, with the rate of the median time."""
     from fractions import Fraction
 
-    from launch.studies.peer_bench import SHAPES, shapes
-    from launch.studies.peer_tables import lines
+    from launch.studies.peers.bench import SHAPES, shapes
+    from launch.studies.peers.tables import lines
 
     found = DataFrame(lines(records(f"{HERE}/peers-p{ranks}")))
     flops = {
@@ -276,7 +276,7 @@ def peer_lines(ranks: int) -> DataFrame:
 def contest(ranks: int) -> DataFrame:
     """For each shape the contenders that are compared, fastest median time first and noisy ones
     last: drbench's five partitionings, its other algorithms, each peer as it comes."""
-    from launch.studies.peer_bench import PARTITIONINGS
+    from launch.studies.peers.bench import PARTITIONINGS
 
     found = peer_lines(ranks)
     ours = found.who == "drbench"
@@ -290,7 +290,13 @@ def contest(ranks: int) -> DataFrame:
     )
 
 
-_PEERS = {"dtensor": "DTensor", "scalapack": "ScaLAPACK", "pylops": "pylops-mpi", "heat": "HeAT"}
+_PEERS = {
+    "dtensor": "DTensor",
+    "dtensor+drbench": "DTensor on drbench",
+    "scalapack": "ScaLAPACK",
+    "pylops": "pylops-mpi",
+    "heat": "HeAT",
+}
 
 
 def _peer_cell(line, named: bool, roof: bool) -> str:
@@ -307,6 +313,7 @@ def _peer_cell(line, named: bool, roof: bool) -> str:
 def peers(ranks: int, roof: bool = True) -> str:
     """Median times of drbench's fastest, its middle and its other algorithms, and of each peer."""
     found = contest(ranks)
+    names = {name: told for name, told in _PEERS.items() if name in set(found.kind)}
     lines = []
     for shape in found["shape"].drop_duplicates().sort_values(key=_shape_order):
         each = found[found["shape"] == shape]
@@ -316,12 +323,12 @@ def peers(ranks: int, roof: bool = True) -> str:
             _peer_cell(five.iloc[len(five) // 2], False, roof),
             _peer_cell(next(each[each.kind == "other"].itertuples()), True, roof),
         ]
-        for name in _PEERS:
+        for name in names:
             theirs = each[each.kind == name]
             cells.append(_peer_cell(theirs.iloc[0], False, roof) if len(theirs) else "–")
         lines.append((shape, *cells))
     header = ["shape", "drbench's fastest", "median of its five", "fastest 2-D or 1-D algorithm"]
-    return table([*header, *_PEERS.values()], lines)
+    return table([*header, *names.values()], lines)
 
 
 def _setting_cell(line) -> str:
@@ -336,7 +343,7 @@ def _shape_order(labels):
 @block
 def peers_settings(ranks: int) -> str:
     """The fastest setting of each that moves anything, percent of its own roof."""
-    from launch.studies.peer_tables import best_settings
+    from launch.studies.peers.tables import best_settings
 
     found = DataFrame(best_settings(list(peer_lines(ranks).itertuples())))
     names = {"drbench": "drbench"} | {

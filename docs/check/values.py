@@ -142,11 +142,19 @@ def holds(noise: str, of_stable: bool = False) -> tuple[float, float]:
 # --- peers
 
 
+def competitors(ranks: int) -> DataFrame:
+    """Who has a time, but for the peers under which drbench multiplies."""
+    from launch.peers import ON_DRBENCH
+
+    found = contest(ranks).dropna(subset="median_s")
+    return found[~found.kind.isin(ON_DRBENCH)]
+
+
 @value
 def ahead_of_peers(ranks: int, which: str = "fastest") -> tuple[int, int]:
     """On how many shapes drbench's fastest partitioning, or the median of its five, has a smaller
     median time than every peer; and on how many there are."""
-    found = contest(ranks).dropna(subset="median_s")
+    found = competitors(ranks)
     ahead = 0
     for _, each in found.groupby("shape"):
         five, peers = each[each.kind == "five"].median_s, each[~each.kind.isin(["five", "other"])]
@@ -158,7 +166,7 @@ def ahead_of_peers(ranks: int, which: str = "fastest") -> tuple[int, int]:
 @value
 def peer_lead(ranks: int) -> tuple[float, float]:
     """The least and the most times that the fastest peer takes of drbench's fastest."""
-    found = contest(ranks).dropna(subset="median_s")
+    found = competitors(ranks)
     best = found.groupby(["shape", found.kind.isin(["five", "other"])]).median_s.min().unstack()
     ours = found[found.kind == "five"].groupby("shape").median_s.min()
     ratio = best[False] / ours

@@ -31,11 +31,13 @@ FEWEST = 6
 
 
 class Timed(NamedTuple):
-    """Something all ranks did at once: seconds from barrier to barrier, and the largest share of
-    them in which a rank that wanted its core had to wait for it."""
+    """Something all ranks did at once: seconds from barrier to barrier, the largest share of them
+    in which a rank that wanted its core had to wait for it, and the CPU seconds that all threads of
+    a rank took, the mean over the ranks."""
 
     seconds: float
     lost: float = 0.0
+    cpu_s: float = 0.0
 
 
 def undisturbed(repeats: Sequence[Sequence[Timed]], least: int) -> list[int]:

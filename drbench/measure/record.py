@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -130,6 +130,7 @@ class Record:
     iqr_s: Number = None  # interquartile range of the samples
     median_low_s: Number = None  # 95 % interval of the median, from order statistics
     median_high_s: Number = None
+    cpu_s: Number = None  # of all threads of a rank: median of the repeats, mean over the ranks
     disturbed: Integer = None  # further repeats, left out: some rank was kept from its core
     stable: Truth = None  # the median of the ratios to the roof (or of times) is known within 2 %
     noisy: Truth = None  # nothing is to be concluded from this row: drbench.measure.noise says when
@@ -448,6 +449,7 @@ _ADDED = {
         "peak_source",
     ],
     6: ["transpose", "alpha", "beta", "disturbed"],
+    7: ["cpu_s"],
 }
 #: Rates of rows before this schema were those of the best repeat; they are read as of the median.
 _RATES_OF_THE_MEDIAN = 5

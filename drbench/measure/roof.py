@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from math import prod
 from statistics import median
-from time import thread_time
+from time import process_time, thread_time
 from typing import Any
 
 import numpy as np
@@ -29,23 +29,25 @@ _TRIALS, _MOST_TRIALS, _TRIALS_S, _BEHIND = 3, 9, 0.2, 1.15
 
 
 def timed(comm: MPI.Comm, function) -> Timed:
-    """Seconds from barrier to barrier around ``function()``, and the share of them that a rank was
-    kept from its core; the slowest and the most disturbed rank count (collective).
+    """Seconds from barrier to barrier around ``function()``, the share of them that a rank was
+    kept from its core, and CPU seconds; the slowest and the most disturbed rank count, and the mean
+    CPU time (collective).
 
     A rank that polls or computes is always ready to run: what the wall clock counts and the clock
     of its thread does not, others had of its core, the hypervisor included. If the thread slept of
     its own will in between (the system counts that), it is not known, and taken for nothing.
     """
     comm.Barrier()
-    slept, on_core, start = _sleeps(), thread_time(), Clock.now()
+    slept, cpu_s, on_core, start = _sleeps(), process_time(), thread_time(), Clock.now()
     function()
     comm.Barrier()
     seconds = Clock.now() - start
     on_core = thread_time() - on_core
+    cpu_s = process_time() - cpu_s
     lost = 1 - on_core / seconds if _sleeps() == slept else 0.0
-    found = np.array((seconds, lost))
-    comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
-    return Timed(*found.tolist())
+    found = np.empty((comm.size, 3))
+    comm.Allgather(np.array((seconds, lost, cpu_s)), found)
+    return Timed(*found[:, :2].max(axis=0).tolist(), float(found[:, 2].mean()))
 
 
 def _sleeps() -> int:

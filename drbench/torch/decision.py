@@ -14,12 +14,15 @@ from torch.distributed.tensor import DTensor
 from drbench.errors import UsageError
 
 from .layouts import layout_text
-from .private import in_default_order, spec_like, spec_of, stock_sharding
+from .private import MM, in_default_order, spec_like, spec_of, stock_sharding
 
 #: Types of elements that drbench multiplies, as NumPy calls them.
 TYPES = {torch.float32: "float32", torch.float64: "float64"}
 if find_spec("ml_dtypes") is not None:
     TYPES[torch.bfloat16] = "bfloat16"
+
+#: Why stock keeps a product of local tensors alone.
+STILL = "nothing has to move"
 
 #: Placements that :func:`out` asks for.
 _wanted: ContextVar[tuple | None] = ContextVar("placements of products", default=None)
@@ -41,6 +44,8 @@ class Decision:
         Of A, B and C, where drbench multiplies.
     sharding : OutputSharding or None
         What stock would do; None where it can do nothing.
+    local : bool
+        All that stock would do is to multiply the local tensors.
     """
 
     who: str
@@ -48,6 +53,7 @@ class Decision:
     out: Any = None
     layouts: tuple = ()
     sharding: Any = None
+    local: bool = False
 
 
 @contextlib.contextmanager
@@ -131,12 +137,15 @@ def decide(op, args: tuple, kwargs: dict, placements: tuple | None, when: str) -
         and not sharding.needs_redistribute
         and spec.placements == sharding.output_spec.placements
     ):
-        why = "nothing has to move"
+        why = STILL
     else:
         try:
             layouts = tuple(layout_text(each.placements, mesh.shape) for each in (sa, sb, spec))
         except ValueError as error:
             why = str(error)
+    if why == STILL:
+        local = op is MM and mesh.get_coordinate() is not None
+        return Decision("stock", why, spec, (), sharding, local)
     if why:
         return Decision("stock", why, spec if placements is not None else None, (), sharding)
     why = "operands are read where they lie, nothing is gathered"

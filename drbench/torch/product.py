@@ -158,5 +158,8 @@ def copied(local: torch.Tensor, context: Context) -> torch.Tensor:
 
 
 def _new(shape, dtype: np.dtype, context: Context) -> torch.Tensor:
+    array, bits = context.heap.array(shape, dtype), dtype.itemsize == 2  # its name takes 2 us
+    if not torch.is_inference_mode_enabled():
+        return tensor_of(array, bits)
     with torch.inference_mode(False):  # else it could not be written outside of it
-        return tensor_of(context.heap.array(shape, dtype), dtype.name == "bfloat16")
+        return tensor_of(array, bits)

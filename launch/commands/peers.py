@@ -8,8 +8,9 @@ import click
 
 from drbench.errors import UsageError
 from launch.host.show import console, table
-from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
-from launch.studies.peer_triples import ACTIONS, triple_rows
+from launch.studies.peers.placements import placement_lines, placement_rows
+from launch.studies.peers.tables import best_settings, libraries, lines, summary, table_rows
+from launch.studies.peers.triples import ACTIONS, triple_rows
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
@@ -60,8 +61,8 @@ from .options import (
 )
 @option("--only", metavar="NAMES", help="Only these, as drbench,dtensor,scalapack.")
 @out_option(
-    "Where its folder is, peers-pN or triples-pN, with records.csv; the figure peers-pN.pdf and "
-    ".png is beside it.",
+    "Where its folder is, peers-pN, triples-pN or placements-pN, with records.csv; the figure "
+    "peers-pN.pdf and .png is beside it.",
     type=click.Path(file_okay=False, path_type=Path),
     default="results/measured/here",
 )
@@ -88,6 +89,12 @@ from .options import (
     help="Instead: what DTensor and drbench do with each partitioning and replication of A, B and "
     "C.",
 )
+@option(
+    "--placements",
+    is_flag=True,
+    help="Instead: DTensor and DTensor on drbench product by product, one repeat a round, until "
+    "the ratio is known or --budget seconds a product are over; CPU time too.",
+)
 def peers(
     ranks,
     kinds,
@@ -102,17 +109,19 @@ def peers(
     show,
     markdown,
     triples,
+    placements,
     launcher,
     yes,
     **values,
 ):
     """Compare drbench with other libraries on the same work: DTensor, ScaLAPACK, COSMA, pylops-mpi,
-    HeAT.
+    HeAT; and DTensor with drbench under it (dtensor+drbench) with them all.
 
     \b
       drbench peers -p 2 --shapes square,mlp1 --scale 1/8
       drbench peers -p 2 --show --markdown
       drbench peers -p 4 --triples
+      drbench peers -p 2 --placements --shapes square --scale 1/2 --budget 30
 
     Everybody runs with the same threads, elements, repeats and clock, in rounds; every result that
     is handed out is verified. A run that was ended is continued where it stopped. drbench list
@@ -124,11 +133,14 @@ def peers(
     from launch.cases.peak_files import read_peaks
     from launch.cases.sweep_values import scale_of
     from launch.peers import PEERS
-    from launch.studies.peer_bench import contenders, run_peers, shapes
-    from launch.studies.peer_triples import run_triples
+    from launch.studies.peers.bench import contenders, peers_environ, run_peers, shapes
+    from launch.studies.peers.placements import both_here, product_cases, run_placements
+    from launch.studies.peers.triples import run_triples
     from launch.sweeps.estimate import long_time
-    from plots.select.records import read_records
+    from launch.sweeps.run_rounds import ROUNDS
+    from launch.sweeps.supervisor import Settings
 
+    which = _which(triples, placements)
     chosen = shapes(kinds, scale_of(scale, "--scale"))
     where = load_launcher(launcher)
     values["machine"] = values["machine"] or where.name
@@ -137,20 +149,21 @@ def peers(
     unknown = sorted((names or set()) - {"drbench", *PEERS})
     if unknown:
         raise UsageError(f"--only: {unknown[0]!r} is none of drbench, {', '.join(PEERS)}.")
-    folder = out / (f"triples-p{ranks}" if triples else f"peers-p{ranks}")
+    folder = out / f"{which}-p{ranks}"
     path, timeout, code = folder / "records.csv", timeout or None, 0
+    if placements:
+        path = folder / ROUNDS / "records.csv"
     if show and not path.exists():
         raise UsageError(f"no {path} to show. Run without --show first.")
-    if triples and values["backend"] != "numpy":
-        raise UsageError(
-            "--triples counts bytes, which are the same on every backend. Leave out --backend."
-        )
     if not show and not where.words:
         refuse_too_many(ranks, values["threads"], yes)
     if triples and not show:
         code = run_triples(ranks, folder, values["machine"], timeout, fresh, where)
     elif not show:
         values["threads"] = values["threads"] or (None if values["backend"] == "cupy" else 1)
+        if placements:
+            both_here()
+            values["iters"] = rounds
         base, every_setting = Case(1, 1, 1, roof=True, **values), settings == "all"
         if values["backend"] == "numpy" and not where.words:
             once = [
@@ -158,31 +171,65 @@ def peers(
                 for contender in contenders(ranks, every_setting, names)
                 for _, m, n, k in chosen
             ]
-            long = long_time(once * rounds, ranks, base.threads)
+            if placements:  # the first round, and those that are timed only
+                once = [case for group in product_cases(base, chosen) for case in group]
+                once += [replace(case, roof=False) for case in once]
+            long = long_time(once * (1 if placements else rounds), ranks, base.threads)
             go_on(long, "drbench peers", yes, "a smaller --scale, --shapes or --rounds")
         peaks = read_peaks(peak, [base], launcher)
-        code = run_peers(
-            ranks,
-            base,
-            chosen,
-            rounds,
-            every_setting,
-            names,
-            timeout,
-            folder,
-            fresh,
-            peaks,
-            where,
-        )
-    found = read_records([path])
-    for title, header, rows in tables_of_triples(found) if triples else tables_of_peers(found):
+        ran = Settings(ranks, where, timeout, environ=peers_environ(), peaks=peaks)
+        if placements:
+            code = run_placements(base, chosen, ran, folder, fresh)
+        else:
+            code = run_peers(base, chosen, rounds, every_setting, names, ran, folder, fresh)
+    for title, header, rows in _TABLES[which](path):
         if markdown:
             print(f"{title}\n\n{markdown_table(header, rows)}\n")
         else:
             console().print(table("|".join(header), rows, title))
-    if not triples:
+    if which == "peers":
         draw_bars(path, folder)
     return code
+
+
+def _which(triples: bool, placements: bool) -> str:
+    """What is compared, which is also what its folder is called after.
+
+    Raises
+    ------
+    UsageError
+        If an option is given that has no meaning there.
+    """
+    if triples and placements:
+        raise UsageError("--triples and --placements are two comparisons. Run one after the other.")
+    which = "triples" if triples else "placements" if placements else "peers"
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name)
+        if parameter.name in _NOT_WITH[which] and given is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"--{which} takes no {parameter.opts[0]}: {_NOT_WITH[which][parameter.name]}. "
+                "Leave it out."
+            )
+    return which
+
+
+_BYTES = "it counts bytes, each triple once, of one small problem"
+_TWO = "it runs dtensor and dtensor+drbench, in the placements that it names"
+#: Options that have no meaning in a comparison, and why.
+_NOT_WITH = {
+    "peers": {},
+    "triples": dict.fromkeys(
+        "kinds scale threads rounds iters budget dtype transpose settings only peak".split(), _BYTES
+    )
+    | {"backend": "it counts bytes, which are the same on every backend"},
+    "placements": {
+        "settings": _TWO,
+        "only": _TWO,
+        "backend": "its products run on cores",
+        "iters": "a turn is one repeat; --rounds says how many turns at least",
+    },
+}
 
 
 def markdown_table(header, rows) -> str:
@@ -199,10 +246,12 @@ def markdown_table(header, rows) -> str:
     return "\n".join([row(header), "|" + "---|" * len(header), *map(row, rows)])
 
 
-def tables_of_peers(records) -> Iterator[tuple]:
+def tables_of_peers(path: Path) -> Iterator[tuple]:
     """The summary, every contender, and the best setting of each library where several were run:
     title, header, rows."""
-    found = lines(records)
+    from plots.select.records import read_records
+
+    found = lines(read_records([path]))
     if not found:
         return
     yield (
@@ -219,9 +268,11 @@ def tables_of_peers(records) -> Iterator[tuple]:
         )
 
 
-def tables_of_triples(records) -> Iterator[tuple]:
+def tables_of_triples(path: Path) -> Iterator[tuple]:
     """Triple by triple without replication, then counted over all replication factors, likewise."""
-    single, counted = triple_rows(records)
+    from plots.select.records import read_records
+
+    single, counted = triple_rows(read_records([path]))
     yield (
         "Without replication (bytes: all ranks together)",
         ("A", "B", "C", "DTensor", "its steps", "its bytes", "drbench", "its bytes"),
@@ -233,6 +284,24 @@ def tables_of_triples(records) -> Iterator[tuple]:
         ("A", "B", "C", *ACTIONS, "repeats products", "drbench runs", "fewer / same / more"),
         counted,
     )
+
+
+def tables_of_placements(path: Path) -> Iterator[tuple]:
+    """Product by product, likewise."""
+    from drbench.measure.record import read_csv
+
+    yield (
+        "DTensor beside DTensor on drbench: median times; stock over drbench in time and CPU time, "
+        "paired in rounds (95 % interval); of torch's roof; MiB moved by all ranks",
+        *placement_rows(placement_lines(read_csv(path))),
+    )
+
+
+_TABLES = {
+    "peers": tables_of_peers,
+    "triples": tables_of_triples,
+    "placements": tables_of_placements,
+}
 
 
 def draw_bars(csv_path: Path, out: Path) -> None:

@@ -8,9 +8,10 @@ from algorithms.registry import Option
 from drbench.errors import MissingError
 
 from .base import Availability, Job, Parts, Peer, Setting, own_words
-from .options import PEERS
+from .options import ON_DRBENCH, PEERS
 
 __all__ = [
+    "ON_DRBENCH",
     "PEERS",
     "Availability",
     "Job",

@@ -9,6 +9,8 @@ BLOCK = 64
 _WIDTH = {"type": int, "least": 1, "unit": "elements"}
 _DEVICE = named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu"))
 
+#: Peers under which drbench multiplies: shown beside the others, and compared as none of them.
+ON_DRBENCH = ("dtensor+drbench",)
 #: Options of every peer, by its name, which is that of its module (+ is _ there).
 PEERS: dict[str, dict[str, Option]] = {
     "dtensor": _DEVICE,

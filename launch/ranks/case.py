@@ -395,6 +395,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded
     phase = phases[nearest_to_median(samples)]
     measured = time_columns(samples, ratios) | {
         "noisy": is_noisy(samples, ratios),
+        "cpu_s": statistics.median(repeats[place][0].cpu_s for place in counted),
         "disturbed": len(repeats) - len(counted),
     }
     time_s = measured["median_s"]

@@ -425,43 +425,46 @@ def _if_there(place: Place, name: str, about: str, line: str, missing: str) -> C
 
 # -- claims
 
+#: Whether a claim of that name is wanted.
+Wanted = Callable[[str], bool]
 
-def paper_claims(results: Path) -> list[Verdict]:
+
+def paper_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     """P1-P12 on the committed simulations."""
     from plots.select.records import read_records
 
     from .slicing_claims import check_claims
 
     paths = [*sorted((results / "simulated").glob("*.csv")), results / "published/h100.csv"]
-    return check_claims(read_records(paths))
+    return check_claims(read_records(paths), wanted)
 
 
-def meshslice_claims(results: Path) -> list[Verdict]:
+def meshslice_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     """M1-M19 on the committed study."""
     from plots.select.llm_rows import read_rows
 
     from .meshslice_claims import check
 
-    return check(read_rows(sorted((results / "simulated/tpuv4-llm").glob("*.csv"))))
+    return check(read_rows(sorted((results / "simulated/tpuv4-llm").glob("*.csv"))), wanted)
 
 
-def overlap_claims(results: Path) -> list[Verdict]:
+def overlap_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     """F1-F9 and T1-T7 on the committed studies."""
     from .overlap.claims import check, committed
 
-    return check(*committed(results / "simulated/overlap"))
+    return check(*committed(results / "simulated/overlap"), wanted=wanted)
 
 
-def measured_claims(results: Path) -> list[Verdict]:
+def measured_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     """S1 and so on, on the measurements of the machine that the documentation tells of."""
     from .measured_claims import check
 
-    return check(results / "measured/spr-2core")
+    return check(results / "measured/spr-2core", wanted)
 
 
 #: Claims by the letters that their names begin with: the command that prints them, what checks
 #: them.
-CLAIMS: dict[str, tuple[str, Callable[[Path], list[Verdict]]]] = {
+CLAIMS: dict[str, tuple[str, Callable[..., list[Verdict]]]] = {
     "P": ("drbench paper check-claims results/simulated", paper_claims),
     "M": ("drbench paper llm-study", meshslice_claims),
     "FT": ("drbench paper overlap-study", overlap_claims),
@@ -476,7 +479,7 @@ def claims(place: Place) -> Iterator[Check]:
     for letter, (command, verdicts_of) in CLAIMS.items():
         if place.only and not any(name.startswith(tuple(letter)) for name in place.only):
             continue  # their records need not be read
-        for verdict in verdicts_of(place.results):
+        for verdict in verdicts_of(place.results, place.wants):
             yield held(verdict, expected.pop(verdict.claim, None), command)
     for name in expected:
         yield Check(name, "", "a claim", "", "there is no such claim", "FAIL", "", "")

@@ -61,9 +61,10 @@ class _Rows:
         return table.drop(columns="wang-free", errors="ignore")
 
 
-def check(rows: Iterable) -> list[Verdict]:
-    """Every claim, in the order of the paper; those whose rows are missing are undecided."""
-    return verdicts(CLAIMS, _Rows(rows), KNOWN)
+def check(rows: Iterable, wanted: Callable[[str], bool] = bool) -> list[Verdict]:
+    """Every claim that is wanted, in the order of the paper; those whose rows are missing are
+    undecided."""
+    return verdicts(CLAIMS, _Rows(rows), KNOWN, wanted)
 
 
 def _lead(seconds, other: str | list[str]):

@@ -395,7 +395,7 @@ KNOWN = {
 }
 
 
-def check_claims(records: Iterable[Record]) -> list[Verdict]:
-    """Check every claim on records or their table; one whose records are missing is undecided and
-    says what is missing."""
-    return verdicts(CLAIMS, Figures(records), KNOWN)
+def check_claims(records: Iterable[Record], wanted: Callable[[str], bool] = bool) -> list[Verdict]:
+    """Check every claim that is wanted on records or their table; one whose records are missing is
+    undecided and says what is missing."""
+    return verdicts(CLAIMS, Figures(records), KNOWN, wanted)

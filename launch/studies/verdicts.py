@@ -55,10 +55,11 @@ def verdicts(
     claims: dict[str, tuple[str, Callable[[Any], tuple[bool | None, str]]]],
     found: Any,
     known: Mapping[str, str] = {},
+    wanted: Callable[[str], bool] = bool,
 ) -> list[Verdict]:
-    """Check every claim: its words, and a check that gets what was found and says whether it holds,
-    and the numbers. One whose records are missing is undecided and says what is missing. ``known``
-    has the claims that do not hold, and where the documentation says so.
+    """Check every claim whose name is ``wanted``: its words, and a check that gets what was found
+    and says whether it holds, and the numbers. One whose records are missing is undecided and says
+    what is missing. ``known`` has the claims that do not hold, and where the documentation says so.
 
     Examples
     --------
@@ -67,11 +68,15 @@ def verdicts(
     [(True, 'it is 3')]
     >>> [(verdict.holds, verdict.numbers) for verdict in verdicts(claims, {})]
     [(None, "records missing: 'it'")]
+    >>> verdicts(claims, {"it": 3}, wanted=lambda name: name == "P1")
+    []
     >>> verdicts({"P0": ("the best of none", lambda found: (min(found), ""))}, [])[0].numbers
     'records missing: a case of the figure'
     """
     out = []
     for name, (text, check) in claims.items():
+        if not wanted(name):
+            continue
         try:
             holds, numbers = check(found)
         except (KeyError, StopIteration, ValueError) as error:

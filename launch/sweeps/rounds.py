@@ -110,11 +110,18 @@ def paired(times: Mapping[str, Times]) -> tuple[str, dict[str, list[float]]]:
         name: (is_noisy([*found.values()]), median(found.values())) for name, found in times.items()
     }
     fastest = min(order, key=order.get)
-    base = times[fastest]
-    return fastest, {
-        name: [seconds / base[turn] for turn, seconds in found.items() if turn in base]
-        for name, found in times.items()
-    }
+    return fastest, {name: over(found, times[fastest]) for name, found in times.items()}
+
+
+def over(times: Times, base: Times) -> list[float]:
+    """One over the other in every round that has both.
+
+    Examples
+    --------
+    >>> over({0: 3.0, 1: 5.0, 3: 1.0}, {0: 2.0, 1: 4.0, 2: 1.0})
+    [1.5, 1.25]
+    """
+    return [seconds / base[turn] for turn, seconds in times.items() if turn in base]
 
 
 def turn_case(case: Case, turn: int) -> Case:
@@ -177,7 +184,7 @@ def _unknown(
     runs = {name: run for name, run in runs.items() if all(r.status == "ok" for r in run.values())}
     if not runs:
         return []
-    fastest, ratios = paired({name: _seconds(run) for name, run in runs.items()})
+    fastest, ratios = paired({name: seconds_of(run) for name, run in runs.items()})
     if rounds < least:
         return list(runs)
     unknown = {
@@ -194,15 +201,15 @@ def runs_of(name: str, done: Mapping[str, Record], rounds: int = MOST_REPEATS) -
     return {turn: record for turn, record in found.items() if record is not None}
 
 
-def _seconds(run: Mapping[int, Record]) -> Times:
-    """The first repeat of each turn: the first turn may have more."""
+def seconds_of(run: Mapping[int, Record]) -> Times:
+    """The time of each turn: the first repeat of each turn: the first turn may have more."""
     return {turn: (record.samples_s or [record.time_s])[0] for turn, record in run.items()}
 
 
 def _spent_s(run: Mapping[int, Record]) -> float:
     return sum(
         OVERHEAD_S + (1 + (run[turn].warmup or 0)) * seconds
-        for turn, seconds in _seconds(run).items()
+        for turn, seconds in seconds_of(run).items()
     )
 
 
@@ -254,7 +261,7 @@ def standings(runs: Sequence[Mapping[int, Record]]) -> list[Standing]:
     """How contenders fared, in their order, from their records by turn."""
     pools = [pooled(list(run.values())) for run in runs]
     times = {
-        str(at): _seconds(run)
+        str(at): seconds_of(run)
         for at, (run, pool) in enumerate(zip(runs, pools))
         if pool.status == "ok"
     }
@@ -300,6 +307,8 @@ def pooled(records: Sequence[Record]) -> Record:
     first, times = records[0], time_columns(samples, percents[1:] and percents)
     rate = 2 * first.m * first.n * first.k / times["median_s"] / 1e9
     changed = times | {"gflops": rate, "case": None}
+    cpu = [record.cpu_s for record in records if record.cpu_s is not None]
+    changed["cpu_s"] = median(cpu) if cpu else None
     if len(roofed) > 1:
         changed |= ratio_columns(percents)
     elif roofed:

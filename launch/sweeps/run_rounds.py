@@ -30,14 +30,15 @@ def run_rounds(
     name: str,
     settings: Settings,
     console: Console,
-    out: str | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
 ) -> list[list[dict[int, Record]]]:
     """Measure the cases of each group in rounds (:func:`turns`), all groups in the same ones; the
     records of each case by turn.
 
     ``iters`` of a case are its rounds at least, ``budget`` is that of all its rounds. With ``out``
-    the turns are kept in its folder :data:`ROUNDS`, where those that have a row are not run again,
-    and a row a case in its :data:`POOLED`.
+    the turns are kept in its folder :data:`ROUNDS`, where those that have a row are not run again
+    (unless ``fresh`` moves them aside), and a row a case in its :data:`POOLED`.
     """
     named = [{case_id(case, settings.ranks): case for case in group} for group in groups]
     cases = {who: case for group in named for who, case in group.items()}
@@ -52,12 +53,14 @@ def run_rounds(
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix=folder_prefix(name))))
-        store = stack.enter_context(opened(folder, name, settings.ranks, wanted, console))
+        store = stack.enter_context(
+            opened(folder, name, settings.ranks, wanted, console, fresh=fresh)
+        )
         watch = SweepProgress(least * len(cases), list(store.done.values()), console, what="turn")
         try:
             with watch:
                 run_cases(
-                    _counted(turns(named, store.done, least, budget_s), watch),
+                    _counted(turns(named, store.done, least, budget_s), watch, store.done),
                     store,
                     settings,
                     watch,
@@ -73,10 +76,12 @@ def run_rounds(
         return found
 
 
-def _counted(todo: Iterable[tuple[str, Case]], watch: SweepProgress) -> Iterator:
-    """The turns, the bar being told of those beyond the least."""
+def _counted(
+    todo: Iterable[tuple[str, Case]], watch: SweepProgress, done: Mapping[str, Record]
+) -> Iterator:
+    """The turns, the bar being told of those beyond the least that are not done yet."""
     for name, case in todo:
-        if watch.done >= watch.total:
+        if name not in done and watch.done >= watch.total:
             watch.expect(watch.done + 1)
         yield name, case
 

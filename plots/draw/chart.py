@@ -6,12 +6,13 @@ matplotlib; :mod:`plots.report.interactive` gives it to plotly.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 from math import nan
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform
 from numpy import broadcast_to
 
 from .page import GREY, HOLLOW, MARKER_PT, PAGE_IN, TITLE_IN, Page, bar_edge, line_look
@@ -36,7 +37,8 @@ class Marks(NamedTuple):
     case, or ``bars`` that begin at ``base``.
 
     ``hollow`` tells which of them are noisy; ``low`` and ``high`` are the ends of an interval of
-    each, NaN where it is not known. Bars and intervals are upright, or lie (``across``).
+    each, NaN where it is not known. Bars and intervals are upright, or lie (``across``). Lines
+    stand ``shift_pt`` to the right of their places in print, beside others that they would cover.
     """
 
     kind: str
@@ -50,6 +52,7 @@ class Marks(NamedTuple):
     hollow: Sequence[bool] = ()
     low: Sequence[float] = ()
     high: Sequence[float] = ()
+    shift_pt: float = 0.0
 
 
 class Spot(NamedTuple):
@@ -113,6 +116,8 @@ def draw_chart(axes: Axes, chart: Chart, size: float = MARKER_PT, **rule: Any) -
         if marks.kind == "rule":
             look = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2} | rule
         look = {"zorder": 3, "clip_on": marks.kind == "rule", **look}
+        if marks.shift_pt:
+            look["transform"] = _shifted(axes, marks)
         if marks.kind != "rule":
             _draw_intervals(axes, marks)
         solid = [at for at in range(len(marks.x)) if not any(marks.hollow[at : at + 1])]
@@ -135,7 +140,64 @@ def _draw_intervals(axes: Axes, marks: Marks) -> None:
         ends = ([side[at] for at in known] for side in (marks.low, marks.high))
         draw = axes.hlines if marks.across else axes.vlines
         look = {"color": marks.look.color, "linewidth": 0.9, "zorder": 2.5}
+        if marks.shift_pt:
+            look["transform"] = _shifted(axes, marks)
         named(draw(places, *ends, **look), marks.name)
+
+
+def _shifted(axes: Axes, marks: Marks) -> Transform:
+    return axes.transData + ScaledTranslation(marks.shift_pt / 72, 0, axes.figure.dpi_scale_trans)
+
+
+def side_by_side(lines: Sequence[Marks], y: Axis, high_in: float, apart_pt: float) -> list[Marks]:
+    """Lines with the shifts that let every marker be seen: those that would cover one another at
+    some place stand side by side there.
+
+    Parameters
+    ----------
+    lines : list of Marks
+        With the same places.
+    y : Axis
+        Of the panel, linear, ``high_in`` inches high.
+    apart_pt : float
+        Between neighbouring places.
+
+    Examples
+    --------
+    >>> at = [polyline(n, None, [1], {1: Spot(v)}) for n, v in (("a", 50), ("b", 50.5), ("c", 90))]
+    >>> [marks.shift_pt for marks in side_by_side(at, Axis("", (0, 100)), 2.0, 50.0)]
+    [-2.6, 2.6, 0.0]
+    """
+    wide_pt = MARKER_PT + 0.6
+    near = 0.75 * wide_pt / (72 * high_in) * abs(y.limits[1] - y.limits[0])
+    cover = [
+        {
+            number
+            for number, other in enumerate(lines)
+            if other is not one and any(abs(p - q) < near for p, q in zip(one.y, other.y))
+        }
+        for one in lines
+    ]
+    slots: dict[int, int] = {}
+    for number, others in enumerate(cover):
+        taken = {slots[other] for other in others if other in slots}
+        slots[number] = next(slot for slot in count() if slot not in taken)
+    made = []
+    for number, marks in enumerate(lines):
+        group = max(slots[each] for each in _reached(number, cover))
+        step_pt = min(wide_pt, 0.8 * apart_pt / (group + 1))
+        made.append(marks._replace(shift_pt=round((slots[number] - group / 2) * step_pt, 3)))
+    return made
+
+
+def _reached(number: int, cover: Sequence[set[int]]) -> set[int]:
+    """A line, those that it covers, those that these cover, and so on."""
+    found, left = {number}, [number]
+    while left:
+        new = cover[left.pop()] - found
+        found |= new
+        left += new
+    return found
 
 
 def draw_axes(axes: Axes, chart: Chart) -> None:

@@ -50,6 +50,7 @@ ALGORITHMS = {
     "tensor_parallel_1d": LineStyle("#8B5A2B", "<"),
     "fsdp": LineStyle("#5B3A8C", ">"),
     "dtensor": LineStyle("#000000", "X", (0, (4, 1.6))),
+    "dtensor+drbench": LineStyle("#1F7FB5", "X", "-"),
     "scalapack": LineStyle("#555555", "p", (0, (1.2, 1.2))),
     "cosma": LineStyle("#8C8C8C", "h", (0, (4, 1.4, 1.2, 1.4))),
     "heat": LineStyle("#B2182B", "*", (0, (4, 1.6))),
@@ -57,6 +58,8 @@ ALGORITHMS = {
 }
 #: Those of them that are other people's libraries.
 PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat")
+#: drbench under another library, with that one's BLAS.
+ON_DRBENCH = ("dtensor+drbench",)
 
 #: The matrix that does not move.
 STATIONARY = {
@@ -76,7 +79,6 @@ PHASES = {
     "phase_pack_s": Fill("pack", "#009E73", "oo"),
 }
 OTHER = Fill("other", "#BBBBBB")
-MEDIAN = Fill("median", "#E6E6E6")
 UNKNOWN = Fill("not broken down", "#FFFFFF", "\\\\\\\\")
 
 _HUES = (

@@ -1,7 +1,7 @@
 """Algorithms side by side: the fastest case of each, its time broken down into phases.
 
-A phase is the mean over the ranks in the best repeat; what no phase accounts for is "other", and
-what the median repeat takes more is a part of its own. Cases without phases are whole bars.
+A bar is the median time. Its phases are means over the ranks in the repeat nearest to it; what no
+phase accounts for is "other". Cases without phases are whole bars.
 """
 
 from math import inf
@@ -12,7 +12,7 @@ from pandas import DataFrame
 from plots.draw.chart import Axis, Chart, Charts, Marks, draw_axes, draw_bars
 from plots.draw.chart import panels as draw_panels
 from plots.draw.page import GRID, note, number, patch_handle, time_unit, width_in
-from plots.draw.style import MEDIAN, OTHER, PHASES, SMALL_PT, UNKNOWN
+from plots.draw.style import OTHER, PHASES, SMALL_PT, UNKNOWN
 from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import Options, Shape, Source, configuration, elided, names, shape_text
@@ -23,7 +23,7 @@ from .volume import local_s
 
 _MOST_PANELS, _MOST_BARS = 4, 16
 _BAR_IN, _RIGHT_IN = 0.17, 1.06
-_LOOKS = (*PHASES.values(), OTHER, MEDIAN, UNKNOWN)
+_LOOKS = (*PHASES.values(), OTHER, UNKNOWN)
 
 #: Source and shape of a panel, and its bars: the best case of each algorithm and data movement,
 #: fastest first.
@@ -42,17 +42,14 @@ def parts(found: DataFrame) -> DataFrame:
     >>> case = Record(mode="measured", status="ok", **known)
     >>> other = Record(mode="published", status="ok", best_s=1.0)
     >>> [row.dropna().to_dict() for _, row in parts(frame([case, other])).iterrows()]
-    [{'gemm': 0.75, 'fence': 0.125, 'other': 0.125, 'median': 0.25}, {'not broken down': 1.0}]
+    [{'gemm': 0.75, 'fence': 0.125, 'other': 0.375}, {'not broken down': 1.0}]
     """
     phases = found[list(PHASES)].set_axis([look.name for look in PHASES.values()], axis=1)
     phases = phases.where((phases > 0) & (phases < inf))
-    known, rest = phases.notna().any(axis=1), found.best_s - phases.sum(axis=1)
-    # phases are those of the best repeat
-    more = found.time_s - found.best_s
+    known, rest = phases.notna().any(axis=1), found.time_s - phases.sum(axis=1)
     return phases.assign(
         **{
             OTHER.name: rest.where(known & (rest > 0)),
-            MEDIAN.name: more.where(known & (more > 0)),
             UNKNOWN.name: found.time_s.mask(known),
         }
     )
@@ -67,7 +64,7 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
         best = inside.drop_duplicates("variant").sort_values([*FASTEST, "variant"])
         bars = best[:_MOST_BARS]
         found.append(((source, shape), bars))
-        over.update(bars.variant[bars[list(PHASES)].sum(axis=1) > bars.best_s * 1.001])
+        over.update(bars.variant[bars[list(PHASES)].sum(axis=1) > bars.time_s * 1.001])
         if len(best) > _MOST_BARS:
             notes.append(
                 f"{shape_text(shape)}: not drawn: {names(list(best.variant[_MOST_BARS:]))} (slower "
@@ -79,7 +76,7 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str]]:
     notes += more
     if over:
         notes.append(
-            f"phases that overlap are longer together than the best repeat: {names(sorted(over))}"
+            f"phases that overlap are longer together than the median repeat: {names(sorted(over))}"
         )
     return found, notes
 
@@ -133,7 +130,7 @@ def make(records: Records, options: Options) -> Made:
     room_in = max(width_in(text, SMALL_PT + 0.5) for text in texts) + 0.16, _RIGHT_IN
     told = [
         "the fastest case of each algorithm and data movement; phases are means over the ranks "
-        "in the best repeat; median: what the median repeat takes more"
+        "in the median repeat"
     ]
     if any(marks.kind == "rule" for chart in described for marks in chart.marks):
         told.append("dashed, the roof: the same work without communication")

@@ -7,14 +7,23 @@ factor of the case that each point shows. Which cases those are is decided in
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
-from math import ceil, floor
+from itertools import chain, pairwise
+from math import ceil, floor, log
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
+from plots.draw.chart import (
+    Axis,
+    Chart,
+    Charts,
+    Spot,
+    draw_chart,
+    panels,
+    polyline,
+    side_by_side,
+)
 from plots.draw.page import GREY, MARGIN_IN, PAGE_IN, Page, fitted, line_look, width_in
 from plots.draw.style import FONT_PT, RC, SMALL_PT, STYLES
 from plots.draw.telling import named
@@ -60,7 +69,10 @@ def figure(chosen: dict[str, list[Line]], axis: str = Options.axis) -> Figure:
         described = [_chart(lines, axis) for lines in drawn]
         tables_in = _ROW_IN * (2 + max(map(len, drawn)))
         below_in = _XLABEL_IN + tables_in
-        page, every = panels(described, (), _notes(chosen, drawn), _HIGH_IN, 2, _ROOM_IN, below_in)
+        notes = _notes(chosen, drawn)
+        if any(marks.shift_pt for chart in described for marks in chart.marks):
+            notes.append("side by side at a batch size: points that would cover one another")
+        page, every = panels(described, (), notes, _HIGH_IN, 2, _ROOM_IN, below_in)
         for axes, chart, lines in zip(every, described, drawn, strict=True):
             draw_chart(axes, chart)
             axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
@@ -87,29 +99,35 @@ def _chart(drawn: Sequence[Line], axis: str) -> Chart:
         facts.append(f"medians of {record.iters}{' or more' if record.budget_s else ''}")
     together = f"all {record.ranks} ranks together" if record.ranks else "all ranks together"
     roof = drawn[0].quantity == "percent_of_roof"
+    y = Axis(
+        "percent of the roof (%)" if roof else f"percent of peak (%), {together}",
+        limits,
+        ticks={at: str(at) for at in range(limits[0], int(limits[1]) + 1, step)},
+    )
+    lines = [
+        polyline(
+            each.legend,
+            STYLES[each.name],
+            batches,
+            {point.m: _spot(point, roof) for point in each.points},
+        )
+        for each in drawn
+    ]
+    x = Axis(
+        "batch size m (rows of A and C)",
+        (batches[0] / 1.3, batches[-1] * 1.3),
+        2,
+        {batch: str(batch) for batch in batches},
+    )
+    wide_pt = 72 * (PAGE_IN / 2 - sum(_ROOM_IN))
+    closest = min((log(b / a) for a, b in pairwise(batches)), default=log(2))
+    apart_pt = wide_pt * closest / log(x.limits[1] / x.limits[0])
     return Chart(
         f"MLP-{record.layer[-1]}:  n = {record.n}, k = {record.k}",
         ", ".join(fact for fact in facts if fact),
-        Axis(
-            "batch size m (rows of A and C)",
-            (batches[0] / 1.3, batches[-1] * 1.3),
-            2,
-            {batch: str(batch) for batch in batches},
-        ),
-        Axis(
-            "percent of the roof (%)" if roof else f"percent of peak (%), {together}",
-            limits,
-            ticks={at: str(at) for at in range(limits[0], int(limits[1]) + 1, step)},
-        ),
-        [
-            polyline(
-                each.legend,
-                STYLES[each.name],
-                batches,
-                {point.m: _spot(point, roof) for point in each.points},
-            )
-            for each in drawn
-        ],
+        x,
+        y,
+        side_by_side(lines, y, _HIGH_IN, apart_pt),
     )
 
 

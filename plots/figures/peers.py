@@ -24,7 +24,7 @@ from plots.draw.page import (
     note,
     width_in,
 )
-from plots.draw.style import FONT_PT, PEERS, SMALL_PT, style_of
+from plots.draw.style import FONT_PT, ON_DRBENCH, PEERS, SMALL_PT, style_of
 from plots.draw.telling import named
 from plots.registry import Figure, Made
 from plots.select.cases import (
@@ -58,7 +58,7 @@ def panels(records: Records, options: Options) -> tuple[list[Panel], list[str], 
     if still.any() and not still.all():
         notes.append(f"not drawn: {cases(still.sum())} moving nothing")
         kept = kept[~still]
-    order = lambda name: (name != UNIVERSAL, name in PEERS, name)
+    order = lambda name: (name != UNIVERSAL, name in PEERS, name in ON_DRBENCH, name)
     drawn = sorted(kept.name.unique(), key=order)
     if len(drawn) > _MOST_NAMES:
         notes.append(f"not drawn: {names(drawn[_MOST_NAMES:])}: at most {_MOST_NAMES} names")
@@ -170,7 +170,8 @@ def _charts(panel: Panel, drawn: Sequence[str]) -> list[Chart]:
 
 
 def _ours(found: DataFrame) -> Series:
-    return ~found.name.isin(PEERS)
+    """Rows whose roof is of drbench's own BLAS."""
+    return ~found.name.isin([*PEERS, *ON_DRBENCH])
 
 
 def make(records: Records, options: Options) -> Made:

@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from drbench.measure.record import OPTION_COLUMNS, read_options
 from plots.draw.page import number, time_unit
-from plots.draw.style import PEERS, PHASES
+from plots.draw.style import ON_DRBENCH, PEERS, PHASES
 from plots.select.cases import UNIVERSAL, by_name, cases, configuration, rising, shape_name
 from plots.select.records import rows
 from plots.select.selection import FASTEST
@@ -140,8 +140,10 @@ def _words(row: Any) -> Iterator[str]:
         yield from (f"-{name}", str(getattr(row, name)))
     given = {} if row.algorithm in (UNIVERSAL, None) else {"algorithm": row.algorithm}
     given |= {name: getattr(row, name) for name in (*"abc", *_COLUMNS)}
-    if row.algorithm in PEERS:  # theirs is a description
+    if row.algorithm in (*PEERS, *ON_DRBENCH):  # theirs is a description
         given["dataflow"] = None
+    if (row.algorithm or "").startswith("dtensor"):  # its mesh follows from the placements
+        given["mesh"] = None
     given |= {"threads": row.threads if (row.threads or 1) > 1 else None}
     given |= {"dtype": row.dtype if row.dtype != "float32" else None}
     given |= {"transport": row.transport if "throttled" in (row.transport or "") else None}

@@ -1,13 +1,17 @@
 """Contexts whose matrices lie on a device, on one rank: what is refused, and who closes what."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from mpi4py import MPI
 
 import drbench
 from drbench.device.gpu import cuda
+from drbench.device.matrix import Slab
 from drbench.device.threads import HostDevice
 from drbench.errors import MissingError, OutOfMemory, UsageError
+from drbench.host.topology import Topology
 
 
 @pytest.fixture
@@ -41,6 +45,15 @@ def test_a_heap_larger_than_the_device_is_refused_with_both_sizes(device, monkey
         OutOfMemory, match="rank 0 needs 4096 bytes of device memory, 1000 are free"
     ):
         drbench.init(MPI.COMM_SELF, 4096, device=device)
+
+
+def test_a_device_that_is_full_after_all_is_told_to_every_rank():
+    def full(nbytes):
+        raise OutOfMemory("no room")
+
+    device = SimpleNamespace(ipc_handle=None, allocate=full)
+    with Topology(MPI.COMM_SELF) as topology, pytest.raises(OutOfMemory, match="no room"):
+        Slab(topology, device, 100)
 
 
 def test_a_device_serves_one_context_after_another(device):

@@ -262,17 +262,17 @@ def test_a_file_of_something_else_is_neither_appended_to_nor_changed(path, text)
 )
 def test_another_header_is_refused_on_reading_and_names_the_column(path, change):
     path.write_text(",".join(change(list(HEADER))) + "\n")
-    with pytest.raises(RecordError, match="another header: '.*' where schema 6 has '.*'"):
+    with pytest.raises(RecordError, match="another header: '.*' where schema 7 has '.*'"):
         read_csv(path)
 
 
 def test_an_unknown_schema_version_is_said_whether_or_not_the_columns_changed(path):
     row = case(1).to_row()
-    row[0] = "7"
-    for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "7"])]:
+    row[0] = "8"
+    for header, cells in [(HEADER, row), ((*HEADER, "energy_j"), [*row, "8"])]:
         with open(path, "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, cells])
-        with pytest.raises(RecordError, match="schema_version 7 is unknown; this drbench reads 6"):
+        with pytest.raises(RecordError, match="schema_version 8 is unknown; this drbench reads 7"):
             read_csv(path)
 
 
@@ -280,7 +280,7 @@ def test_a_row_that_does_not_parse_is_named_by_file_and_line(path):
     append_csv(path, case(1))
     with open(path, "a") as file:
         file.write("1,measured,too short\n")
-    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 6"):
+    with pytest.raises(RecordError, match=r"runs\.csv, line 3: a row of schema 7"):
         read_csv(path)
 
 
@@ -304,7 +304,7 @@ def test_appending_nothing_leaves_a_header(path):
     assert path.read_text() == ",".join(HEADER) + "\n"
 
 
-#: What schemas 6, 5 and 4 added to the one before.
+#: What schemas 7 to 4 added to the one before.
 FIFTH_ADDED = {
     "budget_s",
     "iqr_s",
@@ -318,7 +318,9 @@ FIFTH_ADDED = {
     "peak_gflops",
     "peak_source",
 }
-FIFTH_SCHEMA = [name for name in HEADER if name not in {"transpose", "alpha", "beta", "disturbed"}]
+SIXTH_SCHEMA = [name for name in HEADER if name != "cpu_s"]
+SIXTH_ADDED = {"transpose", "alpha", "beta", "disturbed"}
+FIFTH_SCHEMA = [name for name in SIXTH_SCHEMA if name not in SIXTH_ADDED]
 FOURTH_SCHEMA = [name for name in FIFTH_SCHEMA if name not in FIFTH_ADDED]
 THIRD_SCHEMA = [name for name in FOURTH_SCHEMA if name != "options"]
 EARLIER = [
@@ -327,6 +329,7 @@ EARLIER = [
     ("3", THIRD_SCHEMA),
     ("4", FOURTH_SCHEMA),
     ("5", FIFTH_SCHEMA),
+    ("6", SIXTH_SCHEMA),
 ]
 
 
@@ -364,7 +367,7 @@ def test_rates_of_earlier_rows_are_those_of_the_median_when_read(path, version, 
     assert read_records([path]).gflops.tolist() == [measured.gflops, of_best, of_best]
 
 
-@pytest.mark.parametrize("version, names", [EARLIER[-1], ("6", HEADER)])
+@pytest.mark.parametrize("version, names", [*EARLIER[-2:], ("7", HEADER)])
 def test_rates_since_schema_5_are_read_as_they_are(path, version, names):
     write_earlier(path, version, names, case(3, median_s=0.75, gflops=2.5))
     assert read_csv(path)[0].gflops == 2.5

@@ -71,6 +71,7 @@ AGREED = [
     "iqr_s",
     "median_low_s",
     "median_high_s",
+    "cpu_s",
     "disturbed",
     "stable",
     "noisy",
@@ -129,7 +130,7 @@ BY_TYPE = {
 def records(draw):
     values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
     values |= {
-        "schema_version": 6,
+        "schema_version": 7,
         "mode": draw(st.sampled_from(MODES)),
         "status": draw(st.sampled_from(STATUSES)),
     }
@@ -241,7 +242,7 @@ def test_a_text_that_utf8_cannot_hold_is_escaped_not_lost():
         ({"best_s": math.nan}, "needs best_s > 0; got None"),
         ({"best_s": 0.0}, "needs best_s > 0"),
         ({"best_s": math.inf}, "needs best_s > 0"),
-        ({"schema_version": 7}, "schema_version 7 is unknown"),
+        ({"schema_version": 8}, "schema_version 8 is unknown"),
         ({"m": 1.5}, "m must be an integer; got 1.5"),
         ({"m": True}, "m must be an integer"),
         ({"gflops": "fast"}, "gflops must be a number; got 'fast'"),

@@ -13,6 +13,7 @@ remote  ``MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self``: a node for each      RMA over 
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -104,3 +105,13 @@ def mpirun(tmp_path_factory, mpiexec, mpi_library) -> MpiRun:
     """``mpirun(n, script, *args, situation=...)``: the JSON that a program answers under
     mpiexec."""
     return MpiRun(mpiexec, mpi_library[0], tmp_path_factory.mktemp("mpi"))
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory) -> str:
+    """Path of the GPU's kernels compiled for the host."""
+    from fake_cuda import compile_kernels
+
+    if not shutil.which("g++"):
+        pytest.skip("no g++ to compile the kernels for the host")
+    return str(compile_kernels(tmp_path_factory.mktemp("kernels")))

@@ -73,8 +73,8 @@ def test_every_form_of_product_in_every_mode_is_served_and_the_rest_left_to_torc
 ):
     found = answer(2, "products", "forms", [2], situation=situation)
     assert (found["wrong"], found["left"]) == ([], 0)
-    served, stock = found["drbench"]
-    assert served == 27 * (3 * (2 + 2 + 4) + 4) and stock == {}
+    served, stock, backward = found["drbench"]
+    assert served == 27 * (3 * (2 + 2 + 4) + 4) and stock == {} and backward == 2 * 3
     assert set(found["reasons"]) == {
         "float16 is multiplied by torch alone",
         "int64 is multiplied by torch alone",

@@ -1,21 +1,10 @@
 """``--backend cupy`` from the case to the verified record on ranks without GPUs: real processes,
 real IPC of a fake device's memory, real addresses."""
 
-import shutil
-
 import pytest
-from fake_cuda import compile_kernels
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 SHAPE = {"m": 45, "n": 38, "k": 51}
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    """Path of the kernels compiled for the host."""
-    if not shutil.which("g++"):
-        pytest.skip("no g++ to compile the kernels for the host")
-    return str(compile_kernels(tmp_path_factory.mktemp("kernels")))
 
 
 def cases():
@@ -58,9 +47,9 @@ def cases():
     yield {"m": 48, "n": 40, "k": 56, "algorithm": "fsdp"}
 
 
-def test_every_way_through_the_gpu_code_is_exact_and_leaves_nothing_behind(mpirun, library):
+def test_every_way_through_the_gpu_code_is_exact_and_leaves_nothing_behind(mpirun, kernels):
     wanted = list(cases())
-    found = mpirun(2, "fake_gpu.py", library, wanted)
+    found = mpirun(2, "fake_gpu.py", kernels, wanted)
     assert [(record["status"], record["reason"]) for record in found["records"]] == [
         ("ok", None)
     ] * len(wanted)
@@ -83,7 +72,7 @@ def test_every_way_through_the_gpu_code_is_exact_and_leaves_nothing_behind(mpiru
 
 
 def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_nothing_behind(
-    mpirun, library
+    mpirun, kernels
 ):
     stationary = {
         **SHAPE,
@@ -94,14 +83,14 @@ def test_gpus_without_peer_access_go_through_the_host_and_a_refused_case_leaves_
         "options": {"stationary": "B", "chunk": 16},
     }
     refused = [{**stationary, "transport": "direct"}, {**stationary, "collectives": "gpu-aware"}]
-    found = mpirun(2, "fake_gpu.py", library, [*refused, stationary])
+    found = mpirun(2, "fake_gpu.py", kernels, [*refused, stationary])
     assert [(record["status"], record["error"]) for record in found["records"]] == [
         ("unsupported", None)
     ] * 2 + [("ok", 0.0)]
     assert found["records"][-1]["transport"] == "rma" and found["left"] == 0
 
 
-def test_c_goes_through_the_host_where_additions_between_gpus_are_not_atomic(mpirun, library):
+def test_c_goes_through_the_host_where_additions_between_gpus_are_not_atomic(mpirun, kernels):
     case = {
         **SHAPE,
         "no_atomics": True,
@@ -110,7 +99,7 @@ def test_c_goes_through_the_host_where_additions_between_gpus_are_not_atomic(mpi
         "c": "row",
         "options": {"stationary": "B", "chunk": 16},
     }
-    found = mpirun(2, "fake_gpu.py", library, [case])
+    found = mpirun(2, "fake_gpu.py", kernels, [case])
     record = found["records"][0]
     assert (record["status"], record["error"], record["transport"], found["left"]) == (
         "ok",

@@ -2,11 +2,9 @@
 for every mistake."""
 
 import json
-import shutil
 import sys
 
 import pytest
-from fake_cuda import compile_kernels
 from starting import run_process, within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
@@ -196,18 +194,14 @@ def test_a_program_that_closes_nothing_ends_and_says_why(mpiexec, tmp_path, how)
 # its handle, and on worker threads that stand for a device
 
 
-@pytest.fixture(scope="module")
-def on(tmp_path_factory):
+@pytest.fixture
+def on(request):
     """``on(device)``: the option of ``library.py``."""
 
     def option(device):
-        if device == "gpu" and not path:
-            pytest.skip("no g++ to compile the kernels for the host")
-        return f"--device={path[0] if device == 'gpu' else device}"
+        how = request.getfixturevalue("kernels") if device == "gpu" else device
+        return f"--device={how}"
 
-    path = []
-    if shutil.which("g++"):
-        path.append(str(compile_kernels(tmp_path_factory.mktemp("kernels"))))
     return option
 
 
@@ -239,6 +233,11 @@ def test_local_arrays_are_shared_with_other_libraries(mpirun, on):
         "whole": [[10 * (x // 3) + 4 * (x % 3) + y for y in range(4)] for x in range(6)],
         "left": 0,
     }
+
+
+@pytest.mark.parametrize("device", ["gpu", "threads"])
+def test_a_plan_outlives_the_arena_that_it_was_laid_out_in(mpirun, on, device):
+    assert mpirun(2, "library.py", on(device), "grown") == [[True] * 6, 0]
 
 
 def test_nothing_leaks_on_devices(mpirun, on):

@@ -17,12 +17,12 @@ RUNS = [(2, "direct"), (4, "direct"), (4, "rma"), (4, "mixed"), (2, "remote"), (
 
 
 def universal(p, situation):
-    """All forms, stationary matrices and partition triples, the rest drawn with a fixed seed."""
+    """All forms, stationary matrices and scalars, the rest drawn with a fixed seed."""
     chance, cases = random.Random(f"{p} {situation}"), []
     for transpose, stationary in product(TRANSPOSES, "ABC"):
-        for x in range(6 if situation == "remote" else 10):
+        for x in range(len(SCALARS)):
             factor = lambda: f"/c{chance.choice([1, 1, 2, p])}"
-            alpha, beta = SCALARS[x % len(SCALARS)]
+            alpha, beta = SCALARS[x]
             cases.append(
                 {
                     "m": chance.choice([1, 7, 48, 65]),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drbench.program.problem import Operand
 from partitions import (
     Interval,
     LayoutError,
@@ -105,10 +106,11 @@ def check_owner_agrees_with_tiles_of(p):
 
 
 def check_tiles_follow_one_another_in_local_storage(p):
+    operand = Operand("C", p)
     for rank in range(p.nprocs):
         offset = 0
         for idx in p.tiles_of(rank):
-            assert p.tile_offset(idx) == offset
+            assert operand.tile_block(idx).offset == offset
             offset += len(elements(p, idx))
         assert p.local_size(rank) == offset  # no gap, no overlap, nothing left
 
@@ -201,7 +203,7 @@ def test_no_method_scans_the_tile_grid():
     assert p.overlapping_tiles((far - 2, far), (5, 6)) == [(far - 2, 5), (far - 1, 5)]
     assert p.row_cuts(far // 2, far // 2 + 2) == [far // 2, far // 2 + 1, far // 2 + 2]
     assert p.local_size(8191) == (far // 64) ** 2
-    assert p.tile_offset(last) == (far // 64) ** 2 - 1
+    assert Operand("C", p).tile_block(last).offset == (far // 64) ** 2 - 1
 
 
 def test_text_takes_no_part_in_equality_or_hash():
@@ -235,7 +237,6 @@ p22 = Partition((10, 10), (4, 4), ProcessGrid(2, 2), replicas=2)
     [
         (lambda: p22.tile_bounds((3, 0)), ["tile (3, 0)", "3x3 tile grid", "overlapping_tiles"]),
         (lambda: p22.tile_bounds((0, -1)), ["tile (0, -1)", "3x3 tile grid"]),
-        (lambda: p22.tile_offset((0, 3)), ["tile (0, 3)", "tiles:4x4@2x2/c2"]),
         (lambda: p22.owner((9, 9)), ["tile (9, 9)", "3x3 tile grid"]),
         (lambda: p22.owner((0, 0), 2), ["replica 2", "from 0 to 1"]),
         (lambda: p22.owner((0, 0), -1), ["replica -1", "from 0 to 1"]),

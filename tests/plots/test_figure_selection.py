@@ -148,11 +148,21 @@ def test_what_is_missing_in_one_panel_is_said(records):
     assert said == ["4 ranks, small, float32, measured: no case of scalapack at all"]
 
 
-def test_phases_longer_than_the_best_repeat_are_said(synthetic):
+def test_phases_longer_than_the_median_repeat_are_said(synthetic):
     case = synthetic.case(best_s=1.0, phase_gemm_s=0.9, phase_get_wait_s=0.2)
     ((_, bars),), notes = algorithms.panels([case], Options())
     assert algorithms.parts(bars).iloc[0].dropna().to_dict() == {"gemm": 0.9, "get wait": 0.2}
-    assert notes == ["phases that overlap are longer together than the best repeat: universal S-C"]
+    assert notes == [
+        "phases that overlap are longer together than the median repeat: universal S-C"
+    ]
+
+
+def test_phases_are_taken_from_the_median_time_not_from_the_best(synthetic):
+    times = {"best_s": 1.0, "median_s": 2.0, "samples_s": [1.0, 2.0, 2.5]}
+    case = synthetic.case(**times, phase_gemm_s=1.5, phase_fence_s=0.25)
+    ((_, bars),), notes = algorithms.panels([case], Options())
+    parts = algorithms.parts(bars).iloc[0].dropna().to_dict()
+    assert parts == {"gemm": 1.5, "fence": 0.25, "other": 0.25} and notes == []
 
 
 def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time(synthetic):
@@ -197,6 +207,19 @@ def test_a_dot_of_peers_is_the_setting_with_the_smallest_median_time(synthetic):
         "not drawn: 1 case of settings that were run in fewer rounds than the others, so not in "
         "turn with them",
     ]
+
+
+def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_under(synthetic):
+    known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "stationary": None}
+    roofs = {"universal": 100.0, "dtensor": 50.0, "dtensor+drbench": 60.0}
+    records = [
+        synthetic.case(algorithm=name, roof_gflops=roof, median_s=1e-5, **known)
+        for name, roof in roofs.items()
+    ]
+    (chart,), _ = peers.charts(records, Options())
+    assert list(chart.y.ticks.values()) == ["universal", "dtensor+drbench", "dtensor"]
+    (rule,) = [marks for marks in chart.marks if marks.kind == "rule"]
+    assert list(rule.x) == [100.0, 100.0]
 
 
 def test_shapes_of_peers_are_named_and_in_order_and_no_panel_is_empty(synthetic):

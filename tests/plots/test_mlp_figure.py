@@ -105,6 +105,31 @@ def test_every_selected_point_is_drawn_at_its_value_and_no_other(twelve, picture
         assert shown == expected and len(expected) == 36
 
 
+def test_no_point_covers_another(twelve):
+    """All lines at one height: each marker stands beside its neighbours, and a note says so."""
+    level = [replace(r, percent_of_peak=r.percent_of_peak and 60.0) for r in twelve]
+    picture = figure({layer: select(level, layer) for layer in ("mlp1", "mlp2")})
+    for axes in picture.axes[:2]:
+        places = [
+            line.get_transform().transform((x, y)) * 72 / picture.dpi
+            for line in axes.lines
+            if line.get_marker() not in (None, "None")
+            for x, y in zip(*line.get_data(), strict=True)
+        ]
+        assert len(places) >= 30
+        for one, other in combinations(places, 2):
+            assert max(abs(one - other)) > 3.5  # of markers 5.2 points wide
+    assert any("side by side at a batch size" in text for text in map(str.lower, rows_of(picture)))
+
+
+def test_points_apart_stand_at_their_batch_size(twelve):
+    layer = [line for line in select(twelve, "mlp1") if line.name == "UA - Column"]
+    picture = figure({"mlp1": layer})
+    (line,) = [each for each in picture.axes[0].lines if each.get_marker() not in (None, "None")]
+    assert line.get_transform() == picture.axes[0].transData
+    assert not any("side by side" in text for text in rows_of(picture))
+
+
 def test_the_table_has_the_factor_of_every_point_under_its_batch_size(twelve, picture):
     for table, layer in zip(picture.axes[2:], ("mlp1", "mlp2"), strict=True):
         shown, names, heads = {}, {}, {}

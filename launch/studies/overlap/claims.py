@@ -71,9 +71,9 @@ class _Rows:
         return [(row, others[shape(row)]) for row in ones if shape(row) in others]
 
 
-def check(rows: Iterable, ranges: Iterable) -> list[Verdict]:
-    """Every claim; those whose rows are missing are undecided."""
-    return verdicts(CLAIMS, _Rows(rows, ranges), KNOWN)
+def check(rows: Iterable, ranges: Iterable, wanted: Callable[[str], bool] = bool) -> list[Verdict]:
+    """Every claim that is wanted; those whose rows are missing are undecided."""
+    return verdicts(CLAIMS, _Rows(rows, ranges), KNOWN, wanted)
 
 
 def _efficiencies(found: _Rows, study: str, method: str = "flux", **fields) -> list[float]:

@@ -6,6 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
+from drbench.measure.record import read_csv
 from launch.cases.case import Case
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.folder import opened
@@ -82,9 +83,60 @@ def test_dtensor_moves_what_its_collectives_move(ran):
     )
 
 
+def test_dtensor_on_drbench_is_exact_and_tells_its_bytes_and_cpu_time(ran):
+    ragged, name = {"m": 23, "n": 31, "k": 41}, {"algorithm": "dtensor+drbench"}
+    outer, *others = ran(
+        4,
+        dtensor("S(1)", "S(0)", "S(0)") | name,
+        dtensor("S(0)", "S(0)", "S(1)", **ragged) | name,
+        dtensor("row", "column", "row/c4", dtype="float64", **ragged) | name,
+        dtensor("column", "row", "column", transpose="ab", **ragged) | name,
+        dtensor("block", "row", "column", transpose="b", **ragged) | name,
+    )
+    for record in (outer, *others):
+        assert (record.status, record.error) == ("ok", 0.0), record.reason
+        assert record.dataflow.startswith("one-sided S-") and record.blas.startswith("torch")
+        assert 0 < record.cpu_s < 100 * record.time_s
+    assert outer.moved_bytes > 0 and outer.moved_bytes % 4 == 0
+
+
+def test_stock_and_drbench_are_compared_in_rounds_and_shown_again(drbench, tmp_path):
+    found = get_peer("dtensor+drbench").available()
+    if not found.ok:
+        pytest.skip(f"{found.what}. {found.get}")
+    words = ("peers", "-p", 2, "--placements", "--out", "out")
+    run = ("--shapes", "square", "--scale", "1/128", "--rounds", 2, "--budget", 0)
+    ended = drbench(*words, *run, timeout=90)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    again = drbench(*words, *run, timeout=90)
+    assert again.returncode == 0 and "16/16 turns, 16 ok" in again.stdout + again.stderr
+    shown = drbench(*words, "--show", "--markdown")
+    assert shown.returncode == 0 and shown.stdout.count("| 32x32x32 | S(") == 4
+    turns = read_csv(tmp_path / "out" / "placements-p2" / "rounds" / "records.csv")
+    assert len(turns) == 16 and {(each.status, each.error) for each in turns} == {("ok", 0.0)}
+    assert {each.algorithm for each in turns} == {"dtensor", "dtensor+drbench"}
+    pooled = read_csv(tmp_path / "out" / "placements-p2" / "records.csv")
+    assert len(pooled) == 8 and all(each.percent_of_roof and each.cpu_s for each in pooled)
+
+
 def test_what_dtensor_cannot_say_is_refused(ran):
     (record,) = ran(4, dtensor("tiles:2x2@2x2", "row", "row"))
     assert record.status == "unsupported" and "tiles" in record.reason
+
+
+@pytest.mark.parametrize("transpose", ["a", "b", "ab"])
+def test_scalapack_multiplies_transposed_operands(ran, transpose):
+    shape = {"algorithm": "scalapack", "m": 45, "n": 50, "k": 61, "transpose": transpose}
+    options = ({}, {"block": 7, "mesh": "2x2"}, {"block": 16, "mesh": "1x4", "panel": 5})
+    cases = [shape | {"options": each} for each in options]
+    for record in ran(4, *cases, cases[1] | {"dtype": "float64"}):
+        assert (record.status, record.error) == ("ok", 0.0), record.reason
+
+
+def test_a_transposed_case_of_scalapack_has_the_roof_of_its_form(ran):
+    case = {"algorithm": "scalapack", "m": 96, "n": 80, "k": 64, "roof": True, "transpose": "ab"}
+    (record,) = ran(2, case)
+    assert record.status == "ok" and record.percent_of_roof > 0, record.reason
 
 
 @pytest.mark.parametrize(

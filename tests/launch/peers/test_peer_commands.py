@@ -11,7 +11,7 @@ import pytest
 
 from drbench.measure.record import read_csv
 from launch.peers import Availability
-from launch.studies.peer_bench import case_name
+from launch.studies.peers.bench import case_name
 
 #: Prints what COSMA's program does, in its own format; the ranks of MPI say it once. PRINT replaces
 #: the times.
@@ -253,6 +253,12 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
         (("--shapes", "cube"), "cube"),
         (("--only", "blas"), "none of drbench"),
         (("--show",), "no out/peers-p2/records.csv"),
+        (("--show", "--placements"), "no out/placements-p2/rounds/records.csv"),
+        (("--placements", "--triples"), "two comparisons"),
+        (("--placements", "--only", "dtensor"), "--placements takes no --only"),
+        (("--placements", "--iters", 3), "a turn is one repeat"),
+        (("--triples", "--scale", "1/2"), "--triples takes no --scale"),
+        (("--triples", "--backend", "numpy-async"), "the same on every backend"),
     ],
 )
 def test_comparisons_that_make_no_sense_are_refused(say, monkeypatch, tmp_path, options, words):
@@ -260,13 +266,14 @@ def test_comparisons_that_make_no_sense_are_refused(say, monkeypatch, tmp_path, 
     assert words in say("peers", "-p", 2, "--out", "out", *options).refusal(2)
 
 
-def test_triples_need_torch(say, monkeypatch, tmp_path):
+@pytest.mark.parametrize("which", ["triples", "placements"])
+def test_triples_and_placements_need_torch(say, monkeypatch, tmp_path, which):
     monkeypatch.setattr(
-        "launch.studies.peer_triples.get_peer",
+        f"launch.studies.peers.{which}.get_peer",
         lambda name: SimpleNamespace(
             name=name, available=lambda: Availability(False, "no torch", "Get it.")
         ),
     )
     assert "dtensor is not available: no torch. Get it." in say(
-        "peers", "-p", 2, "--triples", "--out", tmp_path
+        "peers", "-p", 2, f"--{which}", "--out", tmp_path
     ).refusal(3)

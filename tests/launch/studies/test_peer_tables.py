@@ -8,9 +8,9 @@ from made_up import made_up
 from drbench.errors import UsageError
 from launch.cases.case import Case
 from launch.commands.peers import markdown_table
-from launch.studies.peer_bench import Contender, Shape, case_name, contenders, rounds_of, shapes
-from launch.studies.peer_tables import best_settings, libraries, lines, summary, table_rows
-from launch.studies.peer_triples import action, triple_rows
+from launch.studies.peers.bench import Contender, Shape, case_name, contenders, rounds_of, shapes
+from launch.studies.peers.tables import best_settings, libraries, lines, summary, table_rows
+from launch.studies.peers.triples import action, triple_rows
 
 
 def row(turn, who, label, seconds, roof=None, shape="s", blas="ob", **more):
@@ -112,6 +112,17 @@ def test_the_best_is_the_fastest_not_the_highest_ratio_and_never_a_noisy_row():
     assert cells[1].endswith("(column)") and "noisy" in cells[3] and cells[3].endswith("(block)")
     only_noisy = best_settings(lines(made[2:4]))
     assert [line.label for line in only_noisy] == ["block", "row · row"]
+
+
+def test_a_peer_under_which_drbench_multiplies_is_nobody_s_competitor():
+    """It is shown, and neither the peer that all are compared with nor ahead of drbench."""
+    made = [row(1, "drbench", name, 1.0, roof=4) for name in ("row", "column", "inner")]
+    made += [row(1, "dtensor", "row", 2.0), row(1, "dtensor+drbench", "row", 0.5)]
+    found = lines(made)
+    assert {line.reference for line in found} == {"dtensor row"}
+    header, (cells,) = summary(found)
+    assert cells[header.index("dtensor+drbench")] == "500 ms, 0.25 (row)"
+    assert cells[-1] == "nobody"
 
 
 def test_oversubscribed_rows_say_so():
@@ -256,6 +267,7 @@ def test_every_setting_includes_every_default():
     assert {contender.who for contender in few} == {
         "drbench",
         "dtensor",
+        "dtensor+drbench",
         "scalapack",
         "cosma",
         "pylops",

@@ -116,6 +116,15 @@ def forms(mesh_shape):
             with drbench.torch.out(c, *spare):
                 check(("term", str(part.shape)), torch.addmm(d, a, t), part + X @ W.t())
     counts = drbench.torch.counts()
+    for kind in (torch.float64, torch.bfloat16):
+        a, b = (put(each.to(kind), Shard(0)).requires_grad_() for each in (X, W))
+        with drbench.torch.out(Shard(1), *spare):
+            got = a @ b.t()
+        got.sum().backward()
+        ones = torch.ones(got.shape, dtype=kind)
+        check(("grad", str(kind)), a.grad, ones @ W.to(kind))
+        check(("grad", str(kind)), b.grad, ones.t() @ X.to(kind))
+    more = drbench.torch.counts().drbench - counts.drbench
     # what drbench leaves to torch is right, too, and in the placements that are asked for
     a, b = put(X, Shard(0)), put(W, Shard(0))
     with drbench.torch.out(Shard(1), *spare):
@@ -131,7 +140,7 @@ def forms(mesh_shape):
     kept = drbench.torch.counts()
     return {
         "wrong": wrong,
-        "drbench": [counts.drbench, counts.stock],
+        "drbench": [counts.drbench, counts.stock, more],
         "reasons": {why: kept.stock.get(why, 0) for why in kept.stock},
         "left": finish(),
         "dims": n,

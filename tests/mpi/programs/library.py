@@ -437,9 +437,41 @@ def shared(comm):
     return {**found, "left": LEFT()}
 
 
+def grown(comm):
+    """A plan that the context has forgotten, after a larger one needed a larger arena."""
+    ctx = opened(comm)
+    arrays = [np.arange(float(n * n)).reshape(n, n) % 7 for n in (8, 96)]
+    found, p = [], None
+    for array in arrays:
+        n = len(array)
+        A, B = (ctx.from_global(array, text) for text in ("column", "row"))
+        C = ctx.zeros((n, n), "block", "f8")
+        product = ctx.plan(A, B, C, stationary="A")
+        p = p or product
+        product()
+        ctx._plans.clear()
+        found.append(np.array_equal(host(C.to_global()), array @ array))
+    p.matrices[2].local.fill(0)
+    found.append(np.array_equal(host(p().to_global()), arrays[0] @ arrays[0]))
+    A = B = C = p = product = None
+    ctx.close()
+    return [comm.allreduce(found), LEFT()]
+
+
 WHAT = {
     each.__name__: each
-    for each in (exact, parts, shared, repeated, bad_input, leaving, outliving, churn, groups)
+    for each in (
+        exact,
+        parts,
+        shared,
+        grown,
+        repeated,
+        bad_input,
+        leaving,
+        outliving,
+        churn,
+        groups,
+    )
 }
 
 if __name__ == "__main__":

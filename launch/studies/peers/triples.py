@@ -11,7 +11,7 @@ from launch.peers import get_peer, present
 from launch.sweeps.supervisor import Settings
 from partitions import exhaustive
 
-from .peer_bench import plain_console, run_batches
+from .bench import plain_console, run_batches
 
 #: m, n, k: the grids of 2, 3, 4, 6, 8 and 12 ranks divide them, and no two operands have the same
 #: size.

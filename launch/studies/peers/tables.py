@@ -3,9 +3,10 @@
 from math import inf, nan
 
 from drbench.measure.noise import median_interval
+from launch.peers import ON_DRBENCH
 from launch.sweeps.rounds import Ratio
 
-from .peer_bench import NAME, PARTITIONINGS
+from .bench import NAME, PARTITIONINGS
 
 _MARKS = ("noisy", "oversubscribed")
 #: The header, and the rows of cells.
@@ -106,7 +107,7 @@ def lines(records) -> list:
 
 def _best_defaults(found, ok):
     """By round and shape, who is the best peer's default (``reference``), and its time there."""
-    peers = found[found.who != "drbench"].drop_duplicates(["shape", "who"])
+    peers = found[~found.who.isin(["drbench", *ON_DRBENCH])].drop_duplicates(["shape", "who"])
     defaults = ok.merge(peers[["shape", "who", "label"]], on=["shape", "who", "label"])
     times = defaults.groupby(["shape", "who", "label"], sort=False)
     ranked = times.agg(noisy=("noisy", _mostly), time_s=("time_s", "median")).reset_index()
@@ -225,7 +226,8 @@ def summary(found: list) -> Table:
     """For each shape: drbench's best, median and worst of its five partitionings, the first setting
     of each peer, and which of these are as fast as drbench's median partitioning or faster.
 
-    A cell is the median time, and its ratio to the best peer's default in the same rounds.
+    A cell is the median time, and its ratio to the best peer's default in the same rounds. A peer
+    under which drbench multiplies is no competitor.
     Partitionings are ordered by their median time, noisy ones last.
     """
     shapes = list(dict.fromkeys(line.shape for line in found))
@@ -253,7 +255,8 @@ def summary(found: list) -> Table:
         for who in whos:
             first = next(iter(of(who)), None)
             cells.append(_cell(first, True) if first else "")
-            if first and middle and (first.median_s or inf) <= middle.median_s:
+            theirs = who not in ON_DRBENCH
+            if theirs and first and middle and (first.median_s or inf) <= middle.median_s:
                 ahead.append(who)
         rows.append((shape, *cells, ", ".join(ahead) or "nobody"))
     return header, rows

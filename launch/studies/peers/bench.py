@@ -17,8 +17,7 @@ from drbench.errors import DrbenchError, UsageError
 from drbench.measure.noise import doubts
 from drbench.measure.record import Record, read_csv
 from launch.cases.case import Case, case_keys, failure
-from launch.cases.launchers import Launcher
-from launch.cases.peaks import Peaks, with_peak
+from launch.cases.peaks import with_peak
 from launch.host.kernels import weaker_pins, without_pins
 from launch.peers import PEERS, get_peer, peers
 from launch.sweeps.folder import opened
@@ -251,25 +250,27 @@ def run_batches(
         return store.done
 
 
+def peers_environ() -> dict[str, str]:
+    """Of the ranks: everybody with the kernels of this processor."""
+    return without_pins() if weaker_pins() else dict(os.environ)
+
+
 def run_peers(
-    ranks: int,
     base: Case,
     chosen: list[Shape],
     rounds: int,
     every_setting: bool,
     only: set[str] | None,
-    timeout_s: float | None,
+    settings: Settings,
     folder: Path,
     fresh: bool,
-    peaks: Peaks | None,
-    launcher: Launcher,
 ) -> int:
     """Run what has no row in the folder yet; the exit code: 0, or 1 if some case was wrong or
     failed.
 
     A case that was refused is a row with its reason; a peer that is not here is a line, and no row.
     """
-    say, taking_part, absent = plain_console(), [], []
+    say, taking_part, absent, ranks = plain_console(), [], [], settings.ranks
     for who, group in groupby(contenders(ranks, every_setting, only), key=_who):
         if who in PEERS and not (found := get_peer(who).available()).ok:
             absent.append(f"without {who}: {found.what}. {found.get}")
@@ -301,8 +302,6 @@ def run_peers(
         say.print(f"{at}/{total} {record.case}: {', '.join([rate, *doubts(record)])}")
 
     about = f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each"
-    environ = without_pins() if weaker_pins() else dict(os.environ)
-    settings = Settings(ranks, launcher, timeout_s, environ=environ, peaks=peaks)
     run_batches("peers", batches, settings, folder, fresh, say, about, on_record)
     for line in bad:
         say.print(f"not ok: {line}", style="red")

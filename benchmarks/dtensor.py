@@ -1,0 +1,296 @@
+"""DTensor beside DTensor on drbench in one process, in turn: a tensor-parallel MLP, forward and
+backward, and what a call costs. Wants a quiet machine and the extra ``torch``.
+
+    OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/dtensor.py [mlp] [calls] [--out FOLDER]
+
+Stock runs with torch's own styles (ColwiseParallel, RowwiseParallel, rows of the batch divided) and
+without drbench's handlers; the other side with drbench's styles and adopted parameters. Both
+compute the same, which is checked, with torch's BLAS. ``mlp`` takes about a minute, ``calls`` half
+of one; rows are written to FOLDER/mlp.csv and calls.csv. Products by placements:
+``drbench peers --placements``.
+"""
+
+# ruff: noqa: E402
+
+import argparse
+import csv
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import mpi4py
+
+mpi4py.rc.thread_level = "multiple"
+
+import torch
+from mpi4py import MPI
+from pandas import DataFrame
+from torch import nn
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import drbench.torch
+from docs.check.beside import CALLS, call_us, steps
+from drbench.common import Clock
+from drbench.measure.noise import enough
+from drbench.measure.roof import timed
+from drbench.program.trace import no_collection
+from drbench.torch.private import handlers, local_of
+from launch.studies.peers.placements import OURS, STOCK
+from launch.sweeps.rounds import over, turned
+
+COMM = MPI.COMM_WORLD
+#: Rows of the batch, width, hidden.
+LAYERS = ((256, 512, 2048), (1024, 512, 2048), (1024, 1024, 4096))
+#: Rounds of ``mlp`` at least; of ``calls``, and calls in each.
+LEAST, ROUNDS, REPEATS = 20, 11, 100
+
+
+def drbench_under_torch() -> dict[str, Callable]:
+    """Install drbench; what puts its handlers in, and what leaves stock alone."""
+    table = handlers()
+    alone = dict(table)
+    drbench.torch.install(COMM, heap="512M")
+    both = dict(table)
+
+    def put(entries: dict) -> Callable:
+        @contextmanager
+        def within():
+            before = dict(table)
+            table.clear()
+            table.update(entries)
+            try:
+                yield
+            finally:
+                table.clear()
+                table.update(before)
+
+        return within
+
+    return {STOCK: put(alone), OURS: put(both)}
+
+
+# --- the MLP
+
+
+class MLP(nn.Module):
+    """up, relu, down."""
+
+    def __init__(self, width: int, hidden: int):
+        super().__init__()
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+def model_of(width: int, hidden: int, mesh, column, row) -> nn.Module:
+    """The same weights, whoever asks; divided by the styles."""
+    torch.manual_seed(3)
+    model = MLP(width, hidden)
+    plan = {
+        "up": column(input_layouts=Shard(0)),
+        "down": row(output_layouts=Shard(0), use_local_output=False),
+    }
+    return parallelize_module(model, mesh, plan)
+
+
+def finished(tensor: DTensor) -> DTensor:
+    """The tensor, once a collective that may still write it has ended."""
+    local_of(tensor)
+    return tensor
+
+
+def steps_of(model: nn.Module, x: DTensor, gradient: DTensor) -> dict[str, Callable]:
+    """What is timed of a model."""
+
+    def forward():
+        with torch.no_grad():
+            return finished(model(x))
+
+    def train():
+        for each in (x, *model.parameters()):
+            each.grad = None
+        out = model(x)
+        out.backward(gradient)
+        for each in (x, *model.parameters()):
+            finished(each.grad)
+        return finished(out)
+
+    return {"forward": forward, "forward and backward": train}
+
+
+def mlp(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
+    """Every layer, its forward pass and its training step, by both in turn."""
+    mesh = init_device_mesh("cpu", (COMM.size,))
+    for batch, width, hidden in LAYERS:
+        torch.manual_seed(4)
+        shards = [distribute_tensor(torch.randn(batch, width), mesh, [Shard(0)]) for _ in range(2)]
+        sides_of = {}
+        for name, styles in (
+            (STOCK, (ColwiseParallel, RowwiseParallel)),
+            (OURS, (drbench.torch.ColumnParallel, drbench.torch.RowParallel)),
+        ):
+            model = model_of(width, hidden, mesh, *styles)
+            x = shards[0].detach().clone().requires_grad_()
+            with sides[name]():
+                if name == OURS:
+                    drbench.torch.adopt(model)
+                sides_of[name] = steps_of(model, x, shards[1])
+                made = sides_of[name]["forward and backward"]()
+                found = [each.full_tensor() for each in (made, x.grad, *_gradients(model))]
+            if name == STOCK:
+                right = found
+        for one, two in zip(found, right, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+        about = {"batch": batch, "width": width, "hidden": hidden}
+        for what in ("forward", "forward and backward"):
+            for row in in_turn({name: sides_of[name][what] for name in sides}, sides, budget_s):
+                yield about | {"what": what} | row
+
+
+def _gradients(model: nn.Module) -> list[DTensor]:
+    return [each.grad for each in model.parameters()]
+
+
+def in_turn(timed_of: dict, sides: dict, budget_s: float) -> Iterator[dict]:
+    """Rounds of one repeat each, until the ratio of their times is known or the budget is spent."""
+    for _ in range(3):
+        for name, step in timed_of.items():
+            with sides[name]():
+                step()
+    times: dict[str, dict[int, float]] = {name: {} for name in timed_of}
+    start, turn, done = Clock.now(), 0, False
+    with no_collection():
+        while not done:
+            for name in turned(list(timed_of), turn):
+                with sides[name]():
+                    found = timed(COMM, timed_of[name])
+                times[name][turn] = found.seconds
+                yield {
+                    "side": name,
+                    "round": turn + 1,
+                    "seconds": round(found.seconds, 9),
+                    "cpu_s": round(found.cpu_s, 9),
+                }
+            turn += 1
+            samples, spent_s = list(times[OURS].values()), Clock.now() - start
+            ratios = over(times[STOCK], times[OURS])
+            done = COMM.bcast(enough(samples, spent_s, LEAST, budget_s, ratios))
+
+
+# --- what a call costs
+
+
+def calls(sides: dict[str, Callable], budget_s: float) -> Iterator[dict]:
+    """Microseconds of a call, round by round: the median of each round, of the slowest rank."""
+    n, mesh = 16, init_device_mesh("cpu", (COMM.size,))
+    S0, R = [Shard(0)], [Replicate()]
+    a, b = (drbench.torch.empty((n, n), mesh, S0) for _ in range(2))
+    for each in (a, b):
+        each.to_local().fill_(1)
+    c, d = (distribute_tensor(torch.ones(n, n), mesh, S0) for _ in range(2))
+    whole = distribute_tensor(torch.ones(n, n), mesh, R)
+    local = [torch.ones(n // COMM.size, n // COMM.size) for _ in range(COMM.size)]
+    rows = [torch.ones(n // COMM.size, n) for _ in range(COMM.size)]
+    result = torch.zeros(n // COMM.size, n)
+
+    def product():
+        for number, (left, right) in enumerate(zip(local, rows)):
+            torch.addmm(result, left, right, beta=float(number > 0), out=result)
+
+    measured = {
+        "the local products alone": (STOCK, product),
+        "S(0) · S(0), stock": (STOCK, lambda: c @ d),
+        "S(0) · S(0), on drbench": (OURS, lambda: a @ b),
+        "S(0) · S(0), operands copied, on drbench": (OURS, lambda: c @ d),
+        "S(0) · R, stock": (STOCK, lambda: c @ whole),
+        "S(0) · R, kept by stock, on drbench": (OURS, lambda: c @ whole),
+    }
+    for turn in range(ROUNDS):
+        for name in turned(list(measured), turn):
+            side, call = measured[name]
+            with sides[side]():
+                call()
+                yield {"call": name, "round": turn + 1, "us": round(1e6 * median_s(call), 3)}
+    with sides[OURS]():
+        for turn in range(ROUNDS):
+            shape = 64 + turn, 64 + turn
+            x, y = (distribute_tensor(torch.ones(shape), mesh, S0) for _ in range(2))
+            found = timed(COMM, lambda x=x, y=y: x @ y)
+            yield {
+                "call": "first call of a layout, on drbench",
+                "round": turn + 1,
+                "us": round(1e6 * found.seconds, 3),
+            }
+
+
+def median_s(call: Callable) -> float:
+    """Of one call, of the slowest rank."""
+    COMM.Barrier()
+    times = []
+    with no_collection():
+        for _ in range(REPEATS):
+            start = Clock.now()
+            call()
+            times.append(Clock.now() - start)
+    return max(COMM.allgather(statistics.median(times)))
+
+
+# --- what is said
+
+
+def said(name: str, rows: list[dict]) -> Iterator[str]:
+    """The rows in a few lines: ratios of stock to drbench, and what calls cost beyond others."""
+    found = DataFrame(rows)
+    if name == "mlp":
+        for step in steps(found):
+            yield (
+                f"{'x'.join(map(str, step.work[:3]))} {step.work[3]}: stock "
+                f"{1e3 * step.stock_s:.2f} ms, drbench {1e3 * step.ours_s:.2f} ms; time "
+                f"{step.time}, CPU {step.cpu}, {step.rounds} rounds"
+            )
+        return
+    for call, beyond, bar in CALLS:
+        us, low, high = call_us(found, call, beyond)
+        more = f" beyond {beyond}" if beyond else ""
+        yield f"{call}{more}: {us:.1f} us ({low:.1f}-{high:.1f})" + (f", bar {bar}" * bool(bar))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="*", help="mlp, calls; both if none is named")
+    parser.add_argument("--budget", type=float, default=8.0, help="seconds of a step of mlp [8]")
+    parser.add_argument("--out", type=Path, help="folder for a CSV file each")
+    given = parser.parse_args()
+    tables = {each.__name__: each for each in (mlp, calls)}
+    for name in given.what:
+        if name not in tables:
+            parser.error(f"no table {name!r}; there are {', '.join(tables)}")
+    torch.set_num_threads(1)
+    sides = drbench_under_torch()
+    for name in given.what or tables:
+        rows = list(tables[name](sides, given.budget))
+        if COMM.rank:
+            continue
+        print("\n".join(said(name, rows)), flush=True)
+        if given.out:
+            given.out.mkdir(parents=True, exist_ok=True)
+            with open(given.out / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+    drbench.torch.uninstall()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

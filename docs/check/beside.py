@@ -1,0 +1,149 @@
+"""DTensor beside DTensor on drbench: tables of docs/peers.md, and the numbers in them.
+
+Products by placements are rows of ``drbench peers --placements``; the MLP and what a call costs are
+those of ``benchmarks/dtensor.py``.
+"""
+
+from typing import NamedTuple
+
+from pandas import DataFrame
+
+from drbench.measure.noise import median_interval
+from drbench.measure.record import read_csv
+from launch.studies.peers.placements import OURS, STOCK, Line, placement_lines
+from launch.sweeps.rounds import Ratio, over, ratio_of
+
+from .records import HERE, RESULTS, rows
+from .tables import block, table
+
+_WORK = ["batch", "width", "hidden", "what"]
+
+
+class Step(NamedTuple):
+    """A step of an MLP by stock and by drbench: batch, width, hidden and what is done; median
+    seconds of both, their paired ratio, that of the CPU time, and rounds."""
+
+    work: tuple
+    stock_s: float
+    ours_s: float
+    time: Ratio
+    cpu: Ratio
+    rounds: int
+
+
+def steps(found: DataFrame) -> list[Step]:
+    """A line a step, of rows of ``benchmarks/dtensor.py mlp``.
+
+    Examples
+    --------
+    >>> row = {"batch": 8, "width": 2, "hidden": 4, "what": "forward", "round": 1}
+    >>> both = [
+    ...     row | {"side": "dtensor", "seconds": 3.0, "cpu_s": 4.0},
+    ...     row | {"side": "dtensor+drbench", "seconds": 2.0, "cpu_s": 4.0},
+    ... ]
+    >>> (step,) = steps(DataFrame(both))
+    >>> step.work, step.stock_s, str(step.time), str(step.cpu)
+    ((8, 2, 4, 'forward'), 3.0, '1.50', '1.00')
+    """
+    made = []
+    for work, each in found.groupby(_WORK, sort=False):
+        by_round = each.pivot(index="round", columns="side", values=["seconds", "cpu_s"]).dropna()
+        time, cpu = (
+            ratio_of(over(by_round[column][STOCK].to_dict(), by_round[column][OURS].to_dict()))
+            for column in ("seconds", "cpu_s")
+        )
+        middle = [by_round.seconds[side].median() for side in (STOCK, OURS)]
+        made.append(Step(work, *middle, time, cpu, len(by_round)))
+    return made
+
+
+def call_us(found: DataFrame, call: str, beyond: str | None = None) -> tuple[float, float, float]:
+    """Microseconds of a call of ``benchmarks/dtensor.py calls``, beyond another in the same round:
+    the median and its interval.
+
+    Examples
+    --------
+    >>> made = [{"call": x, "round": n, "us": 2.0 * n + len(x)} for x in "ab" for n in range(6)]
+    >>> call_us(DataFrame(made), "a"), call_us(DataFrame(made), "a", "b")
+    ((6.0, 1.0, 11.0), (0.0, 0.0, 0.0))
+    """
+    by_round = found.pivot(index="round", columns="call", values="us")
+    us = by_round[call] - (by_round[beyond] if beyond else 0)
+    low, high = median_interval(list(us)) or (us.min(), us.max())
+    return us.median(), low, high
+
+
+#: What is said of calls: a call, what it is held against, and the bar in microseconds.
+CALLS = (
+    ("the local products alone", None, None),
+    ("S(0) · S(0), stock", "the local products alone", None),
+    ("S(0) · S(0), on drbench", "the local products alone", 50),
+    ("S(0) · S(0), operands copied, on drbench", "the local products alone", 80),
+    ("S(0) · R, kept by stock, on drbench", "S(0) · R, stock", 3),
+    ("first call of a layout, on drbench", None, 10_000),
+)
+
+
+def placement_records() -> list[Line]:
+    return placement_lines(read_csv(RESULTS / f"{HERE}/placements-p2/rounds/records.csv"))
+
+
+def _of_roof(record) -> str:
+    share, low, high = (
+        getattr(record, f"percent_of_roof{end}") / 100 for end in ("", "_low", "_high")
+    )
+    return f"{share:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _ratio(ratio: Ratio) -> str:
+    return str(ratio).replace("-", "–")
+
+
+@block
+def placements() -> str:
+    """Products by placements."""
+    header = ["A · B to C", "stock", "drbench", "stock / drbench, time", "CPU time"]
+    header += ["stock, of torch's roof", "drbench, of torch's roof", "rounds"]
+    return table(
+        header,
+        [
+            (
+                f"{line.placements[0]} · {line.placements[1]} to {line.placements[2]}",
+                *(f"{1e3 * each.time_s:.1f} ms" for each in (line.stock, line.ours)),
+                *map(_ratio, (line.time, line.cpu)),
+                *map(_of_roof, (line.stock, line.ours)),
+                line.rounds,
+            )
+            for line in placement_records()
+        ],
+    )
+
+
+@block
+def dtensor_mlp() -> str:
+    """The MLP, forward and backward."""
+    header = ["batch × width × hidden", "", "stock", "drbench", "stock / drbench, time"]
+    return table(
+        [*header, "CPU time", "rounds"],
+        [
+            (
+                "×".join(map(str, step.work[:3])),
+                step.work[3],
+                *(f"{1e3 * seconds:.2f} ms" for seconds in (step.stock_s, step.ours_s)),
+                *map(_ratio, (step.time, step.cpu)),
+                step.rounds,
+            )
+            for step in steps(rows(f"{HERE}/dtensor-p2/mlp.csv"))
+        ],
+    )
+
+
+@block
+def dtensor_calls() -> str:
+    """What a call costs."""
+    lines = []
+    for call, beyond, bar in CALLS:
+        us, low, high = call_us(rows(f"{HERE}/dtensor-p2/calls.csv"), call, beyond)
+        name = call if beyond is None else f"{call}: beyond {beyond}"
+        lines.append((name, f"{us:.1f} µs ({low:.1f}–{high:.1f})", f"{bar} µs" if bar else ""))
+    return table(["16×16 on 2 ranks", "time (interval)", "bar"], lines)

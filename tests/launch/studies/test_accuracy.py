@@ -1,0 +1,55 @@
+"""Predicted beside measured times: what is compared and ranked are medians, never best repeats."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.model import errors, merged, picks
+from drbench.measure.record import Record
+from launch.studies.accuracy import beside
+from plots.select.records import frame
+
+
+def row(a, b, c, samples, mode="measured", **values):
+    """A case of 64 cubed on two ranks; the median of its samples is the middle one."""
+    made = {"best_s": min(samples), "median_s": sorted(samples)[len(samples) // 2]}
+    known = {"m": 64, "n": 64, "k": 64, "a": a, "b": b, "c": c, "stationary": "C", "ranks": 2}
+    made |= {"samples_s": samples, "transport": "rma"}
+    return Record(mode=mode, status="ok", **known | made | values)
+
+
+@pytest.fixture
+def pairs():
+    """By its best repeat column is the fastest; by its median row is."""
+    measured = [
+        row("column", "column", "column", [1.0, 4.0, 4.0]),
+        row("block", "column", "column", [1.5, 2.0, 4.0]),
+        row("row", "row", "row", [2.0, 2.0, 2.0]),
+    ]
+    predicted = [
+        row("column", "column", "column", [3.0], "simulated"),
+        row("block", "column", "column", [3.1], "simulated"),
+        row("row", "row", "row", [2.2], "simulated"),
+    ]
+    return beside(frame(measured), frame(predicted))
+
+
+def test_errors_are_of_median_times(pairs):
+    assert list(pairs.error) == pytest.approx([3 / 4 - 1, 3.1 / 2 - 1, 0.1])
+    found = errors(pairs)
+    # column and row, column and block count, row and block do not; the second is predicted wrong
+    assert (found.pairs, found.most) == (2, pytest.approx(55)) and found.concordance == 0.5
+
+
+def test_a_program_is_ranked_by_the_median_of_all_its_repeats(pairs):
+    found = picks(pairs)
+    assert (found.pick, found.column, found.programs) == (0, 100, 2)
+    # column and block on two ranks are one program: 1, 1.5, 2, 4, 4, 4 beside 2, 2, 2
+    assert (found.program_pick, found.program_column) == (0, pytest.approx(50))
+
+
+def test_rounds_of_a_case_become_one_row_of_the_rounds_that_were_ok():
+    rounds = [row("row", "row", "row", [t, 5.0], seed=n) for n, t in enumerate([1.0, 3.0])]
+    lost = replace(rounds[0], status="failed", reason="x")
+    (found,) = merged([*rounds, lost])
+    assert (found.status, found.median_s, found.iters, found.seed) == ("ok", 4.0, 4, None)
