@@ -255,6 +255,8 @@ class Algorithm:
         ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose
         members run congruent programs (:mod:`drbench.model.folding`) if all tiles are alike, so
         that one member can stand for all in a simulation.
+    signals : bool
+        Its ranks signal each other (:mod:`drbench.program.signal_steps`).
     """
 
     name: str
@@ -264,6 +266,13 @@ class Algorithm:
     decide: Callable[..., dict]
     layout: Callable[..., tuple[str, str, str]] = _blocks
     congruent: Callable[..., tuple[str, ...]] = _unknown
+    signals: bool = False
+
+    @property
+    def prefetch(self) -> int | str:
+        """The look-ahead without ``--prefetch``: where values come with signals nothing else holds
+        a product."""
+        return "all" if self.signals else 1
 
     def settle(self, problem: Problem, in_place: bool = True, **options) -> dict:
         """The options as they will be run (``auto`` decided), the same on every rank; ``in_place``
@@ -333,7 +342,7 @@ class Algorithm:
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
         check_options(self.options, options)
-        return trace(self.program(problem, rank, **options), problem, rank)
+        return trace(self.program(problem, rank, **options), problem, rank, signals=self.signals)
 
 
 def algorithm(
@@ -341,10 +350,10 @@ def algorithm(
     *,
     options: tuple[Option, ...] = (),
     settle: Callable[..., dict] = _as_given,
-    **more: Callable,
+    **more: Any,
 ):
-    """Register a program under a name, with the options it takes; ``layout`` and ``congruent`` are
-    those of :class:`Algorithm`.
+    """Register a program under a name, with the options it takes; ``layout``, ``congruent`` and
+    ``signals`` are those of :class:`Algorithm`.
 
     ``settle(problem, in_place, **options)`` is :meth:`Algorithm.settle` without its checks; without
     it the options are as given.

@@ -1,7 +1,7 @@
 """The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other
 list.
 
->>> print(*(name for name in sorted(figures()) if not name.startswith("llm-")))
+>>> print(*(name for name in sorted(figures()) if not name.startswith(("llm-", "overlap-"))))
 algorithms bandwidth best lowering mlp mlp1 mlp2 peers strong timeline volume weak
 """
 

@@ -419,9 +419,13 @@ def sweeps(ranks: int) -> str:
 
 @cache
 def verdicts(paper: str) -> list:
-    """Verdicts of ``slicing`` or ``meshslice`` on the committed records."""
+    """Verdicts of ``slicing``, ``meshslice`` or ``overlap`` on the committed records."""
     from launch.studies import meshslice_claims, slicing_claims
+    from launch.studies.overlap import claims as overlap_claims
     from plots.select.llm_rows import read_rows
+
+    if paper == "overlap":
+        return overlap_claims.check(*overlap_claims.committed(RESULTS / "simulated/overlap"))
 
     if paper == "meshslice":
         return meshslice_claims.check(

@@ -85,6 +85,11 @@ class DeviceExecutor(Frame):
             raise UsageError(
                 f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
             )
+        if trace.signals:
+            raise UnsupportedError(
+                "steps with signals run on cores only (our implementation). Use --backend numpy, "
+                "or simulate them."
+            )
         self.device, self._memory = device, None
         super().__init__(trace, matrices, prefetch, get, arena=arena)
         self._without = frozenset(without)

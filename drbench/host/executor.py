@@ -7,15 +7,17 @@ while the clock runs nothing is planned or allocated.
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.common import Clock
 from drbench.program.group_steps import GroupStep
+from drbench.program.signal_steps import Push, Signal, Take
 from drbench.program.steps import Add, Copy, Fence, Gemm, Get, Zero
 from drbench.program.trace import Trace
 
@@ -36,7 +38,92 @@ _FIRST_FLOPS_PER_S = 5e10  # until a Gemm has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
 _NAP_S = 5e-4  # between two polls of the progress thread
 #: The phase that idle time counts as: of the first kind that is waited for.
-_WAITS = ((Fence, "fence"), (Get, "get_wait"), (GroupStep, "collective_wait"))
+_WAITS = (
+    (Fence, "fence"),
+    (Get, "get_wait"),
+    (GroupStep, "collective_wait"),
+    (Signal, "get_wait"),
+)
+
+
+class Joined(NamedTuple):
+    """A part of a kernel that lies below others in memory.
+
+    Attributes
+    ----------
+    rows : tuple of ndarray
+        A and C of all of them, and B: (A, B, C); the same object for all.
+    start, stop : int
+        This part's rows of A and C.
+    """
+
+    rows: tuple
+    start: int
+    stop: int
+
+
+def joined_products(steps: list, values: list, apart: Collection[int]) -> dict[int, Joined]:
+    """The parts of kernels that may be multiplied at once: they follow each other, write an own
+    tile, and lie one below the other, in A and in C; ``apart`` are those in strips.
+
+    Parts whose values are handed on are left alone: what leaves early hides its way behind the
+    rest.
+    """
+    found: dict[int, Joined] = {}
+    run: list[Gemm] = []
+
+    def end() -> None:
+        if len(run) > 1:
+            tops = [0, *accumulate([step.inputs[0].shape[0] for step in run])]
+            a, b, c = _operands(run[0], values)
+            rows = _lower(a, tops[-1]), b, _lower(c, tops[-1])
+            for step, start, stop in zip(run, tops, tops[1:]):
+                found[step.index] = Joined(rows, start, stop)
+        run.clear()
+
+    for step in steps:
+        if not step.computes:
+            continue
+        part = type(step) is Gemm and step.kernel is not None and step.block is not None
+        if not part or step.index in apart or 0 in _operands(step, values)[0].shape:
+            end()
+            continue
+        if run and not _follows(run[-1], step, values):
+            end()
+        run.append(step)
+    end()
+    return found
+
+
+def _operands(step: Gemm, values: list) -> tuple:
+    a, b = step.inputs[:2]
+    return values[a.index], values[b.index], values[step.index]
+
+
+def _follows(one: Gemm, two: Gemm, values: list) -> bool:
+    """Whether two parts of a kernel are one product of arrays twice as high."""
+    if one.kernel is not two.kernel or one.beta != two.beta:
+        return False
+    (a, b, c), (a2, b2, c2) = _operands(one, values), _operands(two, values)
+    return (
+        b.ctypes.data == b2.ctypes.data
+        and b.shape == b2.shape
+        and b.strides == b2.strides
+        and all(
+            upper.strides == lower.strides
+            and upper.shape[1] == lower.shape[1]
+            and upper.dtype == lower.dtype
+            and upper.ctypes.data + upper.shape[0] * upper.strides[0] == lower.ctypes.data
+            for upper, lower in ((a, a2), (c, c2))
+        )
+    )
+
+
+def _lower(array: np.ndarray, rows: int) -> np.ndarray:
+    """The array with as many rows, down into what lies below it."""
+    return np.lib.stride_tricks.as_strided(
+        array, (rows, array.shape[1]), array.strides, subok=True, writeable=array.flags.writeable
+    )
 
 
 class Executor(Frame):
@@ -50,8 +137,8 @@ class Executor(Frame):
     blas : Blas, optional
     clock : Clock, optional
         Receives the phases of each run.
-    prefetch : int
-        Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes.
+    prefetch : int or str
+        Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes, or ``"all"``.
     get : str
         ``"view"`` reads reachable ranks in place; ``"copy"`` copies first.
     throttle : Throttle, optional
@@ -75,7 +162,7 @@ class Executor(Frame):
         *,
         blas: Blas | None = None,
         clock: Clock | None = None,
-        prefetch: int = 1,
+        prefetch: int | str = 1,
         get: str = "view",
         throttle: Throttle | None = None,
         progress: str = "poll",
@@ -87,6 +174,8 @@ class Executor(Frame):
         super().__init__(trace, matrices, prefetch, get, throttle is not None, arena)
         serves = any(matrix.serves_rma for matrix in matrices.values())
         self._serves = serves or any(matrix.uses_rma for matrix in matrices.values())
+        if self.inbox is not None:
+            self._serves |= self.inbox.apart
         needs_progress = self._serves or bool(self.groups)
         self.polls, self.threaded = (
             needs_progress and progress == name for name in ("poll", "thread")
@@ -100,6 +189,16 @@ class Executor(Frame):
         self._computes = [step.index for step in self.trace.steps if step.computes]
         #: Nothing is waited for, of anyone: all is in order once it is computed in order.
         self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
+        self._joined = joined_products(self.trace.steps, self.values, self.products)
+        #: What takes values, or word of them, to ranks whose memory is out of reach.
+        self._sends: dict[int, MPI.Prequest] = {}
+        self._promised = 0
+        for step in self.trace.steps:
+            if isinstance(step, Signal) and step.sends:
+                self._promised += 1
+                if not self.inbox.is_near(step.index):
+                    value = self.values[step.inputs[0].index] if type(step) is Push else None
+                    self._sends[step.index] = self.inbox.sender(step.index, value)
         self._in_order = self._straightened() if self._alone else []
         self._ready: dict[int, list] = {}  # step -> (product, beta) pairs, once it was made
 
@@ -127,12 +226,16 @@ class Executor(Frame):
             )
         ]
 
-    def close(self) -> None:
-        super().close()
-        self._in_order, self._ready = [], {}
+    def _let_go(self) -> None:
+        for message in self._sends.values():
+            message.Free()
+        self._sends, self._joined, self._in_order, self._ready = {}, {}, [], {}
+        super()._let_go()
 
     def prepare(self) -> None:
         super().prepare()
+        self._watching = 0  # flags of others that are waited for
+        self._untold = self._promised  # values for others that have not left yet
         self._requests: list = []
         self._request_steps: list[int] = []
         self._timers: list = []  # (due, step), by start
@@ -179,6 +282,10 @@ class Executor(Frame):
             self._pump()
             t = schedule.next_compute()
             if t is not None:
+                together = self._ready_with(t)
+                if together:
+                    self._compute_together(together)
+                    continue
                 if self.timeline is not None:
                     self._began[t] = self.clock.now()
                 self._compute(t)
@@ -211,6 +318,11 @@ class Executor(Frame):
                     for t in due:
                         self._finish(t)
                     moved = True
+            if self._watching:
+                for t in self.inbox.come():
+                    moved = True
+                    self._watching -= 1
+                    self._come(t)
             if self._adds:
                 waiting, self._adds = self._adds, []
                 for t in waiting:
@@ -224,7 +336,7 @@ class Executor(Frame):
         steps = self.trace.steps
         waited = [steps[t] for t in (*self._request_steps, *(t for _, t in self._timers))]
         found = (name for kind, name in _WAITS if any(isinstance(step, kind) for step in waited))
-        name = next(found, "accumulate")
+        name = next(found, "get_wait" if self._watching else "accumulate")
         clock, start = self.clock, self.clock.now()
         while not self._pump():
             if not self._requests:
@@ -273,6 +385,10 @@ class Executor(Frame):
 
     def _arrived(self, t: int) -> None:
         """An MPI request has completed."""
+        if type(self.trace.steps[t]) is Take and t not in self._left:
+            self._left[t] = 1  # that of the read
+            self._read_offered(t)
+            return
         left = self._left.get(t, 1) - 1
         if left:
             self._left[t] = left
@@ -390,6 +506,83 @@ class Executor(Frame):
         self._done_in_place(t, "out", self._nbytes(block))
         return True
 
+    def _start_push(self, t: int) -> None:
+        """Copy the value into its slot and say so; or send it."""
+        step, way = self.trace.steps[t], self.inbox.ways[t]
+        self._untold -= 1
+        value, message = self.values[step.inputs[0].index], self._sends.get(t)
+        self.bytes["put_bytes"] += value.nbytes
+        if message is not None:
+            message.Start()
+            self._request(t, message)
+            return
+        np.copyto(self._slot(step, way.place, value), value)
+        if self.throttle is None:
+            self.inbox.signal(way)
+            self._finish(t)
+        else:  # the receiver waits for the link: this rank may be inside a product when it is done
+            due = self.throttle.due("out", value.nbytes, self.clock.now())
+            self.inbox.signal(way, due)
+            self._timers.append((due, t))
+
+    def _slot(self, step: Push, place: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """A slot of another rank as an array for the value."""
+        flat, turned = place.view(value.dtype), step.inputs[0].transposed
+        return flat.reshape(value.shape[::-1]).T if turned else flat.reshape(value.shape)
+
+    def _start_offer(self, t: int) -> None:
+        """Say that the value is there, where it is."""
+        self._untold -= 1
+        message = self._sends.get(t)
+        if message is None:
+            self.inbox.signal(self.inbox.ways[t])
+            self._finish(t)
+        else:
+            self.inbox.window.sync()
+            message.Start()
+            self._request(t, message)
+
+    def _start_await(self, t: int) -> None:
+        """Look out for a flag, or for a message."""
+        if self.inbox.is_near(t):
+            self._watching += 1
+            self.inbox.watch(t)
+        else:
+            self._request(t, self.inbox.receiver(t))
+
+    def _come(self, t: int) -> None:
+        """A flag says that a value is here, or will be when a throttled link is done with it."""
+        if type(self.trace.steps[t]) is Take:
+            self._read_offered(t)
+            return
+        due = self.inbox.dues[self.inbox.ways[t].number]
+        if due <= self.clock.now():
+            self._finish(t)
+        else:
+            self._timers.append((due, t))
+
+    def _read_offered(self, t: int) -> None:
+        """What was offered is there: read it."""
+        value, way = self.values[t], self.inbox.ways[t]
+        if not way.near:
+            self.bytes["get_bytes"] += value.nbytes
+            self._request(t, self.inbox.read(t, value))
+            return
+        if value.flags.writeable:  # a buffer: --get copy
+            with self.clock.phase("get_wait"):
+                np.copyto(value, way.place.view(value.dtype).reshape(value.shape))
+            self.bytes["get_bytes"] += value.nbytes
+        else:
+            self.bytes["direct_bytes"] += value.nbytes
+        self._done_in_place(t, "in", value.nbytes)
+
+    def _start_side(self, t: int) -> None:
+        """A reduction beside the products, between two of them."""
+        if self.timeline is not None:
+            self._began[t] = self.clock.now()
+        self._compute(t)
+        self._finish(t)
+
     def _start_fence(self, t: int) -> None:
         with self.clock.phase("fence"):
             self.window.flush()
@@ -430,20 +623,54 @@ class Executor(Frame):
                 (prepared(self.blas, a, b, c), beta) for a, b, c, beta in self._products_of(t, step)
             ]
         for multiply, beta in ready:
-            with self.clock.phase("gemm"):
-                if self.threaded:
-                    self._lock.release()
-                    try:
-                        multiply(self._beta(beta), self.alpha)
-                    finally:
-                        self._lock.acquire()
-                else:
+            self._multiply(multiply, beta)
+
+    def _multiply(self, multiply: Callable, beta: float | None) -> None:
+        """One product of plain arrays, as it was prepared."""
+        with self.clock.phase("gemm"):
+            if self.threaded:
+                self._lock.release()
+                try:
                     multiply(self._beta(beta), self.alpha)
+                finally:
+                    self._lock.acquire()
+            else:
+                multiply(self._beta(beta), self.alpha)
 
     def _products_of(self, t: int, step: Gemm):
         values = self.values
         whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
         return self.products.get(t, (whole,))
+
+    def _ready_with(self, t: int) -> list[int]:
+        """The parts of a kernel that are ready and lie one below the other, from this one on, if
+        they are several; while another rank waits for a value of this one they are taken one by
+        one."""
+        if self._untold or t not in self._joined:
+            return []
+        found, joined = [t], self._joined
+        while (after := self._schedule.next_compute(len(found))) is not None:
+            if after not in joined or joined[after].rows is not joined[t].rows:
+                break
+            found.append(after)
+        return found if len(found) > 1 else []
+
+    def _compute_together(self, parts: list[int]) -> None:
+        """Several parts of a kernel in one product."""
+        first, last, start = self._joined[parts[0]], self._joined[parts[-1]], self.clock.now()
+        a, b, c = first.rows
+        low, high = first.start, last.stop
+        a, c, beta = a[low:high], c[low:high], self.trace.steps[parts[0]].beta
+        if self.polls:
+            self._gemm_in_chunks(a, b, c, self._beta(beta))
+        else:
+            self._multiply(prepared(self.blas, a, b, c), beta)
+        spent = self.clock.now() - start
+        for t in parts:
+            if self.timeline is not None:  # each has its share of the time
+                ends = (self._joined[t].start - low, self._joined[t].stop - low)
+                self.timeline.append((t, *(start + spent * end / (high - low) for end in ends)))
+            self._schedule.finish(t)
 
     def _gemm_in_chunks(self, a, b, c, beta: float) -> None:
         """Split along k (which costs BLAS least) and poll MPI between the chunks, as long as anyone

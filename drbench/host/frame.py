@@ -12,13 +12,15 @@ from functools import partial
 
 import numpy as np
 
-from drbench.errors import UsageError
+from drbench.errors import DrbenchError, UsageError
 from drbench.plan.refinement import Strips, in_strips, products, strip_widths, value_of
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     COUNTERS,
     Accumulate,
+    Add,
     Fence,
     Gemm,
     Get,
@@ -31,6 +33,7 @@ from drbench.program.steps import (
 from drbench.program.trace import Trace
 
 from .collectives import Call, prepare
+from .inbox import Inbox
 
 #: What starts each communication step, by the name of the executor's method.
 _STARTS = {
@@ -39,6 +42,11 @@ _STARTS = {
     Put: "_start_put",
     Accumulate: "_start_accumulate",
     Fence: "_start_fence",
+    Push: "_start_push",
+    Await: "_start_await",
+    Offer: "_start_offer",
+    Take: "_start_await",
+    Add: "_start_side",
     Part: "_start_alias",
     Join: "_start_alias",
     **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), "_start_group"),
@@ -53,8 +61,8 @@ class Frame:
     trace : Trace
     matrices : dict of str to DistributedMatrix
         The matrices the steps name.
-    prefetch : int
-        Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes.
+    prefetch : int or str
+        Look-ahead of :mod:`drbench.plan.schedule`, in exposed computes, or ``"all"``.
     get : str
         ``"view"`` reads reachable ranks in place; ``"copy"`` copies first.
     throttled : bool
@@ -68,7 +76,9 @@ class Frame:
     bytes : dict of str to int
         :data:`COUNTERS` of the last run, this rank only.
     arena_bytes : int
-        Receive and scratch memory, fixed at construction.
+        Receive and scratch memory, the inbox included, fixed at construction.
+    inbox : Inbox or None
+        Of a program whose ranks signal each other.
     timeline : list or None
         If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
     values : list
@@ -98,7 +108,7 @@ class Frame:
         self,
         trace: Trace,
         matrices: dict,
-        prefetch: int,
+        prefetch: int | str,
         get: str,
         throttled: bool = False,
         arena: Callable[[int], np.ndarray] | None = None,
@@ -109,17 +119,24 @@ class Frame:
         topology = matrices[trace.written].topology
         self.comm = topology.comm
         self.types = trace.element_types({name: matrix.dtype for name, matrix in matrices.items()})
+        written = matrices[trace.written].window
+        self.inbox = None
+        if trace.signals:
+            reach = [memory is not None for memory in written.in_reach]
+            self.inbox = Inbox(trace, topology, self.types, reach)
         in_place = get == "view"
-        self.plan = plan_arena(
-            self.lookahead,
-            1,
-            lambda block: (
-                in_place and matrices[block.matrix].window.in_reach[block.owner] is not None
-            ),
-            widths=[dtype.itemsize for dtype in self.types],
-        )
-        self.arena_bytes = self.plan.size
-        self.arena = (arena or self._allocate)(self.arena_bytes)
+
+        def views(source) -> bool:
+            if not in_place:
+                return False
+            if isinstance(source, Take):
+                return self.inbox.is_near(source.index)
+            return matrices[source.matrix].window.in_reach[source.owner] is not None
+
+        widths = [dtype.itemsize for dtype in self.types]
+        self.plan = plan_arena(self.lookahead, 1, views, widths=widths)
+        self.arena = (arena or self._allocate)(self.plan.size)
+        self.arena_bytes = self.plan.size + (self.inbox.plan.nbytes if self.inbox else 0)
         self.groups = [group for group in trace.groups if len(group) > 1]
         for group in self.groups:  # in one order on all ranks: to make one is collective
             topology.group(group)
@@ -156,7 +173,9 @@ class Frame:
         return again
 
     def __init_subclass__(cls):
-        cls._STARTERS = {kind: getattr(cls, name) for kind, name in _STARTS.items()}
+        cls._STARTERS = {
+            kind: getattr(cls, name) for kind, name in _STARTS.items() if hasattr(cls, name)
+        }
 
     # -- a run
 
@@ -165,6 +184,8 @@ class Frame:
         was not done."""
         self._schedule = self._scheduler()
         self.bytes.update(self._resolved_bytes)
+        if self.inbox is not None:
+            self.inbox.prepare()
         self._prepared = True
 
     def _scheduler(self) -> Scheduler | None:
@@ -199,10 +220,19 @@ class Frame:
         if not self._prepared:
             self.prepare()
         self._prepared = False
+        if self.inbox is not None:
+            self.inbox.begin()
         self._run()
 
     def close(self) -> None:
-        """Let go of every view into the matrices, which may then be freed, and of the arena."""
+        """Let go of every view into the matrices, which may then be freed, and of the arena; of a
+        program with signals also the inbox (collective)."""
+        self._let_go()
+        if self.inbox is not None:
+            self.inbox.close()
+            self.inbox = None
+
+    def _let_go(self) -> None:
         self.values, self.calls, self.products, self.buffers, self._views = [], {}, {}, {}, {}
         self.arena = self._schedule = None
 
@@ -210,7 +240,10 @@ class Frame:
         return self
 
     def __exit__(self, *exc) -> None:
-        self.close()
+        if exc[0] is None or issubclass(exc[0], DrbenchError):
+            self.close()
+        else:  # one rank alone broke: the others are elsewhere
+            self._let_go()
 
     def _start_alias(self, t: int) -> None:
         """What a Part or Join shows is there, or launched."""
@@ -232,6 +265,12 @@ class Frame:
 
     def _buffer(self, step) -> np.ndarray | None:
         """The memory of a step's own, flat; None if it has none."""
+        if self.inbox is not None:
+            rows, cols = step.shape or (0, 0)
+            nbytes = rows * cols * self.types[step.index].itemsize
+            memory = self.inbox.memory(step.index)
+            if memory is not None:
+                return memory[:nbytes].view(self.types[step.index])
         offset, dtype, elements = self.plan.offsets.get(step.index), self.types[step.index], 0
         if offset is not None:
             elements = buffer_elements(step, self.rank) or step.shape[0] * step.shape[1]
@@ -250,6 +289,9 @@ class Frame:
                 values[t] = self._read_only(step.block)
                 self._read_in_place(step, throttled)
                 continue
+            if isinstance(step, Take) and flat is None:
+                flat = self.inbox.ways[t].place.view(self.types[t])
+                flat.flags.writeable = False
             if flat is not None and flat.size and step.onto is None:
                 self.buffers[t] = flat
             values[t] = step.lands(values, self._own_view)

@@ -6,6 +6,7 @@ from math import inf
 from drbench.program.trace import Trace
 
 from .costs import compute_s, group_parts, group_seconds, on_links, parts_of, step_cost
+from .kernel import part_tiles, tilings
 from .machine import Machine
 
 
@@ -32,15 +33,20 @@ def lower_bound(trace: Trace, machine: Machine) -> float:
     """
     rank, itemsize, parts = trace.rank, trace.problem.itemsize, parts_of(trace, machine)
     computes, busy = 0.0, {}
+    kernels = tilings(trace.steps, machine, itemsize)
     for step in trace.steps:
         taken = []
-        if step.computes:
+        if step.index in kernels:
+            tiling = kernels[step.index]
+            computes += part_tiles(step, tiling) * tiling.tile_s / tiling.units
+        elif step.computes:
             computes += compute_s(machine, step, itemsize, parts.get(step.index))
         elif step.grouped:
             taken = _of_group(machine, step, itemsize) if len(step.group) > 1 else ()
-        elif step.counter is not None and step.block.owner != rank:
+        elif step.counter is not None and step.moved(rank):
             cost = step_cost(machine, step, rank, itemsize)
-            taken = [(link, cost.link_s) for link in cost.links]
+            shares = cost.shares or (1.0,) * len(cost.links)
+            taken = [(link, cost.link_s * share) for link, share in zip(cost.links, shares)]
         for resource, seconds in taken:
             busy[resource] = busy.get(resource, 0.0) + seconds
     return max(computes, max(busy.values(), default=0.0))

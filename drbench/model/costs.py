@@ -48,12 +48,18 @@ class Cost(NamedTuple):
         throttled link, or ``"own"`` memory.
     latency_s : float
         After the link, which it does not occupy.
+    shares : tuple of float
+        For which part of ``link_s`` each of ``links`` is occupied; empty for all of it.
+    lane : str
+        The lane of the link class; empty for own memory.
     """
 
     core_s: float = 0.0
     link_s: float = 0.0
     links: tuple = ()
     latency_s: float = 0.0
+    shares: tuple = ()
+    lane: str = ""
 
 
 def step_cost(
@@ -77,11 +83,14 @@ def step_cost(
     >>> from drbench.model.machine import Link
     >>> from drbench.program.steps import Block
     >>> toy = Machine("toy", Compute(256.0), (Link("wire", 64.0),))
-    >>> step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
-    Cost(core_s=0.0, link_s=2.0, links=(('wire', 'out', 1), ('wire', 'in', 0)), latency_s=0.0)
+    >>> cost = step_cost(toy, Get(Block("A", 1, 0, (0, 0), 0, 4, 0, 8, 0, 8)), 0, 4)
+    >>> cost.core_s, cost.link_s, cost.links, cost.latency_s
+    (0.0, 2.0, (('wire', 'out', 1), ('wire', 'in', 0)), 0.0)
     """
     if step.computes:
         return Cost(compute_s(machine, step, itemsize))
+    if step.signals:
+        return _signal_cost(machine, step, rank, itemsize, route)
     block, owner, gets, core_s = step.block, step.block.owner, isinstance(step, Get), 0.0
     nbytes, link = block.size * itemsize, None
     if owner != rank:
@@ -91,6 +100,7 @@ def step_cost(
         if link.shared == "initiator":
             links = ("in",) if gets else ("out",)
     if gets:
+        bandwidth = bandwidth * machine.pull_efficiency if link else 0.0
         if link and link.core_bytes_per_s < inf:
             core_s = link.copy_s(block, nbytes)
     else:
@@ -105,7 +115,41 @@ def step_cost(
             bandwidth *= machine.accumulate_efficiency
     if not link:
         return Cost(core_s, 0.0, ("own",))
-    return Cost(core_s, nbytes / bandwidth, links, link.latency_s)
+    shares = machine.shares(link)
+    return Cost(core_s, nbytes / bandwidth, links, link.latency_s, shares, link.lane)
+
+
+def _signal_cost(
+    machine: Machine, step: Step, rank: int, itemsize: int, route: Callable | None
+) -> Cost:
+    """What a Push or a Take moves, a read for the latter; an Await or Offer moves nothing."""
+    if step.counter is None:
+        return Cost()
+    ((other, elements),) = step.moved(rank)
+    nbytes, ends = elements * itemsize, (rank, other) if step.sends else (other, rank)
+    link, links = machine.route(*ends) if route is None else route(*ends)
+    if link.shared == "initiator":
+        links = ("out",) if step.sends else ("in",)
+    bandwidth = link.bandwidth_bytes_per_s * (1.0 if step.sends else machine.pull_efficiency)
+    core_s = 0.0
+    if link.core_bytes_per_s < inf:
+        core_s = nbytes / link.core_bytes_per_s
+    elif machine.adds_on_core and step.sends:  # a copy into the slot
+        core_s = machine.compute.memory_s(2 * nbytes)
+    shares = machine.shares(link)
+    return Cost(core_s, nbytes / bandwidth, links, link.latency_s, shares, link.lane)
+
+
+def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
+    """Seconds of a sum beside the products (``beside``), by the workers that it takes from them, or
+    after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the second)."""
+    compute = machine.compute
+    rows, cols = (step.onto if step.block is None else step.block).shape
+    nbytes = _MEMORY_PASSES[Add] * rows * cols * itemsize
+    rate = compute.memory_bytes_per_s
+    if machine.side_units and beside:
+        rate = min(rate, machine.side_units * compute.unit_bytes_per_s)
+    return compute.launch_s + nbytes / rate
 
 
 def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = None) -> float:
@@ -134,9 +178,10 @@ def group_parts(
     nbytes: float,
     bandwidth_bytes_per_s: float,
     group: str = "row",
+    members: tuple[int, ...] = (),
 ) -> tuple[float, float, float]:
     """Seconds of launching, of synchronising and of transferring that a group step takes on free
-    links; ``group`` is the name of its group.
+    links; ``group`` is the name of its group, ``members`` who is in it.
 
     Examples
     --------
@@ -150,9 +195,7 @@ def group_parts(
     (1.0, 1.5, 3.0)
     """
     found = machine.collective(step.operation)
-    launch, sync, own = found.launch_s, found.sync_s, found.bandwidth_bytes_per_s
-    if group == "column":
-        own = found.column_bandwidth_bytes_per_s or own
+    launch, sync, own = found.launch_s, found.sync_s, found.ring_bandwidth(group, members)
     bandwidth = (1 + found.both_ways) * (own or bandwidth_bytes_per_s)
     if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
@@ -183,6 +226,7 @@ def group_seconds(step: GroupStep | type[GroupStep], machine: Machine, *on) -> f
 
 
 def on_links(step: GroupStep, itemsize: int, bandwidth_bytes_per_s: float) -> tuple:
-    """What :func:`group_parts` asks of a step: ranks, bytes of a shard, bandwidth and group."""
+    """What :func:`group_parts` asks of a step: ranks, bytes of a shard, bandwidth, group and its
+    members."""
     group = step.group
-    return len(group), itemsize * step.shard(), bandwidth_bytes_per_s, group.name
+    return len(group), itemsize * step.shard(), bandwidth_bytes_per_s, group.name, group.members

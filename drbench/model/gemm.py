@@ -15,11 +15,45 @@ they read and write once for each ``k_block`` elements of k, so that cutting k c
 it is 0.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
+from typing import NamedTuple
 
 from drbench.errors import UsageError
+
+
+class Tiling(NamedTuple):
+    """How a kernel divides a product among its workers.
+
+    Attributes
+    ----------
+    rows, cols : int
+        Of a tile of the result.
+    splits : int
+        Pieces of k, each a tile of its own.
+    tile_s : float
+        One tile on one worker.
+    units : int
+        Workers.
+    """
+
+    rows: int
+    cols: int
+    splits: int
+    tile_s: float
+    units: int
+
+    def tiles(self, m: int, n: int) -> int:
+        """Tiles of a part of the product.
+
+        Examples
+        --------
+        >>> Tiling(128, 256, 2, 1e-5, 132).tiles(300, 512)
+        12
+        """
+        return -(-m // self.rows) * -(-n // self.cols) * self.splits
 
 
 @dataclass(frozen=True)
@@ -49,6 +83,8 @@ class Compute:
         Seconds an element of A (m×k), B (k×n) and C (m×n).
     k_block : float
         C is read and written once for so many elements of k; inf for once.
+    unit_bytes_per_s : float
+        Memory traffic that one worker can make.
 
     Examples
     --------
@@ -73,6 +109,7 @@ class Compute:
     launch_s: float = 0.0
     pack_s: tuple = (0.0, 0.0, 0.0)
     k_block: float = float("inf")
+    unit_bytes_per_s: float = float("inf")
     _known: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
@@ -107,20 +144,9 @@ class Compute:
     def _gemm_s(self, m, n, k, itemsize) -> float:
         if not (m and n and k):  # nothing to multiply; an empty sum is still written
             return self.memory_s(m * n * itemsize)
-        best = float("inf")
-        for tm, tn, per_k in self._kernels:
-            blocks = -(-m // tm) * -(-n // tn)
-            for splits in self.splits:
-                if splits > k:
-                    continue
-                seconds = (
-                    -(-blocks * splits // self.units) * (-(-k // splits) + self.k_ramp) * per_k
-                )
-                if splits > 1:  # partial sums are written and read again
-                    seconds += 2 * splits * m * n * itemsize / self.memory_bytes_per_s
-                best = min(best, seconds)
+        best, _ = self._fastest({(m, n): 1}, k, itemsize, self.units)
         a, b, c = self.pack_s
-        memory = itemsize * (m * k + k * n + 2 * m * n) / self.memory_bytes_per_s
+        memory = self._traffic_s(m, n, k, itemsize)
         return (
             self.launch_s
             + max(best, memory)
@@ -128,6 +154,76 @@ class Compute:
             + b * k * n
             + c * m * n * max(1, ceil(k / self.k_block))
         )
+
+    def tiling(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        itemsize: int = 4,
+        units: int | None = None,
+        parts: Mapping[tuple[int, int], int] | None = None,
+    ) -> Tiling:
+        """How the fastest kernel for a product divides it, if its parts are computed in one launch.
+
+        Parameters
+        ----------
+        m, n, k : int
+            Of the whole product.
+        itemsize : int
+        units : int, optional
+            Workers it may use, by default all.
+        parts : dict, optional
+            Rows and columns of a part -> how many there are of it; a tile lies in one part.
+
+        Examples
+        --------
+        All of it in one part takes as long as the library's product:
+
+        >>> compute = Compute(1e12, tiles=((128, 128),), units=4, launch_s=1e-6)
+        >>> found = compute.tiling(512, 256, 1000)
+        >>> waves = found.tiles(512, 256) / found.units
+        >>> waves * found.tile_s + 1e-6 == compute.gemm_s(512, 256, 1000)
+        True
+        """
+        parts, units = parts or {(m, n): 1}, min(units or self.units, self.units)
+        key = m, n, k, itemsize, units, *sorted(parts.items())
+        found = self._known.get(key)
+        if found is None:
+            best, (tm, tn, splits) = self._fastest(parts, k, itemsize, units)
+            waves = -(
+                -sum(
+                    Tiling(tm, tn, splits, 0.0, 0).tiles(*part) * count
+                    for part, count in parts.items()
+                )
+                // units
+            )
+            seconds = max(best, self._traffic_s(m, n, k, itemsize)) / waves
+            found = self._known[key] = Tiling(tm, tn, splits, seconds, units)
+        return found
+
+    def _fastest(
+        self, parts: Mapping[tuple[int, int], int], k: int, itemsize: int, units: int
+    ) -> tuple[float, tuple[int, int, int]]:
+        """Seconds of a product in parts, but for what memory needs, and the (rows, columns, pieces
+        of k) of the tiles that make it fastest."""
+        found = float("inf"), (1, 1, 1)
+        for tm, tn, per_k in self._kernels:
+            blocks = sum(count * (-(-m // tm) * -(-n // tn)) for (m, n), count in parts.items())
+            for splits in self.splits:
+                if splits > k:
+                    continue
+                seconds = -(-blocks * splits // units) * (-(-k // splits) + self.k_ramp) * per_k
+                if splits > 1:  # partial sums are written and read again
+                    elements = sum(count * m * n for (m, n), count in parts.items())
+                    seconds += 2 * splits * elements * itemsize / self.memory_bytes_per_s
+                if seconds < found[0]:
+                    found = seconds, (tm, tn, splits)
+        return found
+
+    def _traffic_s(self, m: int, n: int, k: int, itemsize: int) -> float:
+        """Seconds that reading A and B, and reading and writing C, take at least."""
+        return itemsize * (m * k + k * n + 2 * m * n) / self.memory_bytes_per_s
 
     def memory_s(self, nbytes: float) -> float:
         """Seconds of a kernel that only moves bytes through memory."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from itertools import pairwise
 from math import inf, prod
 
@@ -56,6 +58,12 @@ class Link:
     core_add_bytes_per_s : float
         Where the core makes accumulates itself (``adds_on_core``): bytes of the block a second; inf
         for what memory allows.
+    through : tuple of str
+        Links that a transfer occupies too, as long as its bytes need there: the PCIe port of both
+        ends on the way to a network card, say. It is never faster than the slowest of them.
+    lane : str
+        Who moves the data: transfers of a rank on links of one lane keep their order
+        (``copy_streams``).
     """
 
     name: str
@@ -68,8 +76,11 @@ class Link:
     core_bytes_per_s: float = inf
     core_row_s: float = 0.0
     core_add_bytes_per_s: float = inf
+    through: tuple[str, ...] = ()
+    lane: str = "copy"
 
     def __post_init__(self):
+        object.__setattr__(self, "through", tuple(self.through))
         if self.shared not in SHARED:
             raise UsageError(
                 f"link {self.name}: shared must be one of {', '.join(SHARED)}, got {self.shared!r}."
@@ -121,7 +132,8 @@ class Collective:
     ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says
     that it goes round the ring in both directions at once: twice that bandwidth, on the links of
     both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their links
-    differ from those of rows.
+    differ from those of rows; ``across_bandwidth_bytes_per_s`` that of groups which are not within
+    one node of ``node`` ranks: several rings then share the cards of a node.
     """
 
     launch_s: float = 0.0
@@ -129,6 +141,23 @@ class Collective:
     bandwidth_bytes_per_s: float | None = None
     column_bandwidth_bytes_per_s: float | None = None
     both_ways: bool = False
+    node: int = 0
+    across_bandwidth_bytes_per_s: float | None = None
+
+    def ring_bandwidth(self, name: str, members: Sequence[int]) -> float | None:
+        """One direction's bandwidth of the group of that name with these members, if the collective
+        has one of its own.
+
+        Examples
+        --------
+        >>> gather = Collective(bandwidth_bytes_per_s=9.0, node=2, across_bandwidth_bytes_per_s=5.0)
+        >>> gather.ring_bandwidth("row", (0, 1)), gather.ring_bandwidth("row", (1, 2))
+        (9.0, 5.0)
+        """
+        if self.node and len({rank // self.node for rank in members}) > 1:
+            return self.across_bandwidth_bytes_per_s or self.bandwidth_bytes_per_s
+        own = self.column_bandwidth_bytes_per_s if name == "column" else None
+        return own or self.bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -159,6 +188,21 @@ class Machine:
     transfer_slowdown : float
         Local products take that much longer for each link that the same rank sends or receives on:
         both share its memory. A ring collective both ways is four.
+    copy_streams : int
+        Queues in which a rank's transfers of one direction and lane keep their order, peers being
+        dealt to them in turn; each starts when the one before it is through. 0 for as many as there
+        are transfers, which then start as links get free.
+    signal_s : float
+        From the last byte of a pushed value being there to its signal being seen; it holds up the
+        queue, which writes the signal after the value.
+    pull_efficiency : float
+        Bandwidth of a read of another rank's memory over that of a write.
+    kernel_slowdown : float
+        A product whose parts begin as their operands arrive takes that much longer than the
+        library's whole one.
+    side_units : int
+        Workers (``compute.units``) that a sum beside the products takes from them; 0 for none. A
+        product that leaves them idle is not slowed.
     adds_on_core : bool
         The core that computes does everything else, too: accumulates, at
         ``compute.memory_bytes_per_s``, packing, and the data of collectives.
@@ -208,6 +252,11 @@ class Machine:
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
     transfer_slowdown: float = 0.0
+    copy_streams: int = 0
+    signal_s: float = 0.0
+    pull_efficiency: float = 1.0
+    kernel_slowdown: float = 0.0
+    side_units: int = 0
     adds_on_core: bool = False
     pieces_apart: bool = False
     dtype: str = "float32"
@@ -217,6 +266,30 @@ class Machine:
     assumed: tuple[str, ...] = ()
     calibrated: dict = field(default_factory=dict)
     sources: dict = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self):
+        named = {link.name: link for link in self.links}
+        for link in self.links:
+            unknown = [name for name in link.through if name not in named]
+            if unknown:
+                raise UsageError(
+                    f"link {link.name}: through names {', '.join(unknown)}, which machine "
+                    f"{self.name} does not have. It has {', '.join(named)}."
+                )
+        slowest = [
+            min([link, *(named[name] for name in link.through)], key=_bandwidth)
+            for link in self.links
+        ]
+        links = (
+            replace(link, bandwidth_bytes_per_s=_bandwidth(least))
+            for link, least in zip(self.links, slowest)
+        )
+        object.__setattr__(self, "links", tuple(links))
+        if not 0 <= self.side_units < max(self.compute.units, 1):
+            raise UsageError(
+                f"machine {self.name}: side_units must be less than compute.units, "
+                f"{self.compute.units}, got {self.side_units}."
+            )
 
     @classmethod
     def from_dict(cls, section: dict, name: str | None = None) -> Machine:
@@ -391,12 +464,50 @@ class Machine:
         """
         link = self.link(source, target)
         if self.torus is None:
-            return link, link.resources(source, target)
+            found = link.resources(source, target)
+            for name in link.through:
+                found += self._named[name].resources(source, target)
+            return link, found
         rows, cols = self.torus
         (row, col), (to_row, to_col) = divmod(source, cols), divmod(target, cols)
         path = [source, *(row * cols + x for x in _passed(col, to_col, cols))]
         path += [x * cols + to_col for x in _passed(row, to_row, rows)]
         return link, tuple((link.name, a, b) for a, b in pairwise(path))
+
+    def shares(self, link: Link) -> tuple[float, ...]:
+        """How much of the time of a transfer on a link it occupies each thing on its way, in the
+        order of :meth:`route`: less than 1 of faster links that it goes through. Empty if it
+        occupies all of them as long as it takes.
+
+        Examples
+        --------
+        >>> port, card = Link("port", 20.0), Link("card", 10.0, through=("port",))
+        >>> machine = Machine("t", Compute(1e12), (port, card))
+        >>> machine.shares(card), machine.shares(port)
+        ((1.0, 1.0, 0.5, 0.5), ())
+        """
+        found = self._shares.get(link.name)
+        if found is None:
+            ways = [link, *(self._named[name] for name in link.through)]
+            all_of_it = tuple(
+                link.bandwidth_bytes_per_s / way.bandwidth_bytes_per_s if way is not link else 1.0
+                for way in ways
+                for _ in way.resources(0, 1)
+            )
+            found = self._shares[link.name] = () if min(all_of_it) == 1 else all_of_it
+        return found
+
+    @cached_property
+    def _shares(self) -> dict[str, tuple[float, ...]]:
+        return {}
+
+    @cached_property
+    def _named(self) -> dict[str, Link]:
+        return {link.name: link for link in self.links}
+
+
+def _bandwidth(link: Link) -> float:
+    return link.bandwidth_bytes_per_s
 
 
 def _of_dtype(section: dict, dtype: str) -> dict:

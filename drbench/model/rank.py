@@ -1,6 +1,12 @@
-"""One rank in virtual time: what its core is busy with, and how long it still is."""
+"""One rank in virtual time: what its core is busy with, and how long it still is.
+
+Computes go by a clock of the rank's own, in seconds of work at full speed, which runs slower while
+something beside them slows them. What is under way is due at a time of that clock; when its speed
+changes, only the next of these times is predicted anew.
+"""
 
 from collections.abc import Callable
+from heapq import heappop, heappush
 from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
@@ -8,7 +14,11 @@ from drbench.program.steps import Get, Scratch
 from drbench.program.trace import Trace
 
 from .costs import parts_of
+from .kernel import Workers, part_tiles, tilings
 from .machine import Machine
+
+#: What a kernel's part is due for: its last tile starts, it is done.
+_STARTED, _DONE = 0, 1
 
 
 class Rank:
@@ -17,15 +27,15 @@ class Rank:
     Parameters
     ----------
     trace : Trace
-    prefetch : int
+    prefetch : int or str
         Look-ahead of :mod:`drbench.plan.schedule`.
     machine : Machine
     itemsize : int
     at : callable
         ``at(time, act, one, two)``: ``act(time, one, two)`` is called at that time.
     computed : callable
-        ``computed(now, rank, version)``, called when a compute ends; not that of the last
-        prediction unless ``version`` is the rank's.
+        ``computed(now, rank, version)``, called when something of a compute is due (:meth:`due`);
+        not that of the last prediction unless ``version`` is the rank's.
 
     Attributes
     ----------
@@ -36,8 +46,12 @@ class Rank:
         Steps that take no time are finished from the start.
     parts : dict
         The (m, n, k) of the products that a Gemm consists of, where it is several.
-    computing : tuple of (int, float), or None
-        The compute under way and when it started.
+    kernels : dict of int to Tiling
+        Of the Gemms that are parts of a kernel.
+    computing : list of int
+        The computes under way, in program order: one, or parts of a kernel.
+    busy_since, shown_until : float
+        Since when computes are under way without a gap; when the last of them ended.
     started : int
         Steps started since the last compute.
     idle_since, last
@@ -53,44 +67,112 @@ class Rank:
     """
 
     def __init__(
-        self, trace: Trace, prefetch: int, machine: Machine, itemsize: int, at: Callable, computed
+        self,
+        trace: Trace,
+        prefetch: int | str,
+        machine: Machine,
+        itemsize: int,
+        at: Callable,
+        computed,
     ):
         self.number, self.steps, self.parts = trace.rank, trace.steps, parts_of(trace, machine)
         self.schedule = Scheduler(Lookahead(trace, prefetch), at_hand(trace, machine))
-        self.computing, self.started = None, 0
+        self.kernels = tilings(trace.steps, machine, itemsize)
+        self.computing, self.started = [], 0
+        self.busy_since = self.shown_until = 0.0
         self.idle_since, self.last, self.core_free = 0.0, "get_wait", 0.0
         self.own_free, self.began, self.fences, self.version = {}, {}, 0, 0
         self._machine, self._itemsize, self._at, self._computed = machine, itemsize, at, computed
-        self._left = self._since = 0.0  # seconds of the compute left at full speed, and when
-        self._adding = self._moving = 0  # accumulates, and links in use, beside it
+        self._due: list[tuple[float, int, int]] = []  # (work, what, step): a heap
+        self._work = self._since = 0.0  # the rank's own clock, and when it was read
+        self._adding = self._moving = self._sums = 0  # what is beside: see beside()
+        self._kernel, self._workers, self._open = None, None, False
 
     def compute(self, t: int, now: float, seconds: float) -> None:
         """A compute starts that takes so long with nothing beside it."""
-        self.computing, self._left, self._since = (t, now), seconds, now
+        self._work, self._since, self._kernel = 0.0, now, None
+        self.computing.append(t)
+        self.busy_since = now
+        self._is_due(seconds, _DONE, t)
+
+    def deal(self, t: int, now: float, launch_s: float) -> None:
+        """A part of a kernel: its tiles are given to the workers, after the launch if it is the
+        first."""
+        step, tiling = self.steps[t], self.kernels[t]
+        if self._kernel is not step.kernel:
+            self._work, self._since, self._kernel = 0.0, now, step.kernel
+            self._workers = Workers(tiling, launch_s)
+        if not self.computing:
+            self.busy_since = now
+        self.computing.append(t)
+        self._open = False
+        last, end = self._workers.deal(part_tiles(step, tiling), self._worked(now))
+        heappush(self._due, (end, _DONE, t))
+        self._is_due(last, _STARTED, t)
+
+    def next_compute(self) -> int | None:
+        """The compute that may start now: if nothing is under way the next, or beside the parts of
+        a kernel its next part, once all tiles of these have started."""
+        if not self.computing:
+            return self.schedule.next_compute()
+        if not self._open:
+            return None
+        t = self.schedule.next_compute(len(self.computing))
+        return t if t in self.kernels and self.steps[t].kernel is self._kernel else None
+
+    def due(self, now: float) -> int | None:
+        """What was predicted has come: the compute that is done, or None if the last tile of a part
+        has started."""
+        _, what, t = heappop(self._due)
+        if self._due:
+            self._predict()
+        if what == _STARTED:
+            self._open = True
+            return None
+        self.computing.remove(t)
+        if not self.computing:
+            self.idle_since = now
+        return t
+
+    def _worked(self, now: float) -> float:
+        """What the rank's own clock says."""
+        return self._work + (now - self._since) / self._slow()
+
+    def _is_due(self, work: float, what: int, t: int) -> None:
+        heappush(self._due, (work, what, t))
         self._predict()
 
     def _predict(self) -> None:
         self.version += 1
-        self._at(self._since + self._left * self._slow(), self._computed, self, self.version)
+        after = (self._due[0][0] - self._work) * self._slow()
+        self._at(self._since + after, self._computed, self, self.version)
 
     def _slow(self) -> float:
         """By how much longer a local product takes because of what goes on beside it."""
         machine = self._machine
-        return (
+        slow = (
             1
             + (machine.accumulate_slowdown if self._adding else 0.0)
             + machine.transfer_slowdown * self._moving
         )
+        if self._sums and machine.side_units:
+            units = machine.compute.units
+            used = self._workers.tiling.units if self._kernel is not None else units
+            taken = max(0, machine.side_units - (units - used))
+            slow += used / (used - taken) - 1
+        return slow
 
-    def beside(self, now: float, adds: int = 0, moves: int = 0) -> None:
-        """Accumulates or transfers begin or end: they may slow the local product beside them."""
-        before = self._slow()
+    def beside(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
+        """Accumulates, transfers or sums begin or end: they may slow the local products beside
+        them."""
+        before, worked = self._slow(), self._worked(now)
         self._adding += adds
         self._moving += moves
-        if self.computing is not None and self._slow() != before:
-            self._left -= (now - self._since) / before
-            self._since = now
-            self._predict()
+        self._sums += sums
+        if self._slow() != before:
+            self._work, self._since = worked, now
+            if self._due:
+                self._predict()
 
     def on_core(self, now: float, seconds: float) -> float:
         """When the core has copied or added for so long, which it does one after another."""
@@ -99,9 +181,9 @@ class Rank:
 
     def between(self, now: float, seconds: float) -> float:
         """The same now or, if the core computes, in between: the compute then ends later."""
-        if self.computing is None:
+        if not self.computing:
             return self.on_core(now, seconds)
-        self._left += seconds
+        self._due = [(work + seconds, what, t) for work, what, t in self._due]  # a heap still
         self._predict()
         return now + seconds
 

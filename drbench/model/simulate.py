@@ -13,6 +13,8 @@ from heapq import heappop, heappush
 from drbench.common import PHASES, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
+from drbench.plan.signals import pairs_of
+from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     COUNTERS,
     Accumulate,
@@ -27,12 +29,13 @@ from drbench.program.steps import (
 )
 from drbench.program.trace import Trace
 
-from .costs import compute_s, step_cost
+from .costs import Cost, compute_s, side_s, step_cost
 from .folding import moved_by_all
-from .links import Links, Transfer
+from .links import Lanes, Links, Transfer
 from .machine import Machine
 from .rank import Rank
 from .simulate_groups import GroupSteps
+from .simulate_signals import SignalSteps
 
 #: The phase that a wait for a step counts as, and that a compute counts as; of the others
 #: ``collective_wait`` and ``pack``.
@@ -41,6 +44,11 @@ _WAITS = {
     ReplicaGet: "get_wait",
     Put: "accumulate",
     Accumulate: "accumulate",
+    Push: "accumulate",
+    Offer: "accumulate",
+    Add: "accumulate",  # beside the products
+    Await: "get_wait",
+    Take: "get_wait",
     Fence: "fence",
 }
 _WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Copy, Zero), "accumulate")}
@@ -73,7 +81,7 @@ def simulate(
     traces: Sequence[Trace],
     machine: Machine,
     *,
-    prefetch: int = 1,
+    prefetch: int | str = 1,
     timeline: bool = False,
     folded: Collection[str] = (),
 ) -> Simulated:
@@ -84,8 +92,8 @@ def simulate(
     traces : sequence of Trace
         One a rank.
     machine : Machine
-    prefetch : int
-        Look-ahead of :mod:`drbench.plan.schedule`.
+    prefetch : int or str
+        Look-ahead of :mod:`drbench.plan.schedule`; ``"all"`` for no end of it.
     timeline : bool
         Keep a bar for each step.
     folded : collection of str
@@ -96,7 +104,8 @@ def simulate(
     Raises
     ------
     CaseFailed
-        If steps are left that can never start: a program that deadlocks.
+        If steps are left that can never start: a program that deadlocks. Where signals do not
+        match, or ranks wait for each other in a circle, it is named.
 
     Examples
     --------
@@ -114,6 +123,7 @@ def simulate(
     >>> found.time_s, found.phases["gemm"], found.counters["get_bytes"]
     (3.0, 2.0, 256)
     """
+    pairs_of(traces)
     return _Run(traces, machine, prefetch, timeline, folded).run()
 
 
@@ -134,12 +144,13 @@ class _Run:
             for trace in traces
         ]
         self.links = Links(self._begin)
+        self.lanes = Lanes(self.links.ask)
         self.routes: dict = {}  # (source, target) -> (link, resources)
         self.numbers: dict = {}  # what a transfer can occupy -> its number
         self.phases = dict.fromkeys(PHASES, 0.0)
         self.bars = [] if timeline else None
         self.fences: dict = {}  # number -> [(rank, step)]
-        self.groups = GroupSteps(self)
+        self.groups, self.signals = GroupSteps(self), SignalSteps(self)
 
     def run(self) -> Simulated:
         for rank in self.ranks:
@@ -191,7 +202,7 @@ class _Run:
         """Start what this rank may start now. A rank whose core does everything itself looks only
         between computes."""
         schedule, steps = rank.schedule, rank.steps
-        if rank.computing is not None and self.machine.adds_on_core:
+        if rank.computing and self.machine.adds_on_core:
             return
         for t in schedule.take():
             step = steps[t]
@@ -199,16 +210,19 @@ class _Run:
                 self.at(now, self._seen, rank, t)
                 continue
             rank.started += 1
-            if step.group is None:
+            if step.signals:
+                self.signals.start(rank, t, step, now)
+            elif step.side:
+                self._side(rank, t, step, now)
+            elif step.group is None:
                 self._one_sided(rank, t, step, now)
             elif type(step) is Fence:
                 self._fence(rank, t, now)
             else:
                 self.groups.start(rank, t, step, now)
-        if rank.computing is None:
-            t = schedule.next_compute()
-            if t is not None:
-                self._compute(rank, t, max(now, rank.core_free))
+        t = rank.next_compute()
+        if t is not None:
+            self._compute(rank, t, max(now, rank.core_free))
 
     def _seen(self, now: float, rank: Rank, t: int) -> None:
         """What a Part or Join shows is there."""
@@ -224,28 +238,51 @@ class _Run:
         if now > self.end:
             self.end = now
         rank.schedule.finish(t)
+        if type(step) is Push:
+            self.signals.pushed(now, rank, step)
         self._wake(rank, now)
 
     # -- computes
 
     def _compute(self, rank: Rank, t: int, now: float) -> None:
         machine = self.machine
-        seconds = compute_s(machine, rank.steps[t], self.itemsize, rank.parts.get(t))
-        seconds += machine.step_s * (1 + rank.started)
+        started_s = machine.step_s * (1 + rank.started)
         rank.started = 0
-        self.phases[rank.last] += now - rank.idle_since
-        rank.compute(t, now, seconds)
+        if not rank.computing:
+            self.phases[rank.last] += now - rank.idle_since
+        if self.bars is not None:
+            rank.began[t] = now
+        if t in rank.kernels:
+            rank.deal(t, now, machine.compute.launch_s + started_s)
+        else:
+            seconds = compute_s(machine, rank.steps[t], self.itemsize, rank.parts.get(t))
+            rank.compute(t, now, seconds + started_s)
 
     def _computed(self, now: float, rank: Rank, version: int) -> None:
         if version != rank.version:
             return  # its speed has changed since
-        t, start = rank.computing
-        step, rank.computing, rank.idle_since = rank.steps[t], None, now
-        self.phases[_WORKS.get(type(step), "pack")] += now - start
-        if self.bars is not None:
-            self._bar(rank, step, start, now)
-        rank.schedule.finish(t)
+        t = rank.due(now)
+        if t is not None:
+            step = rank.steps[t]
+            if not rank.computing:
+                self.phases[_WORKS.get(type(step), "pack")] += now - rank.busy_since
+            if self.bars is not None:  # parts of a kernel are under way together; bars are not
+                self._bar(rank, step, max(rank.began.pop(t), rank.shown_until), now)
+                rank.shown_until = now
+            rank.schedule.finish(t)
         self._wake(rank, now)
+
+    def _side(self, rank: Rank, t: int, step, now: float) -> None:
+        """A sum beside the products: one after another, slowing them meanwhile."""
+        if self.machine.adds_on_core:
+            seconds = compute_s(self.machine, step, self.itemsize)
+            self.at(rank.between(now, seconds), self.finish, rank, t)
+            return
+        self.at(now, self._sum, rank, t)  # after a product that starts now
+
+    def _sum(self, now: float, rank: Rank, t: int) -> None:
+        lane = rank.number, "sums"
+        self.lanes.add(Transfer((), 0.0, 0.0, ((rank, t),), lane=lane), now)
 
     # -- one-sided steps
 
@@ -262,17 +299,48 @@ class _Run:
 
     def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
         cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
-        if cost.core_s:  # the core itself copies or adds, and computes nothing meanwhile
-            now = rank.on_core(now, cost.core_s)
         if step.block.owner == rank.number:
+            now = self._on_core(rank, cost, now)
             if type(step) is Accumulate:
                 rank.beside(now, adds=1)
             self.at(now + cost.link_s, self._own_done, rank, t)
-        elif cost.links[0] in ("in", "out"):  # nobody else uses it
+        else:
+            self._transfer(rank, t, cost, step.block.owner, isinstance(step, Get), now)
+
+    def _on_core(self, rank: Rank, cost: Cost, now: float) -> float:
+        """When the core itself has copied or added what a step takes of it, computing nothing
+        meanwhile."""
+        return rank.on_core(now, cost.core_s) if cost.core_s else now
+
+    def send(self, rank: Rank, t: int, now: float) -> None:
+        """Begin the transfer of a Push or a Take."""
+        step = rank.steps[t]
+        cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
+        self._transfer(rank, t, cost, step.peer, not step.sends, now)
+
+    def _transfer(
+        self, rank: Rank, t: int, cost: Cost, other: int, reads: bool, now: float
+    ) -> None:
+        """What a step moves between this rank and another is in its lane."""
+        now, streams = self._on_core(rank, cost, now), self.machine.copy_streams
+        if cost.links[0] in ("in", "out"):  # nobody else uses it
             free = rank.queued(cost.links[0], now, cost.link_s)
             self.at(free + cost.latency_s, self.finish, rank, t)
-        else:
-            self.links.ask(Transfer(cost.links, cost.link_s, cost.latency_s, ((rank, t),)), now)
+            return
+        lane = None
+        if streams:
+            lane = rank.number, reads, cost.lane, (other - rank.number - 1) % streams
+        self.lanes.add(
+            Transfer(
+                cost.links,
+                cost.link_s,
+                cost.latency_s,
+                ((rank, t),),
+                shares=cost.shares,
+                lane=lane,
+            ),
+            now,
+        )
 
     def _own_done(self, now: float, rank: Rank, t: int) -> None:
         if type(rank.steps[t]) is Accumulate:
@@ -284,12 +352,22 @@ class _Run:
         for rank, t in transfer.steps:
             if type(rank.steps[t]) is Accumulate:
                 rank.beside(now, adds=sign)
-            if self.machine.transfer_slowdown:
+            if rank.steps[t].side:
+                rank.beside(now, sums=sign)
+            elif self.machine.transfer_slowdown:
                 rank.beside(now, moves=sign * transfer.flows)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
         """Its links are free: the transfer goes."""
+        rank, t = transfer.steps[0]
+        if rank.steps[t].side:
+            beside = bool(rank.computing)
+            transfer.seconds = side_s(self.machine, rank.steps[t], self.itemsize, beside)
         self._beside(transfer, now, 1)
+        if transfer.shares:
+            for share, resources in transfer.occupied().items():
+                if share < 1:
+                    self.at(now + share * transfer.seconds, self._left, resources)
         self.at(now + transfer.seconds, self._gone, transfer)
         for rank, t in transfer.steps if self.bars is not None else ():
             step = rank.steps[t]
@@ -298,10 +376,24 @@ class _Run:
             else:
                 rank.began[t] = now  # its bar does not show the wait for links
 
+    def _left(self, now: float, resources: tuple, _) -> None:
+        """A transfer needs faster links on its way no longer."""
+        self.links.release(resources, now)
+
+    def _go_on(self, now: float, lane: tuple, _) -> None:
+        self.lanes.go_on(lane, now)
+
     def _gone(self, now: float, transfer: Transfer, _) -> None:
         """The last byte has left the links."""
         self._beside(transfer, now, -1)
-        self.links.release(transfer, now)
+        self.links.release(transfer.occupied()[1.0] if transfer.shares else transfer.resources, now)
+        if transfer.lane is not None:
+            ((rank, t),) = transfer.steps
+            signal_s = self.machine.signal_s if type(rank.steps[t]) is Push else 0.0
+            if signal_s:  # written by the same queue
+                self.at(now + signal_s, self._go_on, transfer.lane)
+            else:
+                self.lanes.go_on(transfer.lane, now)
         for rank, t in transfer.steps:
             if transfer.latency_s:
                 self.at(now + transfer.latency_s, self.finish, rank, t)

@@ -15,6 +15,11 @@ token handed on to communication. Computes on own data only do not use up the lo
 local stretch still finds the next transfers under way. With ``depth = 0`` nothing overlaps: every
 compute is exposed, and waits for all communication before it.
 
+A step that may begin at any time (``Await``) is outside of 1 and 2: it starts first of all, and
+only those wait for it who take its value. A reduction beside the computes (``Add(..., side=True)``)
+counts as communication. With depth ``"all"`` nothing waits for the look-ahead, and what is received
+or handed on keeps its memory for the whole run.
+
 A *lowered* program says itself what goes together: its Boundaries divide it into operations
 (``Trace.ops``), and 1 and 2 become
 
@@ -36,9 +41,14 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
+from drbench.program.signal_steps import Take
 from drbench.program.steps import Block, Fence, Gemm, Get, Step
 from drbench.program.trace import Trace
+
+from .signals import offered, plan_inbox
 
 #: Buffers start at multiples of this many bytes (a cache line, and enough for aligned AVX-512
 #: loads).
@@ -58,8 +68,8 @@ class Lookahead:
     fences : list of int
         For each step that touches C (Fences included), how many Fences precede it; -1 for the
         others.
-    depth : int
-        Look-ahead in exposed computes.
+    depth : int or float
+        Look-ahead in exposed computes; infinite if ``"all"`` was asked for.
     lowered : bool
         The program is lowered; then ``before`` is the number of the step's operation (with
         ``depth`` 0 twice that, and one more for a compute), and nothing starts before everything
@@ -68,8 +78,9 @@ class Lookahead:
 
     __slots__ = ("trace", "depth", "lowered", "before", "exposed", "fences", "count", "nfences")
 
-    def __init__(self, trace: Trace, depth: int):
-        self.trace, self.depth = trace, depth
+    def __init__(self, trace: Trace, depth: int | str):
+        self.trace = trace
+        self.depth: float = inf if depth == "all" else int(depth)
         rank, count, nfences = trace.rank, 0, 0
         self.before, self.exposed, self.fences = [], [], []
         fenced, written = trace.fences, trace.written
@@ -84,7 +95,8 @@ class Lookahead:
                         if value.computes or value.index in moves:
                             exposed = True
             elif (
-                step.moved(rank)
+                step.signals
+                or step.moved(rank)
                 or (step.grouped and len(step.group) > 1)
                 or any(value.computes or value.index in moves for value in step.inputs)
             ):
@@ -106,7 +118,7 @@ class Lookahead:
             count = self.before[-1] if self.before else 0
         self.count, self.nfences = count, nfences
 
-    def birth(self, t: int) -> int:
+    def birth(self, t: int) -> float:
         """When a step starts at the earliest, in half units of finished exposed computes (of a
         lowered program: operations).
 
@@ -119,7 +131,7 @@ class Lookahead:
             return 2 * before
         return 2 * before + 1 if self.trace.steps[t].computes else 2 * (before - self.depth)
 
-    def death(self, t: int) -> int:
+    def death(self, t: int) -> float:
         """When a step that takes a value, or makes one that nobody takes, is finished at the
         latest: at no later birth is it still going on.
 
@@ -156,6 +168,9 @@ class Scheduler:
         "pending",
         "_comm",
         "_waiting",
+        "_missing",
+        "_takers",
+        "_held",
         "_queues",
         "_computes",
         "_at",
@@ -173,10 +188,22 @@ class Scheduler:
         for t in resolved:
             done[t] = 1
         self.pending = len(steps) - len(resolved)
-        self._comm = deque(s.index for s in steps if not s.computes and not done[s.index])
+        self._comm = deque(s.index for s in steps if not (s.computes or s.anytime or done[s.index]))
         self._computes = [s.index for s in steps if s.computes]
         self._at = 0
-        self._waiting: list[int] = []
+        self._waiting: list[int] = [s.index for s in steps if s.anytime]
+        # one-sided steps whose inputs are not all there: how many are not; who takes what; which of
+        # them the look-ahead has let through
+        self._missing: dict[int, int] = {}
+        self._takers: dict[int, list[int]] = {}
+        self._held: set[int] = set()
+        for t in self._comm:
+            if steps[t].inputs and steps[t].group is None:
+                missing = [value.index for value in steps[t].inputs if not done[value.index]]
+                if missing:
+                    self._missing[t] = len(missing)
+                    for value in missing:
+                        self._takers.setdefault(value, []).append(t)
         self._queues: dict[str, deque] = {}
         self._exposed_done = 0
         # communication steps (lowered: computes too) left, by ``before``
@@ -209,7 +236,9 @@ class Scheduler:
         while comm and before[comm[0]] <= limit:
             t = comm.popleft()
             group = self.steps[t].group
-            if group is None:
+            if t in self._missing:
+                self._held.add(t)
+            elif group is None:
                 self._waiting.append(t)
             else:
                 self._queues.setdefault(group, deque()).append(t)
@@ -235,16 +264,18 @@ class Scheduler:
             for t in self._waiting:
                 (out if self._ready(t) else rest).append(t)
             self._waiting = rest
+            out.sort()
         for queue in self._queues.values():
             while queue and self._ready(queue[0]):
                 out.append(queue.popleft())
         return out
 
-    def next_compute(self) -> int | None:
-        """The next compute if it may start now, else None."""
-        if self._at == len(self._computes):
+    def next_compute(self, beyond: int = 0) -> int | None:
+        """The next compute if it may start now, else None; or the one so many beyond it, if it may
+        start together with all up to it, none of which it takes."""
+        if self._at + beyond >= len(self._computes):
             return None
-        t = self._computes[self._at]
+        t = self._computes[self._at + beyond]
         needed = self.lookahead.before[t]
         if not self.lowered:
             needed += -self.depth if self.depth else 1
@@ -255,10 +286,17 @@ class Scheduler:
         step, lookahead = self.steps[t], self.lookahead
         self.done[t] = 1
         self.pending -= 1
+        for taker in self._takers.pop(t, ()):
+            self._missing[taker] -= 1
+            if not self._missing[taker]:
+                del self._missing[taker]
+                if taker in self._held:
+                    self._held.remove(taker)
+                    self._waiting.append(taker)
         if step.computes:
             self._at += 1
             self._exposed_done += lookahead.exposed[t]
-        if self.lowered or not step.computes:
+        if not step.anytime and (self.lowered or not step.computes):
             self._unfinished[lookahead.before[t]] -= 1
         if lookahead.fences[t] >= 0:
             if type(step) is Fence:
@@ -285,12 +323,12 @@ class ArenaPlan:
     size: int
 
 
-def all_copied(block: Block) -> bool:
+def all_copied(source: Block | Take) -> bool:
     """``views`` where no block is read in place."""
     return False
 
 
-def buffer_elements(step: Step, rank: int, *, views: Callable[[Block], bool] = all_copied) -> int:
+def buffer_elements(step: Step, rank: int, *, views: Callable[[Any], bool] = all_copied) -> int:
     """Elements of memory of its own that a step needs, for its value or on the way into a tile; 0
     for none.
 
@@ -300,12 +338,15 @@ def buffer_elements(step: Step, rank: int, *, views: Callable[[Block], bool] = a
     rank : int
         The rank that runs it.
     views : callable
-        ``views(block)`` is True if that block is read in place. The default says that none is,
-        which gives the largest arena any transport needs.
+        ``views(block)`` is True if that block is read in place, ``views(take)`` if what is taken
+        is: both have an ``owner``. The default says that none is, which gives the largest arena
+        any transport needs.
     """
     if isinstance(step, Get):
         block = step.block
         return 0 if block.owner == rank or views(block) else block.size
+    if isinstance(step, Take) and views(step):
+        return 0
     return step.elements()
 
 
@@ -323,7 +364,7 @@ def memory_of(steps: list[Step]) -> list[tuple[int, ...]]:
 def plan_arena(
     lookahead: Lookahead,
     itemsize: int,
-    views: Callable[[Block], bool] = all_copied,
+    views: Callable[[Any], bool] = all_copied,
     widths: list | None = None,
 ) -> ArenaPlan:
     """Give every buffer of a trace a place; buffers that can be alive together never overlap.
@@ -363,32 +404,34 @@ def plan_arena(
     )
 
 
-def pool_bytes(trace: Trace, prefetch: int, views: Callable[[Block], bool] = all_copied) -> int:
-    """Receive and scratch memory that a trace needs, ``views`` being as in
+def pool_bytes(trace: Trace, prefetch: int | str, views: Callable[[Any], bool] = all_copied) -> int:
+    """Receive and scratch memory that a trace needs, its inbox included, ``views`` being as in
     :func:`buffer_elements`."""
     widths = trace.element_types(trace.problem.itemsizes)
-    return plan_arena(Lookahead(trace, prefetch), 1, views, widths).size
+    arena = plan_arena(Lookahead(trace, prefetch), 1, views, widths)
+    return arena.size + plan_inbox(trace, widths).nbytes
 
 
 def _first_fit(
     lookahead: Lookahead,
     roots: list[tuple[int, ...]],
     itemsize: int,
-    views: Callable[[Block], bool],
+    views: Callable[[Any], bool],
     widths: list | None,
 ) -> ArenaPlan:
     """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
     rank = lookahead.trace.rank
     steps = lookahead.trace.steps
-    death: dict[int, int] = {}
-    born: list[tuple[int, int]] = []
+    death: dict[int, float] = {}
+    born: list[tuple[float, int]] = []
+    kept = offered(steps)  # in memory that others reach
     need: dict[int, int] = {}
     for step in steps:
         t = step.index
         if step.alias:
             continue  # no memory, and no use: that of its own consumers counts
         elements = buffer_elements(step, rank, views=views)
-        if elements:
+        if elements and t not in kept:
             born.append((lookahead.birth(t), t))
             death[t], need[t] = 0, elements if widths is None else elements * widths[t]
         end = lookahead.death(t)  # whatever takes a buffer is exposed: H grows when it finishes
@@ -401,7 +444,7 @@ def _first_fit(
                     death[r] = end  # a value no one takes lives until its own step is finished
     unit = max(1, ALIGNMENT // itemsize)
     offsets: dict[int, int] = {}
-    live: list[tuple[int, int, int]] = []  # (offset, end offset, death), by offset
+    live: list[tuple[int, int, float]] = []  # (offset, end offset, death), by offset
     size = 0
     for birth, t in sorted(born):
         live = [entry for entry in live if entry[2] > birth]

@@ -22,6 +22,10 @@ step               meaning                                                      
 ``Reduce``         the members' tokens summed into a piece of one of them       ``collective_bytes``
 ``ReduceScatter``  the members' tokens summed, each member's part into its      ``collective_bytes``
                    piece
+``Push``           a token put into another rank's inbox, with a signal         ``put_bytes``
+``Await``          what a Push brings, once it is there                         --
+``Offer``          a token kept for another rank to read, with a signal         --
+``Take``           what an Offer keeps, read once it is there                   ``get_bytes``
 ``Scratch``        memory that Gemms fill part by part                          --
 ``Part``           a range of rows or columns of a token, without a copy        --
 ``Join``           tokens side by side, without a copy                          --
@@ -31,7 +35,7 @@ step               meaning                                                      
 
 One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a
 group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``Reduce`` and
-``ReduceScatter`` what it sends.
+``ReduceScatter`` what it sends. Steps with signals are in :mod:`drbench.program.signal_steps`.
 """
 
 from __future__ import annotations
@@ -197,10 +201,20 @@ class Step:
     group: Any = None
     #: True for a step of a process row or column (:mod:`drbench.program.group_steps`).
     grouped = False
+    #: True for a step with a signal (:mod:`drbench.program.signal_steps`).
+    signals = False
+    #: True if the step may begin before anything else, and only those wait for it who take its
+    #: value.
+    anytime = False
+    #: True for a compute that runs beside the others, whenever its inputs are there, and so counts
+    #: as communication does.
+    side = False
     #: True if the value is memory of other steps, seen differently.
     alias = False
     shape: Any = None
     block: Any = None
+    #: The matrix whose elements the value is, if no block says so.
+    like: str | None = None
     #: True if the columns of the value, not its rows, are contiguous: as its matrix is stored.
     transposed: Any = False
     #: Tokens the step takes, and steps that must be finished before it.
@@ -235,7 +249,13 @@ class Step:
         before."""
         if self.onto is not None:
             return values[self.onto.index]
-        return view(self.block) if self.computes and self.block is not None else None
+        works = self.computes or self.side
+        return view(self.block) if works and self.block is not None else None
+
+    def lies_in(self) -> tuple[Step, int]:
+        """The step in whose memory the value lies without gaps, and how many of its rows come
+        before."""
+        return (self, 0) if self.onto is None else self.onto.lies_in()
 
     def elements(self) -> int:
         """Elements of memory of its own that the step needs, for its value or on the way into a
@@ -317,16 +337,25 @@ class Copy(_Write):
 
 class Add(_Write):
     """A token added to a block of an own tile, only where no one else can be adding (after a
-    Fence), or onto another token."""
+    Fence), or onto another token.
 
-    __slots__ = ("onto",)
-    computes = True
+    With ``side`` it is a reduction beside the products: it belongs to the look-ahead as
+    communication does, and computes before and after it that write the same elements keep their
+    order with it.
+    """
 
-    def __init__(self, token: Step, into: Block | Step):
+    __slots__ = ("onto", "side")
+
+    def __init__(self, token: Step, into: Block | Step, side: bool = False):
+        self.side = side
         if isinstance(into, Block):
             self.block, self.onto, self.inputs = into, None, (token,)
         else:
             self.block, self.onto, self.inputs = None, into, (token, into)
+
+    @property
+    def computes(self):  # type: ignore[override]  # of every other step its class says it
+        return not self.side
 
     @property
     def shape(self):
@@ -334,7 +363,38 @@ class Add(_Write):
 
     def __repr__(self):
         into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
-        return f"Add(%{self.inputs[0].index} -> {into})"
+        return f"Add(%{self.inputs[0].index} -> {into}{', side' * self.side})"
+
+
+class Kernel:
+    """One launch that several products share: its parts begin as their operands arrive, in program
+    order, and it keeps the efficiency of the whole product.
+
+    Parameters
+    ----------
+    m, n, k : int
+        Of the whole product.
+    units : int, optional
+        Multiprocessors it may use; all of them without it.
+
+    Notes
+    -----
+    A program makes one and gives it to each of the parts. It is the parts' by identity.
+
+    Examples
+    --------
+    >>> Kernel(8192, 6144, 12288)
+    Kernel(8192x6144x12288)
+    """
+
+    __slots__ = ("m", "n", "k", "units")
+
+    def __init__(self, m: int, n: int, k: int, units: int | None = None):
+        self.m, self.n, self.k, self.units = m, n, k, units
+
+    def __repr__(self):
+        units = "" if self.units is None else f" on {self.units}"
+        return f"Kernel({self.m}x{self.n}x{self.k}{units})"
 
 
 class Gemm(Step):
@@ -343,13 +403,20 @@ class Gemm(Step):
     ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the
     first write, or beta times what was there: ``beta``), a token that was computed or received
     (added onto it, in place), a Part or Join of Scratches (which become the product), or None for a
-    new token.
+    new token. ``kernel`` is the launch it is a part of; None for one of its own.
     """
 
-    __slots__ = ("inputs", "block", "onto", "beta")
+    __slots__ = ("inputs", "block", "onto", "beta", "kernel")
     computes = True
 
-    def __init__(self, a: Step, b: Step, into: Block | Step | None = None):
+    def __init__(
+        self,
+        a: Step,
+        b: Step,
+        into: Block | Step | None = None,
+        kernel: Kernel | None = None,
+    ):
+        self.kernel = kernel
         if into is None:
             self.inputs, self.block, self.onto = (a, b), None, None
         elif isinstance(into, Block):
@@ -377,7 +444,8 @@ class Gemm(Step):
         )
         m, k = a.shape
         beta = "beta" if self.beta is None else f"{self.beta:g}"
-        return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={beta})"
+        part = "" if self.kernel is None else f", part of {self.kernel!r}"
+        return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={beta}{part})"
 
 
 class Zero(Step):
@@ -430,6 +498,12 @@ class Part(Step):
     @property
     def transposed(self):
         return self.inputs[0].transposed
+
+    def lies_in(self):
+        if self.axis:
+            return self, 0
+        step, before = self.inputs[0].lies_in()
+        return step, before + self.start
 
     def __repr__(self):
         at = f"{self.start}:{self.stop}, :" if self.axis == 0 else f":, {self.start}:{self.stop}"

@@ -33,6 +33,8 @@ class Trace:
     ops : list of int or None
         Of a lowered program: the number of each step's operation, ascending. None if the program
         yields no Boundary.
+    signals : bool
+        Ranks of the program signal each other; this one may have nothing to say.
     """
 
     problem: Problem
@@ -40,6 +42,7 @@ class Trace:
     steps: list
     written: str = "C"
     ops: list | None = None
+    signals: bool = False
 
     @property
     def flops(self) -> int:
@@ -89,7 +92,7 @@ class Trace:
             if matrix is None and step.inputs and not step.computes:
                 found.append(found[step.inputs[0].index])
             else:
-                found.append(of_matrix[matrix or self.written])
+                found.append(of_matrix[matrix or step.like or self.written])
         return found
 
     def is_remote(self, step: Step) -> bool:
@@ -118,6 +121,7 @@ def trace(
     *,
     fresh: bool = True,
     written: str = "C",
+    signals: bool = False,
 ) -> Trace:
     """Collect the steps of a program for one rank.
 
@@ -132,14 +136,16 @@ def trace(
         nothing is zeroed for it, and no problem is needed).
     written : str
         Name of the matrix the program writes.
+    signals : bool
+        Another rank's program may have steps with signals where this one has none.
 
     Returns
     -------
     Trace
         With ``index`` and ``uses`` of every step and ``beta`` of those that write C set. If an own
         tile of C would stay partly unwritten, or its writes overlap without being equal, a Zero of
-        it comes first. Group steps and computes on the same elements of the written matrix have
-        each other as inputs, in program order.
+        it comes first. Group steps, reductions beside the computes, and computes on the same
+        elements of the written matrix have each other as inputs, in program order.
 
     Notes
     -----
@@ -183,9 +189,11 @@ def trace(
         step.uses = 0
         for value in step.inputs:
             value.uses += 1
-    if any(kind.grouped for kind in kinds):
-        _order_group_steps(steps, written)
-    return Trace(problem, rank, steps, written, ops)  # type: ignore[arg-type]  # None in tests
+    if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
+        _order_beside(steps, written)
+    signals = signals or any(kind.signals for kind in kinds)
+    known: Any = problem  # None in tests
+    return Trace(known, rank, steps, written, ops, signals)
 
 
 def _numbered(steps: list) -> list[int]:
@@ -259,9 +267,10 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
     return zeros
 
 
-def _order_group_steps(steps: list, written: str) -> None:
+def _order_beside(steps: list, written: str) -> None:
     """Where a group step reads or writes elements of an own tile that a compute writes, or that
-    another group step writes, the later of the two takes the earlier one as an input.
+    another group step writes, the later of the two takes the earlier one as an input; so do a
+    reduction beside the computes and a compute.
 
     Computes follow each other anyway, and one-sided steps follow Fences.
     """
@@ -270,22 +279,23 @@ def _order_group_steps(steps: list, written: str) -> None:
         if step.grouped:
             if step.matrix == written:
                 kinds[step] = "sum" if step.sums else "read"
-        elif step.computes and step.block is not None:
-            kinds[step] = "compute"
+        elif step.block is not None and (step.computes or step.side):
+            kinds[step] = "side" if step.side else "compute"
     if len(set(kinds.values())) < 2:
         return
-    seen: list[tuple[Step, Sequence[Block]]] = []
+    seen: dict[str, list[tuple[Step, Sequence[Block]]]] = {kind: [] for kind in kinds.values()}
     for step, kind in kinds.items():
         blocks = step.reads() or step.writes()
-        for other, theirs in seen:
-            if (
-                kinds[other] != kind
-                and other not in step.inputs
-                and any(one.overlaps(two) for one in blocks for two in theirs)
-            ):
-                step.inputs += (other,)
-                other.uses += 1
-        seen.append((step, blocks))
+        for other_kind, others in seen.items():
+            if other_kind == kind:
+                continue
+            for other, theirs in others:
+                if other not in step.inputs and any(
+                    one.overlaps(two) for one in blocks for two in theirs
+                ):
+                    step.inputs += (other,)
+                    other.uses += 1
+        seen[kind].append((step, blocks))
 
 
 def _covers(tile: Block, regions: list[Block]) -> bool:

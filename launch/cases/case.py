@@ -196,13 +196,16 @@ class Case:
         "gpu-aware: MPI reads device memory; staged: through pinned host memory.",
         says="the first that can, found by asking and trying; recorded",
     )
-    prefetch: int = _is(
+    prefetch: int | str | None = _is(
         int,
-        1,
+        None,
         _MOVES,
         ours=True,
-        help="Look-ahead in products that need communication; 0 overlaps nothing. Lowered programs "
-        "(--schedule) have their operations instead; 0 still overlaps nothing.",
+        words=("all",),
+        help="Look-ahead in products that need communication; 0 overlaps nothing, all waits for "
+        "nothing but what a step takes. Lowered programs (--schedule) have their operations "
+        "instead; 0 still overlaps nothing.",
+        says="1; all for programs with signals",
     )
     progress: str = _is(
         ("poll", "thread", "none"),
@@ -276,6 +279,19 @@ class Case:
     def scalars(self) -> tuple[float, float]:
         """Alpha and beta."""
         return (1.0 if self.alpha is None else self.alpha), self.beta or 0.0
+
+    @property
+    def look_ahead(self) -> int | str:
+        """``prefetch``, the algorithm's own where it is open.
+
+        Examples
+        --------
+        >>> Case(8, 8, 8).look_ahead, Case(8, 8, 8, algorithm="ag_gemm").look_ahead
+        (1, 'all')
+        """
+        if self.prefetch is not None or self.algorithm in PEERS:
+            return 1 if self.prefetch is None else self.prefetch
+        return get_algorithm(self.algorithm).prefetch
 
     def __post_init__(self):
         for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
@@ -389,6 +405,8 @@ def case_keys(case: Case) -> dict:
     (64, 'universal', 'C', 'numpy')
     """
     named = {name: getattr(case, name) for name in FIELDS if name in HEADER}
+    if case.prefetch in (None, "all"):
+        named["prefetch"] = None if case.look_ahead == "all" else case.look_ahead
     return named | {"budget_s": case.budget} | recorded(case.options)
 
 

@@ -43,6 +43,7 @@ _SECTIONS = {
 _PAPER = {
     "check-claims": "paper.claims",
     "llm-study": "paper.llm",
+    "overlap-study": "paper.overlap",
     "tune-llm": "paper.llm",
 }
 _INTERRUPTED = 130
@@ -135,7 +136,7 @@ def _abort(code: int) -> None:
 _SECTIONS["The paper"]["paper"] = Group(
     "paper",
     sections={"Commands": _PAPER},
-    help="Claims and studies of the papers: check-claims, llm-study, tune-llm.",
+    help="Claims and studies of the papers: check-claims, llm-study, overlap-study, tune-llm.",
 )
 
 

@@ -10,6 +10,7 @@ from algorithms import algorithms
 from drbench.common import Clock
 from drbench.errors import UsageError
 from drbench.plan.explain import listing, memory_bytes, traffic
+from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
 from launch.cases.case import bound
 from launch.cases.machine_models import of_schedule
@@ -75,14 +76,19 @@ def plan(ranks, rank, limit, as_json, **values):
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
     known = settled | of_schedule(case.model, settled.get("schedule"), dtype=case.dtype)
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
-    found, memory = {}, []
+    found, memory, traces = {}, [], []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
         trace = algorithm.trace(described, each, **known)
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
-        memory.append(memory_bytes(trace, case.prefetch))
+        memory.append(memory_bytes(trace, case.look_ahead))
+        if trace.signals:
+            traces.append(trace)
+    signals = None
+    if rank == "all" and traces:  # each with its other end, and no circles
+        signals = len(pairs_of(traces))
     if as_json:
         keys = {name: getattr(described, name) for name in ("m", "n", "k", "dtype")} | {
             "ranks": ranks,
@@ -96,7 +102,8 @@ def plan(ranks, rank, limit, as_json, **values):
             f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
         }
         tiles = {"tile_bytes": max(map(_tile_bytes, memory))}
-        print(json.dumps({"algorithm": algorithm.name} | keys | counts | tiles | largest))
+        told = {} if signals is None else {"signals": signals}
+        print(json.dumps({"algorithm": algorithm.name} | keys | counts | told | tiles | largest))
         return
     out = console()
     out.print(drawing(described))
@@ -112,6 +119,8 @@ def plan(ranks, rank, limit, as_json, **values):
         if counts[name]
     )
     out.print(f"bytes moved: {moved or 'none'}")
+    if signals is not None:
+        out.print(f"signals: {signals}, each with its other end; no rank waits in a circle")
     _show_memory(out, memory, rank)
     if rank == "all":
         held = (

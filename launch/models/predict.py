@@ -137,7 +137,7 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     folded, traces = traces_of(algorithm, problem, settled, machine, everyone=timeline)
     plan_s = Clock.now() - start
     pool_bytes = _memory(problem, traces, machine, case, pool)
-    found = simulate(traces, machine, prefetch=case.prefetch, timeline=timeline, folded=folded)
+    found = simulate(traces, machine, prefetch=case.look_ahead, timeline=timeline, folded=folded)
     local_s = min(
         machine.compute.gemm_s(*shape, problem.itemsize) for shape in problem.local_shapes()
     )
@@ -211,7 +211,7 @@ def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) 
             buffers = item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
             if tiles + buffers <= machine.memory_bytes:
                 continue
-        arena = plan_arena(Lookahead(trace, case.prefetch), item).size * item
+        arena = plan_arena(Lookahead(trace, case.look_ahead), item).size * item
         most = max(most, arena)
         if tiles + arena > machine.memory_bytes:
             copies = max(each.partition.replicas for each in problem.operands) > 1

@@ -216,7 +216,7 @@ def _run(
         node_of = topology.node_of
         pool = pool_bytes(
             trace,
-            case.prefetch,
+            case.look_ahead,
             lambda block: near and node_of[block.owner] == node_of[comm.rank],
         )
         baseline = _baseline(case, problem, comm.rank)
@@ -228,7 +228,7 @@ def _run(
                 keys["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
                 _fill(backend, matrices[name], fill)
-            with backend.executor(trace, matrices, case.prefetch, clock) as executor:
+            with backend.executor(trace, matrices, case.look_ahead, clock) as executor:
                 with (
                     backend.executor(baseline, matrices, 1, None)
                     if baseline

@@ -448,6 +448,13 @@ def meshslice_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     return check(read_rows(sorted((results / "simulated/tpuv4-llm").glob("*.csv"))), wanted)
 
 
+def overlap_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
+    """F1-F9 and T1-T7 on the committed studies."""
+    from .overlap.claims import check, committed
+
+    return check(*committed(results / "simulated/overlap"), wanted=wanted)
+
+
 def measured_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     """S1 and so on, on the measurements of the machine that the documentation tells of."""
     from .measured_claims import check
@@ -455,10 +462,12 @@ def measured_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
     return check(results / "measured/spr-2core", wanted)
 
 
-#: Claims by the letter that their names begin with: the command that prints them, what checks them.
+#: Claims by the letters that their names begin with: the command that prints them, what checks
+#: them.
 CLAIMS: dict[str, tuple[str, Callable[..., list[Verdict]]]] = {
     "P": ("drbench paper check-claims results/simulated", paper_claims),
     "M": ("drbench paper llm-study", meshslice_claims),
+    "FT": ("drbench paper overlap-study", overlap_claims),
     "S": ("drbench artifact --only S", measured_claims),
 }
 
@@ -468,7 +477,7 @@ def claims(place: Place) -> Iterator[Check]:
     with open(place.results / EXPECTED, newline="") as file:
         expected = {row["claim"]: row for row in csv.DictReader(file)}
     for letter, (command, verdicts_of) in CLAIMS.items():
-        if place.only and not any(name.startswith(letter) for name in place.only):
+        if place.only and not any(name.startswith(tuple(letter)) for name in place.only):
             continue  # their records need not be read
         for verdict in verdicts_of(place.results, place.wants):
             yield held(verdict, expected.pop(verdict.claim, None), command)
@@ -540,7 +549,7 @@ STEPS: dict[Callable[[Place], Iterator[Check]], tuple[str, ...]] = {
     documentation: ("R.numbers",),
     drawings: ("R.figures",),
     elsewhere: ("X",),
-    claims: ("P", "M", "S"),
+    claims: ("P", "M", "S", "F", "T"),
 }
 
 

@@ -80,7 +80,7 @@ def run_layouts(
     case = groups[0][0]
     say.print(
         f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n} on {ranks} ranks, "
-        f"transport {case.transport}, prefetch {case.prefetch}"
+        f"transport {case.transport}, prefetch {case.look_ahead}"
     )
     for layout, group in zip(layouts, runs):
         say.print(_table(layout, standings(group)))

@@ -70,7 +70,7 @@ def needs(case: Case, ranks: int) -> Needs:
             for rank in range(ranks):
                 trace = taker.trace(problem, rank, **settled)
                 moves = moves or any(traffic(trace).counters.values())
-                pools[rank] = pool_bytes(trace, case.prefetch, lambda block: in_place)
+                pools[rank] = pool_bytes(trace, case.look_ahead, lambda block: in_place)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
     sizes = [sum(problem.tile_bytes(rank).values()) + pool for rank, pool in enumerate(pools)]

@@ -15,7 +15,8 @@ from launch.cases.sweep_values import shipped
 
 #: A file as drbench calibrate writes it.
 CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")
-NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", CALIBRATED)
+OVERLAPPED = ("a100pcie", "a100nvlink", "h800", "mi308x")
+NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", *OVERLAPPED, CALIBRATED)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,7 +47,7 @@ def test_every_number_of_a_model_has_a_comment_with_its_source(path):
             assert "#" in line or told[table] or "collectives" in table, f"{path.name}: {line}"
 
 
-@pytest.mark.parametrize("name", ["pvc12", "h100x8", "h200x8", "tpuv4-4x8"])
+@pytest.mark.parametrize("name", ["pvc12", "h100x8", "h200x8", "tpuv4-4x8", *OVERLAPPED])
 def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
     machine = find_machine(name)
     assert machine.assumed
@@ -101,6 +102,54 @@ def test_the_two_tiles_of_a_gpu_have_their_own_link():
     ] and machine.link(11, 10).name == "stack"
 
 
+@pytest.mark.parametrize("name", OVERLAPPED)
+def test_two_nodes_are_joined_by_cards_and_every_pair_within_one_by_something_faster(name):
+    machine = find_machine(name)
+    within = [machine.link(0, peer) for peer in range(1, 8)]
+    assert not any(link.lane == "nic" for link in within)
+    if machine.devices is None:
+        across = machine.link(0, 8)
+        assert across.lane == "nic"
+        assert across.bandwidth_bytes_per_s < min(x.bandwidth_bytes_per_s for x in within)
+
+
+def test_a_transfer_to_another_node_occupies_the_ports_that_its_cards_hang_on():
+    """FLUX, 4.3: PCIe ports are shared between inter-node and intra-node communication."""
+    machine = find_machine("a100pcie")
+    card, links = machine.route(1, 12)
+    assert links == (
+        ("nic", "out", 0),
+        ("nic", "in", 3),
+        ("pcie", "out", 1),
+        ("pcie", "in", 12),
+    )
+    assert machine.shares(card) == (1, 1, 11.25 / 20, 11.25 / 20)
+    numa, links = machine.route(3, 4)  # the other CPU of the node
+    assert numa.name == "numa" and ("pcie", "out", 3) in links and ("numa", "out", 0) in links
+    assert machine.route(0, 3)[1] == (("pcie", "out", 0), ("pcie", "in", 3))
+
+
+def test_a_link_is_not_faster_than_what_it_goes_through():
+    def machine(port, card):
+        links = Link("port", port, within=2), Link("card", card, through=("port",))
+        return Machine("m", Compute(1.0), links)
+
+    assert machine(20.0, 10.0).links[1].bandwidth_bytes_per_s == 10.0
+    slow = machine(5.0, 10.0)
+    assert slow.links[1].bandwidth_bytes_per_s == 5.0
+    assert slow.shares(slow.links[1]) == ()
+    # the constant itself is what is varied, whatever it was cut to
+    section = {
+        "compute": {"peak_flops": 1.0},
+        "links": {
+            "port": {"bandwidth_bytes_per_s": 5.0, "within": 2},
+            "card": {"bandwidth_bytes_per_s": 10.0, "through": ["port"]},
+        },
+    }
+    wide = Machine.from_dict(section).vary("links.port.bandwidth_bytes_per_s", 4)
+    assert wide.link(0, 2).bandwidth_bytes_per_s == 10.0
+
+
 @pytest.mark.parametrize(
     "section, says",
     [
@@ -118,6 +167,14 @@ def test_the_two_tiles_of_a_gpu_have_their_own_link():
             "shared must be",
         ),
         ({"compute": {"peak_flops": 1}, "torus": "RxC"}, "shape of its torus"),
+        (
+            {
+                "compute": {"peak_flops": 1},
+                "links": {"x": {"bandwidth_bytes_per_s": 1, "through": ["y"]}},
+            },
+            "through names y, which",
+        ),
+        ({"compute": {"peak_flops": 1, "units": 4}, "side_units": 4}, "less than compute.units"),
     ],
 )
 def test_a_model_that_makes_no_sense_is_refused_with_its_place(section, says):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import any_case, traces_of
-from slow_simulator import slow_simulate
+from slow_simulator import slow_simulate, ways
 
 from drbench.errors import CaseFailed
 from drbench.model.bounds import lower_bound
@@ -82,18 +82,7 @@ def test_time_equals_that_of_a_slow_simulator(seed, depth):
     if problem.nprocs * problem.m * problem.n > 200:
         problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
     machine, traces = any_machine(seed, accumulate_slowdown=0.0), traces_of(problem, **options)
-    near, far = machine.links
-
-    def link(a, b):
-        return near if a // 2 == b // 2 else far
-
-    def links_of(source, target):
-        kind = link(source, target)
-        if kind.shared == "pair":
-            return {(kind.name, source, target)}
-        per = kind.node if kind.shared == "node" else 1
-        return {(kind.name, "out", source // per), (kind.name, "in", target // per)}
-
+    link, links_of = ways(*machine.links)
     slow = lambda order: slow_simulate(
         traces,
         depth,

@@ -5,6 +5,7 @@ Knows DESIGN's rules 3 and 11 from the steps themselves: no scheduler, no queues
 Machines are plain dictionaries of functions.
 """
 
+from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
 
 MOVES = (Get, ReplicaGet, Put, Accumulate)
@@ -12,23 +13,39 @@ LATE = 1e-12
 
 
 def slow_simulate(
-    traces, depth, gemm_s, memory_s, fence_s, send_s, latency_s, links_of, order=None
+    traces,
+    depth,
+    gemm_s,
+    memory_s,
+    fence_s,
+    send_s,
+    latency_s,
+    links_of,
+    order=None,
+    lane_of=lambda rank, step: None,
+    signal_s=0.0,
 ):
     """When everything ends.
 
     ``gemm_s(m, n, k)``, ``memory_s(bytes)``; ``send_s(source, target, bytes, adds)`` and
     ``latency_s(source, target)`` of a transfer, ``links_of(source, target)`` a set of what it
     occupies. ``order`` of ranks decides what comes first where several start something at the same
-    instant.
+    instant. Transfers with the same ``lane_of(rank, step)`` keep their order; ``signal_s`` is what
+    a signal takes.
     """
     item = traces[0].problem.itemsize
     steps = {(trace.rank, step.index): step for trace in traces for step in trace.steps}
     state = dict.fromkeys(steps, "waits")
     ends, leaves, links, asked = {}, {}, {}, []
     fenced = {trace.rank: trace.fences for trace in traces}
+    seen, awaiting, summing = {}, [], []  # signals: when; who waits for one; sums
+    queued, held = [], {}  # transfers in their lanes; until when a lane writes a signal
 
     def remote(rank, step):
-        return step.block.owner != rank
+        return step.signals or (step.block is not None and step.block.owner != rank)
+
+    def value_of(rank, step):
+        return (rank, step.peer, step.key) if step.sends else (step.peer, rank, step.key)
 
     def exposed(rank, step):
         if not step.computes:
@@ -52,6 +69,8 @@ def slow_simulate(
                     return False
             elif not all(done(s) for s in earlier if type(s) is Fence):
                 return False
+        if type(step) is Await:
+            return True
         ahead = sum(exposed(rank, s) and not done(s) for s in earlier)
         if not step.computes:
             return ahead <= depth
@@ -77,9 +96,15 @@ def slow_simulate(
                 if leaves[key] <= now + LATE:
                     rank, t = key
                     source, target = ends_of(rank, steps[key])
-                    ends[key] = leaves.pop(key) + latency_s(source, target)
+                    left = leaves.pop(key)
+                    ends[key] = left + latency_s(source, target)
                     del links[key]
                     changed = True
+                    lane = lane_of(rank, steps[key])
+                    if type(steps[key]) is Push:
+                        seen[value_of(rank, steps[key])] = ends[key] + signal_s
+                        left += signal_s
+                    held[lane] = left
             for key in sorted(ends):
                 if ends[key] <= now + LATE:
                     state[key], last, changed = "done", max(last, ends.pop(key)), True
@@ -104,12 +129,20 @@ def slow_simulate(
                         )
                     elif type(step) is Fence:
                         state[key] = "fence"
+                    elif type(step) in (Await, Take):
+                        awaiting.append(key)
+                    elif type(step) is Offer:
+                        ends[key], seen[value_of(rank, step)] = now, now + signal_s
+                    elif type(step) is Push:
+                        queued.append(key)
+                    elif step.side:
+                        summing.append(key)
                     elif not remote(rank, step):
                         ends[key] = now + memory_s(
                             (3 if type(step) is Accumulate else 2) * step.block.size * item
                         )
                     else:
-                        asked.append(key)
+                        queued.append(key)
             number = {
                 trace.rank: sum(
                     state[trace.rank, s.index] in ("fence", "leaving", "done")
@@ -122,6 +155,25 @@ def slow_simulate(
             if len(waiting) == len(traces) and len(set(number.values())) == 1:
                 for key in waiting:
                     state[key], ends[key], changed = "leaving", now + fence_s, True
+            for key in list(awaiting):
+                if seen.get(value_of(key[0], steps[key]), now + 1) <= now + LATE:
+                    awaiting.remove(key)
+                    changed = True
+                    if type(steps[key]) is Take:
+                        queued.append(key)
+                    else:
+                        ends[key] = now
+            for key in list(summing):  # one after another on each rank
+                if not any(r == key[0] and steps[r, t].side for r, t in ends):
+                    summing.remove(key)
+                    ends[key], changed = now + memory_s(3 * steps[key].block.size * item), True
+            for key in list(queued):  # asked for when those before it in its lane are through
+                lane = lane_of(key[0], steps[key])
+                busy = any(lane_of(r, steps[r, t]) == lane for r, t in [*asked, *leaves])
+                if lane is None or not (busy or held.get(lane, 0.0) > now + LATE):
+                    queued.remove(key)
+                    asked.append(key)
+                    changed = True
             for key in list(asked):  # in the order they were asked for
                 rank, step = key[0], steps[key]
                 source, target = ends_of(rank, step)
@@ -130,10 +182,11 @@ def slow_simulate(
                     asked.remove(key)
                     links[key] = needs
                     leaves[key] = now + send_s(
-                        source, target, step.block.size * item, type(step) is Accumulate
+                        source, target, size(step) * item, type(step) is Accumulate
                     )
                     changed = True
         coming = [*ends.values(), *leaves.values()]
+        coming += [when for when in (*seen.values(), *held.values()) if when > now + LATE]
         if not coming:
             break
         now = min(coming)
@@ -141,5 +194,32 @@ def slow_simulate(
     return last
 
 
+def size(step):
+    """Elements that a step moves."""
+    if step.block is not None:
+        return step.block.size
+    rows, cols = (step.inputs[0] if step.sends else step).shape
+    return rows * cols
+
+
 def ends_of(rank, step):
+    if step.signals:
+        return (rank, step.peer) if step.sends else (step.peer, rank)
     return (step.block.owner, rank) if isinstance(step, Get) else (rank, step.block.owner)
+
+
+def ways(near, far):
+    """``link(a, b)`` and ``links_of(source, target)`` of pairs of ranks joined by one link class,
+    and of all others by another."""
+
+    def link(a, b):
+        return near if a // 2 == b // 2 else far
+
+    def links_of(source, target):
+        kind = link(source, target)
+        if kind.shared == "pair":
+            return {(kind.name, source, target)}
+        per = kind.node if kind.shared == "node" else 1
+        return {(kind.name, "out", source // per), (kind.name, "in", target // per)}
+
+    return link, links_of

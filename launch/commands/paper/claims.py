@@ -50,12 +50,15 @@ from ..options import command, json_option, option, out_option, reading
 )
 @json_option("Print the verdicts as one JSON list.")
 def check_claims(folder, published, factor, only, most_replicas, out, as_json):
-    """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER.
+    """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER, and F1-F9 of
+    FLUX and T1-T7 of Triton-distributed on those of FOLDER/overlap.
 
     \b
       drbench paper check-claims results/simulated
+      drbench paper check-claims results/simulated/overlap
 
-    No claim has constants of its own; launch/studies/slicing_claims.py states what each must show.
+    No claim has constants of its own; launch/studies/slicing_claims.py and overlap/claims.py state
+    what each must show.
     PASS: it holds. KNOWN: it does not, and docs/reproduction.md says so and why. FAIL: it does not,
     or it does and the page says that it does not. SKIP: records are missing. Exit code 0 if the
     report was made, whatever it says; drbench artifact exits with 1.
@@ -74,6 +77,16 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
             f"no CSV file in {folder}. Make some with drbench simulate mlp1 --out {folder}."
         )
     with reading():
+        overlapped = overlap_verdicts(Path(folder))
+    if overlapped and all(holds_overlap_rows(path) for path in paths):
+        if most_replicas is not None or factor or out or published:
+            raise UsageError(
+                f"{folder} holds rows of drbench paper overlap-study alone, which no option but "
+                "--json is for. Leave them out, or give it results/simulated."
+            )
+        _print(overlapped, as_json)
+        return 0
+    with reading():
         records = read_records(paths)
     if most_replicas is not None:
         records = records[[a <= most_replicas for a, _, _ in records.factors]]
@@ -89,16 +102,38 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
             "--out DIR, or results/simulated."
         )
     records = concat([records, frame(theirs)], ignore_index=True)
-    verdicts = check(records)
-    if as_json:
-        print(json.dumps([vars(verdict) | {"word": verdict.word} for verdict in verdicts]))
-    else:
-        show(verdicts)
+    _print([*check(records), *overlapped], as_json)
     if out:
         _draw(records, out)
     if factor:
         _sensitivity(factor, theirs, only, as_json)
     return 0
+
+
+def _print(verdicts: list, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([vars(verdict) | {"word": verdict.word} for verdict in verdicts]))
+    else:
+        show(verdicts)
+
+
+def holds_overlap_rows(path) -> bool:
+    """Whether a file's header is that of drbench paper overlap-study."""
+    from plots.select.overlap_rows import OverlapRow
+
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.readline().rstrip("\r\n") == ",".join(OverlapRow._fields)
+
+
+def overlap_verdicts(folder: Path) -> list:
+    """F1-F9 and T1-T7 on the rows in a folder, or in its folder ``overlap``; none without rows."""
+    from launch.studies.overlap.claims import check, committed
+
+    for place in (folder, folder / "overlap"):
+        files = sorted(place.glob("*.csv")) if place.is_dir() else []
+        if files and all(holds_overlap_rows(file) for file in files):
+            return check(*committed(place))
+    return []
 
 
 def _draw(records, folder) -> None:

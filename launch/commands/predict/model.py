@@ -273,7 +273,7 @@ def _sweep(
             for name, differs in (
                 ("algorithm options", options),
                 ("--transport", transport != "auto"),
-                ("--prefetch", values["prefetch"] != 1),
+                ("--prefetch", values["prefetch"] is not None),
                 ("--dtype", values["dtype"]),
                 ("--replication", replication != "paired"),
                 ("--lines-only", lines_only),

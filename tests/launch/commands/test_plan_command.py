@@ -317,3 +317,17 @@ def test_a_lowered_program_goes_by_the_machine_that_is_named(say):
         assert text.endswith("\n".join(listing(trace)) + "\n")
     assert shown[0] != shown[1]
     assert "no machine model 'pvc21'" in say(*words, "--machine", "pvc21").refusal()
+
+
+SIGNALLED = ["plan", "-p", 3, "-m", 24, "-n", 12, "-k", 12, "--algorithm", "gemm_rs", "--tile", 4]
+
+
+def test_signals_are_matched_and_counted_where_all_ranks_are_planned(drbench):
+    """Each of three ranks sends two tiles to each of two others."""
+    everybody = [*SIGNALLED, "--rank", "all"]
+    assert json.loads(drbench(*everybody, "--json").stdout)["signals"] == 12
+    assert "signals: 12, each with its other end" in drbench(*everybody).stdout
+    one = drbench(*SIGNALLED, "--rank", 1).stdout
+    assert "Push(" in one and "Await(from" in one and "side)" in one and "signals:" not in one
+    pulled = drbench(*SIGNALLED, "--variant", "pull", "--rank", 1).stdout
+    assert "Offer(" in pulled and "Take(from" in pulled

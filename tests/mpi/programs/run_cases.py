@@ -23,15 +23,16 @@ from drbench.errors import UsageError
 from drbench.host.executor import Executor
 from drbench.host.matrix import Window
 from drbench.host.topology import RangeLocks, Topology
-from drbench.plan.schedule import Lookahead, plan_arena
+from drbench.plan.schedule import pool_bytes
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.signal_steps import Signal
 from drbench.program.steps import Accumulate, Fence, Get
 from launch.ranks.case import Case, run_case
 
 COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 
 
-def planned(trace, prefetch: int, comm) -> dict:
+def planned(trace, prefetch, comm) -> dict:
     """Bytes by kind summed over the ranks, the largest arena of a rank with nothing read in place,
     the busiest link."""
     itemsize = trace.problem.itemsize
@@ -39,7 +40,7 @@ def planned(trace, prefetch: int, comm) -> dict:
     for step in trace.steps:
         for _, elements in step.moved(comm.rank):
             moved[step.counter] += elements * itemsize
-    arena = plan_arena(Lookahead(trace, prefetch), itemsize).size * itemsize
+    arena = pool_bytes(trace, prefetch)
     busiest = max(moved["get_bytes"] + moved["replica_bytes"], moved["accumulate_bytes"])
     sums = {name: comm.allreduce(value) for name, value in moved.items()}
     return sums | {
@@ -95,7 +96,7 @@ def run(fields: dict, comm) -> dict:
         "left_open": opened - closed,
     }
     if outcome["status"] == "ok" and traces:  # none of a device's
-        outcome["planned"] = planned(traces[0], case.prefetch, comm)
+        outcome["planned"] = planned(traces[0], case.look_ahead, comm)
     return outcome
 
 
@@ -121,7 +122,17 @@ def delay_everything(seed: int, rank: int) -> Counter:
 
     for name in ("_compute", "_arrived"):
         setattr(Executor, name, late(name)(getattr(Executor, name)))
-    for kind in (Get, Accumulate, Fence, Shift, Broadcast, AllGather, Reduce, ReduceScatter):
+    for kind in (
+        Get,
+        Accumulate,
+        Fence,
+        Shift,
+        Broadcast,
+        AllGather,
+        Reduce,
+        ReduceScatter,
+        Signal,
+    ):
         wrap_starters(kind, late(kind.__name__))
     RangeLocks.release = late("release")(RangeLocks.release)
     return naps

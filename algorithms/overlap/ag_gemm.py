@@ -1,0 +1,147 @@
+"""AllGather + GEMM in tiles (FLUX, §3.2 and §4.3; Triton-distributed, §3.2 and §3.6): the rows of A
+come tile by tile, and each part of one product begins when its rows are here."""
+
+from collections.abc import Iterator
+
+from algorithms.mesh import check_layout
+from algorithms.registry import Option, algorithm
+from drbench.program.problem import Problem
+from drbench.program.signal_steps import Await, Push
+from drbench.program.steps import Gemm, Get, Step
+
+from .rows import (
+    KERNEL,
+    LEAST,
+    PART,
+    SWIZZLE,
+    TILE,
+    Rows,
+    Tile,
+    joined,
+    kernel_of,
+    own_tile,
+    owners,
+    ring,
+    span,
+    tile_rows,
+)
+
+VARIANT = Option(
+    "variant",
+    ("pull", "push", "ring"),
+    help="who moves tiles of A: those who need them, their owners, or neighbours of a ring.",
+    says="pull",
+    tried=("pull", "push", "ring"),
+)
+ORDER = Option(
+    "order",
+    ("ranks", "mesh"),
+    help="order of copies and parts: one rank after the other, or a tile of every rank in turn "
+    "(links of a mesh are all used).",
+    says="ranks",
+    tried=("ranks", "mesh"),
+)
+
+
+def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+    """Rows of A; columns of the weights B and of C."""
+    return "row", "column", "column"
+
+
+def settle(
+    problem: Problem,
+    in_place: bool = True,
+    *,
+    variant: str = "pull",
+    swizzle: str = "ranks",
+    order: str = "ranks",
+    tile: int | None = None,
+    part: int = LEAST,
+    kernel: str = "fused",
+) -> dict:
+    """Check the layout; decide the tile."""
+    check_layout(problem, "ag_gemm", layout)
+    return {
+        "variant": variant,
+        "swizzle": swizzle,
+        "order": order,
+        "tile": tile_rows(problem.m, problem.nprocs, tile),
+        "part": part,
+        "kernel": kernel,
+    }
+
+
+@algorithm(
+    "ag_gemm",
+    options=(VARIANT, SWIZZLE, ORDER, TILE, PART, KERNEL),
+    settle=settle,
+    layout=layout,
+    signals=True,
+)
+def program(
+    problem: Problem,
+    rank: int,
+    *,
+    variant: str = "pull",
+    swizzle: str = "ranks",
+    order: str = "ranks",
+    tile: int,
+    part: int = LEAST,
+    kernel: str = "fused",
+) -> Iterator[Step]:
+    """AllGather + GEMM in tiles, pulled, pushed or round a ring (FLUX; Triton-distributed)."""
+    p, rows = problem.nprocs, Rows.of(problem.a, tile)
+    b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
+    block = lambda t: problem.a.block(t, (0, problem.k))  # A[t, :]
+    have: dict[Tile, Step] = {}
+    for t in rows.tiles[rank]:
+        have[t] = yield Get(block(t))
+    if variant == "pull" and c_tile is not None:
+        for t in copies(rows, ring(rank, p, 1)[:-1], order):
+            have[t] = yield Get(block(t))
+    elif variant == "push":  # to those first who multiply by them first
+        needs = owners(problem, "C")
+        receivers = [r for r in reversed(ring(rank, p, 1)[:-1]) if needs[r]]
+        if order == "ranks":
+            pushes = [(t, r) for r in receivers for t in rows.tiles[rank]]
+        else:
+            pushes = [(t, r) for t in rows.tiles[rank] for r in receivers]
+        for t, r in pushes:
+            yield Push(have[t], r, t)
+    elif variant == "ring":
+        before, after = (rank - 1) % p, (rank + 1) % p
+        for s in range(p - 1):  # what has come goes on
+            for t in rows.tiles[(rank + s) % p]:
+                yield Push(have[t], before, t)
+            for t in rows.tiles[(rank + s + 1) % p]:
+                have[t] = yield Await(after, t, block(t))
+    if b_tile is None or c_tile is None:
+        return
+    b = yield Get(b_tile)
+    launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
+    turns = ring(rank, p) if swizzle == "ranks" else range(p)
+    groups = rows.ordered(turns, part)
+    if order == "mesh":  # as tiles come: the own ones, then one of every rank in turn
+        groups.sort(key=lambda group: rows.place(group[0]) * (rows.owner(group[0]) != rank))
+    for group in groups:
+        for t in group:
+            if t not in have:
+                have[t] = yield Await(rows.owner(t), t, block(t))
+        a = yield from joined([have[t] for t in group])
+        into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
+        yield Gemm(a, b, into=into, kernel=launch)  # C[part, :] = A[part, :] · B
+
+
+def copies(rows: Rows, ranks: list[int], order: str) -> list[Tile]:
+    """The tiles of other ranks in the order they are fetched.
+
+    Examples
+    --------
+    >>> rows = Rows([(0, 2), (2, 4), (4, 6)], 1)
+    >>> copies(rows, [1, 2], "mesh")
+    [(2, 3), (4, 5), (3, 4), (5, 6)]
+    """
+    if order == "ranks":
+        return [t for r in ranks for t in rows.tiles[r]]
+    most = max((len(rows.tiles[r]) for r in ranks), default=0)
+    return [rows.tiles[r][x] for x in range(most) for r in ranks if x < len(rows.tiles[r])]

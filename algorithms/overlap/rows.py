@@ -1,0 +1,201 @@
+"""What the programs of this folder share: rows of ranks in communication tiles, the parts of a
+product, orders of ranks, and their options.
+
+A *chunk* is what one rank owns of the rows that move; it is cut into *tiles*, each of which travels
+and is signalled by itself. A *part* is as many tiles as one product takes: one, or several where
+tiles are lower than what a product needs to be efficient (a tile of the kernel waits for all that
+it touches: TD §3.2, FLUX §3.2).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from algorithms.registry import Option
+from drbench.program.problem import Operand, Problem
+from drbench.program.steps import Block, Join, Kernel, Part, Step
+
+#: Rows [start, stop) of a tile; also the key of its signals.
+Tile = tuple[int, int]
+
+#: Tiles a chunk is cut into where nothing is said, if they are not lower than this.
+_TILES, LEAST = 4, 128
+
+TILE = Option(
+    "tile",
+    int,
+    least=1,
+    unit="elements",
+    help="rows of a communication tile.",
+    says="a quarter of a rank's rows, at least 128",
+    tried=(128, 256, 512, 1024, 2048),
+)
+PART = Option(
+    "part",
+    int,
+    least=1,
+    unit="elements",
+    help="least rows of one part of the product: lower tiles are awaited together.",
+    says="128",
+)
+SWIZZLE = Option(
+    "swizzle",
+    ("ranks", "naive"),
+    help="order of the parts: from the own rank on, round the ranks; or as rows lie.",
+    says="ranks",
+    tried=("ranks", "naive"),
+)
+KERNEL = Option(
+    "kernel",
+    ("fused", "parts"),
+    help="parts of one launch, or a product each.",
+    says="fused",
+    tried=("fused", "parts"),
+)
+PER_NODE = Option(
+    "per_node",
+    int,
+    least=1,
+    help="ranks of a node; they are numbered node by node.",
+    says="half of all ranks, or all of an odd number",
+)
+
+
+def tile_rows(rows: int, nprocs: int, tile: int | None) -> int:
+    """Rows of a communication tile, where ``tile`` leaves it open.
+
+    Examples
+    --------
+    >>> tile_rows(8192, 8, None), tile_rows(64, 8, None), tile_rows(64, 8, 4)
+    (256, 8, 4)
+    """
+    chunk = -(-rows // nprocs)
+    return min(chunk, tile or max(LEAST, -(-chunk // _TILES)))
+
+
+class Rows:
+    """The rows of a matrix that is cut by rows, one chunk a rank, in tiles.
+
+    Parameters
+    ----------
+    chunks : sequence of (int, int)
+        Rows [start, stop) of each rank.
+    tile : int
+        Rows of a tile; the last of a chunk may be lower.
+
+    Examples
+    --------
+    >>> rows = Rows([(0, 5), (5, 9)], 2)
+    >>> rows.tiles[0], rows.owner((5, 7))
+    ([(0, 2), (2, 4), (4, 5)], 1)
+    >>> rows.parts(4)
+    [[(0, 2), (2, 4)], [(4, 5), (5, 7), (7, 9)]]
+    """
+
+    def __init__(self, chunks: Sequence[tuple[int, int]], tile: int):
+        self.tiles = [
+            [(start, min(stop, start + tile)) for start in range(first, stop, tile)]
+            for first, stop in chunks
+        ]
+        self._owners = {tile: rank for rank, tiles in enumerate(self.tiles) for tile in tiles}
+
+    @classmethod
+    def of(cls, operand: Operand, tile: int) -> "Rows":
+        """Of the ranks that own a matrix by rows."""
+        chunks = []
+        for rank in range(operand.partition.nprocs):
+            own = operand.own_tiles(rank)
+            chunks.append((own[0].row0, own[0].row1) if own else (0, 0))
+        return cls(chunks, tile)
+
+    def owner(self, tile: Tile) -> int:
+        """The rank whose rows they are."""
+        return self._owners[tile]
+
+    def place(self, tile: Tile) -> int:
+        """Which of its rank's tiles it is, from 1.
+
+        Examples
+        --------
+        >>> Rows([(0, 5), (5, 9)], 2).place((7, 9))
+        2
+        """
+        return 1 + self.tiles[self.owner(tile)].index(tile)
+
+    def parts(self, least: int, ranks: Iterable[int] | None = None) -> list[list[Tile]]:
+        """All tiles (or those of some ranks), as rows lie, gathered into parts of at least so many
+        rows; the last takes what is left over."""
+        found: list[list[Tile]] = []
+        part: list[Tile] = []
+        for tile in sorted(
+            tile
+            for rank in (range(len(self.tiles)) if ranks is None else ranks)
+            for tile in self.tiles[rank]
+        ):
+            if part and (part[-1][1] != tile[0] or part[-1][1] - part[0][0] >= least):
+                found.append(part)
+                part = []
+            part.append(tile)
+        if part:
+            joins = found and found[-1][-1][1] == part[0][0]
+            if joins and part[-1][1] - part[0][0] < least:
+                found[-1] += part
+            else:
+                found.append(part)
+        return found
+
+    def ordered(
+        self, order: Sequence[int], least: int, when: Callable = max, across: bool = True
+    ) -> list[list[Tile]]:
+        """The parts in the order of their ranks, ``across`` ranks or each of one rank alone; one of
+        several ranks comes when the last of its tiles has its turn (``when`` = max), or the first
+        (min)."""
+        if not across:
+            return [part for rank in order for part in self.parts(least, [rank])]
+        place = {rank: x for x, rank in enumerate(order)}
+        turn = lambda part: when((place[self.owner(tile)], tile) for tile in part)
+        return sorted(self.parts(least), key=turn)
+
+
+def span(part: list[Tile]) -> Tile:
+    """All rows of a part."""
+    return part[0][0], part[-1][1]
+
+
+def ring(rank: int, nprocs: int, start: int = 0) -> list[int]:
+    """The ranks from ``start`` beyond a rank on, round to the one before that.
+
+    Examples
+    --------
+    >>> ring(5, 8), ring(1, 3, 1)
+    ([5, 6, 7, 0, 1, 2, 3, 4], [2, 0, 1])
+    """
+    return [(rank + i) % nprocs for i in range(start, start + nprocs)]
+
+
+def joined(tokens: list[Step]) -> Iterator[Step]:
+    """Tokens one below the other as one."""
+    return (yield Join(tokens, 0)) if len(tokens) > 1 else tokens[0]
+
+
+def cut(product: Step, part: list[Tile], tile: Tile) -> Iterator[Step]:
+    """A tile's rows of the product of a part."""
+    if len(part) == 1:
+        return product
+    top = part[0][0]
+    return (yield Part(product, 0, tile[0] - top, tile[1] - top))
+
+
+def own_tile(operand: Operand, rank: int) -> Block | None:
+    """The one tile of a rank; None if it owns nothing."""
+    tiles = operand.own_tiles(rank)
+    return tiles[0] if tiles else None
+
+
+def kernel_of(kernel: str, m: int, n: int, k: int) -> Kernel | None:
+    """The kernel of the parts of a product, if they share one."""
+    return Kernel(m, n, k) if kernel == "fused" else None
+
+
+def owners(problem: Problem, name: str) -> list[bool]:
+    """Which ranks own part of a matrix."""
+    operand = problem.operand(name)
+    return [bool(operand.own_tiles(rank)) for rank in range(problem.nprocs)]

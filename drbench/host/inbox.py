@@ -1,0 +1,283 @@
+"""What signals need on cores: memory that other ranks write and read, a flag for each value that
+comes, and messages where memory cannot be reached.
+
+==========  ==============================================  ========================================
+step        on a node                                       elsewhere
+==========  ==============================================  ========================================
+``Push``    copy into the slot, then write its flag         message on a communicator of its own,
+                                                            the flag's number being the tag
+``Await``   the flag holds the number of this run           the message is here, in the slot
+``Offer``   write the flag of whoever takes it              message without elements
+``Take``    the flag, then the value where it lies          the message, then a read by RMA
+==========  ==============================================  ========================================
+
+Flags hold the number of the run and are never reset. A rank writes slots of the next run only once
+all ranks have ended this one: a barrier lies between runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.errors import CaseFailed
+from drbench.plan.signals import End, check_progress, ends_of, match, plan_inbox
+from drbench.program.trace import Trace
+
+from .matrix import Window
+from .topology import Topology, mpi_type
+
+_LINE = 64
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """How one signal of a rank travels.
+
+    Attributes
+    ----------
+    peer : int
+        The rank at the other end.
+    number : int
+        Of the flag among those of the rank that receives; the tag of its message.
+    near : bool
+        Each of the two reaches the other's memory.
+    flags, dues : ndarray
+        Of the rank that receives, if it is near: run in which the value came, and when a throttled
+        link would have delivered it.
+    place : ndarray of uint8, or None
+        Where the value lies in an inbox, if this rank reaches that.
+    offset : int
+        Where the value begins in the window of its rank, in bytes.
+    """
+
+    peer: int
+    number: int
+    near: bool
+    flags: np.ndarray | None
+    dues: np.ndarray | None
+    place: np.ndarray | None
+    offset: int
+
+
+class Inbox:
+    """One rank's inbox and what it needs of the others' (collective to make and to close).
+
+    Parameters
+    ----------
+    trace : Trace
+    topology : Topology
+    types : sequence of numpy dtype
+        Of the value of each step.
+    in_reach : sequence of bool
+        The ranks whose memory this one may load and store.
+
+    Attributes
+    ----------
+    plan : InboxPlan
+    ways : dict of int to Way
+        Of each step with a signal.
+    apart : bool
+        Some signal of this rank goes by messages.
+    epoch : int
+        Number of the run.
+
+    Raises
+    ------
+    CaseFailed
+        On all ranks, if a signal has no other end, or the ranks wait for each other in a circle.
+    """
+
+    def __init__(self, trace: Trace, topology: Topology, types: Sequence, in_reach: Sequence[bool]):
+        comm, widths = topology.comm, [dtype.itemsize for dtype in types]
+        self.epoch, self._types = 0, types
+        self.plan = plan_inbox(trace, widths)
+        mine: list[End] | str
+        try:
+            mine = ends_of(trace, widths, self.plan)
+        except CaseFailed as error:
+            mine = str(error)
+        count = 0 if isinstance(mine, str) else len(_receives(mine))
+        self.window = Window(topology, _head(count) + self.plan.nbytes, np.dtype(np.uint8))
+        self.flags, self.dues = _flags(self.window.local, count)
+        self.flags.fill(0)
+        self._watched = np.zeros(count, bool)
+        reaches = [
+            can and memory is not None for can, memory in zip(in_reach, self.window.in_reach)
+        ]
+        # nobody signals before all flags are zero
+        heard: list[tuple[list[End] | str, list[bool]]] = comm.allgather((mine, reaches))
+        try:
+            ends = [_or_raise(each) for each, _ in heard]
+            pairs = match(ends)
+            check_progress(ends)
+        except CaseFailed:
+            self.window.close()
+            raise
+        near = lambda one, two: heard[one][1][two] and heard[two][1][one]
+        self.ways: dict[int, Way] = {}
+        counts = [len(_receives(each)) for each in ends]
+        numbers = [{end.step: x for x, end in enumerate(_receives(each))} for each in ends]
+        for (source, target), both in pairs.items():
+            if comm.rank not in (source, target):
+                continue
+            for sent, received in both:
+                holds, end = (target, received) if sent.kind == "push" else (source, sent)
+                offset = _head(counts[holds]) + end.offset
+                memory = self.window.in_reach[holds]
+                close = near(source, target)
+                flags = (
+                    _flags(self.window.in_reach[target], counts[target]) if close else (None,) * 2
+                )
+                self.ways[(sent if source == comm.rank else received).step] = Way(
+                    target if source == comm.rank else source,
+                    numbers[target][received.step],
+                    close,
+                    *flags,
+                    memory[offset : offset + end.nbytes]
+                    if memory is not None and (close or holds == comm.rank)
+                    else None,
+                    offset,
+                )
+        self.apart = not all(way.near for way in self.ways.values())
+        far = any(not near(*pair) for pair in pairs)  # the same on every rank
+        self._comm = comm.Dup() if far else None
+        self.steps = {  # number of a flag -> the step that waits for it, if the flag tells
+            self.ways[end.step].number: end.step
+            for end in _receives(ends[comm.rank])
+            if self.ways[end.step].near
+        }
+        self._messages: dict[int, MPI.Prequest] = {}
+        for end in _receives(ends[comm.rank]):
+            way = self.ways[end.step]
+            if not way.near:
+                place = way.place if end.kind == "push" else np.empty(0, np.uint8)
+                self._messages[end.step] = self._comm.Recv_init(
+                    _message(place, types[end.step]), way.peer, way.number
+                )
+        self._posted = False
+
+    def memory(self, t: int) -> np.ndarray | None:
+        """The bytes of a value that lies in this rank's inbox; None if it does not."""
+        offset = self.plan.offsets.get(t)
+        return None if offset is None else self.window.local[_head(len(self.flags)) + offset :]
+
+    def is_near(self, t: int) -> bool:
+        """Whether the other end of a step's signal shares memory with this rank."""
+        return self.ways[t].near
+
+    # -- a run
+
+    def prepare(self) -> None:
+        """Make ready for messages of the next run."""
+        if not self._posted and self._messages:
+            MPI.Prequest.Startall(list(self._messages.values()))
+        self._posted = True
+
+    def begin(self) -> None:
+        """A run begins: the values of earlier ones count no more."""
+        self.epoch += 1
+        self._posted = False
+        self._watched.fill(False)
+
+    def watch(self, t: int) -> None:
+        """From now on :meth:`come` tells when a step's value has come."""
+        self._watched[self.ways[t].number] = True
+
+    def come(self) -> list[int]:
+        """The steps that are watched for and whose values have come in this run; each is told
+        once."""
+        here = self.flags >= self.epoch
+        here &= self._watched
+        if not here.any():
+            return []
+        self._watched &= ~here
+        self.window.sync()  # what was written before the flag is seen after it
+        return [self.steps[number] for number in np.flatnonzero(here)]
+
+    def signal(self, way: Way, due: float = 0.0) -> None:
+        """Say that a value is there, or will be at the time ``due``, to a rank near by."""
+        way.dues[way.number] = due
+        self.window.sync()  # the value, and when, are written before the flag
+        way.flags[way.number] = self.epoch
+
+    def sender(self, t: int, value: np.ndarray | None) -> MPI.Prequest:
+        """The message that takes a value (None: tells of one) to a rank out of reach; to be started
+        once a run."""
+        way, buffer = self.ways[t], np.empty(0, np.uint8) if value is None else value
+        what = _message(buffer, self._types[t])
+        message = self._comm.Send_init(what, way.peer, way.number)
+        if not what[2].is_predefined:  # the message keeps it as long as it needs it
+            what[2].Free()
+        return message
+
+    def receiver(self, t: int) -> MPI.Prequest:
+        """The message of this run that a step waits for."""
+        return self._messages[t]
+
+    def read(self, t: int, out: np.ndarray) -> MPI.Request:
+        """Start reading what was offered out of reach."""
+        way, kind = self.ways[t], mpi_type(out.dtype)
+        return self.window.win.Rget([out, out.size, kind], way.peer, (way.offset, out.size, kind))
+
+    def close(self) -> None:
+        """Free window and communicator (collective); no array over the inbox may be used
+        afterwards."""
+        for message in self._messages.values():
+            if self._posted:
+                message.Cancel()
+                message.Wait()
+            message.Free()
+        self._messages = {}
+        for way in self.ways.values():
+            way.flags = way.dues = way.place = None
+        self.flags = self.dues = None
+        self.window.close()
+        if self._comm is not None:
+            self._comm.Free()
+
+
+def _receives(ends: list[End]) -> list[End]:
+    """The ends at which values arrive; their flags lie in this order."""
+    return [end for end in ends if end.kind in ("push", "offer") and not end.sends]
+
+
+def _head(count: int) -> int:
+    """Bytes of so many flags and due times, before the slots."""
+    return -(-16 * count // _LINE) * _LINE
+
+
+def _flags(memory: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Flags and due times of an inbox."""
+    return (
+        memory[: 8 * count].view(np.int64),
+        memory[8 * count : 16 * count].view(np.float64),
+    )
+
+
+def _or_raise(ends: list[End] | str) -> list[End]:
+    if isinstance(ends, str):
+        raise CaseFailed(ends)
+    return ends
+
+
+def _message(array: np.ndarray, dtype: np.dtype) -> list:
+    """An array for MPI, in the order its elements lie in memory; rows may have gaps between
+    them."""
+    if array.dtype == np.uint8:
+        array = array[: array.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
+    if array.ndim == 2 and array.strides[0] < array.strides[1]:
+        array = array.T  # stored transposed
+    kind = mpi_type(array.dtype)
+    if not array.size or array.flags.c_contiguous:
+        return [array, array.size, kind]
+    if array.strides[1] != array.itemsize:
+        raise ValueError("a value of strided elements cannot be sent. Send rows of it.")
+    rows, cols = array.shape
+    ld = array.strides[0] // array.itemsize
+    gaps = kind.Create_vector(rows, cols, ld).Commit()
+    span = ((rows - 1) * ld + cols) * array.itemsize
+    return [MPI.memory.fromaddress(array.ctypes.data, span, readonly=True), 1, gaps]

@@ -1,0 +1,99 @@
+"""One launch that several products share, in virtual time: workers that take tiles in program
+order.
+
+A tile whose operands are not there yet keeps its worker waiting, as FLUX's and Triton-distributed's
+kernels do (they spin on a signal), and tiles are dealt in order. So the next part is dealt when the
+last tile of this one has started and its own operands are there, and a part is done when the last
+of its tiles ends.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+from drbench.program.steps import Gemm, Kernel, Step
+
+from .gemm import Tiling
+from .machine import Machine
+
+
+class Workers:
+    """Workers that take the tiles of a kernel, all of which take as long.
+
+    Parameters
+    ----------
+    tiling : Tiling
+    free : float
+        When they are there, in seconds of work.
+
+    Examples
+    --------
+    Three workers and five tiles of 2 seconds; the next part, of one tile, has a free worker at
+    once, though its operands come later:
+
+    >>> workers = Workers(Tiling(1, 1, 1, 2.0, 3), 0.0)
+    >>> workers.deal(5, 0.0), workers.deal(1, 3.0)
+    ((2.0, 4.0), (3.0, 5.0))
+    """
+
+    __slots__ = ("tiling", "_free")
+
+    def __init__(self, tiling: Tiling, free: float):
+        self.tiling = tiling
+        self._free = [(free, tiling.units)]  # a heap of (when, how many workers)
+
+    def deal(self, tiles: int, at: float) -> tuple[float, float]:
+        """Give a part's tiles to the workers, from ``at``: when the last one starts, and when it
+        ends."""
+        free, last, tile_s = self._free, at, self.tiling.tile_s
+        early = 0  # workers that wait for the operands
+        while free and free[0][0] <= at:
+            early += heappop(free)[1]
+        if early:
+            heappush(free, (at, early))
+        while tiles:
+            last, count = heappop(free)
+            if not free and tiles > count:  # all of them at once, as often as need be
+                waves = (tiles - 1) // count
+                heappush(free, (last + waves * tile_s, count))
+                tiles -= waves * count
+                continue
+            taken = min(count, tiles)
+            tiles -= taken
+            if count > taken:
+                heappush(free, (last, count - taken))
+            heappush(free, (last + tile_s, taken))
+        merged = Counter()  # workers that are free at the same time are as one
+        for when, count in free:
+            merged[when] += count
+        self._free = list(merged.items())
+        heapify(self._free)
+        return last, last + tile_s
+
+
+def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int, Tiling]:
+    """How each kernel of a program divides its product: step index of a part -> its kernel's
+    tiling. A machine whose core does everything itself has no such kernels; their parts are calls
+    of the library there.
+    """
+    if machine.adds_on_core:
+        return {}
+    parts: dict[Kernel, list[Gemm]] = {}
+    for step in steps:
+        kernel = getattr(step, "kernel", None)
+        if kernel is not None:
+            parts.setdefault(kernel, []).append(step)
+    found = {}
+    for kernel, gemms in parts.items():
+        shapes = Counter((gemm.inputs[0].shape[0], gemm.inputs[1].shape[1]) for gemm in gemms)
+        tiling = machine.compute.tiling(
+            kernel.m, kernel.n, kernel.k, itemsize, kernel.units, shapes
+        )
+        slow = tiling._replace(tile_s=tiling.tile_s * (1 + machine.kernel_slowdown))
+        found.update((gemm.index, slow) for gemm in gemms)
+    return found
+
+
+def part_tiles(step: Gemm, tiling: Tiling) -> int:
+    """Tiles of one of a kernel's parts."""
+    return tiling.tiles(step.inputs[0].shape[0], step.inputs[1].shape[1])

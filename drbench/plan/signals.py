@@ -1,0 +1,324 @@
+"""What signals tie together: which Push goes with which Await, where the values lie meanwhile, and
+whether the ranks wait for each other in a circle. Pure.
+
+Values that travel with a signal lie in a rank's *inbox*, memory that others reach: a slot for each
+Await, which its Push fills, and the values that this rank offers, which others take from there. A
+slot is written once a run and belongs to one value alone, so it needs no place in the schedule.
+
+What a rank knows of itself is a list of :class:`End`; from the lists of all ranks follows the rest,
+the same on every rank: :func:`match` and :func:`check_progress`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from drbench.errors import CaseFailed
+from drbench.program.signal_steps import Await, Offer, Signal
+from drbench.program.steps import Step
+from drbench.program.trace import Trace
+
+#: Slots begin at multiples of this many bytes, as far as those before them end there: neighbours
+#: without a gap can be multiplied at once.
+_ALIGNMENT = 64
+
+
+class End(NamedTuple):
+    """A step as other ranks need to know it: one end of a signal, or what a rank waits at.
+
+    Attributes
+    ----------
+    step : int
+        Its number.
+    kind : str
+        ``push``, ``offer``; ``meet`` (a Fence or a step of a group); ``use`` (a step that takes
+        what was awaited).
+    sends : bool
+        Of a signal: the rank makes the value.
+    peer : int
+        Of a signal: the rank at the other end.
+    key : hashable
+        Of a signal; of ``meet`` the members; of ``use`` the ends that must have arrived, as
+        (source, key).
+    offset, nbytes : int
+        Where the value lies in the inbox: the slot of an Await, the value of an Offer.
+    """
+
+    step: int
+    kind: str
+    sends: bool = False
+    peer: int = -1
+    key: Any = None
+    offset: int = 0
+    nbytes: int = 0
+
+    @property
+    def what(self) -> str:
+        """The step in words."""
+        if self.kind in ("meet", "use"):
+            return f"step {self.step}"
+        names = {"push": ("Await", "Push"), "offer": ("Take", "Offer")}[self.kind]
+        way = "to" if self.sends else "from"
+        return f"step {self.step}, {names[self.sends]}({way} {self.peer}, {self.key!r}),"
+
+
+@dataclass(frozen=True, slots=True)
+class InboxPlan:
+    """What lies where in a rank's inbox.
+
+    Attributes
+    ----------
+    offsets : dict of int to int
+        First byte of the slot of each Await, and of each value that is offered, by the step that
+        makes it.
+    nbytes : int
+        Of all of it.
+    """
+
+    offsets: dict
+    nbytes: int
+
+
+def offered(steps: Iterable[Step]) -> set[int]:
+    """The steps whose values are offered, and so lie in the inbox."""
+    return {step.inputs[0].lies_in()[0].index for step in steps if isinstance(step, Offer)}
+
+
+def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
+    """Lay out the inbox of a rank.
+
+    Parameters
+    ----------
+    trace : Trace
+    widths : sequence of int
+        Bytes of an element of each step's value.
+
+    Examples
+    --------
+    >>> from drbench.program.signal_steps import Await
+    >>> from drbench.program.trace import trace
+    >>> def program():
+    ...     yield Await(1, "left", (2, 5))
+    ...     yield Await(1, "right", (2, 3))
+    >>> plan_inbox(trace(program(), None, 0, fresh=False), [4, 4])
+    InboxPlan(offsets={0: 0, 1: 40}, nbytes=64)
+    """
+    kept, offsets, at = offered(trace.steps), {}, 0
+    for step in trace.steps:
+        t = step.index
+        if step.anytime or t in kept:
+            rows, cols = step.shape
+            at = -(-at // widths[t]) * widths[t]
+            offsets[t] = at
+            at += rows * cols * widths[t]
+    return InboxPlan(offsets, -(-at // _ALIGNMENT) * _ALIGNMENT)
+
+
+def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None) -> list[End]:
+    """What the other ranks need to know of a rank's trace, in program order.
+
+    Raises
+    ------
+    CaseFailed
+        If a step sends to, or waits for, its own rank; if the same key is used twice; or if what is
+        offered is no range of rows of a product.
+    """
+    inbox = inbox or plan_inbox(trace, widths)
+    ends, seen = [], set()
+    for step in trace.steps:
+        t = step.index
+        if step.group is not None:
+            members = tuple(step.group.members) if step.grouped else ()
+            ends.append(End(t, "meet", key=(str(getattr(step.group, "name", "world")), members)))
+            continue
+        awaited = tuple(
+            [(value.peer, value.key) for value in step.inputs if isinstance(value, Await)]
+        )
+        if awaited:
+            ends.append(End(t, "use", key=awaited))
+        if not isinstance(step, Signal):
+            continue
+        offset = nbytes = 0
+        value = step.inputs[0] if step.sends else step
+        if step.kind == "offer" and step.sends:
+            root, start = value.lies_in()
+            if root.computes and root.block is None and value.shape[1] == root.shape[1]:
+                offset = inbox.offsets[root.index] + start * root.shape[1] * widths[root.index]
+            else:
+                raise CaseFailed(
+                    f"rank {trace.rank}, step {t}, {step!r}: only rows of a product in memory of "
+                    "its own can be offered. Correct the program."
+                )
+        elif step.kind == "push" and not step.sends:
+            offset = inbox.offsets[t]
+        rows, cols = value.shape
+        nbytes = rows * cols * widths[value.index]
+        end = End(t, step.kind, step.sends, step.peer, step.key, offset, nbytes)
+        name = end[1:5]
+        if step.peer == trace.rank or name in seen:
+            wrong = "is to itself" if step.peer == trace.rank else "is there twice"
+            raise CaseFailed(
+                f"rank {trace.rank}, {end.what} {wrong}; a key is used once between two ranks. "
+                "Correct the program."
+            )
+        seen.add(name)
+        ends.append(end)
+    return ends
+
+
+def pairs_of(traces: Sequence[Trace]) -> dict[tuple[int, int], tuple[int, int]]:
+    """(rank, step) that sends -> (rank, step) that receives, of the traces of all ranks.
+
+    Raises
+    ------
+    CaseFailed
+        If an end has no other end, or the ranks wait for each other in a circle.
+
+    Examples
+    --------
+    >>> from drbench.program.signal_steps import Await, Push
+    >>> from drbench.program.steps import Gemm, Scratch
+    >>> from drbench.program.trace import trace
+    >>> def program(rank):
+    ...     if rank:
+    ...         yield Await(0, "x", (4, 4))
+    ...     else:
+    ...         yield Push((yield Scratch((4, 4))), 1, "x")
+    >>> pairs_of([trace(program(rank), None, rank, fresh=False) for rank in range(2)])
+    {(0, 1): (1, 0)}
+    """
+    if not any(step.signals for trace in traces for step in trace.steps):
+        return {}
+    ends = []
+    for trace in traces:
+        widths = [1] * len(trace.steps)
+        if trace.problem is not None:
+            widths = trace.element_types(trace.problem.itemsizes)
+        ends.append(ends_of(trace, widths))
+    found = match(ends)
+    check_progress(ends)
+    return {
+        (source, end.step): (target, other.step)
+        for (source, target), both in found.items()
+        for end, other in both
+    }
+
+
+def match(ends: Sequence[list[End]]) -> dict[tuple[int, int], list[tuple[End, End]]]:
+    """(source, target) -> the ends of its signals, that which sends first; ``ends`` of every rank,
+    in order.
+
+    Raises
+    ------
+    CaseFailed
+        If an end has no other end, or the two differ in size.
+    """
+    receives = {
+        (end.kind, end.peer, rank, end.key): end
+        for rank, mine in enumerate(ends)
+        for end in mine
+        if end.kind in ("push", "offer") and not end.sends
+    }
+    found: dict[tuple[int, int], list[tuple[End, End]]] = {}
+    for rank, mine in enumerate(ends):
+        for end in mine:
+            if not end.sends:
+                continue
+            other = receives.pop((end.kind, rank, end.peer, end.key), None)
+            if other is None:
+                raise CaseFailed(
+                    f"rank {rank}, {end.what} is never received on rank {end.peer}. Correct the "
+                    "program."
+                )
+            if other.nbytes != end.nbytes:
+                raise CaseFailed(
+                    f"rank {rank}, {end.what} has {end.nbytes} bytes; rank {end.peer} expects "
+                    f"{other.nbytes}. Correct the program."
+                )
+            found.setdefault((rank, end.peer), []).append((end, other))
+    for (_, source, rank, _), end in receives.items():
+        raise CaseFailed(
+            f"rank {rank}, {end.what} is never sent by rank {source}. Correct the program."
+        )
+    return found
+
+
+def check_progress(ends: Sequence[list[End]]) -> None:
+    """Refuse programs whose ranks wait for each other in a circle.
+
+    Every wait of the scheduler points to an earlier step of the same rank, or from an end to that
+    which sends to it. So nothing can deadlock, whatever the look-ahead, if the ranks come to their
+    ends when each works off its steps one by one, and an Await holds up the first that takes its
+    value.
+
+    Raises
+    ------
+    CaseFailed
+        That names the circle.
+    """
+    at = [0] * len(ends)
+    sent: set[tuple] = set()
+    met: dict[tuple, int] = {}  # steps of a group and members that have come
+    count: list[dict] = [{} for _ in ends]  # steps of each group that a rank has passed
+    moving = True
+    while moving:
+        moving = False
+        for rank, mine in enumerate(ends):
+            while at[rank] < len(mine):
+                end = mine[at[rank]]
+                if end.kind == "meet":
+                    turn = count[rank].setdefault(end.key, [0, False])
+                    name = (end.key, turn[0])
+                    if not turn[1]:
+                        met[name], turn[1] = met.get(name, 0) + 1, True
+                        moving = True
+                    if met[name] < len(end.key[1] or _meeting(ends)):
+                        break
+                    turn[0], turn[1] = turn[0] + 1, False
+                elif end.sends:
+                    sent.add((end.kind, rank, end.peer, end.key))
+                elif _waits(end, rank, sent) is not None:
+                    break
+                at[rank] += 1
+                moving = True
+    stuck = {rank for rank, mine in enumerate(ends) if at[rank] < len(mine)}
+    if not stuck:
+        return
+    path: list[int] = [min(stuck)]
+    told: list[str] = []
+    while True:
+        rank = path[-1]
+        end = ends[rank][at[rank]]
+        source = _waits(end, rank, sent)
+        if source is not None:
+            told.append(f"rank {rank} at {end.what} waits for rank {source[0]} ({source[1]!r})")
+            after = source[0]
+        else:
+            others = [r for r in end.key[1] or _meeting(ends) if r != rank]
+            turn = count[rank][end.key][0]
+            after = next(r for r in others if count[r].get(end.key, [0, False]) <= [turn, False])
+            told.append(f"rank {rank} at {end.what} meets rank {after}")
+        if after in path:
+            circle = "; ".join(told[path.index(after) :])
+            raise CaseFailed(f"the ranks wait for each other: {circle}. Correct the program.")
+        if after not in stuck:  # it has ended, and never comes to the meeting
+            raise CaseFailed(f"{told[-1]}, which never comes. Correct the program.")
+        path.append(after)
+
+
+def _meeting(ends: Sequence[list[End]]) -> range:
+    """The ranks that Fences are of."""
+    return range(len(ends))
+
+
+def _waits(end: End, rank: int, sent: set[tuple]) -> tuple[int, Hashable] | None:
+    """Who must still send what before a step can be done, and the key; None if nobody."""
+    if end.kind == "use":
+        waited = [("push", source, rank, key) for source, key in end.key]
+    elif end.kind == "offer" and not end.sends:
+        waited = [("offer", end.peer, rank, end.key)]
+    else:  # an Await holds up nobody but those who take its value
+        return None
+    return next(((each[1], each[3]) for each in waited if each not in sent), None)

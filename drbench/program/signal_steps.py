@@ -1,0 +1,134 @@
+"""The steps of fused overlap: a value put into another rank's memory with a signal that it is
+there, and one kept for another rank to pull once it is told.
+
+============  ==================================================  =================================
+step          meaning                                             in the papers
+============  ==================================================  =================================
+``Push``      put a token into a slot of a rank's inbox, and      putmem_signal; FLUX's Write
+              signal it
+``Await``     wait for that; the token is what lies in the slot   signal_wait_until, consume_token
+``Offer``     keep a token where a rank may read it, and signal   FLUX's pull on Hopper
+              it
+``Take``      wait for that, and read it                          getmem after a wait
+============  ==================================================  =================================
+
+Each Push has one Await and each Offer one Take, by the two ranks and the ``key``: Push(token, q, x)
+of rank p goes with Await(p, x, shape) of rank q. :mod:`drbench.plan.signals` matches them and
+refuses programs whose ranks wait for each other in a circle.
+
+Every slot is written once a run, so that nobody need say that it is free: the barrier between runs
+does. (Liu et al., FLUX, 2024, §3 and §4; Zheng et al., Triton-distributed, 2025, §2 and §3.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from .steps import Block, Step
+
+
+class Signal(Step):
+    """What the four have in common.
+
+    Attributes
+    ----------
+    peer : int
+        Global rank at the other end.
+    key : hashable
+        Names the value between the two ranks; once a run.
+    kind : str
+        ``"push"`` (Push and Await) or ``"offer"`` (Offer and Take).
+    sends : bool
+        True at the end whose rank makes the value.
+    """
+
+    __slots__ = ("inputs", "peer", "key")
+    peer: int
+    key: Hashable
+    kind: str
+    sends: bool
+    signals = True
+
+
+class _Sent(Signal):
+    __slots__ = ()
+    sends = True
+
+    def __init__(self, token: Step, to: int, key: Hashable):
+        self.inputs, self.peer, self.key = (token,), to, key
+
+    def __repr__(self):
+        return f"{type(self).__name__}(%{self.inputs[0].index} to {self.peer}, {self.key!r})"
+
+
+class _Received(Signal):
+    """``brings`` is the block whose elements the value is, wherever they have been meanwhile, or
+    the shape of a product."""
+
+    __slots__ = ("shape", "like", "transposed")
+    sends = False
+
+    def __init__(self, source: int, key: Hashable, brings: Block | tuple[int, int]):
+        self.inputs, self.peer, self.key = (), source, key
+        if isinstance(brings, Block):
+            self.shape, self.like, self.transposed = brings.shape, brings.matrix, brings.transposed
+        else:
+            self.shape, self.like, self.transposed = brings, None, False
+
+    def __repr__(self):
+        rows, cols = self.shape
+        return f"{type(self).__name__}(from {self.peer}, {self.key!r}, {rows}x{cols})"
+
+
+class Push(_Sent):
+    """Put a token into its slot of another rank's inbox and signal that it is there; complete when
+    the token's memory may be used again."""
+
+    __slots__ = ()
+    kind = "push"
+    counter = "put_bytes"
+
+    def moved(self, rank):
+        rows, cols = self.inputs[0].shape
+        return [(self.peer, rows * cols)]
+
+
+class Await(_Received):
+    """Wait until a Push has arrived; the token is what lies in the slot, which is this rank's for
+    the rest of the run.
+
+    It may begin before anything else, and nobody waits for it but those who take its value: neither
+    the look-ahead nor a queue of a group holds it.
+    """
+
+    __slots__ = ()
+    kind = "push"
+    anytime = True
+
+    def elements(self):
+        return 0  # a slot is not of the arena
+
+
+class Offer(_Sent):
+    """Keep a computed token in memory that another rank reads, for the rest of the run, and signal
+    it."""
+
+    __slots__ = ()
+    kind = "offer"
+
+
+class Take(_Received):
+    """Wait for an Offer, and read it: in place where it can be reached, else by a copy."""
+
+    __slots__ = ()
+    kind = "offer"
+    counter = "get_bytes"
+
+    @property
+    def owner(self) -> int:
+        """Global rank in whose memory the value is."""
+        return self.peer
+
+    def moved(self, rank):
+        rows, cols = self.shape
+        return [(self.peer, rows * cols)]

@@ -1,0 +1,71 @@
+"""``drbench paper overlap-study``: FLUX and Triton-distributed on machine models."""
+
+from pathlib import Path
+
+import click
+
+from drbench.errors import UsageError
+from launch.host.units import plural
+
+from ..options import command, option, out_option, reading
+
+
+@command("overlap-study")
+@click.argument("studies", nargs=-1, metavar="[STUDY]...")
+@out_option(
+    "Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
+    default="results/simulated/overlap",
+)
+@option(
+    "--sensitivity",
+    "share",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SHARE",
+    help="Simulate again with each assumed constant up and down by this share, as 0.25, and say "
+    "which claims change; nothing is written. Minutes.",
+)
+@option(
+    "--machine",
+    "only",
+    metavar="NAME",
+    help="With --sensitivity: vary this machine's constants only. [default: all]",
+)
+@option(
+    "--claims/--no-claims",
+    default=True,
+    help="Say beside each number of the papers what the rows of the folder say.",
+)
+def overlap_study_command(studies, out, share, only, claims):
+    """Simulate the figures of FLUX and Triton-distributed and write their rows: flux8 to flux15,
+    td11 to td14, td17, td18, equal, order, sums.
+
+    \b
+      drbench paper overlap-study                             # all of them, minutes
+      drbench paper overlap-study flux13 td11 --out DIR
+      drbench plot overlap-td11 results/simulated/overlap results/published/overlap/speedups.csv
+    """
+    from launch.studies.overlap.claims import committed, show_claims
+    from launch.studies.overlap.study import STUDIES, Benches, check_studies, run_study
+    from plots.select.overlap_rows import write_rows
+
+    check_studies(studies)
+    if only and not share:
+        raise UsageError("--machine belongs to --sensitivity. Give both, or leave it out.")
+    if share:
+        from launch.studies.overlap.sensitivity import show_sensitivity
+
+        show_sensitivity(share, only, studies or tuple(STUDIES))
+        return 0
+    folder, benches = Path(out), Benches()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in studies or STUDIES:
+            rows = run_study(name, benches)
+            write_rows(folder / f"{name}.csv", rows)
+            click.echo(f"{folder / f'{name}.csv'}: {plural(len(rows), 'row')}")
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}. Use another --out.") from None
+    if claims:
+        with reading():
+            show_claims(*committed(folder))
+    return 0

@@ -1,0 +1,1 @@
+"""FLUX and Triton-distributed: studies, claims and how these move with assumed constants."""

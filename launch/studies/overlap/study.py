@@ -1,0 +1,384 @@
+"""The studies behind the figures of FLUX and Triton-distributed (TD) on machine models: products
+that overlap with their AllGather or ReduceScatter.
+
+=================  ===============================================================================
+study              what is simulated
+=================  ===============================================================================
+flux8              own rows first against rows as they lie, 8 A100 on NVLink (Figure 8)
+flux9              tiles pushed against tiles pulled, 8 A100 on PCIe and on NVLink (Figure 9)
+flux10             each communication tile, 8 A100 on NVLink (Figure 10)
+flux11 to flux13   nothing overlapped, chunks, FLUX; a node of A100 PCIe, A100 NVLink, H800
+                   (Figures 11 to 13; flux13 is Figure 4, too)
+flux14             the same for m of 64 and 512 (Figure 14)
+flux15             two nodes (Figure 15)
+equal              FLUX where the collective is as fast as the links: the bound on its efficiency
+td11 to td14       nothing overlapped, TD; one node and two of H800 (Figures 11 to 14)
+td17, td18         the same on MI308X (Figures 17 and 18)
+order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
+sums               the reduction on 16 multiprocessors, or on none of the product's (TD, 3.5)
+=================  ===============================================================================
+
+FLUX and TD tune their kernels on the machine; so here each is at its fastest of the variants that
+the papers have, and of communication tiles from a rank's rows down to 128 by halves (FLUX, 4.3).
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from drbench.errors import UsageError
+from drbench.model.machine import Machine
+from drbench.program.problem import ITEMSIZES
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models.predict import predict
+
+DTYPE = "bfloat16"
+#: The machines of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
+#: parallelism.
+FLUX_MACHINES = {"flux11": "a100pcie", "flux12": "a100nvlink", "flux13": "h800"}
+FLUX_SHAPES = {"ag": (49152, 12288), "rs": (12288, 49152)}
+#: m of Figures 11 to 13 (the steps between are not stated: doublings), and of Figure 14.
+FLUX_M, SMALL_M = (1024, 2048, 4096, 8192), (64, 512)
+#: Least rows of a communication tile: those of a GEMM tile.
+LEAST_TILE = 128
+#: Names of the two programs and of the layout of the baseline, by product.
+_PROGRAMS = {"ag": "ag_gemm", "rs": "gemm_rs"}
+_NODE = 8
+
+
+class Method(NamedTuple):
+    """How a product and its collective run: algorithm, options, and what is tuned.
+
+    Attributes
+    ----------
+    tuned : bool
+        The communication tile is the fastest.
+    """
+
+    name: str
+    variant: str
+    algorithm: str
+    options: dict
+    tuned: bool = False
+
+
+class Found(NamedTuple):
+    """The fastest of some methods on one product."""
+
+    method: Method
+    tile: int | None
+    seconds: float
+
+
+def base(product: str, ranks: int) -> Method:
+    """One collective, then or before one product: PyTorch with NCCL."""
+    mesh = f"1x{ranks}" if product == "ag" else f"{ranks}x1"
+    return Method("collective", "", "collective", {"dataflow": "RS", "mesh": mesh})
+
+
+def chunks(product: str) -> Method:
+    """A chunk a rank, each a product of its own: Transformer Engine."""
+    return Method("chunks", "", "te_chunks", {"dataflow": product.upper()})
+
+
+def fused(name: str, product: str, ranks: int, variants: Iterable[str], **options) -> list[Method]:
+    """One kernel, in each of the variants; over nodes where the ranks are of several."""
+    if ranks > _NODE:
+        algorithm = {"ag": "ag2", "rs": "rs2"}[product]
+        return [Method(name, "over nodes", algorithm, {"per_node": _NODE, **options}, True)]
+    return [
+        Method(name, each, _PROGRAMS[product], {"variant": each, **options}, True)
+        for each in variants
+    ]
+
+
+def flux(product: str, ranks: int, machine: str) -> list[Method]:
+    """FLUX: copies pulled or pushed, round a ring on PCIe (4.3); products written or, on Hopper,
+    pulled by who adds them (4.2; no atomics for bfloat16)."""
+    gathers = ("ring", "pull", "push") if machine == "a100pcie" else ("pull", "push")
+    scatters = ("write", "pull") if machine == "h800" else ("write",)
+    return fused("flux", product, ranks, gathers if product == "ag" else scatters)
+
+
+def td(product: str, ranks: int, machine: str) -> list[Method]:
+    """Triton-distributed: copies pulled or pushed (3.2), of all peers in turn on a mesh (3.7);
+    products written (3.3, 3.6)."""
+    if product == "rs":
+        return fused("td", product, ranks, ("write",))
+    order = {"order": "mesh"} if machine == "mi308x" else {}
+    return fused("td", product, ranks, ("pull", "push"), **order)
+
+
+def tiles(m: int, ranks: int) -> list[int]:
+    """Communication tiles that are tried: the rows of a rank, halved down to a GEMM tile's (FLUX,
+    4.3).
+
+    Examples
+    --------
+    >>> tiles(8192, 8), tiles(64, 8)
+    ([1024, 512, 256, 128], [8])
+    """
+    found = [-(-m // ranks)]
+    while found[-1] >= 2 * LEAST_TILE and found[-1] % 2 == 0:
+        found.append(found[-1] // 2)
+    return found
+
+
+class Bench:
+    """A machine on which cases are simulated, each once.
+
+    Parameters
+    ----------
+    name : str
+        Of the machine.
+    changes : dict
+        Path of a constant -> its value, in place of the file's.
+    """
+
+    def __init__(self, name: str, changes: dict | None = None):
+        self.name, self.machine = name, changed(find_machine(name), changes or {})
+        self._seconds = cache(self._simulated)
+
+    def seconds(self, ranks: int, shape: tuple, algorithm: str, **options) -> float:
+        """Of one case."""
+        return self._seconds(ranks, shape, algorithm, tuple(sorted(options.items())))
+
+    def _simulated(self, ranks: int, shape: tuple, algorithm: str, options: tuple) -> float:
+        case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=dict(options))
+        record = predict(case, self.machine, ranks)
+        if record.status != "ok":
+            raise UsageError(f"{algorithm} on {self.name}: {record.reason}")
+        return record.best_s
+
+    def gemm_s(self, product: str, ranks: int, shape: tuple) -> float:
+        """The fastest product alone, not split (FLUX, Eq. 1)."""
+        m, n, k = shape
+        local = (m, -(-n // ranks), k) if product == "ag" else (m, n, -(-k // ranks))
+        return self.machine.compute.gemm_s(*local, ITEMSIZES[DTYPE])
+
+    def fastest(self, ranks: int, shape: tuple, methods: Iterable[Method], only=None) -> Found:
+        """The fastest of some methods, each at its fastest tile (or those of ``only``)."""
+        found = [
+            Found(
+                method,
+                tile,
+                self.seconds(
+                    ranks,
+                    shape,
+                    method.algorithm,
+                    **method.options,
+                    **({"tile": tile} if tile else {}),
+                ),
+            )
+            for method in methods
+            for tile in (only or tiles(shape[0], ranks) if method.tuned else [None])
+        ]
+        return min(found, key=lambda each: each.seconds)
+
+    def row(self, study: str, product: str, ranks: int, shape: tuple, found: Found, variant=None):
+        """The row of what was found, with what it gains over the collective."""
+        from plots.select.overlap_rows import OverlapRow
+
+        gemm_s = self.gemm_s(product, ranks, shape)
+        collective = self.fastest(ranks, shape, [base(product, ranks)]).seconds
+        hidden = 1 - (found.seconds - gemm_s) / (collective - gemm_s)
+        return OverlapRow(
+            study=study,
+            mode="simulated",
+            machine=self.name,
+            ranks=ranks,
+            product=product,
+            **dict(zip("mnk", shape)),
+            method=found.method.name,
+            variant=found.method.variant if variant is None else variant,
+            tile=found.tile,
+            seconds=found.seconds,
+            gemm_s=gemm_s,
+            speedup=collective / found.seconds,
+            efficiency_percent=100 * hidden,
+            source="",
+        )
+
+
+def changed(machine: Machine, changes: dict) -> Machine:
+    """A machine with some constants replaced."""
+    for path, value in changes.items():
+        machine = machine.with_value(path, value)
+    return machine
+
+
+#: FLUX's kernels are the fastest there are (2.3, 4.4), Triton's 5 % behind (TD, 4.1).
+_FLUX_KERNELS = {"kernel_slowdown": 0.0}
+
+
+class Benches(dict):
+    """The machines of the studies by name and changes; each simulates a case once."""
+
+    def __init__(self, changes: dict | None = None):
+        self.changes = changes or {}
+
+    def of(self, name: str, changes: dict | None = None) -> Bench:
+        """A machine; ``changes`` of the study count more than those of all of them."""
+        every = self.changes.get(name, {}) | (changes or {})
+        key = name, tuple(sorted(every.items()))
+        if key not in self:
+            self[key] = Bench(name, every)
+        return self[key]
+
+    def flux(self, name: str) -> Bench:
+        """A machine of FLUX."""
+        return self.of(name, _FLUX_KERNELS)
+
+
+def _flux_shapes(ms: Iterable[int]) -> list[tuple[str, tuple]]:
+    return [(product, (m, *nk)) for product, nk in FLUX_SHAPES.items() for m in ms]
+
+
+def _compared(study: str, machine: str, ms, ranks: int, benches: Benches) -> Iterator:
+    """Nothing overlapped, chunks, FLUX."""
+    bench = benches.flux(machine)
+    for product, shape in _flux_shapes(ms):
+        contenders = [[base(product, ranks)], flux(product, ranks, machine)]
+        if ranks <= _NODE:  # Transformer Engine has none over nodes (5.1)
+            contenders.insert(1, [chunks(product)])
+        for methods in contenders:
+            found = bench.fastest(ranks, shape, methods)
+            yield bench.row(study, product, ranks, shape, found)
+
+
+def _by_figure(study: str, benches: Benches) -> Iterator:
+    return _compared(study, FLUX_MACHINES[study], FLUX_M, 8, benches)
+
+
+def _on_all(study: str, ms, ranks: int, benches: Benches) -> Iterator:
+    for machine in FLUX_MACHINES.values():
+        yield from _compared(study, machine, ms, ranks, benches)
+
+
+def _swizzle(study: str, benches: Benches) -> Iterator:
+    """Own rows first (AG) or last (RS), against rows as they lie; each at its best."""
+    bench = benches.flux("a100nvlink")
+    for product, shape in _flux_shapes((FLUX_M[0], FLUX_M[-1])):
+        for swizzle in ("ranks", "naive"):
+            methods = [
+                each._replace(options=each.options | {"swizzle": swizzle})
+                for each in flux(product, 8, "a100nvlink")
+            ]
+            found = bench.fastest(8, shape, methods)
+            yield bench.row(study, product, 8, shape, found, swizzle)
+
+
+def _push_pull(study: str, benches: Benches) -> Iterator:
+    for machine in ("a100pcie", "a100nvlink"):
+        bench = benches.flux(machine)
+        for m in FLUX_M:
+            shape = (m, *FLUX_SHAPES["ag"])
+            for method in fused("flux", "ag", 8, ("pull", "push")):
+                yield bench.row(study, "ag", 8, shape, bench.fastest(8, shape, [method]))
+
+
+def _tiles(study: str, benches: Benches) -> Iterator:
+    bench = benches.flux("a100nvlink")
+    for m in FLUX_M:
+        shape = (m, *FLUX_SHAPES["ag"])
+        for tile in tiles(m, 8):
+            found = bench.fastest(8, shape, flux("ag", 8, "a100nvlink"), [tile])
+            yield bench.row(study, "ag", 8, shape, found)
+
+
+def equal(machine: str) -> dict:
+    """Constants under which a collective is as fast as the links of its ranks."""
+    link = find_machine(machine).link(0, 1).bandwidth_bytes_per_s
+    free = {"launch_s": 0.0, "sync_s": 0.0, "bandwidth_bytes_per_s": link}
+    return {
+        f"collectives.{operation}.{name}": value
+        for operation in ("allgather", "reducescatter")
+        for name, value in free.items()
+    }
+
+
+def _equal(study: str, benches: Benches) -> Iterator:
+    for machine in FLUX_MACHINES.values():
+        bench = benches.of(machine, _FLUX_KERNELS | equal(machine))
+        for product, shape in _flux_shapes(FLUX_M):
+            for methods in ([base(product, 8)], flux(product, 8, machine)):
+                found = bench.fastest(8, shape, methods)
+                yield bench.row(study, product, 8, shape, found)
+
+
+def published(study: str) -> list:
+    """The published rows of a figure."""
+    from launch.host.files import ROOT
+    from plots.select.overlap_rows import read_rows
+
+    rows = read_rows([ROOT / "results/published/overlap/speedups.csv"])
+    return [row for row in rows if row.study == study]
+
+
+def _as_published(study: str, benches: Benches) -> Iterator:
+    """Each product of a figure of TD, once."""
+    shapes = {(r.machine, r.ranks, r.product, r.m, r.n, r.k): None for r in published(study)}
+    for machine, ranks, product, *shape in shapes:
+        bench = benches.of(machine)
+        for methods in ([base(product, ranks)], td(product, ranks, machine)):
+            found = bench.fastest(ranks, tuple(shape), methods)
+            yield bench.row(study, product, ranks, tuple(shape), found)
+
+
+#: The products that TD's orders are tried on: the first of Figures 11 and 12, whose communication
+#: takes longest beside the product; larger ones hide all of it in any order.
+_FIRST = {"ag": (8192, 11008, 4096), "rs": (8192, 4096, 11008)}
+
+
+def _orders(study: str, benches: Benches) -> Iterator:
+    """Own rows last or as they lie; tiles of all peers at once, or one peer after the other."""
+    for machine, product, told, options, changes in (
+        ("h800", "rs", "own rows last", {"swizzle": "ranks"}, {}),
+        ("h800", "rs", "as they lie", {"swizzle": "naive"}, {}),
+        ("mi308x", "ag", "all peers", {"order": "mesh"}, {}),
+        ("mi308x", "ag", "one peer", {"order": "ranks"}, {"copy_streams": 1}),
+    ):
+        bench, shape = benches.of(machine, changes), _FIRST[product]
+        methods = [
+            each._replace(options=each.options | options) for each in td(product, 8, machine)
+        ]
+        found = bench.fastest(8, shape, methods)
+        yield bench.row(study, product, 8, shape, found, told)
+
+
+def _sums(study: str, benches: Benches) -> Iterator:
+    """TD's reduction over two nodes takes 16 multiprocessors, or none and all of memory."""
+    for told, changes in (("16 multiprocessors", {}), ("beside, for nothing", {"side_units": 0})):
+        bench = benches.of("h800", changes)
+        for row in published("td14"):
+            if row.method == "td":
+                shape = row.m, row.n, row.k
+                found = bench.fastest(row.ranks, shape, td("rs", row.ranks, "h800"))
+                yield bench.row(study, "rs", row.ranks, shape, found, told)
+
+
+STUDIES = {
+    "flux8": _swizzle,
+    "flux9": _push_pull,
+    "flux10": _tiles,
+    **dict.fromkeys(FLUX_MACHINES, _by_figure),
+    "flux14": lambda study, benches: _on_all(study, SMALL_M, 8, benches),
+    "flux15": lambda study, benches: _on_all(study, FLUX_M[-1:], 16, benches),
+    "equal": _equal,
+    **dict.fromkeys(("td11", "td12", "td13", "td14", "td17", "td18"), _as_published),
+    "order": _orders,
+    "sums": _sums,
+}
+
+
+def check_studies(names: Iterable[str]) -> None:
+    """A UsageError if there is no study of one of these names."""
+    unknown = [name for name in names if name not in STUDIES]
+    if unknown:
+        raise UsageError(f"no study {', '.join(unknown)}; there are {', '.join(STUDIES)}.")
+
+
+def run_study(name: str, benches: Benches) -> list:
+    """The rows of a study."""
+    return list(STUDIES[name](name, benches))

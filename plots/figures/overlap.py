@@ -1,0 +1,326 @@
+"""The figures of FLUX and Triton-distributed (TD): products that overlap with their AllGather or
+ReduceScatter, simulated beside what is published.
+
+Drawn from the rows of ``drbench paper overlap-study``; those of mode ``published`` are stars, and
+the ranges that FLUX's text gives of a figure as a whole are shaded.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from matplotlib.lines import Line2D
+
+from plots.draw.chart import Axis, Chart, Marks, Spot, draw_axis, draw_bars, panels, polyline
+from plots.draw.page import GRID, MARKER_PT, line_handle, line_look, note, patch_handle
+from plots.draw.style import SMALL_PT, Fill, LineStyle
+from plots.draw.telling import named
+from plots.registry import Figure, Made
+from plots.select.cases import Options, SelectionError
+from plots.select.overlap_rows import OverlapRange, OverlapRow, read_ranges, read_rows
+
+#: By method; the order of bars.
+_METHODS = {
+    "collective": Fill("nothing overlaps", "#8C8C8C"),
+    "chunks": Fill("chunks (Transformer Engine)", "#E69F00", "////"),
+    "flux": Fill("FLUX", "#0072B2"),
+    "td": Fill("Triton-distributed", "#009E73"),
+}
+_PRODUCTS = {"ag": "AllGather + GEMM", "rs": "GEMM + ReduceScatter"}
+_MACHINES = {
+    "a100pcie": "A100 PCIe",
+    "a100nvlink": "A100 NVLink",
+    "h800": "H800",
+    "mi308x": "MI308X",
+}
+_LINES = (
+    LineStyle("#0072B2", "o", "-"),
+    LineStyle("#D55E00", "s", (0, (4, 1.6))),
+    LineStyle("#009E73", "D", "-"),
+    LineStyle("#CC79A7", "v", "-"),
+)
+_STAR = {"linestyle": "", "marker": "*", "markersize": MARKER_PT + 3, "color": "black"}
+_STAR |= {"markeredgewidth": 0.5, "zorder": 5, "clip_on": False}
+
+
+class _Source:
+    """Rows and ranges of files, told apart by their headers."""
+
+    def __init__(self, rows: Sequence[OverlapRow], ranges: Sequence[OverlapRange]):
+        self.rows, self.ranges = list(rows), list(ranges)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of(self, study: str, mode: str = "simulated", **fields) -> list[OverlapRow]:
+        """Rows of a study with these values.
+
+        Raises
+        ------
+        SelectionError
+            If there are no simulated ones.
+        """
+        found = [row for row in self.rows if row.study == study and row.mode == mode]
+        if mode == "simulated" and not found:
+            raise SelectionError(
+                f"no rows of the study {study} in {len(self.rows)}. Make some with drbench paper "
+                f"overlap-study {study}."
+            )
+        return [
+            row
+            for row in found
+            if all(getattr(row, name) == value for name, value in fields.items())
+        ]
+
+    def range(self, study: str, machine: str, quantity: str, method: str) -> OverlapRange | None:
+        """What a text says of a figure, if it says something."""
+        for each in self.ranges:
+            if (each.study, each.machine, each.quantity) == (study, machine, quantity):
+                if each.method == method:
+                    return each
+        return None
+
+
+def read(paths: Sequence) -> _Source:
+    """Read rows and ranges from CSV files and folders of them.
+
+    Raises
+    ------
+    ValueError
+        If a file holds neither.
+    """
+    rows: list[OverlapRow] = []
+    ranges: list[OverlapRange] = []
+    for path in map(Path, paths):
+        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        for file in files:
+            with open(file, encoding="utf-8", errors="replace") as opened:
+                header = tuple(opened.readline().rstrip("\r\n").split(","))
+            if header == OverlapRange._fields:
+                ranges += read_ranges([file])
+            else:
+                rows += read_rows([file])
+    return _Source(rows, ranges)
+
+
+def _title(row: OverlapRow, product: bool = True) -> str:
+    machine = _MACHINES.get(row.machine, row.machine)
+    return f"{_PRODUCTS[row.product]}, {machine}" if product else machine
+
+
+def _told(rows: Sequence[OverlapRow]) -> str:
+    first = rows[0]
+    shapes = {(row.n, row.k) for row in rows}
+    told = f"n, k = {first.n}, {first.k}; " if len(shapes) == 1 else ""
+    return f"{told}{first.ranks} GPUs, {first.mode}"
+
+
+def _page(charts, handles, notes, high_in=1.7):
+    page, every = panels(charts, handles, notes, high_in, 2, (0.56, 0.12))
+    for axes in every:
+        axes.grid(axis="y", **GRID)
+    return page, every
+
+
+def _names(axes, chart: Chart, size: float = SMALL_PT) -> None:
+    axes.set_xticks(list(chart.x.ticks), list(chart.x.ticks.values()), size=size)
+    axes.set_xlim(chart.x.limits)
+    axes.set_xlabel(chart.x.title)
+    axes.tick_params(axis="x", length=0)
+    draw_axis(axes, "y", chart.y)
+
+
+def _times(study: str, source: _Source, options: Options, methods=()) -> Made:
+    """FLUX, Figures 4 and 11 to 15: the product's time, what comes on top of it (ECT) by method,
+    and the overlap efficiency above the bars."""
+    every = source.of(study)
+    panels_of: dict = {}
+    for row in every:
+        if not methods or row.method in methods:
+            panels_of.setdefault((row.machine, row.product), []).append(row)
+    shown = [name for name in _METHODS if any(r.method == name for r in every)]
+    shown = [name for name in shown if not methods or name in methods]
+    charts, step = [], len(shown) + 1
+    for rows in panels_of.values():
+        ms = sorted({row.m for row in rows})
+        x = Axis("m", (-1, step * len(ms) - 1), ticks={
+            at * step + (len(shown) - 1) / 2: str(m) for at, m in enumerate(ms)
+        })  # fmt: skip
+        top = 1.2e3 * max(row.seconds for row in rows)
+        charts.append(Chart(_title(rows[0]), _told(rows), x, Axis("time (ms)", (0, top)), ()))
+    handles = [patch_handle(Fill("product alone", "#D9D9D9"))]
+    handles += [patch_handle(_METHODS[name]._replace(name=f"ECT, {_METHODS[name].name}"))
+                for name in shown]  # fmt: skip
+    notes = ["above the bars: overlap efficiency in percent (FLUX, Eq. 2)", *_said(source, every)]
+    page, axes_of = _page(charts, handles, notes)
+    for axes, chart, rows in zip(axes_of, charts, panels_of.values()):
+        ms = sorted({row.m for row in rows})
+        for place, name in enumerate(shown):
+            here = sorted((r for r in rows if r.method == name), key=lambda r: r.m)
+            at = [ms.index(row.m) * step + place for row in here]
+            gemm = [1e3 * row.gemm_s for row in here]
+            ect = [1e3 * (row.seconds - row.gemm_s) for row in here]
+            draw_bars(axes, Marks("bars", "product alone", at, gemm, look=Fill("", "#D9D9D9")))
+            draw_bars(axes, Marks("bars", name, at, ect, look=_METHODS[name], base=gemm))
+            for x, row in zip(at, here):
+                if name != "collective":
+                    text = f"{row.efficiency_percent:.0f}"
+                    note(axes, text, (x, 1e3 * row.seconds), (0, 1.5), ha="center")
+        _names(axes, chart)
+    return Made(page.picture, [])
+
+
+def _said(source: _Source, rows: Sequence[OverlapRow]) -> list[str]:
+    """What the paper's text says of the efficiencies of a figure, a line a machine."""
+    out = []
+    for machine in dict.fromkeys(row.machine for row in rows):
+        told = []
+        for method in ("flux", "chunks"):
+            found = source.range(rows[0].study, machine, "efficiency_percent", method)
+            if found:
+                ends = "" if found.low is None else f"{found.low:.0f} to "
+                mean = "" if found.mean is None else f", mean {found.mean:.0f}"
+                told.append(f"{_METHODS[method].name} {ends}{found.high:.0f}{mean} %")
+        if told:
+            name = _MACHINES.get(machine, machine)
+            out.append(f"the paper's text, {name}: efficiency of {'; '.join(told)}")
+    return out
+
+
+def _speedups(study: str, source: _Source, options: Options) -> Made:
+    """TD, Figures 11 to 14, 17 and 18: speedup over the collective."""
+    rows = source.of(study, method="td")
+    papers = {
+        method: {(r.m, r.n, r.k): r.speedup for r in source.of(study, "published", method=method)}
+        for method in ("td", "flux")
+    }
+    shapes = [(row.m, row.n, row.k) for row in rows]
+    ticks = {at: "{}\n{}\n{}".format(*shape) for at, shape in enumerate(shapes)}
+    values = [row.speedup for row in rows] + [v for each in papers.values() for v in each.values()]
+    top = 1.12 * max(values)
+    x = Axis("m, n, k", (-0.6, len(rows) - 0.4), ticks=ticks)
+    chart = Chart(
+        _title(rows[0]), _told(rows), x, Axis("speedup over the collective", (0, top)), ()
+    )
+    look = _METHODS["td"]
+    handles = [patch_handle(look._replace(name="Triton-distributed, simulated"))]
+    if papers["td"]:
+        handles.append(Line2D([], [], **_STAR, label="Triton-distributed, the paper"))
+    if papers["flux"]:
+        hollow = _STAR | {"markerfacecolor": "white"}
+        handles.append(Line2D([], [], **hollow, label="FLUX, the paper"))
+    page, (axes,) = panels([chart], handles, [], 2.0, 1, (0.56, 0.12), 0.66)
+    axes.grid(axis="y", **GRID)
+    draw_bars(axes, Marks("bars", "td", range(len(rows)), [r.speedup for r in rows], look=look))
+    axes.axhline(1, color="#555555", linewidth=0.8, zorder=3)
+    for method, filled in (("td", "black"), ("flux", "white")):
+        at = [
+            (x, papers[method][shape]) for x, shape in enumerate(shapes) if shape in papers[method]
+        ]
+        if at:
+            stars = axes.plot(*zip(*at), **_STAR | {"markerfacecolor": filled})
+            named(stars[0], f"{method}, published")
+    _names(axes, chart, SMALL_PT - 0.5)
+    return Made(page.picture, [])
+
+
+def _curves(study: str, by: Callable[[OverlapRow], str], source: _Source, options: Options) -> Made:
+    """FLUX, Figures 8 to 10: time by m, a line a variant."""
+    groups: dict = {}
+    for row in source.of(study):
+        groups.setdefault((row.machine, row.product), []).append(row)
+    names = list(dict.fromkeys(by(row) for rows in groups.values() for row in rows))
+    looks = {
+        name: _LINES[at % len(_LINES)] if at < len(_LINES) else LineStyle("#8C8C8C", "x", "-")
+        for at, name in enumerate(names)
+    }
+    charts = []
+    for rows in groups.values():
+        ms = sorted({row.m for row in rows})
+        best = {m: min(row.seconds for row in rows if row.m == m) for m in ms}
+        marks = []
+        for name in names:
+            spots = {
+                at: Spot(100 * (row.seconds / best[row.m] - 1))
+                for at, m in enumerate(ms)
+                for row in rows
+                if row.m == m and by(row) == name
+            }
+            marks.append(polyline(name, looks[name], range(len(ms)), spots))
+        top = max((y for each in marks for y in each.y if y == y), default=0.0)
+        x = Axis("m", (-0.2, len(ms) - 0.8), ticks=dict(enumerate(map(str, ms))))
+        y = Axis("slower than the best (%)", (-0.04 * max(top, 1), 1.1 * max(top, 1)))
+        charts.append(Chart(_title(rows[0]), _told(rows), x, y, marks))
+    handles = [line_handle(name, looks[name]) for name in names]
+    page, every = _page(charts, handles, [])
+    for axes, chart in zip(every, charts):
+        for marks in reversed(chart.marks):
+            (line,) = axes.plot(marks.x, marks.y, zorder=3, clip_on=False, **line_look(marks.look))
+            named(line, marks.name)
+        _names(axes, chart)
+    return Made(page.picture, [])
+
+
+def _tile(row: OverlapRow) -> str:
+    share = row.m // row.ranks
+    return "a rank's rows" if row.tile == share else f"a rank's rows / {share // row.tile}"
+
+
+FIGURES = tuple(
+    Figure(f"overlap-{name}", summary, make, read=read)
+    for name, summary, make in (
+        (
+            "flux4",
+            "FLUX, Figure 4: no overlap against chunks, 8 H800",
+            partial(_times, "flux13", methods=("collective", "chunks")),
+        ),
+        (
+            "flux8",
+            "FLUX, Figure 8: order of the product's parts, 8 A100 on NVLink",
+            partial(
+                _curves,
+                "flux8",
+                lambda row: {"ranks": "swizzled", "naive": "as rows lie"}[row.variant],
+            ),
+        ),
+        (
+            "flux9",
+            "FLUX, Figure 9: tiles pulled or pushed, 8 A100 on PCIe and NVLink",
+            partial(_curves, "flux9", lambda row: row.variant),
+        ),
+        (
+            "flux10",
+            "FLUX, Figure 10: communication tiles, 8 A100 on NVLink",
+            partial(_curves, "flux10", _tile),
+        ),
+        *(
+            (
+                f"flux{number}",
+                f"FLUX, Figure {number}: time and overlap efficiency, {told}",
+                partial(_times, f"flux{number}"),
+            )
+            for number, told in (
+                (11, "8 A100 on PCIe"),
+                (12, "8 A100 on NVLink"),
+                (13, "8 H800"),
+                (14, "m of 64 and 512"),
+                (15, "16 GPUs"),
+            )
+        ),
+        *(
+            (
+                f"td{number}",
+                f"Triton-distributed, Figure {number}: speedup over no overlap, {told}",
+                partial(_speedups, f"td{number}"),
+            )
+            for number, told in (
+                (11, "AllGather, 8 H800"),
+                (12, "ReduceScatter, 8 H800"),
+                (13, "AllGather, 16 H800"),
+                (14, "ReduceScatter, 16 H800"),
+                (17, "AllGather, 8 MI308X"),
+                (18, "ReduceScatter, 8 MI308X"),
+            )
+        ),
+    )
+)

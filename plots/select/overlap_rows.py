@@ -1,0 +1,119 @@
+"""Rows about products that overlap with their AllGather or ReduceScatter, simulated and published:
+what the figures and claims of FLUX and Triton-distributed (TD) are made of.
+
+``drbench paper overlap-study`` writes the simulated ones, a CSV file a study;
+``results/published/overlap`` has the published ones.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from . import typed_rows
+
+
+class OverlapRow(NamedTuple):
+    """One product on one machine, by one method.
+
+    Attributes
+    ----------
+    study : str
+        A figure or table, as ``flux13`` or ``td11``.
+    mode : str
+        ``simulated`` or ``published``.
+    product : str
+        ``ag`` (AllGather, then product), ``rs`` (product, then ReduceScatter), ``ag_moe`` or
+        ``moe_rs``.
+    m, n, k : int
+        Of the whole product, before it is divided over the ranks.
+    method : str
+        ``collective`` (nothing overlaps), ``chunks`` (Transformer Engine), ``flux``, ``td`` or
+        ``pytorch``.
+    variant : str
+        Mode and order of communication, or what else sets rows apart that are otherwise alike.
+    tile : int or None
+        Rows of a communication tile.
+    seconds, gemm_s : float or None
+        The whole, and the fastest product alone, not split.
+    speedup : float or None
+        Over the method ``collective``.
+    efficiency_percent : float or None
+        FLUX's overlap efficiency, 1 - ECT / ECT of ``collective`` (Eq. 2); ECT is ``seconds -
+        gemm_s`` (Eq. 1).
+    source : str
+        Of published rows: where the number stands, and how it was read.
+    """
+
+    study: str
+    mode: str
+    machine: str
+    ranks: int
+    product: str
+    m: int
+    n: int
+    k: int
+    method: str
+    variant: str
+    tile: int | None
+    seconds: float | None
+    gemm_s: float | None
+    speedup: float | None
+    efficiency_percent: float | None
+    source: str
+
+
+class OverlapRange(NamedTuple):
+    """What a text says of a figure as a whole: the ends of its values and their mean, as far as it
+    gives them.
+
+    Attributes
+    ----------
+    quantity : str
+        ``efficiency_percent``, ``speedup`` (over ``collective``, or PyTorch), ``over_chunks``
+        (speedup over Transformer Engine) or ``over_flux``.
+    least_m, most_m : int
+        The products that it is about; 0 where a table's rows all are.
+    """
+
+    study: str
+    machine: str
+    ranks: int
+    product: str
+    method: str
+    quantity: str
+    least_m: int
+    most_m: int
+    low: float | None
+    high: float | None
+    mean: float | None
+    source: str
+
+
+_COMMAND = "drbench paper overlap-study"
+
+
+def write_rows(path: str | os.PathLike, rows: Iterable[OverlapRow]) -> None:
+    """Write a file anew, whole or not at all."""
+    typed_rows.write_rows(path, OverlapRow, rows)
+
+
+def read_rows(paths: Sequence[str | os.PathLike]) -> list[OverlapRow]:
+    """Read the rows of files, and of all CSV files of folders.
+
+    Raises
+    ------
+    ValueError
+        If a file has other columns, or a cell does not parse.
+    """
+    return typed_rows.read_rows(paths, OverlapRow, "rows of overlapped products", _COMMAND)
+
+
+def read_ranges(paths: Sequence[str | os.PathLike]) -> list[OverlapRange]:
+    """Read the published ranges of files.
+
+    Raises
+    ------
+    ValueError
+        If a file has other columns, or a cell does not parse.
+    """
+    return typed_rows.read_rows(paths, OverlapRange, "ranges of overlapped products", _COMMAND)

@@ -1,0 +1,232 @@
+"""The programs of fused overlap without MPI: what they compute, in every order of completion, out
+of their planned memory, and what they move."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from oracles import Violation
+from signal_machine import SignalMachine
+
+from algorithms import get_algorithm
+from drbench.errors import UnsupportedError
+from drbench.plan.explain import traffic
+from drbench.plan.schedule import Lookahead, pool_bytes
+from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
+from drbench.program.signal_steps import Await, Push
+from drbench.program.steps import Gemm, Join
+
+SHAPES = {"even": (32, 16, 24), "ragged": (29, 13, 17), "fewer rows than ranks": (3, 7, 5)}
+#: Program and options: each variant and order.
+PROGRAMS = (
+    [
+        ("ag_gemm", {"variant": variant, "order": order, "swizzle": swizzle})
+        for variant, order, swizzle in product(
+            ("pull", "push", "ring"), ("ranks", "mesh"), ("ranks", "naive")
+        )
+    ]
+    + [
+        ("gemm_rs", {"variant": variant, "swizzle": swizzle})
+        for variant, swizzle in product(("write", "reduce", "pull", "ring"), ("ranks", "naive"))
+    ]
+    + [("gemm_ar", {"swizzle": swizzle}) for swizzle in ("ranks", "naive")]
+    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
+    + [("ag2", {}), ("rs2", {})]
+)
+named = pytest.mark.parametrize(
+    "name, options",
+    PROGRAMS,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value.values()),
+)
+
+
+def made(name, options, p, shape, **more):
+    """The problem, what is settled, and the traces of all ranks; None if it is refused."""
+    algorithm = get_algorithm(name)
+    options = options | {each: more[each] for each in more if each in algorithm.options}
+    problem = algorithm.problem(*shape, p, **options)
+    try:
+        settled = algorithm.settle(problem, **options)
+    except UnsupportedError:
+        return None
+    return problem, settled, [algorithm.trace(problem, rank, **settled) for rank in range(p)]
+
+
+@named
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
+def test_c_is_a_times_b_in_every_order_of_completion(name, options, p):
+    ran = 0
+    for seed, (shape, (tile, part)) in enumerate(
+        product(SHAPES.values(), [(None, 1), (2, 5), (100, 1)])
+    ):
+        depth = ("all", 0, 1, 2)[(seed + p) % 4]
+        found = made(name, options, p, shape, tile=tile, part=part)
+        if found is None:
+            assert name in ("ag2", "rs2") or options.get("variant") == "ring"
+            continue
+        problem, settled, traces = found
+        pairs_of(traces)
+        c, expected = SignalMachine(problem, traces, depth, seed).run()
+        for copy in c if settled.get("replicate_result") else c[:1]:
+            assert np.array_equal(copy, expected), (shape, tile, part, depth)
+        ran += 1
+    assert ran
+
+
+def moved(traces):
+    return sum(sum(traffic(trace).counters.values()) for trace in traces)
+
+
+@pytest.mark.parametrize("variant", ["pull", "push", "ring"])
+def test_every_variant_of_a_gather_moves_every_row_once_to_every_other_rank(variant):
+    m, n, k, p = 32, 16, 24, 4
+    _, _, traces = made("ag_gemm", {"variant": variant}, p, (m, n, k), tile=3)
+    assert moved(traces) == (p - 1) * m * k * 4
+
+
+@pytest.mark.parametrize("variant", ["write", "reduce", "pull", "ring"])
+def test_every_variant_of_a_reduction_moves_each_product_once_to_its_owner(variant):
+    m, n, k, p = 32, 16, 24, 4
+    _, _, traces = made("gemm_rs", {"variant": variant}, p, (m, n, k), tile=3)
+    assert moved(traces) == (p - 1) * m * n * 4
+
+
+def test_over_nodes_every_tile_crosses_once_and_sums_of_a_node_cross_once():
+    m, n, k, p, local = 48, 16, 24, 6, 3
+    for name, width in (("ag2", k), ("rs2", n)):
+        _, _, traces = made(name, {}, p, (m, n, k), tile=4)
+        crossing = sum(
+            rows * width
+            for trace in traces
+            for step in trace.steps
+            if type(step) is Push and step.peer // local != trace.rank // local
+            for rows in [step.inputs[0].shape[0]]
+        )
+        assert crossing == (p // local - 1) * m * width, name
+
+
+def order_of(trace):
+    """First rows of the products, in program order."""
+    return [step.block.row0 for step in trace.steps if type(step) is Gemm and step.block]
+
+
+def test_the_own_rows_are_multiplied_first_in_a_gather_and_last_in_a_reduction():
+    shape = (16, 8, 8)
+    _, _, traces = made("ag_gemm", {"variant": "push"}, 4, shape, tile=2, part=1)
+    assert [order_of(trace)[:2] for trace in traces] == [[4 * r, 4 * r + 2] for r in range(4)]
+    assert order_of(traces[2]) == [8, 10, 12, 14, 0, 2, 4, 6]
+    _, _, traces = made("ag_gemm", {"swizzle": "naive"}, 4, shape, tile=2, part=1)
+    assert order_of(traces[2]) == list(range(0, 16, 2))
+    _, _, traces = made("gemm_rs", {}, 4, shape, tile=4, part=1)
+    gemms = [step for step in traces[1].steps if type(step) is Gemm]
+    assert [step.inputs[0].block.row0 for step in gemms] == [8, 12, 0, 4]
+
+
+def test_a_mesh_copies_a_tile_of_every_rank_in_turn():
+    _, _, traces = made("ag_gemm", {"variant": "push", "order": "mesh"}, 3, (12, 3, 4), tile=2)
+    pushes = [step for step in traces[0].steps if type(step) is Push]
+    assert [(step.peer, step.key) for step in pushes] == [
+        (2, (0, 2)), (1, (0, 2)), (2, (2, 4)), (1, (2, 4)),
+    ]  # fmt: skip
+
+
+def test_no_part_of_a_product_is_lower_than_asked_for():
+    """Tiles of 1 row on chunks of 4: parts of at least 6 rows span ranks, and cover every row."""
+    _, _, traces = made("ag_gemm", {"variant": "push"}, 4, (16, 8, 8), tile=1, part=6)
+    for trace in traces:
+        gemms = [step for step in trace.steps if type(step) is Gemm]
+        spans = sorted((step.block.row0, step.block.row1) for step in gemms)
+        assert spans == [(0, 6), (6, 16)]
+        assert {type(step.inputs[0]) for step in gemms} == {Join}
+        assert len({id(step.kernel) for step in gemms}) == 1
+
+
+@named
+def test_fused_parts_share_one_kernel_of_the_whole_product(name, options):
+    _, settled, traces = made(name, options, 4, (32, 16, 24), tile=2, part=1)
+    for trace in traces:
+        gemms = [step for step in trace.steps if type(step) is Gemm]
+        kernels = {id(step.kernel): step.kernel for step in gemms}
+        if settled.get("kernel") != "fused":
+            assert set(kernels.values()) == {None}
+            continue
+        (kernel,) = kernels.values()
+        assert 2 * kernel.m * kernel.n * kernel.k == sum(step.flops for step in gemms)
+
+
+def test_a_gather_without_limit_holds_the_whole_of_a():
+    """FLUX's gathered A: the slots of a pushed gather, the buffers of a pulled one, to the byte."""
+    m, n, k, p = 64, 32, 16, 4
+    for variant in ("push", "pull"):
+        _, _, traces = made("ag_gemm", {"variant": variant}, p, (m, n, k), tile=4, part=1)
+        assert {pool_bytes(trace, "all") for trace in traces} == {(p - 1) * (m // p) * k * 4}
+
+
+# -- mutants
+
+
+def overlapping_slots(trace, widths):
+    """Each slot given to two Awaits in turn."""
+    plan = plan_inbox(trace, widths)
+    slots = [t for t in plan.offsets if isinstance(trace.steps[t], Await)]
+    shared = {two: plan.offsets[one] for one, two in zip(slots[::2], slots[1::2])}
+    return InboxPlan(plan.offsets | shared, plan.nbytes)
+
+
+MUTANTS = {
+    "a slot reused too early": {"planner": overlapping_slots},
+    "no wait for the signal": {"waits": False},
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("name, options", [("ag_gemm", {"variant": "push"}), ("gemm_rs", {})])
+def test_signals_broken_on_purpose_are_caught(mutant, name, options):
+    problem, _, traces = made(name, options, 3, (24, 8, 8), tile=2, part=1)
+    caught = 0
+    for seed in range(5):
+        try:
+            c, expected = SignalMachine(problem, traces, "all", seed, **MUTANTS[mutant]).run()
+            caught += not np.array_equal(c[0], expected)
+        except Violation:
+            caught += 1
+    assert caught >= 2  # of five orders of completion
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    "name, options, texts, said",
+    [
+        ("ag_gemm", {}, {"a": "column"}, "ag_gemm needs A as row"),
+        ("gemm_rs", {}, {"c": "block"}, "gemm_rs needs C as row"),
+        ("gemm_rs", {"variant": "ring"}, {}, "needs a share of k on every rank"),
+        ("gemm_ar", {}, {"c": "row"}, "gemm_ar needs C as"),
+        ("ag2", {"per_node": 3}, {}, "needs as many ranks on each node"),
+        ("rs2", {}, {}, "needs a share of A and of C on every rank"),
+        ("te_chunks", {"dataflow": "RS"}, {"a": "row"}, "te_chunks RS needs A as column"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):
+    algorithm = get_algorithm(name)
+    problem = algorithm.problem(9, 8, 3, 4, **texts, **options)
+    with pytest.raises(UnsupportedError, match=said) as refused:
+        algorithm.settle(problem, **options)
+    assert "\n" not in str(refused.value)
+    assert "Use" in str(refused.value) or "use" in str(refused.value)
+
+
+def test_gemm_ar_makes_c_anew():
+    algorithm = get_algorithm("gemm_ar")
+    problem = algorithm.problem(8, 8, 8, 2, updates=True)
+    with pytest.raises(UnsupportedError, match="beta other than 0"):
+        algorithm.settle(problem)
+
+
+def test_without_a_word_the_look_ahead_of_programs_with_signals_has_no_end():
+    for name in {name for name, _ in PROGRAMS}:
+        assert get_algorithm(name).prefetch == "all"
+    assert get_algorithm("universal").prefetch == 1
+    _, _, (trace, _) = made("ag_gemm", {}, 2, (8, 8, 8))
+    assert Lookahead(trace, "all").depth == float("inf")

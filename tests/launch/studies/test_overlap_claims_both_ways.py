@@ -1,0 +1,226 @@
+"""F1-F9 and T1-T7 on made-up rows: each holds on rows as the papers tell them, fails when just what
+it is about is otherwise, and is undecided without its rows."""
+
+import pytest
+
+from launch.commands.cli import main
+from launch.studies.overlap.claims import CLAIMS, check, committed, needed_bytes_per_s
+from launch.studies.overlap.study import FLUX_M, FLUX_MACHINES, FLUX_SHAPES, Bench, td, tiles
+from plots.select.overlap_rows import OverlapRow, write_rows
+
+#: Overlap efficiency in percent as the papers have it, by figure: FLUX's, and that of chunks.
+EFFICIENCIES = {
+    "flux11": ([41, 45, 50, 57, 41, 45, 50, 57], [-125, -90, -50, 36] * 2),
+    "flux12": ([36, 50, 55, 60, 65, 70, 72, 96], [-99, -60, -50, 10] * 2),
+    "flux13": ([37, 70, 72, 75, 75, 76, 78, 93], [-10, 10, 20, 30, 5, 10, 20, 30]),
+}
+
+
+def row(study, machine, product, shape, method, seconds, variant="", tile=None, ranks=8, gemm_s=1.0,
+        collective_s=2.0):  # fmt: skip
+    hidden = 1 - (seconds - gemm_s) / (collective_s - gemm_s)
+    return OverlapRow(study, "simulated", machine, ranks, product, *shape, method, variant, tile,
+                      seconds, gemm_s, collective_s / seconds, 100 * hidden, "")  # fmt: skip
+
+
+def with_efficiency(percent):
+    """Seconds of a run of 1 s of products and 1 s of communication."""
+    return 2.0 - percent / 100
+
+
+def made_up():
+    rows = []
+    shapes = [(product, (m, *FLUX_SHAPES[product])) for product in ("ag", "rs") for m in FLUX_M]
+    for study, machine in FLUX_MACHINES.items():
+        for (product, shape), ours, theirs in zip(shapes, *EFFICIENCIES[study]):
+            add = lambda method, percent: rows.append(
+                row(study, machine, product, shape, method, with_efficiency(percent))
+            )
+            add("collective", 0)
+            add("flux", ours)
+            add("chunks", theirs)
+            rows.append(row("equal", machine, product, shape, "collective", 2.0))
+            rows.append(row("equal", machine, product, shape, "flux", 1.2))
+    for product, m, naive in (("ag", 1024, 1.1), ("ag", 8192, 1.5), ("rs", 1024, 1.0),
+                              ("rs", 8192, 1.2)):  # fmt: skip
+        for variant, seconds in (("ranks", 1.0), ("naive", naive)):
+            rows.append(row("flux8", "a100nvlink", product, (m, 8, 8), "flux", seconds, variant))
+    for machine, pull, push in (("a100pcie", 1.2, 1.1), ("a100nvlink", 1.1, 1.2)):
+        for m in FLUX_M:
+            for variant, seconds in (("pull", pull), ("push", push)):
+                rows.append(row("flux9", machine, "ag", (m, 8, 8), "flux", seconds, variant))
+    for m, best in zip(FLUX_M, (128, 256, 256, 256)):
+        for tile in tiles(m, 8):
+            seconds = 1.0 if tile == best else 1.1
+            rows.append(row("flux10", "a100nvlink", "ag", (m, 8, 8), "flux", seconds, "", tile))
+    for m in (64, 512):
+        for product in ("ag", "rs"):
+            rows.append(row("flux14", "h800", product, (m, 8, 8), "flux", 2.5))
+    for machine, speedup in (("a100pcie", 1.32), ("a100nvlink", 1.57), ("h800", 1.55)):
+        for product in ("ag", "rs"):
+            rows.append(
+                row("flux15", machine, product, (8192, 8, 8), "flux", 2 / speedup, ranks=16)
+            )
+    theirs, ranges = committed(None)
+    for each in theirs:
+        if each.method == "td" and each.study.startswith("td1"):
+            shape = each.m, each.n, each.k
+            rows.append(row(each.study, each.machine, each.product, shape, "td", 2 / each.speedup,
+                            ranks=each.ranks))  # fmt: skip
+    for machine, product, good, bad in (("h800", "rs", "own rows last", "as they lie"),
+                                        ("mi308x", "ag", "all peers", "one peer")):  # fmt: skip
+        for variant, seconds in ((good, 1.0), (bad, 1.3)):
+            rows.append(row("order", machine, product, (8, 8, 8), "td", seconds, variant))
+    for variant, seconds in (("16 multiprocessors", 1.01), ("beside, for nothing", 1.0)):
+        rows.append(row("sums", "h800", "rs", (8, 8, 8), "td", seconds, variant))
+    return [*rows, *theirs], ranges
+
+
+def change(rows, where, **fields):
+    """The rows with other values in those that ``where`` picks; there must be some."""
+    assert any(where(each) for each in rows)
+    return [each._replace(**fields) if where(each) else each for each in rows]
+
+
+def scaled(rows, where, factor):
+    assert any(where(each) for each in rows)
+    return [
+        each._replace(seconds=each.seconds * factor, speedup=each.speedup / factor)
+        if where(each)
+        else each
+        for each in rows
+    ]
+
+
+def of(study, **fields):
+    return lambda row: (
+        row.study == study
+        and row.mode == "simulated"
+        and all(getattr(row, name) == value for name, value in fields.items())
+    )
+
+
+#: Claim -> what makes it fail, of the rows that pass.
+OTHERWISE = {
+    "F1": lambda rows: change(rows, of("flux12", method="flux", m=8192), efficiency_percent=5.0),
+    "F2": lambda rows: scaled(rows, of("flux11", method="chunks", m=1024, product="rs"), 0.4),
+    "F3": lambda rows: change(rows, of("flux13", method="chunks", m=1024), efficiency_percent=1.0),
+    "F4": lambda rows: [
+        each._replace(efficiency_percent=min(80.0, each.efficiency_percent)) for each in rows
+        if each.mode == "simulated"
+    ],
+    "F5": lambda rows: scaled(rows, of("flux8", variant="naive", m=8192, product="rs"), 0.8),
+    "F6": lambda rows: scaled(rows, of("flux9", variant="push", machine="a100nvlink"), 0.8),
+    "F7": lambda rows: scaled(rows, of("flux15", machine="a100pcie"), 0.8),
+    "F8": lambda rows: change(rows, of("equal", method="flux", m=1024), efficiency_percent=101.0),
+    "F9": lambda rows: change(rows, of("flux14", m=512), efficiency_percent=1.0),
+    "T1": lambda rows: scaled(rows, of("td11"), 0.84),
+    "T2": lambda rows: scaled(rows, of("td12"), 1.2),
+    "T3": lambda rows: scaled(rows, of("td13", m=32768, n=11008), 1.5),
+    "T4": lambda rows: scaled(rows, of("td14", m=4096), 0.7),
+    "T5": lambda rows: scaled(rows, of("td18"), 1.2),
+    "T6": lambda rows: scaled(rows, of("order", variant="one peer"), 0.5),
+    "T7": lambda rows: scaled(rows, of("sums", variant="16 multiprocessors"), 1.03),
+}  # fmt: skip
+#: Other rows that claims take.
+MORE = {
+    "F1, mean alone": lambda rows: [
+        each._replace(efficiency_percent=each.efficiency_percent - 16)
+        if of("flux13", method="flux")(each) else each for each in rows
+    ],
+    "F2, H800's maximum": lambda rows: scaled(rows, of("flux13", method="chunks"), 1.3),
+    "F6, one tile": lambda rows: [
+        each for each in rows if each.study != "flux10" or each.tile == 128
+        or (each.m > 1024 and each.tile == each.m // 8)
+    ],
+    "T6, own rows first": lambda rows: scaled(rows, of("order", variant="as they lie"), 0.5),
+}  # fmt: skip
+
+
+def holds(rows, ranges):
+    return {verdict.claim: verdict.holds for verdict in check(rows, ranges)}
+
+
+def test_every_claim_holds_on_rows_as_the_papers_tell_them():
+    assert holds(*made_up()) == dict.fromkeys(CLAIMS, True) and set(OTHERWISE) == set(CLAIMS)
+
+
+@pytest.mark.parametrize("case", [*OTHERWISE, *MORE])
+def test_a_claim_fails_when_what_it_is_about_is_otherwise(case):
+    rows, ranges = made_up()
+    theirs = [each for each in rows if each.mode == "published"]
+    mutated = {**OTHERWISE, **MORE}[case](rows)
+    again = [*(each for each in mutated if each.mode == "simulated"), *theirs]
+    after = holds(again, ranges)
+    assert after[case.partition(",")[0]] is False
+    allowed = {"F4": {"F1"}, "F1": {"F4"}, "F2": set()}.get(case.partition(",")[0], set())
+    assert {claim for claim, held in after.items() if not held} <= {
+        case.partition(",")[0],
+        *allowed,
+    }
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_without_its_rows_is_undecided(claim):
+    _, ranges = made_up()
+    (verdict,) = (each for each in check([], ranges) if each.claim == claim)
+    assert verdict.holds is None and "missing" in verdict.numbers
+
+
+def test_sums_need_what_the_text_works_out():
+    """9 B in the time that 7 B over NVLink take longer than B over the card (TD, 3.5)."""
+    assert needed_bytes_per_s(170e9, 45e9) == pytest.approx(9 / (7 / 170e9 - 1 / 45e9))
+    assert needed_bytes_per_s(170e9, 45e9) == pytest.approx(470e9, rel=0.02)
+
+
+def test_the_command_checks_a_folder_of_rows_alone(tmp_path, capsys):
+    rows, _ = made_up()
+    (tmp_path / "overlap").mkdir()
+    write_rows(tmp_path / "overlap/all.csv", [each for each in rows if each.mode == "simulated"])
+    assert main(["paper", "check-claims", str(tmp_path / "overlap")]) == 0
+    printed = capsys.readouterr().out
+    assert "16 PASS, 0 FAIL" in printed or "FAIL  " in printed
+    assert all(f"{claim:4} " in printed for claim in CLAIMS)
+    assert main(["paper", "check-claims", str(tmp_path / "overlap"), "--sensitivity", "0.25"]) == 2
+
+
+def test_a_fused_method_is_as_fast_as_its_fastest_tile_and_variant():
+    bench = Bench("h800")
+    shape = (1024, 2048, 1024)
+    methods = td("ag", 8, "h800")
+    found = bench.fastest(8, shape, methods)
+    every = [
+        bench.seconds(8, shape, each.algorithm, **each.options, tile=tile)
+        for each in methods
+        for tile in tiles(1024, 8)
+    ]
+    assert found.seconds == min(every) and len(every) == 2
+    assert bench.row("td11", "ag", 8, shape, found).gemm_s == bench.machine.compute.gemm_s(
+        1024, 256, 1024, 2
+    )
+
+
+def test_a_changed_constant_is_told_with_the_claims_that_it_turns(monkeypatch, capsys):
+    """With one queue for all peers a mesh is not used: T6 does not hold."""
+    from launch.studies.overlap import sensitivity as overlap_sensitivity
+
+    changes = [("fence_s x 1", {"fence_s": 20e-6}), ("one link", {"copy_streams": 1})]
+    monkeypatch.setattr(overlap_sensitivity, "variants", lambda machine, share: changes)
+    words = ["order", "--sensitivity", "0.25", "--machine", "mi308x"]
+    assert main(["paper", "overlap-study", *words]) == 0
+    first, same, other = capsys.readouterr().out.splitlines()
+    assert "T6 holds" in first and same.endswith("no claim changes")
+    assert other.endswith("T6 does not hold")
+    paths = [path for _, values in overlap_sensitivity.variants("mi308x", 0.25) for path in values]
+    assert paths
+    assert main(["paper", "overlap-study", "order", "--machine", "mi308x"]) == 2
+
+
+def test_every_assumed_constant_is_varied_both_ways():
+    from launch.studies.overlap.sensitivity import variants
+
+    found = list(variants("a100pcie", 0.25))
+    values = [values["links.numa.bandwidth_bytes_per_s"] for _, values in found
+              if "links.numa.bandwidth_bytes_per_s" in values]  # fmt: skip
+    assert values == [12e9, 20e9]
+    assert not any(values.get("compute.sustained", 0) > 1 for _, values in found)

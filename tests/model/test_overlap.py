@@ -1,0 +1,277 @@
+"""Signals, lanes and kernels in virtual time agree with a slow simulator and with workers that take
+tiles one by one; what is known in closed form comes out."""
+
+import random
+from time import perf_counter
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from overlap_programs import ag_traces, rs_traces
+from slow_simulator import slow_simulate, ways
+
+from drbench.errors import CaseFailed
+from drbench.model.bounds import lower_bound
+from drbench.model.gemm import Compute, Tiling
+from drbench.model.kernel import Workers
+from drbench.model.machine import Link, Machine
+from drbench.model.simulate import simulate
+from drbench.program.problem import Problem
+from drbench.program.signal_steps import Await, Push
+from drbench.program.steps import Add, Block, Gemm, Get, Kernel, Scratch
+from drbench.program.trace import Trace, trace
+from launch.cases.machine_models import find_machine
+
+ITEM = 4
+seeds = st.integers(0, 10**6)
+quick = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def any_machine(seed, **fixed):
+    rng = random.Random(seed)
+    links = (
+        Link("near", rng.uniform(1, 9), rng.choice([0, 0.5]), within=2),
+        Link("far", rng.uniform(0.5, 3), rng.choice([0, 1.5]), shared=rng.choice(["pair", "node"]),
+             node=2, lane=rng.choice(["copy", "nic"])),
+    )  # fmt: skip
+    compute = Compute(rng.uniform(5, 200), memory_bytes_per_s=rng.uniform(20, 90))
+    values = {"copy_streams": rng.choice([0, 1, 2, 3]), "signal_s": rng.choice([0, 0.3, 2.0])}
+    return Machine("any", compute, links, **values | fixed)
+
+
+def any_traces(seed, **options):
+    rng = random.Random(seed)
+    p, rows = rng.choice([2, 3, 4]), rng.randint(1, 4)
+    sizes = p * rows, p * rng.randint(1, 3), p * rng.randint(1, 3), p
+    if rng.random() < 0.5:
+        mode = rng.choice(["pull", "push", "ring"])
+        return ag_traces(*sizes, mode, rng.randint(1, rows), naive=rng.random() < 0.5, **options)
+    mode = rng.choice(["write", "pull", "reduce"])
+    return rs_traces(*sizes, mode, rng.randint(1, rows), own_last=rng.random() < 0.5, **options)
+
+
+@settings(quick, max_examples=120)
+@given(seeds)
+def test_signals_and_lanes_are_those_of_a_slow_simulator(seed):
+    machine, traces = any_machine(seed), any_traces(seed, split=True)
+    link, links_of = ways(*machine.links)
+    streams, p = machine.copy_streams, len(traces)
+
+    def lane_of(rank, step):
+        if not streams:
+            return None
+        other = step.peer if step.signals else step.block.owner
+        reads = isinstance(step, Get) or (step.signals and not step.sends)
+        return rank, reads, link(rank, other).lane, (other - rank - 1) % streams
+
+    slow = lambda order: slow_simulate(
+        traces,
+        10**6,
+        lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM),
+        machine.compute.memory_s,
+        machine.fence_s,
+        lambda a, b, nbytes, adds: nbytes / link(a, b).bandwidth_bytes_per_s,
+        lambda a, b: link(a, b).latency_s,
+        links_of,
+        order,
+        lane_of,
+        machine.signal_s,
+    )
+    orders = [range(p), range(p)[::-1], random.Random(seed).sample(range(p), p)]
+    expected = [slow(list(order)) for order in orders]
+    # transfers asked for at the same instant have no oldest: the tie must not matter
+    assume(max(expected) - min(expected) < 1e-9)
+    found = simulate(traces, machine, prefetch="all").time_s
+    assert found == pytest.approx(expected[0])
+    assert max(lower_bound(each, machine) for each in traces) <= found * (1 + 1e-9)
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(1, 40), st.floats(0, 9)), min_size=1, max_size=9),
+       st.integers(1, 7), st.floats(0.1, 3))  # fmt: skip
+def test_tiles_are_dealt_in_order_to_workers_that_wait_for_operands(parts, units, tile_s):
+    """Worker by worker, tile by tile."""
+    workers, free = Workers(Tiling(1, 1, 1, tile_s, units), 1.0), [1.0] * units
+    last, waited = 0.0, 0.0
+    for tiles, arrives in parts:
+        waited = max(waited + arrives / 9, last)  # operands, and the last tile of the part before
+        starts = []
+        for _ in range(tiles):
+            at = min(range(units), key=free.__getitem__)
+            starts.append(max(free[at], waited))
+            free[at] = starts[-1] + tile_s
+        last = max(starts)
+        found = workers.deal(tiles, waited)
+        assert found == pytest.approx((last, last + tile_s))
+
+
+@quick
+@given(seeds)
+def test_a_kernel_whose_operands_are_there_takes_as_long_as_the_whole_product(seed):
+    """However it is cut: FLUX's argument. Cut into calls of their own it is no faster."""
+    rng = random.Random(seed)
+    compute = Compute(1e12, tiles=((16, 16),), units=rng.randint(1, 9), launch_s=1e-6,
+                      memory_bytes_per_s=rng.choice([1e9, 1e12]), splits=(1, 2))  # fmt: skip
+    m, n, k = (16 * rng.randint(1, 12) for _ in "mnk")
+    rows = [16 * x for x in sorted(rng.sample(range(1, m // 16), rng.randint(0, m // 16 - 1)))]
+    problem = Problem(m, n, k, 1)
+
+    def program(kernel):
+        b = yield Get(problem.b.block((0, k), (0, n)))
+        for row0, row1 in zip([0, *rows], [*rows, m]):
+            a = yield Get(problem.a.block((row0, row1), (0, k)))
+            yield Gemm(a, b, into=problem.c.block((row0, row1), (0, n)), kernel=kernel)
+
+    def time_s(kernel):
+        machine = Machine("m", compute)
+        return simulate([trace(program(kernel), problem, 0)], machine).time_s
+
+    whole = compute.gemm_s(m, n, k, ITEM)
+    assert time_s(Kernel(m, n, k)) == pytest.approx(whole)
+    assert time_s(None) >= whole * (1 - 1e-9)
+
+
+def one_way(p=2):
+    """Rank 0 pushes what it has, in order; rank 1 awaits."""
+    block = lambda matrix, owner: Block(matrix, owner, 0, (0, 0), 0, 4, 0, 4, 0, 4)
+
+    def program(rank, pushes=3):
+        if rank == 0:
+            a = yield Get(block("A", 0))
+            for key in range(pushes):
+                yield Push(a, 1, key)
+        if rank == 1:
+            for key in reversed(range(pushes)):
+                yield Await(0, key, (4, 4))
+
+    problem = Problem(8, 4, 4, p, "row", "row", "row")
+    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
+
+
+def test_a_signal_follows_its_value_in_the_same_queue():
+    """Three transfers of 64 bytes at 64 bytes a second, each with a signal of half a second before
+    the next; the last is seen a latency after it was written."""
+    wire = (Link("wire", 64.0, latency_s=0.25),)
+    queue = Machine("q", Compute(1.0), wire, copy_streams=1, signal_s=0.5)
+    found = simulate(one_way(), queue, timeline=True)
+    assert found.time_s == 3 * 1.5 + 0.25 and found.counters["put_bytes"] == 3 * 64
+    free = Machine("f", Compute(1.0), wire, signal_s=0.5)  # without queues nobody waits for signals
+    assert simulate(one_way(), free).time_s == 3 * 1.0 + 0.25 + 0.5
+
+
+def test_pulls_take_as_much_longer_as_the_machine_says():
+    problem = Problem(4, 4, 4, 2, "tiles:4x4", "tiles:4x4", "tiles:4x4")
+
+    def program(rank):
+        if rank == 1:
+            yield Get(problem.a.tile_block((0, 0)))
+
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    machine = Machine("m", Compute(1.0), (Link("wire", 64.0),), pull_efficiency=0.5)
+    assert simulate(traces, machine).time_s == 2.0
+
+
+def sums(side, units):
+    """A sum of 192 bytes beside a product, or after it."""
+    problem = Problem(4, 4, 4, 1)
+
+    def program():
+        a = yield Get(problem.a.tile_block((0, 0)))
+        b = yield Get(problem.b.tile_block((0, 0)))
+        here, there = (yield Scratch((4, 4))), problem.c.tile_block((0, 0))
+        x = yield Gemm(a, b, into=here, kernel=units and Kernel(4, 4, 4, units))
+        yield Add(here if not side else a, there, side=side)
+        yield Add(x, there)
+
+    return [trace(program(), problem, 0, fresh=False)]
+
+
+def test_a_sum_beside_a_product_takes_workers_unless_the_product_leaves_them():
+    """T7's question: a reduction on few multiprocessors."""
+    compute = Compute(128.0, units=4, tiles=((4, 4),), unit_bytes_per_s=48.0)
+    machine = Machine("m", compute, side_units=1)
+    # 16 x 8 flops at a quarter of 128 a second: one tile, 4 s; the sum: 192 bytes at 48, 4 s
+    assert simulate(sums(True, 3), machine).time_s == pytest.approx(4.0)
+    assert simulate(sums(True, None), machine).time_s == pytest.approx(4.0 + 4.0 * 1 / 4)
+    assert simulate(sums(True, 4), machine).time_s == pytest.approx(4.0 + 4.0 * 1 / 4)
+
+
+def test_a_sum_after_the_products_has_all_workers():
+    problem = Problem(4, 4, 4, 1)
+
+    def program():
+        a = yield Get(problem.a.tile_block((0, 0)))
+        yield Add(a, problem.c.tile_block((0, 0)), side=True)
+
+    compute = Compute(1.0, units=4, memory_bytes_per_s=96.0, unit_bytes_per_s=48.0)
+    traces = [trace(program(), problem, 0, fresh=False)]
+    assert simulate(traces, Machine("m", compute, side_units=1)).time_s == 2.0
+
+
+def test_faster_links_on_the_way_are_free_again_before_the_transfer_ends():
+    """A card at half the rate of the port: the port is free for another transfer half the time."""
+    links = Link("port", 32.0, within=2), Link("card", 16.0, through=("port",))
+    problem = Problem(4, 4, 4, 4, "tiles:4x4", "tiles:4x4", "tiles:4x4")
+
+    def program(rank):
+        if rank in (2, 1):  # to the other node, and to the neighbour
+            yield Get(problem.a.tile_block((0, 0)))
+
+    def time_s(*ranks):
+        traces = [
+            trace(program(rank if rank in ranks else 0), problem, rank, fresh=False)
+            for rank in range(4)
+        ]
+        return simulate(traces, Machine("m", Compute(1.0), links)).time_s
+
+    assert (time_s(1), time_s(2)) == (2.0, 4.0)
+    assert time_s(1, 2) == 6.0  # the neighbour asks first, and the card waits for the port
+    backwards = Machine("m", Compute(1.0), links)
+    first = trace(program(2), problem, 0, fresh=False)  # rank 0 has nothing to do itself
+    assert first.steps and backwards.shares(links[1]) == (1.0, 1.0, 0.5, 0.5)
+
+
+def test_ranks_that_wait_for_each_other_are_named():
+    problem = Problem(4, 4, 4, 2)
+
+    def program(rank):
+        b = yield Await(1 - rank, "x", (4, 4))
+        c = yield Gemm(b, b)
+        yield Push(c, 1 - rank, "x")
+
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    with pytest.raises(CaseFailed, match="wait for each other: rank 0 .* waits for rank 1"):
+        simulate(traces, Machine("m", Compute(1.0), (Link("wire", 1.0),)))
+    with pytest.raises(CaseFailed, match="never received on rank 1"):
+        simulate([traces[0], Trace(problem, 1, [])], Machine("m", Compute(1.0)))
+
+
+def test_collectives_across_nodes_have_their_own_bandwidth():
+    from algorithms import get_algorithm
+    from drbench.model.machine import Collective
+
+    algorithm, times = get_algorithm("collective"), []
+    for node in (0, 4, 2):
+        gather = Collective(
+            bandwidth_bytes_per_s=64.0, node=node, across_bandwidth_bytes_per_s=16.0
+        )
+        machine = Machine("m", Compute(1e30), (Link("w", 1e9),), collectives={"allgather": gather})
+        problem = algorithm.problem(8, 8, 8, 4, mesh="1x4")
+        settled = algorithm.settle(problem, mesh="1x4")
+        traces = [algorithm.trace(problem, rank, **settled) for rank in range(4)]
+        times.append(simulate(traces, machine).time_s)
+    assert times[0] == times[1] and times[2] == pytest.approx(4 * times[0])
+
+
+@pytest.mark.parametrize("traces_of, mode", [(ag_traces, "push"), (rs_traces, "write")])
+def test_a_case_of_eight_gpus_in_tiles_of_128_rows_is_simulated_in_a_fifth_of_a_second(
+    traces_of, mode
+):
+    machine = find_machine("h800")
+    traces = traces_of(8192, 28672, 8192, 8, mode, 128, dtype="bfloat16")
+    taken = []
+    for _ in range(3):
+        start = perf_counter()
+        simulate(traces, machine, prefetch="all")
+        taken.append(perf_counter() - start)
+    assert min(taken) <= 0.2

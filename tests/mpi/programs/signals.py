@@ -1,0 +1,180 @@
+"""Programs with signals run again and again on operands that change from run to run; answer how
+many elements of C were wrong in each.
+
+``signals.py CASES.json [--mutant NAME] [--delays SEED]``; with a mutant rank 0 begins each run
+late. A case has ``algorithm``, ``shape``,
+``options`` and, if not all, ``prefetch`` and ``throttle`` (bytes a second, seconds).
+
+``signals.py --cost COUNT``: seconds of a core for a Push and an Await of 16 elements, of ``COUNT``
+each way between two ranks.
+"""
+
+import argparse
+import json
+import random
+import time
+
+import numpy as np
+from harness import TRANSPORT, answer, ranks
+
+import drbench.host.frame
+from algorithms import get_algorithm
+from drbench.host.executor import Executor
+from drbench.host.inbox import Inbox
+from drbench.host.matrix import distributed
+from drbench.host.throttle import Throttle
+from drbench.host.topology import Topology
+from drbench.plan import signals
+from drbench.program.problem import Problem
+from drbench.program.signal_steps import Await, Push
+from drbench.program.steps import Get
+from drbench.program.trace import trace
+
+RUNS = 4
+
+
+def no_flag_check():
+    """An Await is done as soon as anybody looks."""
+    come = Inbox.come
+
+    def at_once(self):
+        self.flags[:] = self.epoch
+        return come(self)
+
+    Inbox.come = at_once
+
+
+def no_epoch():
+    """The values of any run count."""
+    begin = Inbox.begin
+
+    def always_the_first(self):
+        begin(self)
+        self.epoch = 1
+
+    Inbox.begin = always_the_first
+
+
+def shared_slots():
+    """Two Awaits have one slot, which is written again before it is read."""
+    plan_inbox = signals.plan_inbox
+
+    def overlapping(found, widths):
+        plan = plan_inbox(found, widths)
+        slots = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
+        twice = {two: plan.offsets[one] for one, two in zip(slots[::2], slots[1::2])}
+        return signals.InboxPlan(plan.offsets | twice, plan.nbytes)
+
+    drbench.host.inbox.plan_inbox = overlapping
+
+
+MUTANTS = {each.__name__: each for each in (no_flag_check, no_epoch, shared_slots)}
+
+
+def numbers(shape, run):
+    """Small integers, others in each run."""
+    return np.random.default_rng([run, *shape]).integers(-4, 5, shape).astype("f4")
+
+
+def late(function, chance):
+    """Now and then a rank sleeps before."""
+
+    def wrapped(*args):
+        if chance.random() < 0.2:
+            time.sleep(chance.random() * 2e-3)
+        return function(*args)
+
+    return wrapped
+
+
+def run(case, topology, late_s):
+    """Wrong elements of C in each run, over all ranks."""
+    comm, (m, n, k) = topology.comm, case["shape"]
+    algorithm = get_algorithm(case["algorithm"])
+    problem = algorithm.problem(m, n, k, comm.size, **case["options"])
+    settled = algorithm.settle(problem, **case["options"])
+    found = algorithm.trace(problem, comm.rank, **settled)
+    throttle = Throttle(*case["throttle"]) if "throttle" in case else None
+    wrong, seconds = [], []
+    with distributed(problem, topology, TRANSPORT) as matrices:
+        how = {"prefetch": case.get("prefetch", "all"), "throttle": throttle}
+        with Executor(found, matrices, **how) as executor:
+            for number in range(RUNS):
+                a, b = numbers((m, k), number), numbers((k, n), 100 + number)
+                for name, whole in (("A", a), ("B", b)):
+                    for block, tile in matrices[name].own_blocks():
+                        tile[...] = whole[block.row0 : block.row1, block.col0 : block.col1]
+                executor.spoil()
+                comm.Barrier()
+                start = time.perf_counter()
+                time.sleep(0.0 if comm.rank else late_s)
+                executor.run()
+                seconds.append(comm.allreduce(time.perf_counter() - start, max))
+                comm.Barrier()
+                expected = a @ b
+                bad = sum(
+                    int((tile != expected[block.row0 : block.row1, block.col0 : block.col1]).sum())
+                    for block, tile in matrices["C"].own_blocks()
+                )
+                wrong.append(comm.allreduce(bad))
+            apart, joined = executor.inbox.apart, len(executor._joined)
+    return {
+        "wrong": wrong,
+        "seconds": min(seconds),
+        "apart": comm.allreduce(int(apart)),
+        "joined": comm.allreduce(joined),
+    }
+
+
+def cost(count, topology):
+    """Seconds of this process's core for one Push and one Await of 16 elements, of ``count`` each
+    way between two ranks; the best of several runs, on the rank that took less."""
+    comm = topology.comm
+    problem = Problem(4 * comm.size, 1, 4, comm.size, "row", "R", "row")
+    own, other = problem.a.own_tiles(comm.rank)[0], 1 - comm.rank
+
+    def program():
+        token = yield Get(own)
+        for x in range(count):
+            yield Push(token, other, x)
+        for x in range(count):
+            yield Await(other, x, own)
+
+    best = float("inf")
+    with distributed(problem, topology, TRANSPORT) as matrices:
+        found = trace(program(), problem, comm.rank, fresh=False)
+        with Executor(found, matrices, prefetch="all") as executor:
+            for _ in range(9):
+                executor.prepare()
+                comm.Barrier()
+                start = time.process_time()
+                executor.run()
+                best = min(best, time.process_time() - start)
+                comm.Barrier()
+    return comm.allreduce(best, min) / count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="?")
+    parser.add_argument("--mutant", choices=MUTANTS)
+    parser.add_argument("--delays", type=int)
+    parser.add_argument("--cost", type=int)
+    options = parser.parse_args()
+    with ranks() as comm, Topology(comm) as topology:
+        if options.cost:
+            answer(comm, cost(options.cost, topology))
+            return
+        if options.mutant:
+            MUTANTS[options.mutant]()
+        if options.delays is not None:
+            chance = random.Random(f"{options.delays} {comm.rank}")
+            for name in ("_compute", "_arrived", "_come", "_finish"):
+                setattr(Executor, name, late(getattr(Executor, name), chance))
+        with open(options.cases) as file:
+            cases = json.load(file)
+        answer(comm, [run(case, topology, 0.02 * bool(options.mutant)) for case in cases])
+
+
+if __name__ == "__main__":
+    main()

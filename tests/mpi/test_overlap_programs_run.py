@@ -1,0 +1,177 @@
+"""Fused overlap under mpiexec: exact on every transport, with the plan's bytes and memory, and
+signals that are broken on purpose are caught."""
+
+import random
+from itertools import product
+
+import pytest
+from starting import settled
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
+
+VARIANTS = (
+    [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
+    + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
+    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
+)
+SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
+RUNS = {
+    (1, "direct"): (),
+    (2, "direct"): (),
+    (3, "rma"): ("--small-pieces",),
+    (3, "remote"): ("--small-pieces",),
+    (4, "mixed"): ("--delays", "1", "--small-pieces"),
+    (5, "direct"): ("--delays", "2"),
+    (6, "nodes"): (),
+    (8, "direct"): (),
+}
+
+
+def sample(p):
+    """Every variant on every shape; orders and all else are drawn."""
+    chance = random.Random(p)
+    cases = []
+    for seed, ((name, options), (m, n, k)) in enumerate(product(VARIANTS, SHAPES)):
+        if name not in ("te_chunks", "async_tp"):
+            tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
+            options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
+        if name == "ag_gemm":
+            options = options | {"order": chance.choice(("ranks", "mesh"))}
+        if name in ("ag_gemm", "gemm_rs", "gemm_ar"):
+            options = options | {"swizzle": chance.choice(("ranks", "naive"))}
+        cases.append(
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "algorithm": name,
+                "options": options,
+                "iters": 2,
+                "warmup": 1,
+                "prefetch": chance.choice((None, "all", 0, 1, 2)),
+                "get": chance.choice(("view", "copy")),
+                "progress": chance.choice(("poll", "thread", "none")),
+                "dtype": chance.choice(("float32", "float64")),
+                "transpose": chance.choice(("", "a", "b", "ab")),
+                "seed": seed,
+            }
+        )
+    return cases
+
+
+@pytest.mark.parametrize("p, situation", RUNS)
+def test_every_variant_is_exact_and_moves_what_the_plan_says(mpirun, p, situation):
+    cases = sample(p)
+    answers, naps = mpirun.cases_and_naps(
+        p, cases, *RUNS[p, situation], situation=situation, timeout=200
+    )
+    ran = 0
+    for case, out in zip(cases, answers):
+        if out["status"] == "unsupported":
+            assert "algorithm requirement" in out["reason"], (case, out["reason"])
+            assert case["m"] == 3, case  # fewer rows than ranks
+            continue
+        ran += 1
+        plan = out["planned"]
+        assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
+        assert out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"], case
+        for name in ("put_bytes", "accumulate_bytes"):
+            assert out[name] == plan[name], (case, name)
+        assert out["pool_bytes"] <= plan["arena"], case
+        assert not any(out["left_open"].values()), (case, out["left_open"])
+        if situation in ("rma", "remote") or case["get"] == "copy":
+            assert not out["direct_bytes"], case
+    assert ran >= 2 * len(VARIANTS)
+    if "--delays" in RUNS[p, situation]:
+        assert set(naps) >= {"_compute", "Signal"}
+
+
+def test_prefetch_is_recorded_and_empty_without_limit(mpirun):
+    case = {"m": 8, "n": 8, "k": 8, "algorithm": "ag_gemm", "iters": 1, "warmup": 0}
+    answers = mpirun.cases(2, [case, case | {"prefetch": "all"}, case | {"prefetch": 2}])
+    assert [out["prefetch"] for out in answers] == [None, None, 2]
+    assert all("variant=pull" in out["options"] for out in answers)
+
+
+def test_overlap_is_recorded_as_flux_defines_it_beside_collective_on_the_same_layout(mpirun):
+    """Eq. 1 and 2: the time beyond the local product, over that of what overlaps nothing."""
+    size = {"m": 256, "n": 256, "k": 256, "iters": 3, "warmup": 1, "roof": True}
+    cases = [size | {"algorithm": name} for name in ("ag_gemm", "gemm_rs", "te_chunks")]
+    for out in mpirun.cases(2, cases):
+        beyond = out["median_s"] - out["local_gemm_s"]
+        assert out["effective_communication_s"] == pytest.approx(beyond, abs=1e-8)
+        assert out["overlap_efficiency"] is not None
+
+
+# -- broken on purpose
+
+PUSHED = [
+    {
+        "algorithm": "ag_gemm",
+        "shape": [64, 32, 32],
+        "options": {"variant": variant, "tile": 4, "part": 1},
+    }
+    for variant in ("push", "ring")
+] + [
+    {
+        "algorithm": "gemm_rs",
+        "shape": [64, 32, 32],
+        "options": {"variant": variant, "tile": 4, "part": 1},
+    }
+    for variant in ("write", "pull", "ring")
+]
+
+
+def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun):
+    throttled = [case | {"throttle": [5e7, 1e-4]} for case in PUSHED]
+    for p, situation in ((3, "direct"), (4, "mixed"), (3, "remote")):
+        cases = PUSHED + (throttled if situation == "direct" else [])
+        answers = mpirun(p, "signals.py", cases, "--delays", "3", situation=situation)
+        assert [out["wrong"] for out in answers] == [[0] * 4] * len(cases)
+        assert all(out["apart"] == (0 if situation == "direct" else p) for out in answers)
+
+
+@pytest.mark.parametrize("mutant", ["no_flag_check", "no_epoch", "shared_slots"])
+def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant):
+    cases = PUSHED[:1] + PUSHED[2:3]
+    answers = mpirun(3, "signals.py", cases, "--mutant", mutant, "--delays", "3")
+    for case, out in zip(cases, answers):
+        assert sum(out["wrong"]) > 0, case
+
+
+# -- time
+
+
+def test_a_throttled_push_takes_its_time_and_its_receiver_waits_for_it(mpirun):
+    """Each of two ranks sends 64·256 elements at 10 MB/s, and nothing arrives before."""
+    cases = [
+        {
+            "algorithm": name,
+            "shape": [128, 128, 256] if name == "ag_gemm" else [128, 256, 128],
+            "options": {"variant": variant, "tile": 16},
+            "throttle": [1e7, 0.0],
+        }
+        for name, variant in (
+            ("ag_gemm", "push"),
+            ("ag_gemm", "ring"),
+            ("gemm_rs", "write"),
+            ("gemm_rs", "pull"),
+        )
+    ]
+    for case, out in zip(cases, mpirun(2, "signals.py", cases)):
+        assert out["wrong"] == [0] * 4
+        assert 64 * 256 * 4 / 1e7 <= out["seconds"] < 10 * 64 * 256 * 4 / 1e7, case
+
+
+def test_parts_that_lie_one_below_the_other_are_joined_only_where_nothing_is_handed_on(mpirun):
+    answers = mpirun(2, "signals.py", PUSHED)
+    joined = [out["joined"] for out in answers]
+    assert joined[0] > 0 and joined[1] > 0  # parts of gathers
+    for out in answers[2:]:
+        assert 0 <= out["joined"] <= 2 * 8  # of reductions the own rows alone
+
+
+def test_a_push_and_an_await_take_less_than_20_microseconds_of_a_core(mpirun):
+    slow = settled(lambda: mpirun(2, "signals.py", "--cost", "300") > 20e-6)
+    assert not slow

@@ -1,0 +1,345 @@
+"""Signals between ranks: each has two ends, nobody waits in a circle, and an Await holds up nobody
+but those who take its value."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drbench.errors import CaseFailed
+from drbench.plan.schedule import Lookahead, Scheduler, plan_arena, pool_bytes
+from drbench.plan.signals import offered, pairs_of, plan_inbox
+from drbench.program.signal_steps import Await, Offer, Push, Take
+from drbench.program.steps import Add, Block, Fence, Gemm, Get, Part
+from drbench.program.trace import trace
+
+
+def block(matrix, owner, rows, cols=(0, 4)):
+    (row0, row1), (col0, col1) = rows, cols
+    ld = col1 - col0
+    return Block(matrix, owner, 0, (0, 0), row0, row1, col0, col1, row0 * ld, ld)
+
+
+def traced(*programs):
+    return [trace(program, None, rank, fresh=False) for rank, program in enumerate(programs)]
+
+
+def product(rank):
+    """A product of own operands."""
+    a = yield Get(block("A", rank, (0, 4)))
+    b = yield Get(block("B", rank, (0, 4)))
+    return (yield Gemm(a, b))
+
+
+def sends(rank, *pushes):
+    token = yield from product(rank)
+    for kind, to, key in pushes:
+        yield kind(token, to, key)
+
+
+def receives(*awaits):
+    for kind, source, key, shape in awaits:
+        yield kind(source, key, shape)
+
+
+# -- ends
+
+
+def test_ends_are_matched_by_ranks_and_key():
+    first, second = traced(
+        sends(0, (Push, 1, "x"), (Push, 1, "y")),
+        receives((Await, 0, "y", (4, 4)), (Await, 0, "x", (4, 4))),
+    )
+    assert pairs_of([first, second]) == {(0, 3): (1, 1), (0, 4): (1, 0)}
+    assert pairs_of(traced(product(0), product(1))) == {}
+
+
+WRONG = {
+    "nobody receives it": (
+        [sends(0, (Push, 1, "x")), receives()],
+        r"rank 0, step 3, Push\(to 1, 'x'\), is never received on rank 1",
+    ),
+    "nobody sends it": (
+        [sends(0), receives((Await, 0, "x", (4, 4)))],
+        r"rank 1, step 0, Await\(from 0, 'x'\), is never sent by rank 0",
+    ),
+    "an offer is not pushed": (
+        [sends(0, (Offer, 1, "x")), receives((Await, 0, "x", (4, 4)))],
+        "is never received",
+    ),
+    "another size": (
+        [sends(0, (Push, 1, "x")), receives((Await, 0, "x", (2, 4)))],
+        "has 16 bytes; rank 1 expects 8",
+    ),
+    "twice": (
+        [sends(0, (Push, 1, "x"), (Push, 1, "x")), receives((Await, 0, "x", (4, 4)))],
+        "is there twice",
+    ),
+    "to itself": ([sends(0, (Push, 0, "x")), receives()], "is to itself"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_signal_without_its_other_end_is_refused(wrong):
+    programs, said = WRONG[wrong]
+    with pytest.raises(CaseFailed, match=said) as refused:
+        pairs_of(traced(*programs))
+    assert "Correct the program." in str(refused.value)
+
+
+def test_only_rows_of_a_product_can_be_offered():
+    def columns():
+        token = yield from product(0)
+        yield Offer((yield Part(token, 1, 0, 2)), 1, "x")
+
+    with pytest.raises(CaseFailed, match="only rows of a product"):
+        pairs_of(traced(columns(), receives((Take, 0, "x", (4, 2)))))
+
+
+# -- circles
+
+
+def waits_then_pushes(rank, other):
+    came = yield Await(other, "x", (4, 4))
+    b = yield Get(block("B", rank, (0, 4)))
+    yield Push((yield Gemm(came, b)), other, "x")
+
+
+def pushes_then_waits(rank, other):
+    yield Await(other, "x", (4, 4))  # early: it holds up nobody
+    yield from sends(rank, (Push, other, "x"))
+
+
+def test_ranks_that_wait_for_each_other_are_refused_and_the_circle_is_named():
+    with pytest.raises(CaseFailed) as refused:
+        pairs_of(traced(waits_then_pushes(0, 1), waits_then_pushes(1, 0)))
+    assert str(refused.value) == (
+        "the ranks wait for each other: rank 0 at step 2 waits for rank 1 ('x'); rank 1 at step 2 "
+        "waits for rank 0 ('x'). Correct the program."
+    )
+
+
+def test_a_circle_of_three_is_named_without_the_rank_that_only_waits_for_it():
+    def chain(rank, source, to):
+        came = yield Await(source, "x", (4, 4))
+        yield Push(came, to, "x")
+
+    def beside():
+        yield from sends(0)
+        came = yield Await(1, "y", (4, 4))
+        yield Gemm(came, (yield Get(block("B", 0, (0, 4)))))
+
+    def tells():
+        came = yield Await(3, "x", (4, 4))
+        yield Push(came, 2, "x")
+        yield Push(came, 0, "y")
+
+    with pytest.raises(CaseFailed) as refused:
+        pairs_of(traced(beside(), tells(), chain(2, 1, 3), chain(3, 2, 1)))
+    told = str(refused.value)
+    assert "rank 1" in told and "rank 2" in told and "rank 3" in told and "rank 0" not in told
+
+
+def test_a_fence_between_a_push_and_its_await_closes_a_circle():
+    def fenced_first():
+        yield Fence()
+        yield from sends(0, (Push, 1, "x"))
+
+    def awaits_first():
+        came = yield Await(0, "x", (4, 4))
+        yield Gemm(came, (yield Get(block("B", 1, (0, 4)))))
+        yield Fence()
+
+    with pytest.raises(CaseFailed, match="rank 0 at step 0 meets rank 1; rank 1 at step 2 waits"):
+        pairs_of(traced(fenced_first(), awaits_first()))
+
+    def fenced_between():
+        came = yield Await(0, "x", (4, 4))
+        yield Fence()
+        yield Gemm(came, (yield Get(block("B", 1, (0, 4)))))
+
+    assert pairs_of(traced(fenced_first(), fenced_between())) == {(0, 4): (1, 0)}
+
+
+def test_an_await_that_nobody_takes_yet_holds_up_nobody():
+    assert len(pairs_of(traced(pushes_then_waits(0, 1), pushes_then_waits(1, 0)))) == 2
+
+
+def test_a_rank_that_never_fences_is_named():
+    with pytest.raises(CaseFailed, match="which never comes"):
+        pairs_of(traced(sends(0, (Push, 1, "x")), fencing_after_x()))
+
+
+def fencing_after_x():
+    yield Await(0, "x", (4, 4))
+    yield Fence()
+
+
+class Blocked(Exception):
+    pass
+
+
+def works_off(programs):
+    """Slow oracle: ranks step by step, a Push never waits, who takes an Await's value does."""
+    sent, at = set(), [0] * len(programs)
+    while True:
+        before = list(at)
+        for rank, steps in enumerate(programs):
+            while at[rank] < len(steps):
+                what, other, key = steps[at[rank]]
+                if what == "push":
+                    sent.add((rank, other, key))
+                elif (other, rank, key) not in sent:
+                    break
+                at[rank] += 1
+        if all(at[rank] == len(steps) for rank, steps in enumerate(programs)):
+            return True
+        if at == before:
+            return False
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 4))
+def test_exactly_the_programs_that_get_stuck_step_by_step_are_refused(seed, p):
+    chance = random.Random(seed)
+    programs = [[] for _ in range(p)]
+    for key in range(chance.randrange(1, 7)):
+        source, target = chance.sample(range(p), 2)
+        for rank, what, other in ((source, "push", target), (target, "use", source)):
+            programs[rank].insert(chance.randint(0, len(programs[rank])), (what, other, key))
+
+    def program(rank, steps):
+        token = yield from product(rank)
+        b = yield Get(block("B", rank, (0, 4)))
+        for what, other, key in steps:
+            if what == "push":
+                yield Push(token, other, key)
+            else:
+                came = yield Await(other, key, (4, 4))
+                yield Gemm(came, b)
+
+    traces = traced(*[program(rank, steps) for rank, steps in enumerate(programs)])
+    if works_off(programs):
+        pairs_of(traces)
+    else:
+        with pytest.raises(CaseFailed, match="wait for each other"):
+            pairs_of(traces)
+
+
+# -- the schedule
+
+
+def late_await(depth):
+    """A product of what comes, after three of what is fetched."""
+
+    def program():
+        b = yield Get(block("B", 0, (0, 4)))
+        for x in range(3):
+            a = yield Get(block("A", 1, (4 * x, 4 * x + 4)))
+            yield Gemm(a, b, into=block("C", 0, (4 * x, 4 * x + 4)))
+        came = yield Await(1, "x", (4, 4))
+        yield Gemm(came, b, into=block("C", 0, (12, 16)))
+
+    found = trace(program(), None, 0, fresh=False)
+    return found, Scheduler(Lookahead(found, depth), [0])
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, "all"])
+def test_an_await_starts_first_of_all_whatever_the_look_ahead(depth):
+    _, schedule = late_await(depth)
+    assert 7 in schedule.take()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, "all"])
+def test_nobody_waits_for_an_await_but_who_takes_its_value(depth):
+    found, schedule = late_await(depth)
+    done = 0
+    while (taken := schedule.take()) or schedule.next_compute() is not None:
+        for t in taken:
+            if t != 7:
+                schedule.finish(t)
+        if (t := schedule.next_compute()) is not None:
+            assert t != 8
+            schedule.finish(t)
+            done += 1
+    assert done == 3 and schedule.pending == 2
+    schedule.finish(7)
+    assert schedule.next_compute() == 8
+
+
+def test_without_limit_all_transfers_start_at_once_and_hold_up_no_product():
+    found, schedule = late_await("all")
+    assert schedule.take() == [1, 3, 5, 7]
+    schedule.finish(1)
+    assert schedule.next_compute() == 2
+    schedule.finish(3)
+    assert schedule.next_compute(1) == 4  # together with the one before
+    assert schedule.next_compute(2) is None
+
+
+def test_a_reduction_beside_the_products_keeps_its_order_with_those_of_the_same_elements():
+    """The own product overwrites C, so what comes is added after it; later products go on."""
+
+    def program():
+        b = yield Get(block("B", 0, (0, 4)))
+        came = yield Await(1, "x", (4, 4))
+        for x in range(2):
+            a = yield Get(block("A", 0, (4 * x, 4 * x + 4)))
+            yield Gemm(a, b, into=block("C", 0, (4 * x, 4 * x + 4)))
+        yield Add(came, into=block("C", 0, (0, 4)), side=True)
+        yield Gemm(a, b, into=block("C", 0, (2, 3)))
+
+    found = trace(program(), None, 0, fresh=False)
+    add, last = found.steps[6], found.steps[7]
+    assert not add.computes and found.steps[3] in add.inputs and add in last.inputs
+    schedule = Scheduler(Lookahead(found, "all"), [0, 2, 4])
+    schedule.take()
+    schedule.finish(1)
+    assert schedule.take() == []
+    schedule.finish(schedule.next_compute())
+    assert schedule.take() == [6]  # beside the second product
+    schedule.finish(schedule.next_compute())
+    assert schedule.next_compute() is None
+    schedule.finish(6)
+    assert schedule.next_compute() == 7
+
+
+# -- memory
+
+
+def test_what_is_offered_lies_in_the_inbox_and_not_in_the_arena():
+    def program():
+        token = yield from product(0)
+        yield Offer((yield Part(token, 0, 0, 2)), 1, "top")
+        yield Offer((yield Part(token, 0, 2, 4)), 1, "bottom")
+        yield Await(1, "y", (3, 4))
+
+    (found,) = traced(program())
+    assert offered(found.steps) == {2}
+    assert plan_arena(Lookahead(found, "all"), 4).size == 0
+    assert plan_inbox(found, [4] * len(found.steps)).offsets == {2: 0, 7: 64}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1), st.data())
+def test_no_two_slots_share_a_byte_and_each_begins_where_its_elements_may(shapes, data):
+    found = trace(
+        receives(*[(Await, 1, x, shape) for x, shape in enumerate(shapes)]), None, 0, fresh=False
+    )
+    widths = [data.draw(st.sampled_from((2, 4, 8))) for _ in shapes]
+    plan, taken = plan_inbox(found, widths), set()
+    for t, (rows, cols) in enumerate(shapes):
+        slot = range(plan.offsets[t], plan.offsets[t] + rows * cols * widths[t])
+        assert plan.offsets[t] % widths[t] == 0 and not taken & set(slot)
+        taken |= set(slot)
+    assert max(taken) < plan.nbytes
+
+
+def test_an_inbox_counts_as_receive_memory():
+    from algorithms import get_algorithm
+
+    ag = get_algorithm("ag_gemm")
+    problem = ag.problem(64, 16, 16, 4)
+    found = ag.trace(problem, 0, **ag.settle(problem, variant="push"))
+    assert pool_bytes(found, 1) == pool_bytes(found, "all") == 48 * 16 * 4
