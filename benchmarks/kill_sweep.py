@@ -146,7 +146,8 @@ class Killer:
             if now[: len(kept)] != kept:
                 self.lost.append(f"{folder.name}: rows that were there have changed or gone")
             kept = now
-            if code not in (-signal.SIGKILL, 130):
+            # 130, or of SIGINT itself, as before Python has started
+            if code not in (-signal.SIGKILL, -signal.SIGINT, 130):
                 return code
 
     def _wait(self, process) -> None:

@@ -3,10 +3,12 @@
 
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
 _PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
+_INTERRUPTED = 130
 
 
 def checkouts() -> dict[str, Path | None]:
@@ -19,23 +21,37 @@ def checkouts() -> dict[str, Path | None]:
 
 
 def main() -> None:
-    """Run the command line; refuse if the packages come from different checkouts."""
+    """Run the command line. One Ctrl-C is enough, also before the command line is there to hear
+    it: further ones do not disturb the end."""
+    try:
+        code = _run()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.stderr.write("drbench: interrupted\n")
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Refuse if the packages come from different checkouts."""
     places = checkouts()
     if len(set(places.values())) != 1:
         if any(
             os.environ.get(name, "0") != "0"
             for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
         ):
-            sys.exit(3)  # rank 0 says it
+            return 3  # rank 0 says it
         where = ", ".join(f"{name} from {place or 'nowhere'}" for name, place in places.items())
         sys.stderr.write(
             f"drbench: its packages come from different places: {where}. Install one checkout, "
             "or leave PYTHONPATH alone.\n"
         )
-        sys.exit(3)
+        return 3
     from launch.commands.cli import main as run
 
-    sys.exit(run())
+    return run()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,8 +73,23 @@ def find(name: str) -> Figure:
     """
     known = figures()
     if name not in known:
-        raise SelectionError(f"no figure is called {name!r}. Choose one of {', '.join(known)}.")
+        raise SelectionError(f"no figure is called {name!r}. Choose one of {', '.join(kinds())}.")
     return known[name]
+
+
+def kinds() -> list[str]:
+    """The figures in a line that can be read: those that share the word before the hyphen as one.
+
+    Examples
+    --------
+    >>> [kind for kind in kinds() if "-" in kind]
+    ['llm-… (6)', 'overlap-… (15)']
+    """
+    found = []
+    for family, each in groupby(figures(), lambda name: name.partition("-")[0]):
+        named = list(each)
+        found += named if len(named) < 3 else [f"{family}-… ({len(named)})"]
+    return found
 
 
 def draw(

@@ -257,6 +257,16 @@ def test_an_interrupt_is_a_line_and_no_page_of_the_launcher(drbench, mpich):
     assert ended.stderr.lstrip() == "drbench: interrupted\n"  # after the ^C of the terminal
 
 
+@pytest.mark.parametrize("end", ["", "atexit.register(os.kill, os.getpid(), signal.SIGINT)"])
+def test_an_interrupt_while_it_starts_is_that_line_and_more_change_nothing(process, end):
+    program = (
+        "import atexit, os, signal, drbench.__main__ as door\n"
+        f"door.checkouts = lambda: os.kill(os.getpid(), signal.SIGINT)\n{end}\ndoor.main()"
+    )
+    ended = process(sys.executable, "-c", program)
+    assert (ended.returncode, ended.stderr) == (130, "drbench: interrupted\n")
+
+
 def test_a_record_that_cannot_be_appended_is_said_all_the_same(tmp_path, capsys, monkeypatch):
     """Of a disk that fills while it is measured."""
 

@@ -111,7 +111,8 @@ def test_short_and_long_help_are_the_same(say):
 
 def test_the_defaults_are_those_of_the_issue():
     defaults = {option.name: option.default for option in options("run")} | {
-        "get": Case(8, 8, 8).get
+        "get": Case(8, 8, 8).get,
+        "prefetch": Case(8, 8, 8).look_ahead,
     }
     assert Case(8, 8, 8, backend="cupy").get == "copy"
     assert {

@@ -272,8 +272,11 @@ def test_a_result_with_replicas_is_finished_on_all_of_them(machine):
     """It was finished on the first alone, and so looked cheaper than one everywhere."""
     request = replace(SMALL, case=replace(BASE, c="R"), replication="none")
     places = tune(request, machine).ranking
-    assert all(place.case.options["replicate_result"] for place in places)
-    for place in places:
+    alone = {place.case.algorithm for place in places} - {"gemm_ar"}  # which can nothing else
+    assert alone and {"gemm_ar"} == {
+        place.case.algorithm for place in places if not place.case.options.get("replicate_result")
+    }
+    for place in (place for place in places if place.case.algorithm != "gemm_ar"):
         partial = replace(place.case, options={**place.case.options, "replicate_result": False})
         c_bytes = 4 * BASE.m * BASE.n
         more = counted(place.case, 4).loads.moved_bytes - counted(partial, 4).loads.moved_bytes
