@@ -33,6 +33,7 @@ TELL_STEPS_APART = {
     "drbench/host/collectives.py",
     "drbench/host/executor.py",
     "drbench/host/frame.py",
+    "drbench/host/mover.py",
     "drbench/model/costs.py",
     "drbench/model/rank.py",
     "drbench/model/simulate.py",

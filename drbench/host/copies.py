@@ -1,91 +1,182 @@
 """Copies that follow one another at equal distances, as one copy with an axis more.
 
 A block-cyclic layout gives one small copy a tile. Made one by one they walk through memory as often
-as there are tiles in a row; as one, rows are copied in the order they lie in.
+as there are tiles in a row; as one, rows are copied in the order they lie in. Places alone: nothing
+is read or written here but by :func:`copy_of`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-#: (target, source) of equal shapes.
-Pair = tuple[np.ndarray, np.ndarray]
+#: Neighbours of at most so many bytes are copied as one element each, which takes NumPy less than
+#: to begin a copy of them.
+_LONGEST_RUN = 1 << 16
+#: Bytes of rows that are copied before the next, where several copies share them: what one of them
+#: has left in a core's cache is there for the others.
+_PANEL = 1 << 18
 
 
-def joined(pairs: Sequence[Pair]) -> list[Pair]:
+class Strided(NamedTuple):
+    """Elements at equal distances: where the first begins, how many there are along each axis, and
+    how far apart; in bytes."""
+
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def length(self, item: int) -> int:
+        """Bytes from the first element to behind the last; no stride is negative."""
+        return sum((n - 1) * step for n, step in zip(self.shape, self.strides)) + item
+
+
+#: (target, source) of equal shapes, none of them empty.
+Move = tuple[Strided, Strided]
+
+
+def joined(moves: Sequence[Move], item: int, near: bool = True) -> list[Move]:
     """The same copies as few strided ones.
 
     Parameters
     ----------
-    pairs : sequence of (ndarray, ndarray)
+    moves : sequence of (Strided, Strided)
         Targets and sources, in an order in which they may be copied.
+    item : int
+        Bytes of an element.
+    near : bool
+        Targets and sources are places of the same memory: where the target of a series lies within
+        the reach of its source they stay apart, because NumPy would then copy all of the source
+        first, in case the two overlap.
 
     Examples
     --------
-    Every other pair of columns of a matrix into one that has no gaps:
+    Every other pair of columns of a 3x8 matrix of bytes into one that has no gaps:
 
-    >>> source, target = np.arange(24).reshape(3, 8), np.zeros((3, 4), int)
-    >>> pairs = [(target[:, x : x + 2], source[:, 2 * x : 2 * x + 2]) for x in (0, 2)]
-    >>> [(to, of)] = joined(pairs)
-    >>> to.shape
-    (2, 3, 2)
-    >>> np.copyto(to, of)
-    >>> target[1].tolist()
-    [8, 9, 12, 13]
+    >>> moves = [(Strided(100 + x, (3, 2), (4, 1)), Strided(2 * x, (3, 2), (8, 1))) for x in (0, 2)]
+    >>> [(target, source)] = joined(moves, 1)
+    >>> target
+    Strided(start=100, shape=(2, 3, 2), strides=(2, 4, 1))
+    >>> source
+    Strided(start=0, shape=(2, 3, 2), strides=(4, 8, 1))
     """
-    found = list(pairs)
+    found = list(moves)
     while True:
-        before, found = found, _once(found)
+        before, found = found, _once(found, item, near)
         if len(found) == len(before):
             return found
 
 
-def _once(pairs: list[Pair]) -> list[Pair]:
+def _once(moves: list[Move], item: int, near: bool) -> list[Move]:
     """Neighbours at equal distances as one."""
     found, x = [], 0
-    places = [tuple(each.__array_interface__["data"][0] for each in pair) for pair in pairs]
-    while x < len(pairs):
-        apart, stop, lengths = None, x + 1, [_length(each) for each in pairs[x]]
-        while stop < len(pairs) and _alike(pairs[x], pairs[stop]):
-            distance = tuple(new - old for new, old in zip(places[stop], places[stop - 1]))
+    while x < len(moves):
+        first, apart, stop = moves[x], None, x + 1
+        while stop < len(moves) and _alike(first, moves[stop]):
+            distance = tuple(
+                new.start - old.start for new, old in zip(moves[stop], moves[stop - 1])
+            )
             if apart not in (None, distance) or min(distance) < 0:
                 break
-            if _mixed(places[x], places[stop], lengths):
+            if near and _mixed(first, moves[stop], item):
                 break
             apart, stop = distance, stop + 1
-        found.append(pairs[x] if apart is None else _series(pairs[x], stop - x, apart))
+        found.append(
+            first
+            if apart is None
+            else tuple(
+                Strided(at.start, (stop - x, *at.shape), (step, *at.strides))
+                for at, step in zip(first, apart)
+            )
+        )
         x = stop
     return found
 
 
-def _alike(one: Pair, other: Pair) -> bool:
+def _alike(one: Move, other: Move) -> bool:
     """Whether two copies differ in nothing but where they are."""
-    return all(
-        a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
-        for a, b in zip(one, other)
-    )
+    return all(a[1:] == b[1:] for a, b in zip(one, other))
 
 
-def _mixed(first: tuple, last: tuple, lengths: list[int]) -> bool:
-    """Whether the target of a series lies within the reach of its source, as that of several ranks
-    may: NumPy would then copy all of the source first, in case the two overlap."""
+def _mixed(first: Move, last: Move, item: int) -> bool:
+    """Whether the target of a series lies within the reach of its source."""
     (low, high), (start, stop) = (
-        (low, high + length) for low, high, length in zip(first, last, lengths)
+        (one.start, other.start + one.length(item)) for one, other in zip(first, last)
     )
     return low < stop and start < high
 
 
-def _length(array: np.ndarray) -> int:
-    """Bytes from the first element to behind the last; no stride is negative."""
-    apart = ((n - 1) * step for n, step in zip(array.shape, array.strides) if n)
-    return sum(apart) + array.itemsize
+def in_panels(moves: Sequence[Move], item: int, side: int = 0) -> list[Move]:
+    """The same copies; those that lie between one another, among targets (``side`` 0) or sources
+    (1), a panel of rows at a time, in the order in which they lie.
+
+    Examples
+    --------
+    Columns 0:2 and 2:4 of two rows of 512 KiB each:
+
+    >>> moves = [(Strided(x, (2, 2), (1 << 19, 1)), Strided(x, (2, 2), (9, 1))) for x in (0, 2)]
+    >>> [target.start for target, _ in in_panels(moves, 1)]
+    [0, 2, 524288, 524290]
+    >>> in_panels(moves[:1], 1) == moves[:1]
+    True
+    """
+    spans = sorted((at.start, at.start + at.length(item)) for at in (move[side] for move in moves))
+    if all(one[1] <= two[0] for one, two in zip(spans, spans[1:])):
+        return list(moves)
+    found = []
+    for move in moves:
+        axis = max(range(len(move[0].shape)), key=move[side].strides.__getitem__)
+        rows = max(1, _PANEL // max(1, move[side].strides[axis]))
+        for row in range(0, move[0].shape[axis], rows):
+            found.append(tuple(_cut(at, axis, row, rows) for at in move))
+    panel = lambda move: (move[side].start // _PANEL, move[1 - side].start)
+    return sorted(found, key=panel)
 
 
-def _series(first: Pair, count: int, apart: tuple[int, ...]) -> Pair:
-    """A copy made ``count`` times, ``apart`` bytes from one to the next."""
-    target, source = (
-        as_strided(array, (count, *array.shape), (step, *array.strides), writeable=writeable)
-        for array, step, writeable in zip(first, apart, (True, False))
+def _cut(at: Strided, axis: int, row: int, rows: int) -> Strided:
+    """So many rows along an axis, from one on."""
+    shape = list(at.shape)
+    shape[axis] = min(rows, shape[axis] - row)
+    return Strided(at.start + row * at.strides[axis], tuple(shape), at.strides)
+
+
+def copy_of(move: Move, item: int, owner: object) -> Callable[[], None]:
+    """What makes a copy between addresses of this process, in memory that ``owner`` keeps.
+
+    Examples
+    --------
+    >>> source, target = np.arange(24.0).reshape(4, 6), np.zeros((4, 2))
+    >>> at = [Strided(each.ctypes.data, (4, 2), each.strides) for each in (target, source)]
+    >>> copy_of(tuple(at), 8, (source, target))()
+    >>> target[1].tolist()
+    [6.0, 7.0]
+    """
+    axes = sorted(zip(move[0].shape, *(at.strides for at in move)), key=lambda axis: -axis[1])
+    run, axes = item, [axis for axis in axes if axis[0] > 1]
+    while axes and axes[-1][1:] == (run, run) and axes[-1][0] * run <= _LONGEST_RUN:
+        run *= axes.pop()[0]
+    shape, *strides = zip(*axes) if axes else ((), (), ())
+    return partial(
+        np.copyto,
+        *(_array(at.start, shape, steps, run, owner) for at, steps in zip(move, strides)),
     )
-    return target, source
+
+
+class _Memory:
+    """Memory at an address, as NumPy takes it."""
+
+    def __init__(self, interface: dict, owner: object):
+        self.__array_interface__, self._owner = interface, owner
+
+
+def _array(start: int, shape: tuple, strides: tuple, run: int, owner: object) -> np.ndarray:
+    """Elements of ``run`` bytes, whatever they mean."""
+    kind = {"shape": shape, "strides": strides, "typestr": f"|V{run}", "version": 3}
+    return np.asarray(_Memory(kind | {"data": (start, False)}, owner))
+
+
+def elements(move: Move) -> int:
+    """How many elements a copy has."""
+    return prod(move[0].shape)

@@ -8,8 +8,7 @@ while the clock runs nothing is planned or allocated.
 import os
 import threading
 from collections.abc import Callable, Collection
-from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from drbench.program.trace import Trace
 
 from .blas import Blas, load_blas, prepared
 from .collectives import Call
-from .copies import joined
 from .frame import Frame
 from .matrix import Window
 from .throttle import Throttle
@@ -199,41 +197,25 @@ class Executor(Frame):
                 if not self.inbox.is_near(step.index):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
-        self._in_order = self._straightened() if self._alone else []
-        self._ready: dict[int, list] = {}  # step -> (product, beta) pairs, once it was made
-
-    def _straightened(self) -> list:
-        """The computes in order: steps by number, and what is done at once: copies that follow one
-        another as few strided ones, and a copy that is added to as a sum of two."""
-        found: list = []
-        last = None
-        for t in self._computes:
-            step = self.trace.steps[t]
-            value = self.values[step.inputs[0].index] if step.inputs else None
-            if type(step) is Copy and step.beta == 0.0:
-                found.append((self.values[t], value))
-            elif type(step) is Add and step.block and last == step.block.key:
-                target, first = found.pop()
-                found.append(partial(np.add, first, value, out=target))
-            else:
-                found.append(t)
-            last = step.block.key if found and type(found[-1]) is tuple else None
-        return [
-            each
-            for kind, run in groupby(found, type)
-            for each in (
-                [partial(np.copyto, *pair) for pair in joined([*run])] if kind is tuple else run
-            )
-        ]
+        self._ready: dict[int, list] | None = None  # step -> its (product, beta) pairs
 
     def _let_go(self) -> None:
         for message in self._sends.values():
             message.Free()
-        self._sends, self._joined, self._in_order, self._ready = {}, {}, [], {}
+        self._sends, self._joined, self._ready = {}, {}, None
         super()._let_go()
 
     def prepare(self) -> None:
         super().prepare()
+        if self._ready is None and not self.polls:
+            self._ready = {
+                step.index: [
+                    (prepared(self.blas, a, b, c), beta)
+                    for a, b, c, beta in self._products_of(step.index, step)
+                ]
+                for step in self.trace.steps
+                if type(step) is Gemm
+            }
         self._watching = 0  # flags of others that are waited for
         self._untold = self._promised  # values for others that have not left yet
         self._requests: list = []
@@ -266,12 +248,8 @@ class Executor(Frame):
     def _work(self) -> None:
         """Start, complete and compute until nothing is left."""
         if self._alone and self.timeline is None:
-            for each in self._in_order:
-                if type(each) is int:
-                    self._compute(each)
-                else:
-                    with self.clock.phase("accumulate"):
-                        each()
+            for t in self._computes:
+                self._compute(t)
             return
         if self._schedule is None:
             self._schedule = super()._scheduler()
@@ -617,12 +595,7 @@ class Executor(Frame):
             for a, b, c, beta in self._products_of(t, step):
                 self._gemm_in_chunks(a, b, c, self._beta(beta))
             return
-        ready = self._ready.get(t)
-        if ready is None:
-            ready = self._ready[t] = [
-                (prepared(self.blas, a, b, c), beta) for a, b, c, beta in self._products_of(t, step)
-            ]
-        for multiply, beta in ready:
+        for multiply, beta in self._ready[t]:
             self._multiply(multiply, beta)
 
     def _multiply(self, multiply: Callable, beta: float | None) -> None:

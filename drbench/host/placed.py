@@ -10,6 +10,7 @@ from mpi4py import MPI
 from drbench.program.problem import Operand
 from drbench.program.steps import Block
 
+from .copies import Move, Strided
 from .matrix import DistributedMatrix, Window
 from .topology import Topology, mpi_type
 
@@ -157,15 +158,57 @@ class PlacedWindow(Window):
         memory = MPI.buffer.fromaddress(array.__array_interface__["data"][0], span)
         return [memory, 1, self._strided(rows, cols, by_row, by_col)]
 
+    def read(self, owner: int, moves: tuple[Move, ...]) -> MPI.Request:
+        """Start reading many pieces of a rank's part, each into its place here, as one message.
+
+        Parameters
+        ----------
+        owner : int
+        moves : tuple of (Strided, Strided)
+            Addresses here, and offsets in the owner's part; axes in the same order.
+        """
+        if len(self._derived) > _MOST_TYPES - 2:
+            self._forget_types()
+        here, there = (self._series(places) for places in zip(*moves))
+        return self.win.Rget([MPI.BOTTOM, 1, here], owner, (0, 1, there))
+
+    def _series(self, places: tuple[Strided, ...]) -> MPI.Datatype:
+        """Elements of several places, one place after the other."""
+        key = self._dtype.char, places
+        kind = self._derived.get(key)
+        if kind is None:
+            parts = [self._spread(place) for place in places]
+            starts = [place.start for place in places]
+            kind = MPI.Datatype.Create_struct([1] * len(parts), starts, parts).Commit()
+            self._derived[key] = kind
+            for part in parts:
+                part.Free()
+        return kind
+
+    def _spread(self, place: Strided) -> MPI.Datatype:
+        """Elements of one place, from its first one on."""
+        kind, extent = self._mpi_type.Dup(), self._dtype.itemsize
+        for n, step in zip(reversed(place.shape), reversed(place.strides)):
+            inner = kind
+            if step == extent:
+                kind, extent = inner.Create_contiguous(n), n * step
+            else:
+                kind, extent = inner.Create_hvector(n, 1, step), 0
+            inner.Free()
+        return kind
+
+    def _forget_types(self) -> None:
+        for each in self._derived.values():  # MPI keeps those that are in use until then
+            each.Free()
+        self._derived.clear()
+
     def _strided(self, runs: int, length: int, across: int, along: int) -> MPI.Datatype:
         """``length`` elements ``along`` bytes apart, ``runs`` times ``across`` bytes apart."""
         key = (self._dtype.char, runs, length, across, along)
         kind = self._derived.get(key)
         if kind is None:
             if len(self._derived) > _MOST_TYPES:
-                for each in self._derived.values():  # MPI keeps those that are in use until then
-                    each.Free()
-                self._derived.clear()
+                self._forget_types()
             if along == self._dtype.itemsize:
                 kind = self._mpi_type.Create_hvector(runs, length, across)
             else:

@@ -406,7 +406,7 @@ class Context:
             self._plans.clear()
             self.ground.forget()
             while True:  # until all have come to close
-                self._closing.meet((self.heap.taken,), leaving)
+                self._closing.meet((self.heap.taken, 0, 0), leaving)
                 if self._closing.agreed:
                     break
                 try:

@@ -7,6 +7,7 @@ go on, or none does.
 
 from __future__ import annotations
 
+import struct
 from hashlib import blake2b
 
 import numpy as np
@@ -15,8 +16,10 @@ from mpi4py import MPI
 from drbench.errors import DrbenchError, UsageError
 from drbench.host.placed import Place
 
-#: A record: three places, the number of what is done, and whether this rank cannot.
-_NUMBER, _VETO, WIDTH = 9, 10, 11
+#: A record: three places, the number of what is done, whether this rank cannot; alpha and beta.
+_NUMBER, _VETO, _FACTORS, WIDTH = 9, 10, 11, 13
+_PLACES = [None] + [struct.Struct(f"={3 * n}q") for n in (1, 2, 3)]
+_LAST = struct.Struct("=?7xdd")
 
 
 def number_of(what: str) -> int:
@@ -43,25 +46,52 @@ class Exchange:
 
     def __init__(self, comm: MPI.Comm, what: str):
         self.comm, self.what = comm, what
-        self._mine = np.zeros(WIDTH, np.int64)
-        self._all = np.zeros((comm.size, WIDTH), np.int64)
-        self._mine[_NUMBER] = number_of(what)
-        self._send, self._receive = [self._mine, MPI.INT64_T], [self._all, MPI.INT64_T]
+        mine, self._all = np.zeros(WIDTH, np.int64), np.zeros((comm.size, WIDTH), np.int64)
+        mine[_NUMBER] = self._number = number_of(what)
+        self._mine = memoryview(mine).cast("B")
+        self._send, self._receive = [mine, MPI.INT64_T], [self._all, MPI.INT64_T]
+        self._fixed, self._factors = self._all[:, :_FACTORS], self._all[:, _FACTORS:]
 
-    def meet(self, places: tuple = (), fault: DrbenchError | None = None) -> bytes:
+    def meet(
+        self, places: tuple = (), fault: DrbenchError | None = None, alpha=1.0, beta=0.0
+    ) -> bytes:
         """Say where this rank's arrays lie, and hear where all others' do (collective).
 
         Returns
         -------
         bytes
-            All that was heard; equal for the same places.
+            All that was heard but alpha and beta; equal for the same places.
+
+        Raises
+        ------
+        UsageError
+            On every rank, if all do the same with another alpha or beta.
         """
         mine = self._mine
         if places:
-            mine[: len(places)] = places
-        mine[_VETO] = fault is not None
+            _PLACES[len(places) // 3].pack_into(mine, 0, *places)
+        try:
+            _LAST.pack_into(mine, 8 * _VETO, fault is not None, alpha, beta)
+        except struct.error:
+            raise UsageError(f"alpha and beta are numbers, got {alpha!r} and {beta!r}.") from None
         self.comm.Allgather(self._send, self._receive)
-        return self._all.tobytes()
+        factors = self._factors.tobytes()
+        if factors != factors[:16] * self.comm.size:
+            self._check_factors(fault)
+        return self._fixed.tobytes()
+
+    def _check_factors(self, fault: DrbenchError | None) -> None:
+        self.check(fault)  # ranks that do other things have other factors, too
+        heard = [bytes(row) for row in self._factors]
+        other = next(rank for rank, each in enumerate(heard) if each != heard[0])
+        told = []
+        for rank in (0, other):
+            alpha, beta = np.frombuffer(heard[rank]).tolist()
+            told.append(f"rank {rank} alpha={alpha!r} beta={beta!r}")
+        raise UsageError(
+            f"ranks multiply with different factors: {', '.join(told)}, in {self.what}. Give the "
+            "same alpha and beta on every rank."
+        )
 
     def check(self, fault: DrbenchError | None = None) -> None:
         """Raise on every rank the error of the first that cannot, or that does something else
@@ -82,7 +112,7 @@ class Exchange:
     @property
     def agreed(self) -> bool:
         """Whether all ranks do the same."""
-        return bool((self._all[:, _NUMBER] == self._mine[_NUMBER]).all())
+        return bool((self._all[:, _NUMBER] == self._number).all())
 
     def places(self, x: int) -> list[Place]:
         """Of array ``x`` on every rank, as heard last."""

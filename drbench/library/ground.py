@@ -14,6 +14,7 @@ from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.frame import Frame
 from drbench.host.huge_pages import empty_in_huge_pages
+from drbench.host.mover import Mover
 from drbench.host.placed import Place, PlacedMatrix
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
@@ -111,6 +112,10 @@ class Ground:
             yields=self.yields,
             arena=self.arena,
         )
+
+    def mover(self, traces, matrices: dict, writes: bool) -> Mover | None:
+        """What runs traces of copies (:class:`Mover`); None where :meth:`executor` does."""
+        return Mover(traces, matrices, self.arena, writes)
 
     def arena(self, nbytes: int) -> np.ndarray:
         """Receive and scratch memory, shared by all that runs here, one after the other."""

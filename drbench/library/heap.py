@@ -151,6 +151,7 @@ class Heap:
             )
         self.base = self.window.in_reach[comm.rank].__array_interface__["data"][0]
         self._space, self._left = Space(nbytes, self.base % HUGE_BYTES), deque()
+        self._spare: dict[int, deque] = {}  # places of a size that were let go of
         self._gathered = 0
         self._bytes = ctypes.c_char * nbytes  # made once: that takes longer than to make an array
 
@@ -168,13 +169,32 @@ class Heap:
     @property
     def taken(self) -> int:
         """Bytes of this rank's part that are in use."""
-        self._sweep()
+        self._join_gaps()
         return self._space.taken
 
+    def _join_gaps(self) -> None:
+        """Give back all that was let go of."""
+        self._sweep()
+        for size in list(self._spare):
+            for start in self._spare.pop(size):
+                self._space.give(start, size)
+
     def _sweep(self) -> None:
-        left = self._left
+        """Note what was let go of: of one size the place that was so first is taken again first, so
+        that a loop finds its places again."""
+        left, spare = self._left, self._spare
         while left:
-            self._space.give(*left.popleft())
+            start, nbytes = left.popleft()
+            spare.setdefault(Space.size_of(nbytes), deque()).append(start)
+
+    def _take(self, nbytes: int) -> int | None:
+        """Where a new place begins; None if there is no room."""
+        self._sweep()
+        ready = self._spare.get(Space.size_of(nbytes))
+        if ready:
+            return ready.popleft()
+        self._join_gaps()
+        return self._space.take(nbytes)
 
     def array(self, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
         """A new array in this rank's part, rows × columns, with whatever it holds; errors as of
@@ -190,8 +210,7 @@ class Heap:
             With what is needed and what there is.
         """
         nbytes = shape[0] * shape[1] * dtype.itemsize
-        self._sweep()
-        start = self._space.take(nbytes)
+        start = self._take(nbytes)
         if start is None:
             raise OutOfMemory(self._too_small(shape, dtype, nbytes))
         if start + nbytes > self._gathered and nbytes >= LEAST_BYTES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,9 +11,7 @@ from drbench.host.blas import BlasInfo
 
 
 class TorchBlas:
-    """``torch.addmm(out=)`` on views of NumPy arrays; one view an array, kept as long as the array.
-
-    Executors keep their arrays from run to run, so that a repeated product makes no view.
+    """``torch.addmm(out=)`` on NumPy arrays, as tensors in the same memory.
 
     Examples
     --------
@@ -26,26 +24,28 @@ class TorchBlas:
     def __init__(self):
         capability = torch.backends.cpu.get_cpu_capability()
         self.info = BlasInfo(f"torch {torch.__version__}", capability, "openmp", True)
-        self._views: dict[int, tuple] = {}
 
     def gemm(self, a, b, c, beta: float, alpha: float = 1.0) -> None:
         """c = beta·c + alpha·a·b (:meth:`drbench.host.blas.Blas.gemm`)."""
-        if not c.size:
-            return
-        x, y, z = self._view(a), self._view(b), self._view(c)
-        torch.addmm(z, x, y, beta=beta, alpha=alpha, out=z)
+        self.prepared(a, b, c)(beta, alpha)
 
-    def _view(self, array: np.ndarray) -> torch.Tensor:
-        found = self._views.get(id(array))
-        if found is not None:
-            return found[1]
+    def prepared(self, a, b, c) -> Callable[[float, float], None]:
+        """``product(beta, alpha)`` of three arrays that stay where they are
+        (:meth:`drbench.host.blas.Blas.prepared`)."""
+        if not c.size:
+            return lambda beta, alpha: None
         with torch.inference_mode(False):  # else it could not be written outside of it
-            view = tensor_of(np.asarray(_Memory(array)), array.dtype.name == "bfloat16")
-        if array.base is not None:
-            key = id(array)
-            gone = weakref.ref(array, lambda _, views=self._views: views.pop(key, None))
-            self._views[key] = gone, view
-        return view
+            x, y, z = map(_view, (a, b, c))
+        addmm = torch.addmm
+
+        def product(beta: float, alpha: float) -> None:
+            addmm(z, x, y, beta=beta, alpha=alpha, out=z)
+
+        return product
+
+
+def _view(array: np.ndarray) -> torch.Tensor:
+    return tensor_of(np.asarray(_Memory(array)), array.dtype.name == "bfloat16")
 
 
 def tensor_of(array: np.ndarray, bfloat16: bool) -> torch.Tensor:

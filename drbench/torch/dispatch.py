@@ -69,6 +69,7 @@ class Installed:
         self.comm, self.heap, self.when, self.options = comm, heap, when, options
         self._contexts: dict[tuple, Context | None] = {}
         self._decisions: dict[tuple, Decision] = {}
+        self._known: dict[tuple, tuple] = {}  # by the identity of specs, which are kept
         self._products: dict[tuple, Product | None] = {}
         self._tally: Counter = Counter()
         self._reasons: Counter = Counter()
@@ -94,8 +95,7 @@ class Installed:
         for op in self._handled:
             table.pop(op, None)
         table.update(self._before)
-        self._decisions.clear()
-        self._products.clear()
+        self._forget()
         for context in self._contexts.values():
             if context is not None:
                 context.close()
@@ -137,16 +137,28 @@ class Installed:
         """Who makes a product; the same for the same specs."""
         placements = wanted()
         try:
-            key = (op, placements, *[private.spec_of(each) for each in args])
+            specs = [private.spec_of(each) for each in args]
         except AttributeError:  # a plain tensor
             return decide(op, args, kwargs, placements, self.when)
-        found = self._decisions.get(key)
-        if found is None:
+        # to compare specs takes longer than to multiply; their hash says if one was changed
+        known = (op, placements, *map(id, specs), *map(hash, specs))
+        found = self._known.get(known)
+        if found is not None:
+            return found[0]
+        key = (op, placements, *specs)
+        decision = self._decisions.get(key)
+        if decision is None:
             if len(self._decisions) >= _MOST_DECISIONS:
-                self._decisions.clear()
-                self._products.clear()
-            found = self._decisions[key] = decide(op, args, kwargs, placements, self.when)
-        return found
+                self._forget()
+            decision = self._decisions[key] = decide(op, args, kwargs, placements, self.when)
+        if len(self._known) >= _MOST_DECISIONS:
+            self._known.clear()
+        self._known[known] = decision, specs
+        return decision
+
+    def _forget(self) -> None:
+        for each in (self._known, self._decisions, self._products):
+            each.clear()
 
     def product(self, decision: Decision, args: tuple) -> Product | None:
         """What makes it; None on ranks that are not on the mesh (collective over the mesh, the

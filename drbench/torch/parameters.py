@@ -13,7 +13,7 @@ from . import private
 from .decision import TYPES
 from .dispatch import installed
 from .layouts import layout_text
-from .product import copied, holds, new_local
+from .product import copied, new_local, place_of
 
 
 def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32) -> DTensor:
@@ -51,7 +51,7 @@ def empty(shape: Sequence[int], mesh, placements: Sequence, dtype=torch.float32)
     if context is None:
         local = torch.empty(0, dtype=dtype)
     else:
-        local = new_local(context.specs.of(tuple(shape), text, TYPES[dtype]), context)
+        local, _ = new_local(context.specs.of(tuple(shape), text, TYPES[dtype]), context)
     size = torch.Size(shape)
     return DTensor.from_local(
         local, mesh, placements, run_check=False, shape=size, stride=(size[1], 1)
@@ -83,10 +83,10 @@ def adopt(module: torch.nn.Module) -> torch.nn.Module:
             continue
         meshes[id(context)] = context
         local = private.local_of(parameter)
-        if not local.numel() or holds(local, context):
+        if place_of(local, context) is not None:
             continue
         try:
-            moved.append((parameter, copied(local.detach().contiguous(), context)))
+            moved.append((parameter, copied(local.detach().contiguous(), context)[0]))
         except DrbenchError as error:
             fault = error
             break

@@ -57,8 +57,8 @@ def stock_sharding(op, args: tuple, kwargs: dict):
 
 
 def wrapped(local: torch.Tensor, spec) -> DTensor:
-    """A DTensor of a local tensor."""
-    return DTensor._op_dispatcher.wrap(local, spec)
+    """A DTensor of a local tensor. ``__init__`` is left out: it does nothing, in 2 us."""
+    return DTensor.__new__(DTensor, local, spec, requires_grad=local.requires_grad)
 
 
 def spec_like(spec, placements: tuple):

@@ -15,6 +15,8 @@ from drbench.library.spec import Spec
 from .blas import tensor_of
 from .decision import TYPES
 
+_NUMPY = {kind: numpy_type(name) for kind, name in TYPES.items()}
+
 
 class Declined(UnsupportedError):
     """Some rank cannot: raised by all, so that all of them let stock multiply."""
@@ -83,83 +85,82 @@ class Product:
             placements give it.
         """
         context, fault = self.context, None
-        places, made, c = [], [], None
         with context.lock:
             try:
-                for local, spec, total in zip(locals_, (self.a, self.b), self._sums):
-                    held = self._placed(local, spec, counts)
-                    made.append(held)
-                    places.append(place_of(held, context))
-                    if total is not None:
-                        held = new_local(spec.whole, context)
-                        made.append(held)
-                        places[-1] += place_of(held, context)
-                c = new_local(self.c, context)
+                (ends_a, *held), (ends_b, *more) = (
+                    self._placed(local, spec, total, counts)
+                    for local, spec, total in zip(locals_, (self.a, self.b), self._sums)
+                )
+                c, ends = new_local(self.c, context)
                 if start is not None:
                     start(c)
+                ends = *ends_a[-3:], *ends_b[-3:], *ends
             except DrbenchError as error:
-                fault = Declined(str(error))
-            if fault is not None:
-                places = [(), ()]
-            for x, total in enumerate(self._sums):
+                fault, ends, ends_a, ends_b = Declined(str(error)), (), (), ()
+            for total, places in zip(self._sums, (ends_a, ends_b)):
                 if total is not None:
-                    total.run(places[x], fault)
-                    places[x] = places[x][3:]
+                    total.run(places, fault)
                     if counts is not None:
                         counts["summed"] += 1
-            ends = (*places[0], *places[1], *place_of(c, context)) if fault is None else ()
             self.plan(start is not None).run(ends, fault, alpha=alpha, beta=beta)
         return c
 
-    def _placed(self, local: torch.Tensor, spec: Spec, counts) -> torch.Tensor:
-        """The local tensor where peers can read it and BLAS multiply it: itself, or a copy."""
-        if tuple(local.shape) != spec.local_shape:
+    def _placed(self, local: torch.Tensor, spec: Spec, total, counts) -> tuple:
+        """Where a local tensor lies that peers can read and BLAS multiply: itself, or a copy, and
+        behind it what its sum is written into; then the tensors to hold on to."""
+        if local.shape != spec.local_shape:
             rows, cols = spec.local_shape
             raise UnsupportedError(
                 f"the local tensor of {spec} is {'x'.join(map(str, local.shape))}, its placements "
                 f"give it {rows}x{cols}."
             )
-        if not local.numel() or holds(local, self.context):
-            return local
-        if counts is not None:
-            counts["copied"] += 1
-        return copied(local, self.context)
+        made, place = None, place_of(local, self.context)
+        if place is None:
+            if counts is not None:
+                counts["copied"] += 1
+            made, place = copied(local, self.context)
+        if total is None:
+            return place, made
+        whole, behind = new_local(spec.whole, self.context)
+        return place + behind, made, whole
 
 
-def holds(local: torch.Tensor, context: Context) -> bool:
-    """Whether a local matrix can be used where it lies."""
-    (rows, cols), (by_row, by_col) = local.shape, local.stride()
+def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int] | None:
+    """Where a local matrix begins in this rank's part of the heap, and its strides, in bytes; None
+    if it cannot be used where it lies."""
+    (rows, cols), (by_row, by_col), item = local.shape, local.stride(), local.itemsize
+    if not rows or not cols:
+        return 0, by_row * item, by_col * item
+    heap = context.heap
+    offset = local.data_ptr() - heap.base
+    if not 0 <= offset < heap.nbytes:
+        return None
     fits = (by_col == 1 and by_row >= cols) or (by_row == 1 and by_col >= rows)
-    return fits and 0 <= local.data_ptr() - context.heap.base < context.heap.nbytes
+    return (offset, by_row * item, by_col * item) if fits else None
 
 
-def place_of(local: torch.Tensor, context: Context) -> tuple[int, int, int]:
-    """Where a local matrix begins in this rank's part of the heap, and its strides, in bytes."""
-    item, (by_row, by_col) = local.element_size(), local.stride()
-    offset = local.data_ptr() - context.heap.base if local.numel() else 0
-    return offset, by_row * item, by_col * item
-
-
-def new_local(spec: Spec, context: Context) -> torch.Tensor:
-    """A local matrix in the heap, with whatever that holds."""
+def new_local(spec: Spec, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    """A local matrix in the heap, with whatever that holds, and its place."""
     return _new(spec.local_shape, spec.dtype, context)
 
 
-def copied(local: torch.Tensor, context: Context) -> torch.Tensor:
-    """A copy in the heap; a transposed matrix stays transposed."""
+def copied(local: torch.Tensor, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    """A copy in the heap, and its place; a transposed matrix stays transposed."""
     (rows, cols), (by_row, by_col) = local.shape, local.stride()
     turned = by_row == 1 and by_col >= rows and by_col > 1
-    shape = (cols, rows) if turned else (rows, cols)
-    made = _new(shape, numpy_type(TYPES[local.dtype]), context)
-    made = made.t() if turned else made
-    with torch.no_grad():
-        made.copy_(local)
-    return made
+    made, place = _new((cols, rows) if turned else (rows, cols), _NUMPY[local.dtype], context)
+    if turned:
+        made, place = made.t(), (place[0], place[2], place[1])
+    made.copy_(local)
+    return made, place
 
 
-def _new(shape, dtype: np.dtype, context: Context) -> torch.Tensor:
-    array, bits = context.heap.array(shape, dtype), dtype.itemsize == 2  # its name takes 2 us
+def _new(shape, dtype: np.dtype, context: Context) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    array, offset = context.heap.allocate(shape, dtype)
+    bits = dtype.itemsize == 2  # its name takes 2 us
     if not torch.is_inference_mode_enabled():
-        return tensor_of(array, bits)
-    with torch.inference_mode(False):  # else it could not be written outside of it
-        return tensor_of(array, bits)
+        made = tensor_of(array, bits)
+    else:
+        with torch.inference_mode(False):  # else it could not be written outside of it
+            made = tensor_of(array, bits)
+    return made, (offset, *array.strides)

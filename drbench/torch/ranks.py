@@ -10,6 +10,7 @@ import socket
 import sys
 
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from drbench.errors import UnsupportedError, UsageError
 
@@ -33,10 +34,33 @@ def check_launcher(size: int) -> None:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 and world > 1 and any(name in os.environ for name in _TORCHRUN):
         program = shlex.join(sys.argv) if sys.argv[0] else "train.py"
-        raise UnsupportedError(
+        refusal = UnsupportedError(
             f"drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
             f"mpiexec -n {world} python {program}"
         )
+        _say_once(refusal)
+        raise refusal
+
+
+def _say_once(refusal: UnsupportedError) -> None:
+    """If a refusal ends the processes of torchrun, the first of a node says it, as one line; and it
+    stands in torchrun's own report, which would else say where to read about tracebacks."""
+    try:
+        raise refusal
+    except UnsupportedError:
+        refusal.__traceback__ = None
+        get_error_handler().record_exception(refusal)
+    before = sys.excepthook
+
+    def hook(kind, error, where):
+        if error is not refusal:
+            before(kind, error, where)
+            return
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"unsupported: {refusal}", file=sys.stderr, flush=True)
+        raise SystemExit(refusal.exit_code)
+
+    sys.excepthook = hook
 
 
 def start_process_group(comm, nodes: int = 1, backend: str = "gloo") -> None:

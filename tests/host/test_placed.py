@@ -1,6 +1,8 @@
 """What is asked of MPI for blocks that lie by columns, and copies that are made as one: arrays of
 several ranks in one process."""
 
+import itertools
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from drbench.host.copies import joined
-from drbench.host.executor import Executor
+from drbench.host.copies import Strided, copy_of, joined
 from drbench.host.frame import Frame
+from drbench.host.mover import Mover
 from drbench.host.placed import Place, PlacedMatrix
 from drbench.program.problem import Operand
 from drbench.program.redistribution import redistribute
@@ -77,6 +79,23 @@ def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
         assert (flags.f_contiguous, flags.c_contiguous) == (turned, not turned)
 
 
+def arena(nbytes):
+    return np.zeros(nbytes, np.uint8)
+
+
+def dealt(part, whole):
+    """The local arrays of a matrix."""
+    found = []
+    for rank in range(part.nprocs):
+        local = np.zeros(part.local_shape(rank))
+        for idx in part.tiles_of(rank):
+            (top, left), (rows, cols) = part.local_start(idx), part.tile_bounds(idx)
+            tile = whole[slice(*rows), slice(*cols)]
+            local[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
+        found.append(local)
+    return found
+
+
 @pytest.mark.parametrize(
     "old, new, most",
     [
@@ -89,36 +108,99 @@ def test_what_is_read_and_what_is_added_lies_as_its_place_does(order, turned):
 def test_copies_at_equal_distances_are_one(old, new, most):
     whole = np.arange(12.0 * 12).reshape(12, 12)
     parts = [partition(text, whole.shape, 2) for text in (old, new)]
-    locals_ = []
-    for part in parts:
-        found = []
-        for rank in range(2):
-            local = np.zeros(part.local_shape(rank))
-            for idx in part.tiles_of(rank):
-                (top, left), (rows, cols) = part.local_start(idx), part.tile_bounds(idx)
-                tile = whole[slice(*rows), slice(*cols)]
-                local[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
-            found.append(local)
-        locals_.append(found)
+    locals_ = [dealt(part, whole) for part in parts]
     A, _ = placed("A", old, whole.shape, locals_[0])
     C, (made, other) = placed("C", new, whole.shape, [np.zeros_like(each) for each in locals_[1]])
     steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
-    with Executor(steps, {"A": A, "C": C}) as executor:
-        assert len(executor._in_order) <= most < len(executor._computes) + (most == 2)
-        executor.run()
-        assert np.array_equal(made, locals_[1][0]) and not other.any()
+    mover = Mover(lambda _: steps, {"A": A, "C": C}, arena)
+    ((calls, *_),) = mover._stages
+    assert len(calls) <= most < sum(step.computes for step in steps.steps) + (most == 2)
+    mover.run()
+    assert np.array_equal(made, locals_[1][0]) and not other.any()
 
 
 def test_two_terms_are_added_on_their_way():
     terms = [np.arange(36.0).reshape(6, 6), 10 * np.ones((6, 6))]
     A, _ = placed("A", "P", (6, 6), terms)
     C, (made, _) = placed("C", "row", (6, 6), [np.full((3, 6), np.nan)] * 2)
-    with Executor(
-        trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False), {"A": A, "C": C}
-    ) as executor:
-        assert len(executor._in_order) == 1 and len(executor._computes) == 2
-        executor.run()
+    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
+    mover = Mover(lambda _: steps, {"A": A, "C": C}, arena)
+    ((calls, *_),) = mover._stages
+    assert len(calls) == 1 and sum(step.computes for step in steps.steps) == 2
+    mover.run()
     assert np.array_equal(made, sum(terms)[:3])
+
+
+LAYOUTS = ["row", "column", "block", "tiles:2x3@1x3", "tiles:3x2@3x1", "tiles:1x2@1x3", "S(1)"]
+
+
+@contextmanager
+def from_afar(matrix):
+    """RMA to all ranks of a matrix, whose parts are one memory of this process; whom it asks."""
+    asked = []
+
+    class Reading:
+        def Rget(self, origin, owner, target):
+            asked.append(owner)
+            return win.Rget(origin, 0, target)
+
+    win = MPI.Win.Create(matrix.window.in_reach[0], 1, comm=MPI.COMM_SELF)
+    win.Lock_all()
+    matrix.window.win = Reading()
+    yield asked
+    win.Unlock_all()
+    win.Free()
+
+
+@pytest.mark.parametrize("old, new", [*itertools.product([*LAYOUTS, "P"], LAYOUTS)])
+@pytest.mark.parametrize("order", "CF")
+def test_what_is_out_of_reach_comes_in_one_message_an_owner(old, new, order):
+    whole = np.arange(99.0).reshape(11, 9)
+    before, after = (
+        [np.asarray(each, order=order) for each in dealt(partition(text, (11, 9), 3), whole)]
+        for text in (old, new)
+    )
+    A, _ = placed("A", old, whole.shape, before, reached=False)
+    C, (made, *_) = placed("C", new, whole.shape, list(map(np.zeros_like, after)), reached=False)
+    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
+    owners = {step.block.owner for step in steps.steps if isinstance(step, Get)} - {0}
+    mover = Mover(lambda _: steps, {"A": A, "C": C}, arena)
+    with from_afar(A) as asked:
+        for _ in range(2):
+            made[...] = np.nan
+            mover.run()
+            assert np.array_equal(made, after[0] * (3 if old == "P" else 1))
+    assert sorted(asked) == sorted(2 * [*owners])
+
+
+@pytest.mark.parametrize("old, new", [*itertools.product(LAYOUTS, [*LAYOUTS, "row/c3"])])
+def test_what_all_ranks_write_is_what_they_would_read(old, new, monkeypatch):
+    monkeypatch.setattr("drbench.host.copies._PANEL", 100)
+    whole = np.arange(99.0).reshape(11, 9)
+    before, after = (dealt(partition(text, (11, 9), 3), whole) for text in (old, new))
+    A, _ = placed("A", old, whole.shape, before)
+    C, made = placed("C", new, whole.shape, [np.full_like(each, np.nan) for each in after])
+    traces = lambda rank: trace(redistribute(A.operand, C.operand, rank), None, rank, fresh=False)
+    for rank in range(3):
+        C.rank = rank
+        Mover(traces, {"A": A, "C": C}, arena, writes=True).run()
+        written = sum(np.isfinite(each).sum() for each in made)
+        assert written >= sum(each.size for each in before[: rank + 1])  # of copies one writes all
+    assert all(map(np.array_equal, made, after))
+
+
+def test_large_sums_come_in_batches_through_two_buffers(monkeypatch):
+    monkeypatch.setattr("drbench.host.mover._MOST_ADDED", 20)
+    monkeypatch.setattr("drbench.program.redistribution._SUMMED_PANEL", 6)
+    terms = [np.arange(72.0).reshape(12, 6) * factor for factor in (1, 10, 100)]
+    A, _ = placed("A", "P", (12, 6), terms, reached=False)
+    C, (made, *_) = placed("C", "row/c3", (12, 6), [np.zeros((12, 6))] * 3, reached=False)
+    steps = trace(redistribute(A.operand, C.operand, 0), None, 0, fresh=False)
+    mover = Mover(lambda _: steps, {"A": A, "C": C}, arena)
+    with from_afar(A) as asked:
+        mover.run()
+    assert np.array_equal(made, sum(terms))
+    assert asked == [1] * 4 + [2] * 4 and mover.arena.nbytes == 2 * 18 * 8
 
 
 @settings(max_examples=60, deadline=None)
@@ -135,17 +217,23 @@ def test_joined_copies_are_those_that_were_given(data):
         value = source[of][:rows, :cols]
         pairs.append((first[to], value))
         second[to] = value
-    found = joined(pairs)
-    for target, value in found:
-        np.copyto(target, value)
+    found = joined([tuple(map(strided, pair)) for pair in pairs], 8)
+    for move in found:
+        copy_of(move, 8, (first, source))()
     assert len(found) <= len(pairs) and np.array_equal(first, second)
+
+
+def strided(array):
+    return Strided(array.__array_interface__["data"][0], array.shape, array.strides)
 
 
 def test_a_target_between_the_sources_is_not_joined():
     """NumPy would take a copy of everything from the first source to the last."""
     memory = np.arange(40.0)
     sources, targets = (memory[0:4], memory[32:36]), (memory[12:16], memory[20:24])
-    assert len(joined([(a, b) for a, b in zip(targets, sources)])) == 2
-    assert len(joined([(a, b) for a, b in zip(sources[::-1], targets)])) == 2  # the other way
-    beside = [(memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)]
-    assert [target.shape for target, _ in joined(beside)] == [(3, 2)]
+    places = lambda *pairs: [tuple(map(strided, pair)) for pair in pairs]
+    assert len(joined(places(*zip(targets, sources)), 8)) == 2
+    assert len(joined(places(*zip(targets, sources)), 8, near=False)) == 1
+    assert len(joined(places(*zip(sources[::-1], targets)), 8)) == 2  # the other way
+    beside = places(*((memory[x : x + 2], memory[20 + x : 22 + x]) for x in (0, 4, 8)))
+    assert [target.shape for target, _ in joined(beside, 8)] == [(3, 2)]

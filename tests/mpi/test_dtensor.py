@@ -120,9 +120,10 @@ def test_what_one_rank_cannot_do_all_leave_to_torch_and_mistakes_are_one_line(an
     assert found["declined"] == [6, 6, 7] and found["drbench"] == [0, 1, 1]
     assert all(why.startswith("rank 1: the ") for why in found["stock"])
     assert found["left"] == 0 and found["after"] == found["heard"][0][0]["before"]
-    for told, order, seconds, right, wrong in found["heard"]:
+    for told, order, factors, seconds, right, wrong in found["heard"]:
         assert right and wrong == [] and within(seconds, 5)
         assert order[1].startswith("ranks call in different order: rank 0 multiply(C = A·B: ")
+        assert factors[1].startswith("ranks multiply with different factors: rank 0 alpha=1.0 ")
         assert set(told) == set(SAID)
         for mistake, text in SAID.items():
             line = " ".join(told[mistake] or ["no error"])
@@ -197,22 +198,26 @@ def test_the_blocks_of_the_page_run_one_after_the_other(mpiexec, tmp_path):
 
 
 def test_torchrun_is_told_what_to_start_instead(tmp_path):
-    program = "import drbench.torch\ndrbench.torch.install()\n"
-    (tmp_path / "train.py").write_text(program)
-    environ = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0"}
-    ended = run_process([sys.executable, "train.py"], tmp_path, environ, 60)
-    line = ended.stderr.strip().splitlines()[-1]
-    assert ended.returncode == 1 and line == (
-        "drbench.errors.UnsupportedError: drbench.torch needs ranks that MPI has started, torchrun "
-        "started these. Use: mpiexec -n 4 python train.py"
+    (tmp_path / "train.py").write_text("import drbench.torch\ndrbench.torch.install()\n")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"]
+    ended = run_process(command, tmp_path, {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}, 90)
+    line = (
+        "drbench.torch needs ranks that MPI has started, torchrun started these. Use: "
+        "mpiexec -n 2 python train.py"
     )
+    said = ended.stderr.splitlines()
+    assert ended.returncode == 1 and said[0] == f"unsupported: {line}"  # of both ranks, once
+    # what follows is torchrun's own report: of each rank (unless that was ended for the other's
+    # sake) the line and the exit code, and no traceback
+    assert ended.stderr.count(f"traceback : drbench.errors.UnsupportedError: {line}\n") in (1, 2)
+    assert "exitcode  : 3" in ended.stderr and "ranks.py" not in ended.stderr
 
 
 #: What another torch may lack, and what is said of it.
 LACKING = {
     "del DTensor._op_dispatcher._custom_op_handlers": "AttributeError",
     "drbench.torch.private.handlers = dict": "DTensor does not ask the handlers",
-    "OpDispatcher.wrap = None": "TypeError",
+    "DTensor.__new__ = None": "TypeError",
     "OpDispatcher.unwrap_to_op_info = lambda self: None": "TypeError",
 }
 

@@ -92,6 +92,11 @@ SAID = {
     "layout list": "UsageError a layout is a text or a Partition, got list.",
     "part": "UsageError a part of a matrix is two ranges without steps, as A[0:4, 2:], got 0.",
     "part ends": "UsageError a part of a matrix is two ranges, got slice(None, 0.5, None): slice",
+    "factor": "UsageError alpha and beta are numbers, got 'two' and 0.0.",
+    "alpha": "UsageError ranks multiply with different factors: rank 0 alpha=1.0 beta=0.0, rank 1 "
+    "alpha=2.0 beta=0.0, in multiply(C = A·B: 4x6 float32 row, ",
+    "beta of one": "UsageError ranks multiply with different factors: rank 0 alpha=0.1 beta=2.0, "
+    "rank 1 alpha=0.1 beta=1.0, in multiply(C += A·B: 4x6 float32 row, ",
     "root text": "UsageError root must be a rank from 0 to 1, got '0'.",
     "comm": "UsageError comm must be a communicator of mpi4py, got str.",
     "no comm": "UsageError comm must be a communicator of mpi4py, got COMM_NULL.",

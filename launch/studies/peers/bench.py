@@ -139,7 +139,8 @@ def rounds_of(
     """The batches of all rounds, in order: each is of one shape and one library, with the name of
     each case.
 
-    Every round visits all shapes, the libraries in changing order.
+    Every round visits all shapes, the libraries in changing order. What is no A·B is said beside
+    the shape, so that products of other forms are other cases.
 
     Examples
     --------
@@ -154,9 +155,13 @@ def rounds_of(
     >>> [name for batch in batches for name, case in batch][:3]
     ['1 | s | a | x', '1 | s | b | y', '2 | s | b | y']
     """
+    from plots.select.cases import form
+
     groups = [list(group) for _, group in groupby(taking_part, key=_who)]
+    product = form(base)
     for turn in range(rounds):
         for label, m, n, k in chosen:
+            label = f"{label} {product}".rstrip()
             for group in turned(groups, turn):
                 yield [
                     (
@@ -282,14 +287,14 @@ def run_peers(
             f"without {who}: its products run on cores, and the backend is {base.backend}"
             for who in left_out
         ]
-    if not taking_part:
-        raise UsageError("nobody is left to run. drbench list --peers says who is here.")
     batches = list(rounds_of(chosen, taking_part, rounds, base))
     wanted = dict(pair for batch in batches for pair in batch)
     if not fresh:
         _check_same(folder / "records.csv", base, ranks, wanted)
     for line in absent:
         say.print(line)
+    if not taking_part:
+        raise UsageError("nobody is left to run. drbench list --peers says who is here.")
     bad = []
 
     def on_record(record: Record, at: int, total: int) -> None:

@@ -206,6 +206,21 @@ def test_other_records_in_the_file_are_none_of_it():
     )
 
 
+def test_products_of_another_form_are_other_cases():
+    plain, turned = (
+        {
+            name
+            for batch in rounds_of(
+                [Shape("s", 4, 5, 6)], [Contender("heat", "c", {})], 1, Case(1, 1, 1, **form)
+            )
+            for name, _ in batch
+        }
+        for form in ({}, {"transpose": "a"})
+    )
+    assert plain == {"1 | s | heat | c"} and turned == {"1 | s Aᵀ·B | heat | c"}
+    assert case_name(made_up(case=turned.pop()))[1] == "s Aᵀ·B"
+
+
 def test_all_rounds_visit_everyone_and_each_library_goes_first_in_turn():
     taking_part = [
         Contender("drbench", "a", {}),

@@ -267,6 +267,7 @@ def mistakes(comm, ctx, other):
         "layout list": said(lambda: ctx.empty([4, 4], ["row"])),
         "part": said(lambda: A[0]),
         "part ends": said(lambda: A[:0.5]),
+        "factor": said(lambda: multiply(A, B, alpha="two")),
         "root text": said(lambda: A.to_global(root="0")),
         "comm": said(lambda: drbench.init("world")),
         "no comm": said(lambda: drbench.init(MPI.COMM_NULL)),
@@ -274,6 +275,9 @@ def mistakes(comm, ctx, other):
         "threads": said(lambda: drbench.init(comm, "1M", threads=0)),
         "device": said(lambda: drbench.init(comm, "1M", device="gpuu")),
     }
+    C = ctx.zeros((4, 4), "row")
+    found["alpha"] = said(lambda: multiply(A, B, C, alpha=1 + rank))
+    found["beta of one"] = said(lambda: multiply(A, B, C, alpha=0.1, beta=2 - rank))
     found["full"] = said(lambda: full_on_one(ctx))
     # another order of calls
     began = time.monotonic()

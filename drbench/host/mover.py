@@ -1,0 +1,237 @@
+"""Runs traces of copies alone, from one layout of a matrix into another: in reach as few strided
+copies, elsewhere as few messages, each element straight into its place."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from drbench.program.steps import Add, Block, Copy, Zero
+from drbench.program.trace import Trace
+
+from .copies import Strided, copy_of, in_panels, joined
+from .placed import PlacedMatrix
+
+#: Elements of one message at most; of one that is added to what is there, and so received first.
+_MOST, _MOST_ADDED = 1 << 24, 1 << 20
+
+
+class _Write(NamedTuple):
+    """A block of C that is copied, or added to, or (without a source) made zero; ``term`` counts
+    those of the block."""
+
+    term: int
+    into: Block
+    source: Block | None
+
+
+class _Stage(NamedTuple):
+    """What may be done at once: copies and sums in place, (owner, moves) of messages that are read
+    into C, and (owner, moves, sums) of those that are received and added."""
+
+    calls: list
+    straight: list
+    added: list
+
+
+class Mover:
+    """One rank's redistribution of A into C; run as often as wanted.
+
+    Parameters
+    ----------
+    traces : callable
+        ``traces(rank)`` of :func:`drbench.program.redistribution.redistribute`.
+    matrices : dict of str to PlacedMatrix
+        A and C.
+    arena : callable
+        ``arena(nbytes)`` gives memory to receive in.
+    writes : bool
+        This rank copies what it has to wherever it belongs, instead of what it lacks from wherever
+        it is; the same on every rank. All memory must be in reach, and no sum pending.
+
+    Notes
+    -----
+    What is in reach is copied in the order of the trace. If something is not, the terms of a
+    pending sum are taken one after the other, so that each element is summed in the same order on
+    every rank. All messages of the first term are under way while this rank copies; those that are
+    added go through two buffers.
+    """
+
+    read_apart = None
+
+    def __init__(
+        self,
+        traces: Callable[[int], Trace],
+        matrices: dict,
+        arena: Callable[[int], np.ndarray],
+        writes: bool = False,
+    ):
+        self._given = traces, arena, writes
+        self._old: PlacedMatrix = matrices["A"]
+        self._new: PlacedMatrix = matrices["C"]
+        self._item = self._new.dtype.itemsize
+        todo, self._side = [*self._writes(traces(self._new.rank))], int(writes)
+        if writes:
+            everywhere = (traces(rank) for rank in range(self._new.partition.nprocs))
+            todo = [
+                each
+                for trace in everywhere
+                for each in self._writes(trace)
+                if each.source.owner == self._new.rank
+            ]
+        stages = [todo]
+        if any(map(self._is_apart, todo)):
+            term = lambda each: each.term
+            stages = [[*stage] for _, stage in groupby(sorted(todo, key=term), term)]
+        received = [
+            batch for stage in stages[1:] for _, batch in self._messages(stage, _MOST_ADDED)
+        ]
+        most = max((sum(each.into.size for each in batch) for batch in received), default=0)
+        self.arena = arena(2 * most * self._item)
+        self._stages = [
+            _Stage(
+                [*self._calls(stage)],
+                [] if number else [*self._straight(stage)],
+                [*self._added(stage)] if number else [],
+            )
+            for number, stage in enumerate(stages)
+        ]
+
+    def bound(self, matrices: dict) -> Mover:
+        """This one on other matrices, laid out alike and in reach of the same ranks."""
+        traces, arena, writes = self._given
+        return Mover(traces, matrices, arena, writes)
+
+    def run(self, alpha: float = 1.0, beta: float = 0.0) -> None:
+        """Move everything; C is overwritten. All ranks are done when all have returned."""
+        read = self._old.window.read
+        for calls, straight, added in self._stages:
+            requests = [read(owner, moves) for owner, moves in straight]
+            for call in calls:
+                call()
+            MPI.Request.Waitall(requests)
+            under_way: deque = deque()
+            for owner, moves, sums in added:
+                if len(under_way) == 2:  # as many as there are buffers
+                    _finish(*under_way.popleft())
+                under_way.append((read(owner, moves), sums))
+            while under_way:
+                _finish(*under_way.popleft())
+
+    # -- the layout
+
+    def _writes(self, trace: Trace) -> Iterator[_Write]:
+        """What a trace writes."""
+        terms: dict[tuple, int] = {}
+        for step in trace.steps:
+            if isinstance(step, Zero | Copy | Add) and step.block.size:
+                key = step.block.key
+                terms[key] = terms[key] + 1 if type(step) is Add else 0
+                yield _Write(terms[key], step.block, step.inputs[0].block if step.inputs else None)
+
+    def _is_apart(self, each: _Write) -> bool:
+        source = each.source
+        return source is not None and self._old.window.in_reach[source.owner] is None
+
+    def _calls(self, stage: list[_Write]) -> Iterator[Callable[[], object]]:
+        """What is made in place: copies that follow one another as few strided ones, and a copy
+        that is added to as a sum of two."""
+        view, found = self._new.view, []
+        for each in stage:
+            if self._is_apart(each):
+                continue
+            if each.source is None:
+                found.append(partial(view(each.into).fill, 0))
+            elif not each.term:
+                found.append(each)
+            else:
+                target, first = view(each.into), view(each.into)
+                if found and type(found[-1]) is _Write and found[-1].into.key == each.into.key:
+                    first = self._old.view(found.pop().source)
+                found.append(partial(np.add, first, self._old.view(each.source), out=target))
+        for kind, run in groupby(found, type):
+            if kind is not _Write:
+                yield from run
+                continue
+            owner = self._new.window.in_reach, self._old.window.in_reach
+            moves = [(self._here(each.into), self._there(each.source)) for each in run]
+            for move in in_panels(joined(moves, self._item), self._item, self._side):
+                yield copy_of(move, self._item, owner)
+
+    def _straight(self, stage: list[_Write]) -> Iterator[tuple]:
+        """Messages that are read into C."""
+        for owner, batch in self._messages(stage, _MOST):
+            moves = [(self._here(each.into), self._there(each.source)) for each in batch]
+            yield owner, self._along(moves)
+
+    def _added(self, stage: list[_Write]) -> Iterator[tuple]:
+        """Messages that are received and added, by two buffers in turn."""
+        item = self._item
+        for number, (owner, batch) in enumerate(self._messages(stage, _MOST_ADDED)):
+            moves, sums, at = [], [], number % 2 * (self.arena.size // 2)
+            for each in batch:
+                rows, cols = each.into.shape
+                part = self.arena[at : at + rows * cols * item].view(self._new.dtype)
+                buffer, target = part.reshape(rows, cols), self._new.view(each.into)
+                start = buffer.__array_interface__["data"][0]
+                moves.append(
+                    (Strided(start, (rows, cols), buffer.strides), self._there(each.source))
+                )
+                sums.append(partial(np.add, target, buffer, out=target))
+                at += part.nbytes
+            yield owner, self._along(moves), sums
+
+    def _messages(self, stage: list[_Write], most: int) -> Iterator[tuple[int, list[_Write]]]:
+        """What is out of reach, by owner, in batches that are not too large."""
+        by_owner: dict[int, list[_Write]] = defaultdict(list)
+        for each in stage:
+            if self._is_apart(each):
+                by_owner[each.source.owner].append(each)
+        for owner, found in by_owner.items():
+            batch: list[_Write] = []
+            size = 0
+            for each in found:
+                if batch and size + each.into.size > most:
+                    yield owner, batch
+                    batch, size = [], 0
+                batch.append(each)
+                size += each.into.size
+            yield owner, batch
+
+    def _along(self, moves: list) -> tuple:
+        """Few strided moves, whose axes are in the order in which they lie at the source."""
+        found = []
+        for target, source in joined(moves, self._item, near=False):
+            axes = sorted(
+                zip(source.shape, target.strides, source.strides), key=lambda axis: -axis[2]
+            )
+            shape, here, there = zip(*axes)
+            found.append((Strided(target.start, shape, here), Strided(source.start, shape, there)))
+        return tuple(found)
+
+    def _here(self, block: Block) -> Strided:
+        """A block of C, by its address."""
+        return _at(self._new, block)
+
+    def _there(self, block: Block) -> Strided:
+        """A block of A, by its address; out of reach by its offset in its owner's part."""
+        return _at(self._old, block)
+
+
+def _at(matrix: PlacedMatrix, block: Block) -> Strided:
+    offset, *strides = matrix.locate(block)
+    memory = matrix.window.in_reach[block.owner]
+    base = 0 if memory is None else memory.__array_interface__["data"][0]
+    return Strided(base + offset, block.shape, tuple(strides))
+
+
+def _finish(request: MPI.Request, sums: list) -> None:
+    request.Wait()
+    for each in sums:
+        each()
