@@ -36,6 +36,18 @@ from .enumerate import (
     replication_triples,
 )
 from .errors import LayoutError
+from .grids import (
+    Grid,
+    GridSpec,
+    held,
+    io_bound,
+    most_work,
+    moved,
+    needed,
+    optimal_grid,
+    parse_grid,
+    work_on,
+)
 from .partition import Partition, explicit_text, replica_suffix
 from .places import Places, grid_places, mesh_places
 from .presets import PRESETS, Preset
@@ -48,6 +60,8 @@ __all__ = [
     "PRESETS",
     "Axis",
     "Dealt",
+    "Grid",
+    "GridSpec",
     "Interval",
     "LayoutError",
     "Listed",
@@ -68,13 +82,20 @@ __all__ = [
     "extents",
     "flows",
     "grid_places",
+    "held",
     "intersect",
+    "io_bound",
     "local_extent",
     "mesh_places",
     "most_replicas",
+    "most_work",
+    "moved",
     "near_square",
+    "needed",
+    "optimal_grid",
     "paired_replication",
     "parse",
+    "parse_grid",
     "parse_placements",
     "part",
     "partition",
@@ -86,4 +107,5 @@ __all__ = [
     "sources",
     "summed",
     "to_placements",
+    "work_on",
 ]

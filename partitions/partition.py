@@ -197,6 +197,7 @@ class Partition:
         places, rows, cols = self.places, self.rows, self.cols
         return (
             places.nprocs,
+            places.idle,
             places.replicas,
             places.terms,
             rows.key,
@@ -221,7 +222,7 @@ class Partition:
     @property
     def ranks_per_replica(self) -> int:
         """Number of ranks p/c that share one copy of the matrix."""
-        return self.places.nprocs // self.replicas
+        return self.places.holders // self.replicas
 
     @property
     def grid(self) -> ProcessGrid | None:
@@ -357,14 +358,14 @@ class Partition:
     # -- ranks ---------------------------------------------------------------
 
     def replica_of(self, rank: int) -> int:
-        """Return the replica that ``rank`` belongs to.
+        """Return the replica that ``rank`` belongs to; 0 for an idle one.
 
         Raises
         ------
         LayoutError
             If there is no such rank.
         """
-        return self._position(rank)[2]
+        return self._position(rank)[2] if self.holds(rank) else 0
 
     def members(self, replica: int = 0) -> list[int]:
         """Return the ranks that share one replica, in rising order; not always contiguous.
@@ -409,6 +410,8 @@ class Partition:
         LayoutError
             If there is no such rank.
         """
+        if not self.holds(rank):
+            return []
         i, j, _ = self._position(rank)
         across = self.cols.held_by(j)
         return [(ti, tj) for ti in self.rows.held_by(i) for tj in across]
@@ -459,6 +462,8 @@ class Partition:
         >>> p.local_shape(0), p.local_shape(1)
         ((6, 4), (4, 4))
         """
+        if not self.holds(rank):
+            return 0, 0
         i, j, _ = self._position(rank)
         return self.rows.length(i), self.cols.length(j)
 
@@ -508,6 +513,27 @@ class Partition:
                 f"replica {replica} of {self.text} does not exist;"
                 f" its replicas go from 0 to {self.replicas - 1}"
             )
+
+    def holds(self, rank: int) -> bool:
+        """Whether a rank has coordinates; an idle one has none, and holds nothing.
+
+        Raises
+        ------
+        LayoutError
+            If there is no such rank.
+
+        Examples
+        --------
+        >>> from partitions import partition
+        >>> p = partition("grid:2x2x1", (4, 4), 5, "C")
+        >>> [p.holds(rank) for rank in (3, 4)], p.tiles_of(4), p.local_shape(4)
+        ([True, False], [], (0, 0))
+        """
+        if 0 <= rank < self.places.holders:
+            return True
+        if rank < 0 or rank >= self.nprocs:
+            self._position(rank)
+        return False
 
     def _position(self, rank: int) -> tuple[int, int, int]:
         """Row and column coordinate and replica of a rank."""

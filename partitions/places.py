@@ -25,6 +25,8 @@ class Places:
     terms : tuple of int
         For each replica which term of a pending sum it holds (DTensor's Partial); empty if the
         matrix is in every replica.
+    idle : int
+        Ranks beyond these that hold nothing.
 
     Raises
     ------
@@ -44,6 +46,7 @@ class Places:
     cols: Sequence[int]
     replicas: Sequence[int]
     terms: tuple[int, ...] = ()
+    idle: int = 0
     nprocs: int = field(init=False, compare=False)
     _coords: dict = field(init=False, repr=False, compare=False)
 
@@ -52,10 +55,10 @@ class Places:
         sides = [regular(getattr(self, name)) for name in ("rows", "cols", "replicas")]
         for name, side in zip(("rows", "cols", "replicas"), sides):
             put(self, name, side)
-        put(self, "nprocs", prod(map(len, sides)))
+        put(self, "nprocs", prod(map(len, sides)) + self.idle)
         put(self, "terms", self.terms if any(self.terms) else ())
         put(self, "_coords", {})
-        if self.nprocs and not _mixed_radix(sides):
+        if self.holders and not _mixed_radix(sides):
             self._list()
 
     def _list(self) -> None:
@@ -64,11 +67,16 @@ class Places:
             for j, col in enumerate(self.cols):
                 for q, copy in enumerate(self.replicas):
                     self._coords[row + col + copy] = i, j, q
-        if sorted(self._coords) != list(range(self.nprocs)):
+        if sorted(self._coords) != list(range(self.holders)):
             raise LayoutError(
                 f"{len(self.rows)}x{len(self.cols)} coordinates of {len(self.replicas)} replicas "
-                f"do not stand on ranks 0 to {self.nprocs - 1}, one on each"
+                f"do not stand on ranks 0 to {self.holders - 1}, one on each"
             )
+
+    @property
+    def holders(self) -> int:
+        """Number of ranks that have coordinates, the first ones; those after them are idle."""
+        return self.nprocs - self.idle
 
     def rank(self, row: int, col: int, replica: int = 0) -> int:
         """The rank at a row coordinate, a column coordinate and a replica."""
@@ -87,13 +95,13 @@ class Places:
 
     def transposed(self) -> "Places":
         """The same ranks, rows for columns."""
-        return Places(self.cols, self.rows, self.replicas, self.terms)
+        return Places(self.cols, self.rows, self.replicas, self.terms, self.idle)
 
     def renumbered(self, rows: list[int], cols: list[int]) -> "Places":
         """With coordinate x of an axis being what was coordinate ``rows[x]`` or ``cols[x]``."""
         old = self.rows, self.cols
         rows, cols = ([side[x] for x in new] for side, new in zip(old, (rows, cols)))
-        return Places(rows, cols, self.replicas, self.terms)
+        return Places(rows, cols, self.replicas, self.terms, self.idle)
 
     @property
     def grid(self) -> ProcessGrid | None:
@@ -119,8 +127,8 @@ def grid_places(grid: ProcessGrid, replicas: int = 1, terms: tuple[int, ...] = (
     )
 
 
-def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
-    """The places of a mesh with row-major ranks.
+def mesh_places(dimensions: Iterable[tuple[int, str]], idle: int = 0) -> Places:
+    """The places of a mesh with row-major ranks, and of idle ranks after them.
 
     Parameters
     ----------
@@ -139,7 +147,7 @@ def mesh_places(dimensions: Iterable[tuple[int, str]]) -> Places:
         if side == "replicas":
             of_terms = role == "terms"
             terms = [t * extent + y if of_terms else t for t in terms for y in range(extent)]
-    return Places(**sides, terms=tuple(terms))
+    return Places(**sides, terms=tuple(terms), idle=idle)
 
 
 def regular(values: Sequence[int]) -> Sequence[int]:

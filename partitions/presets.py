@@ -21,7 +21,8 @@ class Preset:
     source : str
         Where it comes from.
     operands : (str, str, str)
-        Kinds of A, B and C; ``REPLICATED`` stands for a full copy on every rank.
+        Kinds of A, B and C; ``REPLICATED`` stands for a full copy on every rank, ``GRID`` for
+        being stored once on a grid over m, n and k.
     fixed : bool
         Whether the preset sets replication factors itself, so that it takes no ``/cN``.
     """
@@ -34,6 +35,7 @@ class Preset:
 
 
 REPLICATED = "replicated"
+GRID = "grid"
 
 PRESETS: dict[str, Preset] = {
     entry.name: entry
@@ -106,6 +108,14 @@ PRESETS: dict[str, Preset] = {
             "replicated 2-D blocks; the factor is the largest divisor N of p with N³ <= p",
             "§2.1, 2.5D algorithms",
             ("block", "block", "block"),
+            fixed=True,
+        ),
+        Preset(
+            "optimal",
+            "all three stored once on the grid over m, n and k that needs fewest bytes, or on "
+            "optimal:PMxPNxPK; all three move",
+            "Kwasniewski et al., SC'19; Agarwal et al., 1995",
+            (GRID, GRID, GRID),
             fixed=True,
         ),
     )

@@ -46,7 +46,7 @@ def flows(old: Partition, new: Partition) -> Iterator[tuple[int, int, int]]:
     """
     check_one_matrix(old, new)
     rows, cols = _shared(old.rows, new.rows), _shared(old.cols, new.cols)
-    for target in range(new.nprocs):
+    for target in filter(new.holds, range(new.nprocs)):
         row, col, _ = new.places.coords(target)
         for replica in sources(old, new, target):
             for old_row, of_rows in rows[row]:

@@ -5,6 +5,7 @@
 ``block``, ``block:3x2``  one tile a rank on a process grid (default: near-square)
 ``tiles:128x96@2x3``      tiles of 128x96 dealt cyclically on a 2x3 process grid
 ``traditional:3x4``       aligned tiles of A, B and C on one process grid
+``grid:2x3x4``            A, B and C stored once on one grid over m, n and k
 ========================  ====================================================
 
 A grid given to ``block`` or ``tiles`` may end in ``:col`` (column-major ranks). Any
@@ -22,14 +23,15 @@ from math import lcm
 from .arithmetic import ProcessGrid, ceil_div, divisors, most_replicas, near_square
 from .dtensor import PlacementSpec, parse_placements
 from .errors import LayoutError
+from .grids import GridSpec, optimal_grid, parse_grid
 from .partition import Partition, replica_suffix
-from .presets import PRESETS, REPLICATED
+from .presets import GRID, PRESETS, REPLICATED
 
 KINDS = ("row", "column", "block", "tiles", "traditional")
 
 FORMS = (
     "row, column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ],"
-    " each with an optional /cN, or DTensor placements such as S(0), R or S(0),S(1)"
+    " each with an optional /cN, grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1)"
 )
 
 # what is meant as DTensor placements, right or wrong
@@ -200,7 +202,7 @@ def partition(text: str, shape: tuple[int, int], nprocs: int, role: str | None =
     return parse(text).bind(shape, nprocs, role)
 
 
-def parse(text: str) -> PartitionSpec | PlacementSpec:
+def parse(text: str) -> PartitionSpec | PlacementSpec | GridSpec:
     """Read a text form; nothing is known of the matrix or the ranks yet.
 
     Raises
@@ -218,13 +220,17 @@ def parse(text: str) -> PartitionSpec | PlacementSpec:
     Traceback (most recent call last):
     partitions.errors.LayoutError: unknown partition 'colum'; did you mean column? Forms: row, \
 column, block[:PxQ[:col]], tiles:RxC[@PxQ[:col]], traditional[:PxQ], each with an optional /cN, \
-or DTensor placements such as S(0), R or S(0),S(1).
+grid:PMxPNxPK, or DTensor placements such as S(0), R or S(0),S(1).
     """
     lowered = text.strip().lower()
     if looks_like_placements(lowered):
         return parse_placements(lowered)
     form, slash, factor = lowered.partition("/")
     kind, colon, details = form.partition(":")
+    if kind == "grid":
+        if slash:
+            raise LayoutError(f"{lowered!r}: a grid stores each matrix once; leave /{factor} out")
+        return GridSpec(parse_grid(details))
     if kind not in KINDS:
         raise unknown_kind(kind)
     replicas = parse_factor(lowered, factor) if slash else 1
@@ -255,7 +261,12 @@ def looks_like_placements(text: str) -> bool:
     return "," in text or bool(_STARTS.match(text))
 
 
-def preset(name: str, nprocs: int) -> tuple[str, str, str]:
+def preset(
+    name: str,
+    nprocs: int,
+    sizes: tuple[int, int, int] | None = None,
+    memory: int | None = None,
+) -> tuple[str, str, str]:
     """Return the text forms of A, B and C of a named partitioning.
 
     Parameters
@@ -265,12 +276,16 @@ def preset(name: str, nprocs: int) -> tuple[str, str, str]:
         suffix ``/cN``, which sets the replication factor of all three operands.
     nprocs : int
         Number of ranks, which "replicated" and 2.5D depend on.
+    sizes : (int, int, int), optional
+        m, n and k, which optimal depends on.
+    memory : int, optional
+        Elements that a rank has room for: what optimal may use (:func:`partitions.grids.held`).
 
     Raises
     ------
     LayoutError
         If the name is unknown, the factor does not divide ``nprocs``, or the
-        preset fixes its own factors.
+        preset fixes its own factors; for optimal, if sizes are missing or no grid fits.
 
     Examples
     --------
@@ -280,8 +295,11 @@ def preset(name: str, nprocs: int) -> tuple[str, str, str]:
     ('row/c4', 'column', 'column')
     >>> preset("2.5d", 8)
     ('block/c2', 'block/c2', 'block/c2')
+    >>> preset("optimal", 5, (64, 64, 64)) == preset("optimal:2x2x1", 5)
+    True
     """
     base, slash, factor = name.strip().lower().partition("/")
+    base, colon, grid = base.partition(":")
     if base not in PRESETS:
         raise LayoutError(
             f"unknown preset {base!r}; {_meant(base, PRESETS)}Presets: {', '.join(PRESETS)}."
@@ -293,6 +311,10 @@ def preset(name: str, nprocs: int) -> tuple[str, str, str]:
             f"{base} sets its own replication factors, got {name.strip()!r};"
             f" use {base} alone, or give A, B and C one by one"
         )
+    if chosen.operands[0] == GRID:
+        return _on_grid(base, grid, nprocs, sizes, memory)
+    if colon:
+        raise LayoutError(f"{base} takes no details, got {name.strip()!r}; use {base} alone")
     replicas = parse_factor(name, factor) if slash else 1
     if replicas not in valid:
         raise LayoutError(
@@ -308,6 +330,24 @@ def preset(name: str, nprocs: int) -> tuple[str, str, str]:
         for operand in chosen.operands
     )
     return a, b, c
+
+
+def _on_grid(
+    name: str,
+    grid: str,
+    nprocs: int,
+    sizes: tuple[int, int, int] | None,
+    memory: int | None,
+) -> tuple[str, str, str]:
+    """The three matrices stored once on a grid: the one that is named, or the best."""
+    if not grid and sizes is None:
+        raise LayoutError(f"{name} depends on m, n and k; name a grid, as {name}:2x2x1")
+    found = parse_grid(grid) if grid else optimal_grid(*sizes, nprocs, memory)
+    if found.size > nprocs:
+        raise LayoutError(
+            f"{name}:{found} needs {found.size} ranks, got {nprocs}; use a smaller one"
+        )
+    return (str(GridSpec(found)),) * 3
 
 
 def parse_factor(text: str, factor: str) -> int:

@@ -6,13 +6,22 @@ from collections.abc import Iterator
 from algorithms.registry import Option, algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
-from drbench.program.problem import Problem
+from drbench.program.problem import Operand, Problem
 from drbench.program.replicas import broadcast_replica, reduce_replicas
 from drbench.program.steps import Accumulate, Fence, Gemm, Get, Step, Zero
-from partitions import summed
+from partitions import Grid, LayoutError, parse_grid, summed
 
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
-from .slicing import Product, free_axis, largest_matrix, own_first_balances, result_stays, slices
+from .slicing import (
+    Product,
+    free_axis,
+    grid_of,
+    largest_matrix,
+    on_grid,
+    own_first_balances,
+    result_stays,
+    slices,
+)
 
 #: Where tiles are not read in place the free axis is cut, so that transfers overlap with products:
 #: into this many pieces, none shorter than the second number of elements. Products lose next to
@@ -26,13 +35,15 @@ def settle(
     *,
     stationary: str = "auto",
     chunk: int | str | None = "auto",
+    grid: str | None = "auto",
     replicate_result: bool = False,
     schedule: str = "direct",
     ir_max_compute: int | None = None,
     ir_max_comm: int | None = None,
 ) -> dict:
-    """Decide ``auto``: the largest matrix stays; free ranges are cut only where tiles are not read
-    in place."""
+    """Decide ``auto``: work goes by the grid that all matrices are stored once on, and C's terms
+    stay; without one the largest matrix stays. Free ranges are cut only where tiles are not read in
+    place."""
     for operand in (problem.a, problem.b):
         if operand.partition.terms > 1:
             raise UnsupportedError(
@@ -54,22 +65,43 @@ def settle(
         }
     if stationary not in ("A", "B", "C", "auto"):
         raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
+    found = _grid(problem, stationary, grid)
     if stationary == "auto":
-        stationary = largest_matrix(problem.m, problem.n, problem.k)
+        stationary = "C" if found else largest_matrix(problem.m, problem.n, problem.k)
     if chunk == "none":
         chunk = None
     elif chunk == "auto":
         free = free_axis(stationary)
         pieces, shortest = _CUTS[free]
-        share = problem.extent(free) // problem.operand(stationary).partition.replicas
+        still = problem.operand(stationary)
+        replicas = on_grid(problem, stationary, found) if found else still
+        share = problem.extent(free) // replicas.partition.replicas
         chunk = None if in_place else max(shortest, -(-share // pieces))
     return {
         "stationary": stationary,
         "chunk": chunk,
+        **({"grid": str(found)} if found else {}),
         "replicate_result": replicate_result,
         "schedule": schedule,
         **bounds,
     }
+
+
+def _grid(problem: Problem, stationary: str, grid: str | None) -> Grid | None:
+    """The grid that work goes by; None if it goes by the tiles of the stationary matrix."""
+    if grid == "auto":
+        return grid_of(problem) if stationary == "auto" else None
+    if grid in (None, "none"):
+        return None
+    try:
+        found = parse_grid(grid)
+    except LayoutError as error:
+        raise UsageError(f"--grid: {error}.") from None
+    if found.size > problem.nprocs:
+        raise UsageError(
+            f"--grid {found} needs {found.size} ranks, got {problem.nprocs}. Use a smaller grid."
+        )
+    return found
 
 
 REPLICATE_RESULT = Option(
@@ -96,6 +128,14 @@ OPTIONS = (
         help="longest range of the free axis one product covers, in elements: short ranges overlap "
         "better, long ones multiply faster. auto: as long as tiles allow where tiles are read in "
         "place, elsewhere 1/16 of k or 1/4 of m or n; none: never cut.",
+        says="auto",
+    ),
+    Option(
+        "grid",
+        metavar="PMxPNxPK|auto|none",
+        help="who multiplies what: rank (i, j, l) of a grid over m, n and k block (i, j, l) of the "
+        "products, wherever the matrices lie. none: the owners of the stationary matrix their "
+        "tiles; auto: a grid where all matrices are stored once on it (preset optimal).",
         says="auto",
     ),
     REPLICATE_RESULT,
@@ -143,6 +183,10 @@ def program(
     chunk : int, optional
         Longest range of the free axis in one product; smaller chunks overlap better and multiply
         slower.
+    grid : str, optional
+        ``"PMxPNxPK"``: rank (i, j, l) does block (i, j, l) of the products (Agarwal et al., "A
+        three-dimensional approach to parallel matrix multiplication", 1995), and what is stationary
+        says which of its blocks it keeps while the others pass; ranks beyond the grid do none.
     replicate_result : bool
         Give the finished C to every replica of it, not only to replica 0.
     schedule : str
@@ -154,7 +198,9 @@ def program(
         Whose times the schedules ``cost`` and ``exhaustive`` go by.
     """
     settled = settle(problem, **options)
-    steps = _direct(problem, rank, settled["stationary"], settled["chunk"], replicate_result)
+    grid = settled.get("grid")
+    work = on_grid(problem, settled["stationary"], parse_grid(grid)) if grid else None
+    steps = _direct(problem, rank, settled["stationary"], settled["chunk"], work, replicate_result)
     if settled["schedule"] == "direct":
         return steps
     bounds = settled["ir_max_compute"], settled["ir_max_comm"]
@@ -162,17 +208,25 @@ def program(
 
 
 def _direct(
-    problem: Problem, rank: int, stationary: str, chunk: int | None, replicate_result: bool
+    problem: Problem,
+    rank: int,
+    stationary: str,
+    chunk: int | None,
+    work: Operand | None,
+    replicate_result: bool,
 ) -> Iterator[Step]:
     """The steps in the order of the slicing."""
-    c, groups = problem.c, slices(problem, rank, stationary, chunk)
-    stays = result_stays(problem, stationary)
+    c, groups = problem.c, slices(problem, rank, stationary, chunk, work)
+    if work is None:
+        stays = result_stays(problem, stationary)
+    else:
+        stays = stationary == "C" and work.partition == c.partition
     if stays:
         for group in groups:
             yield from _multiplied(group, in_place=True)  # C[m, n] += A[m, k] · B[k, n]
     else:
         others = []
-        if own_first_balances(
+        if work is None and own_first_balances(
             problem, stationary
         ):  # first what stays here: nobody accumulates yet, so these
             for group in groups:  # products go straight into the tile they start
@@ -185,8 +239,10 @@ def _direct(
                 yield Zero(tile)
             others = groups
         yield Fence()  # every tile is ready for everyone's accumulates
+        sums: dict = {}
+        kept: dict = {stationary: {}} if work else {}
         for group in others:
-            yield from _multiplied(group, in_place=False)
+            yield from _multiplied(group, False, sums, kept)
 
     if c.partition.replicas > 1 or not stays:
         yield Fence()  # the partial results are complete
@@ -196,20 +252,23 @@ def _direct(
         yield from broadcast_replica(c, rank)
 
 
-def _multiplied(group: list[Product], in_place: bool) -> Iterator[Step]:
+def _multiplied(
+    group: list[Product], in_place: bool, sums: dict | None = None, kept: dict | None = None
+) -> Iterator[Step]:
     """Products written into this rank's own tiles of C, in place; or for other ranks' tiles: the
     sum over the pieces of k goes to the owner of C[m, n] once. A block that several of them use is
-    fetched once."""
+    fetched once; ``sums`` and the blocks of the matrices in ``kept`` last longer than a group."""
     held: dict = {}
-    partial: Step | None = None
+    sums, kept = {} if sums is None else sums, kept or {}
     for left, right, c, first, last in group:
-        if (a := held.get(left)) is None:
-            a = held[left] = yield Get(left)
-        if (b := held.get(right)) is None:
-            b = held[right] = yield Get(right)
+        of_a, of_b = kept.get("A", held), kept.get("B", held)
+        if (a := of_a.get(left)) is None:
+            a = of_a[left] = yield Get(left)
+        if (b := of_b.get(right)) is None:
+            b = of_b[right] = yield Get(right)
         if in_place:
             yield Gemm(a, b, into=c)
             continue
-        partial = yield Gemm(a, b, into=None if first else partial)
+        sums[c] = yield Gemm(a, b, into=None if first else sums[c])
         if last:
-            yield Accumulate(partial, c)
+            yield Accumulate(sums.pop(c), c)

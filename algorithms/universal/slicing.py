@@ -23,9 +23,17 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from drbench.program.problem import AXES, Problem
+from drbench.program.problem import AXES, Operand, Problem
 from drbench.program.steps import Block
-from partitions import Axis, Partition, ceil_div, part
+from partitions import (
+    Axis,
+    Grid,
+    Partition,
+    ceil_div,
+    parse_grid,
+    part,
+    work_on,
+)
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
@@ -127,8 +135,40 @@ def own_first_balances(problem: Problem, stationary: str) -> bool:
     return even and still.replicas == 1 and (_axes(c)[along].parts == 1 or alike)
 
 
+def grid_of(problem: Problem) -> Grid | None:
+    """The grid of ranks over m, n and k on which all three matrices are stored once
+    (:class:`partitions.GridSpec`), if they are.
+
+    Examples
+    --------
+    >>> grid_of(Problem(8, 8, 8, 4, *["grid:1x2x2"] * 3)), grid_of(Problem(8, 8, 8, 4))
+    (Grid(m=1, n=2, k=2), None)
+    """
+    texts = {operand.stored.text for operand in problem.operands}
+    if problem.transpose or len(texts) > 1 or not (text := texts.pop()).startswith("grid:"):
+        return None
+    return parse_grid(text.removeprefix("grid:"))
+
+
+def on_grid(problem: Problem, stationary: str, grid: Grid) -> Operand:
+    """Who does which products on a grid, as a layout of the stationary matrix: its tiles are the
+    blocks of the grid, with a replica for each part of the axis that it lacks.
+
+    Examples
+    --------
+    >>> on_grid(Problem(8, 8, 8, 4), "A", Grid(1, 2, 2)).partition.replicas
+    2
+    """
+    shape = problem.operand(stationary).partition.shape
+    return Operand(stationary, work_on(grid, stationary, shape, problem.nprocs))
+
+
 def slices(
-    problem: Problem, rank: int, stationary: str, chunk: int | None = None
+    problem: Problem,
+    rank: int,
+    stationary: str,
+    chunk: int | None = None,
+    work: Operand | None = None,
 ) -> Iterator[list[Product]]:
     """The products of one rank, in groups that share a range of the free axis.
 
@@ -142,12 +182,16 @@ def slices(
         Longest free range of one product, in elements; None leaves ranges as long as the tiles
         allow. Ranges without transfers are left whole where cutting them would only cost: those of
         m and n always, those of k if nothing is transferred for the tile.
+    work : Operand, optional
+        A layout of the stationary matrix that says who multiplies what, where it is not the one it
+        is stored in (:func:`on_grid`): its blocks are then fetched too, or accumulated.
 
     Yields
     ------
     list of Product
-        For Stationary C a group is one range of k; for A and B the products of a group that add to
-        the same block of C follow each other, so that their sum is accumulated once.
+        For Stationary C a group is one range of k, and a run goes through all of a tile's groups;
+        for A and B the products of a group that add to the same block of C follow each other, so
+        that their sum is accumulated once.
 
     Notes
     -----
@@ -157,12 +201,20 @@ def slices(
     the same time (paper, §4.2, *iteration offset*). Ranges whose operands are all at hand are then
     spread evenly between those that need transfers, to be computed meanwhile.
     """
-    still, x, y, (p, q, free) = _roles(problem, stationary)
-    replica, ranges = still.partition.replica_of(rank), _free_ranges(rank, still, x, y, free, chunk)
+    stored, x, y, (p, q, free) = _roles(problem, stationary)
+    still = work or stored
+    replica, ranges = (
+        stored.partition.replica_of(rank),
+        _free_ranges(rank, still, x, y, free, chunk),
+    )
     panels: dict = {}  # tiles of one tile row (column) share their panel of X (Y)
     for i, j in still.partition.tiles_of(rank):
         p_range, q_range = still.partition.tile_bounds((i, j))
-        p_pieces, q_pieces = _between(x.cuts(p, *p_range)), _between(y.cuts(q, *q_range))
+        p_cuts, q_cuts = x.cuts(p, *p_range), y.cuts(q, *q_range)
+        if work:
+            p_cuts = sorted({*p_cuts, *stored.cuts(p, *p_range)})
+            q_cuts = sorted({*q_cuts, *stored.cuts(q, *q_range)})
+        p_pieces, q_pieces = _between(p_cuts), _between(q_cuts)
         if (p, i) not in panels:
             panels[p, i] = _panel(x, p_pieces, ranges, rank, free)
         if (q, j) not in panels:
@@ -170,16 +222,18 @@ def slices(
         xs, ys, offset = panels[p, i], panels[q, j], i + j
         s_order, t_order = _rotated(p_pieces, offset), _rotated(q_pieces, offset)
         if stationary == "B":  # of the stationary tile: where X's pieces meet Y's
-            own = [still.block(s, t, replica) for t in t_order for s in s_order]
+            own = [stored.block(s, t, replica) for t in t_order for s in s_order]
             ends = _ends(s_order) * len(t_order)
         else:
-            own = [still.block(s, t, replica) for s in s_order for t in t_order]
+            own = [stored.block(s, t, replica) for s in s_order for t in t_order]
             ends = _ends(t_order) * len(s_order)
-        for f in _order(ranges, xs, ys, free, offset):
+        order = _order(ranges, xs, ys, free, offset)
+        for f in order:
             x_blocks, y_blocks = _rotated(xs[f][0], offset), _rotated(ys[f][0], offset)
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
                 pairs = product(x_blocks, y_blocks)
-                yield [Product(a, b, c, True, True) for (a, b), c in zip(pairs, own)]
+                end = f == order[0], f == order[-1]
+                yield [Product(a, b, c, *end) for (a, b), c in zip(pairs, own)]
             elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
                 pairs = product(y_blocks, x_blocks)
                 yield [Product(a, b, c, *end) for (c, a), b, end in zip(pairs, own, ends)]

@@ -34,8 +34,11 @@ def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step,
     [Get(A[0:2, 0:2]@0), Get(A[2:4, 0:2]@1)]
     """
     before, after = old.partition, new.partition
+    if not after.holds(rank):
+        return
     terms, replica = sources(before, after, rank), after.replica_of(rank)
-    (row, col, _), here = after.places.coords(rank), before.places.coords(rank)
+    row, col, _ = after.places.coords(rank)
+    here = before.places.coords(rank) if before.holds(rank) else (0, 0)  # where to begin
     columns = _by_owner(before.cols, here[1], _in_pieces(before.cols, _held(after.cols, col)))
     widest = max((stop - start for start, stop in columns), default=1)
     height = max(1, (_PANEL if len(terms) < 2 else _SUMMED_PANEL) // widest)

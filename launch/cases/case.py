@@ -15,7 +15,7 @@ from algorithms.registry import Option, check_options
 from drbench.common import Clock, parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
-from drbench.program.problem import Problem
+from drbench.program.problem import ITEMSIZES, Problem
 from launch.peers import PEERS, get_peer
 from partitions import preset
 
@@ -418,8 +418,27 @@ def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:
     >>> partition_texts({"preset": "outer", "c": "block"}, 4)
     {'a': 'column', 'b': 'row', 'c': 'block'}
     """
-    named = preset(values["preset"], ranks) if values.get("preset") else (None, None, None)
+    named: tuple = (None, None, None)
+    if values.get("preset"):
+        sizes = tuple(values.get(name) for name in "mnk")
+        named = preset(values["preset"], ranks, sizes if all(sizes) else None, _room(values, ranks))
     return {name: values.get(name) or text for name, text in zip("abc", named)}
+
+
+def _room(values: dict, ranks: int) -> int | None:
+    """Elements that a rank has room for, if that is limited: its share of the three matrices, and
+    those of ``pool``.
+
+    Examples
+    --------
+    >>> _room({"m": 8, "n": 8, "k": 8, "pool": 64}, 4)
+    64
+    """
+    if values.get("pool") is None:
+        return None
+    m, n, k = (values[name] for name in "mnk")
+    itemsize = ITEMSIZES[values.get("dtype") or "float32"]
+    return -(-(m * k + k * n + m * n) // ranks) + values["pool"] // itemsize
 
 
 def bound(case: Case, ranks: int) -> tuple[Any, Problem, dict]:

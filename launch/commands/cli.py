@@ -28,6 +28,7 @@ _SECTIONS = {
     "Choose and predict": {
         "advise": "predict.advise",
         "tune": "predict.tune",
+        "bounds": "predict.bounds",
         "simulate": "predict.model",
         "calibrate": "predict.model",
     },

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import home, interpret, operands, replicas_moved, traces_of, work_done
+from oracles import home, layouts, prove, traces_of
 
 from algorithms.universal.slicing import largest_matrix, own_first_balances, result_stays, slices
 from drbench.program.problem import Problem
-from drbench.program.steps import Add, Copy, Get
-from partitions import Partition, ProcessGrid, divisors, exhaustive
+from drbench.program.steps import Get
+from partitions import divisors, exhaustive
 
 KINDS = ("row", "column", "block", "tiles:3x2")
 # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
@@ -26,24 +26,6 @@ RANKS = (1, 2, 3, 4, 6)
 
 each = pytest.mark.parametrize("p, stationary", list(product(RANKS, "ABC")))
 patient = pytest.mark.timeout(900)  # up to 4096 plans each, on a machine that may have more to do
-
-
-def prove(problem, seed, **options):
-    """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN,
-    exactly."""
-    traces = traces_of(problem, **options)
-    assert (work_done(problem, traces, options["stationary"]) == 1).all()
-    terms = home(problem.c.partition).term
-    copies = np.array([[q for q, term in enumerate(terms) if term == t] for t in sorted({*terms})])
-    expected = np.ones((len(terms), problem.m, problem.n))
-    expected[copies[:, 0]] = 0
-    assert (replicas_moved(problem, traces, Add) == expected).all()
-    replicate = options.get("replicate_result", False)
-    assert (replicas_moved(problem, traces, Copy) == expected * replicate).all()
-    a, b = operands(problem, seed)
-    c = interpret(problem, traces, a, b, seed)
-    finished = copies if replicate else copies[:, :1]
-    assert (c[finished].sum(axis=0) == a @ b).all()
 
 
 def prove_all(p, stationary, triples):
@@ -123,19 +105,6 @@ def test_vectors_and_scalars_are_matrices_too(m, n, k, stationary):
 
 # -- larger shapes, sampled
 # ------------------------------------------------------------------------------------------
-
-
-@st.composite
-def layouts(draw, shape, nprocs, most_tiles):
-    """Any tile shape with at most so many tiles along an axis, on any grid, with any
-    replication."""
-    replicas = draw(st.sampled_from(divisors(nprocs)))
-    rows = draw(st.sampled_from(divisors(nprocs // replicas)))
-    order = draw(st.sampled_from(["row", "col"]))
-    tile = [draw(st.integers(-(-extent // most_tiles), extent + 2)) for extent in shape]
-    return Partition(
-        shape, tuple(tile), ProcessGrid(rows, nprocs // replicas // rows, order), replicas
-    )
 
 
 @st.composite

@@ -126,6 +126,12 @@ def sample(p, situation):
                 "warmup": int(seed % 4 == 3),
             }
         )
+    for rows in divisors(p):  # on grids over m, n and k, the last rank idle on one of them
+        once = f"grid:1x{rows}x{p // rows}"
+        mine = {"m": 33, "n": 17, "k": 600, "options": {"chunk": 100}, "iters": 1}
+        cases.append(mine | {"a": once, "b": once, "c": once})
+        last = {"stationary": chance.choice("ABC"), "grid": f"{max(1, p - 1)}x1x1"}
+        cases.append(mine | last | {"a": "column", "b": once, "c": "block"})
     large = {"prefetch": 2, "iters": 1, "warmup": 0, "m": 500, "n": 700, "k": 600}
     for stationary in "BC":  # messages too long to be sent at once
         cases.append(large | {"a": "column", "b": "column", "c": "row", "stationary": stationary})

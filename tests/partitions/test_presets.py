@@ -10,7 +10,10 @@ M, N, K = 24, 36, 48
 
 def bound(name, p):
     shapes = {"A": (M, K), "B": (K, N), "C": (M, N)}
-    return [partition(text, shapes[role], p, role) for text, role in zip(preset(name, p), shapes)]
+    return [
+        partition(text, shapes[role], p, role)
+        for text, role in zip(preset(name, p, (M, N, K)), shapes)
+    ]
 
 
 @pytest.mark.parametrize("p", RANKS)
@@ -36,6 +39,7 @@ def test_every_preset_binds_on_any_number_of_ranks(name, p):
         ("inner/c3", ("row/c3", "column/c3", "column/c3")),
         (" OUTER/C2 ", ("column/c2", "row/c2", "row/c2")),
         ("row/c1", ("row", "row", "row")),
+        ("optimal:2X2x2", ("grid:2x2x2",) * 3),
     ],
 )
 def test_presets_on_twelve_ranks(name, expected):
@@ -56,7 +60,7 @@ def test_2_5d_takes_the_largest_divisor_whose_cube_fits(p):
 
 def test_every_preset_says_what_it_is_and_where_it_comes_from():
     for name, entry in PRESETS.items():
-        assert entry.name == name and entry.about and entry.source.startswith("§")
+        assert entry.name == name and entry.about and ("§" in entry.source or "'19" in entry.source)
         assert "\n" not in entry.about
 
 
@@ -71,6 +75,11 @@ def test_every_preset_says_what_it_is_and_where_it_comes_from():
         ("megatron/c2", 4, "use megatron alone"),
         ("2.5d/c2", 8, "use 2.5d alone"),
         ("row", 0, "use at least 1"),
+        ("row:2x2x1", 4, "use row alone"),
+        ("optimal", 4, "name a grid, as optimal:2x2x1"),
+        ("optimal:2x2", 4, "write three integers"),
+        ("optimal:2x2x2", 4, "needs 8 ranks, got 4"),
+        ("optimal/c2", 4, "use optimal alone"),
         ("megatron/c2\n#", 4, "use megatron alone"),
     ],
 )

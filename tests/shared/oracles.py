@@ -12,11 +12,12 @@ from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
+from hypothesis import strategies as st
 
 from algorithms import get_algorithm
 from drbench.program.problem import Problem
 from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet, Zero
-from partitions import divisors
+from partitions import Partition, ProcessGrid, divisors
 
 universal = get_algorithm("universal")
 
@@ -58,8 +59,8 @@ def any_case(seed):
 # ---------------------------------------------------------------------------------------------
 
 
-def home(partition):
-    """Where each element of a matrix lives, by dealing it out by hand.
+def home(partition, role="C"):
+    """Where each element of a matrix lives, by dealing it out by hand; ``role`` matters on grids.
 
     ``owner`` [replica, row, column] is a rank, ``tile`` and ``address`` [row, column] the number of
     the tile and the place in its owner's storage, ``width`` [row, column] the width of that tile,
@@ -67,6 +68,8 @@ def home(partition):
     """
     if partition.text[:1] in "RPS_":
         return _home_of_placements(partition.shape, partition.text, partition.nprocs)
+    if partition.text.startswith("grid:"):
+        return _home_on_grid(partition.shape, partition.text, partition.nprocs, role)
     grid = partition.grid
     return _home(
         partition.shape,
@@ -80,7 +83,7 @@ def home(partition):
 def home_of(operand):
     """Where each element of an operand as the product takes it lives: of a matrix that is stored
     transposed, :func:`home` of what is stored with rows for columns."""
-    at = home(operand.stored)
+    at = home(operand.stored, operand.name)
     if not operand.transposed:
         return at
     turned = {name: getattr(at, name).T for name in ("tile", "address", "width")}
@@ -126,6 +129,45 @@ def _home(shape, tile_shape, grid, order, replicas):
                 at.owner[(replica, *element)] = replica * len(cells) + rank
     at.size = at.size[: len(cells)] * replicas
     return at
+
+
+@lru_cache(maxsize=512)
+def _home_on_grid(shape, text, nprocs, role):
+    """Each rank's one tile: its block of the grid, dealt once more to those that share it."""
+    parts = dict(zip("mnk", map(int, text.removeprefix("grid:").split("x"))))
+    axes = {"A": "mk", "B": "kn", "C": "mn"}[role]
+    (lacks,), within = set("mnk") - set(axes), "m" if role == "C" else "k"
+    held = []
+    for m in range(parts["m"]):
+        for n in range(parts["n"]):
+            for k in range(parts["k"]):
+                at = {"m": m, "n": n, "k": k}
+                mine = [chunk(range(n), parts[x])[at[x]] for n, x in zip(shape, axes)]
+                inner = axes.index(within)
+                mine[inner] = chunk(mine[inner], parts[lacks])[at[lacks]]
+                held.append([list(indices) for indices in mine])
+    held += [[[], []]] * (nprocs - len(held))
+    starts = [sorted({each[x][0] for each in held if each[x]}) for x in (0, 1)]
+    made = SimpleNamespace(
+        owner=np.full((1, *shape), -1),
+        tile=np.full(shape, -1),
+        address=np.full(shape, -1),
+        width=np.full(shape, -1),
+        size=[len(rows) * len(cols) for rows, cols in held],
+        number={},
+        replica=[0] * nprocs,
+        term=[0],
+    )
+    cells = [(i, j) for i in range(len(starts[0])) for j in range(len(starts[1]))]
+    made.number = {cell: number for number, cell in enumerate(cells)}
+    for rank, (rows, cols) in enumerate(held):
+        for row in rows:
+            for col in cols:
+                cell = starts[0].index(rows[0]), starts[1].index(cols[0])
+                made.owner[0, row, col], made.tile[row, col] = rank, made.number[cell]
+                made.width[row, col] = len(cols)
+                made.address[row, col] = (row - rows[0]) * len(cols) + col - cols[0]
+    return made
 
 
 def chunk(values, chunks):
@@ -234,7 +276,8 @@ def work_done(problem, traces, stationary):
     replicas.
 
     On the way: every product takes blocks of the rank's own replicas that fit each other, the
-    stationary one is the rank's own, and the sum goes to the rank's own replica of C.
+    stationary one (None: there is none) is the rank's own, and the sum goes to the rank's own
+    replica of C.
 
     Returns
     -------
@@ -494,3 +537,35 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
 def assign(target, product, beta):
     """target = beta·target + product, where beta 0 does not read target."""
     target[...] = product if beta == 0 else beta * target + product
+
+
+def prove(problem, seed, **options):
+    """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN,
+    exactly."""
+    traces = traces_of(problem, **options)
+    still = None if "grid" in options else options["stationary"]
+    assert (work_done(problem, traces, still) == 1).all()
+    terms = home(problem.c.partition).term
+    copies = np.array([[q for q, term in enumerate(terms) if term == t] for t in sorted({*terms})])
+    expected = np.ones((len(terms), problem.m, problem.n))
+    expected[copies[:, 0]] = 0
+    assert (replicas_moved(problem, traces, Add) == expected).all()
+    replicate = options.get("replicate_result", False)
+    assert (replicas_moved(problem, traces, Copy) == expected * replicate).all()
+    a, b = operands(problem, seed)
+    c = interpret(problem, traces, a, b, seed)
+    finished = copies if replicate else copies[:, :1]
+    assert (c[finished].sum(axis=0) == a @ b).all()
+
+
+@st.composite
+def layouts(draw, shape, nprocs, most_tiles):
+    """Any tile shape with at most so many tiles along an axis, on any grid, with any
+    replication."""
+    replicas = draw(st.sampled_from(divisors(nprocs)))
+    rows = draw(st.sampled_from(divisors(nprocs // replicas)))
+    order = draw(st.sampled_from(["row", "col"]))
+    tile = [draw(st.integers(-(-extent // most_tiles), extent + 2)) for extent in shape]
+    return Partition(
+        shape, tuple(tile), ProcessGrid(rows, nprocs // replicas // rows, order), replicas
+    )

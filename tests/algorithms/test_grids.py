@@ -1,0 +1,110 @@
+"""Work on a grid over m, n and k: every unit once, in the right place, with the bytes and within
+the memory that the closed forms say."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import layouts, prove
+
+from algorithms import get_algorithm
+from drbench.errors import UsageError
+from drbench.plan.schedule import pool_bytes
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Gemm
+from partitions import Grid, held, moved, optimal_grid
+
+UNIVERSAL = get_algorithm("universal")
+
+
+def stored_once(grid, sizes, nprocs):
+    return Problem(*sizes, nprocs, *[f"grid:{grid}"] * 3)
+
+
+def settled_traces(problem, in_place=True, **options):
+    settled = UNIVERSAL.settle(problem, in_place, **options)
+    return [UNIVERSAL.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
+
+
+def elements_moved(trace):
+    return sum(n for step in trace.steps if step.counter for _, n in step.moved(trace.rank))
+
+
+grids = st.builds(Grid, *[st.integers(1, 3)] * 3).filter(lambda grid: grid.size <= 12)
+extents = st.integers(1, 13)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), grids, st.integers(0, 2), st.sampled_from("ABC"), st.none() | st.integers(1, 5))
+def test_a_grid_multiplies_matrices_wherever_they_lie(data, grid, idle, stationary, chunk):
+    m, n, k = (data.draw(extents, label=axis) for axis in "mnk")
+    nprocs = grid.size + idle
+    shapes = (m, k), (k, n), (m, n)
+    abc = [data.draw(st.just(f"grid:{grid}") | layouts(shape, nprocs, 4)) for shape in shapes]
+    problem = Problem(m, n, k, nprocs, *abc)
+    prove(problem, 3, stationary=stationary, chunk=chunk, grid=str(grid))
+
+
+@settings(max_examples=40, deadline=None)
+@given(grids, extents, extents, extents, st.integers(0, 2))
+def test_stored_once_it_moves_what_the_closed_form_says(grid, m, n, k, idle):
+    traces = settled_traces(stored_once(grid, (m, n, k), grid.size + idle))
+    assert max(map(elements_moved, traces)) == moved(grid, m, n, k)
+    busy = [trace.flops for trace in traces]
+    assert sum(busy) == 2 * m * n * k and not any(busy[grid.size :])
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+def test_which_block_is_kept_changes_no_byte(stationary):
+    problem = stored_once(Grid(2, 3, 2), (24, 36, 48), 13)
+    traces = settled_traces(problem, stationary=stationary, grid="2x3x2", chunk=4)
+    assert max(map(elements_moved, traces)) == moved(Grid(2, 3, 2), 24, 36, 48)
+
+
+def test_a_term_of_c_is_added_once_and_nothing_where_k_is_whole():
+    for grid in (Grid(2, 2, 2), Grid(2, 4, 1)):
+        traces = settled_traces(stored_once(grid, (64, 64, 4096), 8), in_place=False)
+        for trace in traces:
+            added = [step.block for step in trace.steps if type(step) is Accumulate]
+            assert len(set(added)) == len(added) == (grid.k if grid.k > 1 else 0)
+            assert sum(type(step) is Gemm for step in trace.steps) > 1
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 5, 8, 12])
+@pytest.mark.parametrize("sizes", [(512, 512, 512), (256, 256, 8192), (2048, 128, 512)])
+def test_the_plan_needs_no_more_memory_than_the_grid_says(ranks, sizes):
+    grid = optimal_grid(*sizes, ranks)
+    problem = stored_once(grid, sizes, ranks)
+    for trace in settled_traces(problem, in_place=False)[:: max(1, ranks // 3)]:
+        own = sum(problem.tile_bytes(trace.rank).values())
+        assert (own + pool_bytes(trace, 1)) // 4 <= held(grid, *sizes)
+
+
+def test_little_memory_makes_c_whole_and_moves_more():
+    sizes, ranks = (1024, 1024, 1024), 64
+    wide = optimal_grid(*sizes, ranks)
+    narrow = optimal_grid(*sizes, ranks, memory=held(Grid(8, 8, 1), *sizes))
+    assert (wide, narrow.k) == (Grid(4, 4, 4), 1)
+    assert moved(narrow, *sizes) > moved(wide, *sizes)
+
+
+def test_a_layout_on_a_grid_is_multiplied_on_it_unless_something_else_is_asked_for():
+    problem = stored_once(Grid(1, 2, 2), (8, 8, 8), 4)
+    assert UNIVERSAL.settle(problem)["grid"] == "1x2x2"
+    assert "grid" not in UNIVERSAL.settle(problem, grid="none")
+    assert "grid" not in UNIVERSAL.settle(problem, stationary="B")
+    mixed = Problem(8, 8, 8, 4, "grid:1x2x2", "grid:1x2x2", "block")
+    assert "grid" not in UNIVERSAL.settle(mixed)
+
+
+@pytest.mark.parametrize(
+    "text, words", [("2x2", "write three integers"), ("4x4x4", "needs 64 ranks")]
+)
+def test_a_grid_that_cannot_be_is_refused(text, words):
+    with pytest.raises(UsageError, match=words):
+        UNIVERSAL.settle(Problem(8, 8, 8, 4), grid=text)
+
+
+@pytest.mark.parametrize("schedule", ["greedy", "cost"])
+def test_lowered_programs_work_on_grids_too(schedule):
+    problem = stored_once(Grid(2, 1, 2), (8, 6, 8), 5)
+    prove(problem, 1, stationary="C", grid="2x1x2", schedule=schedule)

@@ -1,0 +1,296 @@
+"""Grids over m, n and k: the one that needs least, against all of them, against the lower bounds,
+and against the strategies that COSMA prints."""
+
+from itertools import product
+from math import ceil, prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partitions import (
+    Grid,
+    LayoutError,
+    held,
+    io_bound,
+    moved,
+    needed,
+    optimal_grid,
+    parse_grid,
+    part,
+    partition,
+)
+
+SHAPES = {
+    "square": (4096, 4096, 4096),
+    "tall": (1 << 17, 512, 512),
+    "flat": (8192, 8192, 256),
+    "large k": (512, 512, 1 << 17),
+}
+#: What cosma_statistics of COSMA 2.8.4 prints for these shapes with COSMA_MIN_LOCAL_DIMENSION=1:
+#: the product of its parallel splits of m, n and k, by number of ranks.
+COSMA = {
+    "square": {
+        2: "1x1x2",
+        3: "1x1x3",
+        4: "1x2x2",
+        5: "1x1x5",
+        6: "1x2x3",
+        7: "1x1x7",
+        8: "2x2x2",
+        11: "1x1x11",
+        12: "2x2x3",
+        13: "1x1x13",
+        16: "2x2x4",
+        17: "1x1x17",
+        24: "2x3x4",
+        27: "3x3x3",
+        32: "2x4x4",
+        36: "3x3x4",
+        48: "3x4x4",
+        60: "3x4x5",
+        64: "4x4x4",
+        96: "4x4x6",
+        97: "1x1x97",
+        127: "1x1x127",
+        128: "4x4x8",
+        256: "4x8x8",
+        512: "8x8x8",
+        1024: "8x8x16",
+        2048: "8x16x16",
+        4096: "16x16x16",
+    },
+    "tall": {
+        2: "2x1x1",
+        3: "3x1x1",
+        4: "4x1x1",
+        5: "5x1x1",
+        6: "6x1x1",
+        7: "7x1x1",
+        8: "8x1x1",
+        11: "11x1x1",
+        12: "12x1x1",
+        13: "13x1x1",
+        16: "16x1x1",
+        17: "17x1x1",
+        24: "24x1x1",
+        27: "27x1x1",
+        32: "32x1x1",
+        36: "36x1x1",
+        48: "48x1x1",
+        60: "60x1x1",
+        64: "64x1x1",
+        96: "96x1x1",
+        97: "97x1x1",
+        127: "127x1x1",
+        128: "128x1x1",
+        256: "256x1x1",
+        512: "256x1x2",
+        1024: "256x2x2",
+        2048: "512x2x2",
+        4096: "512x2x4",
+    },
+    "flat": {
+        2: "1x2x1",
+        3: "1x3x1",
+        4: "2x2x1",
+        5: "1x5x1",
+        6: "2x3x1",
+        7: "1x7x1",
+        8: "2x4x1",
+        11: "1x11x1",
+        12: "3x4x1",
+        13: "1x13x1",
+        16: "4x4x1",
+        17: "1x17x1",
+        24: "4x6x1",
+        27: "3x9x1",
+        32: "4x8x1",
+        36: "6x6x1",
+        48: "6x8x1",
+        60: "6x10x1",
+        64: "8x8x1",
+        96: "8x12x1",
+        97: "1x97x1",
+        127: "1x127x1",
+        128: "8x16x1",
+        256: "16x16x1",
+        512: "16x32x1",
+        1024: "32x32x1",
+        2048: "32x32x2",
+    },
+    "large k": {
+        2: "1x1x2",
+        3: "1x1x3",
+        4: "1x1x4",
+        5: "1x1x5",
+        6: "1x1x6",
+        7: "1x1x7",
+        8: "1x1x8",
+        11: "1x1x11",
+        12: "1x1x12",
+        13: "1x1x13",
+        16: "1x1x16",
+        17: "1x1x17",
+        24: "1x1x24",
+        27: "1x1x27",
+        32: "1x1x32",
+        36: "1x1x36",
+        48: "1x1x48",
+        60: "1x1x60",
+        64: "1x1x64",
+        96: "1x1x96",
+        97: "1x1x97",
+        127: "1x1x127",
+        128: "1x1x128",
+        256: "1x1x256",
+        512: "1x1x512",
+    },
+}
+extents, small = st.integers(1, 40), st.integers(1, 14)
+
+
+def sets_of(grid, m, n, k, rank):
+    """The elements of A, B and C that a rank's products touch, one by one."""
+    if rank >= grid.size:
+        return set(), set(), set()
+    i, j, l = grid.coords(rank)
+    mine = [range(*part(extent, x, parts)) for extent, x, parts in zip((m, n, k), (i, j, l), grid)]
+    rows, cols, inner = mine
+    if not prod(map(len, mine)):
+        return set(), set(), set()
+    return set(product(rows, inner)), set(product(inner, cols)), set(product(rows, cols))
+
+
+def stored(grid, name, shape, nprocs, rank):
+    """The elements of a matrix that a rank stores, one by one."""
+    p = partition(f"grid:{grid}", shape, nprocs, name)
+    return {
+        element
+        for tile in p.tiles_of(rank)
+        for element in product(*(range(*bounds) for bounds in p.tile_bounds(tile)))
+    }
+
+
+@given(extents, extents, extents, st.integers(1, 24))
+def test_no_grid_needs_less(m, n, k, nprocs):
+    best = optimal_grid(m, n, k, nprocs)
+    assert best.size <= nprocs
+    counts = range(1, nprocs + 1)
+    every = [grid for grid in product(counts, repeat=3) if prod(grid) <= nprocs]
+    blocks = ([ceil(e / g) for e, g in zip((m, n, k), grid)] for grid in every)
+    assert needed(best, m, n, k) == min(x * y + y * z + x * z for x, y, z in blocks)
+
+
+@settings(max_examples=30)
+@given(st.data(), small, small, small, st.integers(1, 12), st.integers(0, 2))
+def test_each_element_is_stored_once_by_a_rank_that_needs_it_and_moves_are_counted(
+    data, m, n, k, ranks, idle
+):
+    grids = [g for g in product(range(1, ranks + 1), repeat=3) if prod(g) == ranks]
+    grid = Grid(*data.draw(st.sampled_from(grids)))
+    shapes, nprocs = {"A": (m, k), "B": (k, n), "C": (m, n)}, ranks + idle
+    needs, moves, seen = 0, 0, dict.fromkeys(shapes, ())
+    for rank in range(nprocs):
+        touched = dict(zip(shapes, sets_of(grid, m, n, k, rank)))
+        own = {name: stored(grid, name, shapes[name], nprocs, rank) for name in shapes}
+        for name in shapes:
+            seen[name] += tuple(own[name])
+            if all(map(len, touched.values())):
+                assert own[name] <= touched[name], (name, rank)
+        needs = max(needs, sum(map(len, touched.values())))
+        moves = max(moves, sum(len(touched[name] - own[name]) for name in shapes))
+    for name, shape in shapes.items():
+        assert sorted(seen[name]) == sorted(product(*map(range, shape)))
+    assert (needs, moves) == (needed(grid, m, n, k), moved(grid, m, n, k))
+
+
+@given(extents, extents, extents, st.integers(1, 64), st.none() | st.integers(1, 4000))
+def test_nothing_is_below_the_bound(m, n, k, nprocs, memory):
+    try:
+        grid = optimal_grid(m, n, k, nprocs, memory)
+    except LayoutError:
+        assert memory is not None
+        return
+    bound = io_bound(m, n, k, nprocs, memory)
+    assert needed(grid, m, n, k) >= bound * (1 - 1e-12)
+    assert bound >= (m * k + k * n + m * n) / nprocs * (1 - 1e-12)
+    assert memory is None or held(grid, m, n, k) <= memory
+
+
+@settings(max_examples=30)
+@given(extents, extents, extents, st.integers(1, 64))
+def test_the_bound_is_the_least_cuboid_that_fits(m, n, k, nprocs):
+    """Of cuboids with real edges no longer than the extents, and a rank's share of the products."""
+    share, found = m * n * k / nprocs, []
+    steps = [m * 0.98**e for e in range(400)]
+    for x in [*steps, share / n / k]:
+        for y in (n, (share / x) ** 0.5, share / x / k):  # the least lies at an end or is even
+            z = share / x / y
+            if y <= n * (1 + 1e-9) and z <= k * (1 + 1e-9):
+                found.append(x * y + y * z + x * z)
+    assert io_bound(m, n, k, nprocs) == pytest.approx(min(found), rel=5e-3)
+
+
+def test_the_bound_of_little_memory_is_that_of_the_paper():
+    m = n = k = 1024
+    for nprocs, memory in ((64, 1 << 16), (16, 3 << 16), (64, 1 << 20)):
+        share = m * n * k / nprocs
+        wide = memory >= share ** (2 / 3)
+        paper = 3 * share ** (2 / 3) if wide else 2 * share / memory**0.5 + memory
+        assert io_bound(m, n, k, nprocs, memory) == pytest.approx(paper)
+
+
+def test_square_shapes_on_powers_of_two_are_within_a_tenth_of_the_bound():
+    for power in range(1, 13):
+        grid = optimal_grid(*SHAPES["square"], 1 << power)
+        ratio = needed(grid, *SHAPES["square"]) / io_bound(*SHAPES["square"], 1 << power)
+        assert 1 <= ratio <= 1.1, (power, grid, ratio)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_number_of_ranks_is_within_three_tenths_of_the_bound(shape):
+    ratios = {
+        p: needed(optimal_grid(*shape, p), *shape) / io_bound(*shape, p) for p in range(1, 129)
+    }
+    assert max(ratios.values()) <= 1.3, {p: r for p, r in ratios.items() if r > 1.3}
+
+
+@pytest.mark.parametrize("shape", COSMA)
+def test_cosma_needs_and_moves_no_less(shape):
+    for nprocs, text in COSMA[shape].items():
+        ours, theirs = optimal_grid(*SHAPES[shape], nprocs), parse_grid(text)
+        assert needed(ours, *SHAPES[shape]) <= needed(theirs, *SHAPES[shape]), (nprocs, ours)
+        assert moved(ours, *SHAPES[shape]) <= moved(theirs, *SHAPES[shape]), (nprocs, ours)
+
+
+@pytest.mark.parametrize("shape", COSMA)
+def test_so_it_is_in_the_memory_that_cosma_takes(shape):
+    """Its first buffers, and for each split the copies of the matrix that is not split."""
+    sizes = SHAPES[shape]
+    for nprocs, text in COSMA[shape].items():
+        theirs = parse_grid(text)
+        x, y, z = (ceil(extent / parts) for extent, parts in zip(sizes, theirs))
+        copies = (x * z) * (theirs.n > 1) + (z * y) * (theirs.m > 1) + (x * y) * (theirs.k > 1)
+        own = x * ceil(z / theirs.n) + ceil(z / theirs.m) * y + ceil(x / theirs.k) * y
+        ours = optimal_grid(*sizes, nprocs, own + copies)
+        assert moved(ours, *sizes) <= moved(theirs, *sizes), (nprocs, ours, text)
+
+
+def test_idle_ranks_can_be_refused():
+    for nprocs in range(1, 40):
+        grid = optimal_grid(840, 840, 840, nprocs, most=1.25)
+        assert prod(ceil(840 / x) for x in grid) * nprocs <= 1.25 * 840**3
+
+
+def test_texts_are_read_or_refused():
+    assert parse_grid(" 2X3x1 ") == (2, 3, 1)
+    for text in ("2x3", "2x3x0", "axbxc", ""):
+        with pytest.raises(LayoutError, match="write three integers"):
+            parse_grid(text)
+    with pytest.raises(LayoutError, match="Use more ranks or memory"):
+        optimal_grid(64, 64, 64, 4, memory=100)
+    with pytest.raises(LayoutError, match="do not fit"):
+        io_bound(64, 64, 64, 4, memory=100)
+    with pytest.raises(LayoutError, match="at least 1"):
+        optimal_grid(64, 0, 64, 4)
