@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from .arithmetic import ceil_div, part
-from .axes import axis_of
+from .axes import Axis, axis_of
 from .errors import LayoutError
 from .partition import Partition
 from .places import Places
@@ -331,7 +331,15 @@ def _strides(grid: Grid) -> dict[str, int]:
     return {"m": grid.n * grid.k, "n": grid.k, "k": 1}
 
 
-def _laid(grid, shape, nprocs, axes, within, text, copies=range(1)) -> Partition:
+def _laid(
+    grid: Grid,
+    shape: tuple[int, int],
+    nprocs: int,
+    axes: tuple[str, str],
+    within: dict[str, str],
+    text: str,
+    copies: range = range(1),
+) -> Partition:
     """The partition whose rows and columns are cut along these axes, each part of an axis of
     ``within`` once more along that one."""
     if grid.size > nprocs:
@@ -339,7 +347,9 @@ def _laid(grid, shape, nprocs, axes, within, text, copies=range(1)) -> Partition
             f"the grid {grid} needs {grid.size} ranks, got {nprocs}; use a smaller grid or "
             f"{grid.size} ranks"
         )
-    strides, sides, found = _strides(grid), [], []
+    strides = _strides(grid)
+    sides: list[list[int]] = []
+    cuts: list[Axis] = []
     for axis, extent in zip(axes, shape):
         inner = within.get(axis)
         held: list = []
@@ -354,9 +364,9 @@ def _laid(grid, shape, nprocs, axes, within, text, copies=range(1)) -> Partition
                 ranks.append(x * strides[axis] + (y * strides[inner] if inner else 0))
         cut, numbers = axis_of(extent, held)
         sides.append([ranks[x] for x in numbers])
-        found.append(cut)
-    places = Places(*sides, copies, idle=nprocs - grid.size)
-    return Partition.of(*found, places, text)
+        cuts.append(cut)
+    (rows, cols), (down, right) = cuts, sides
+    return Partition.of(rows, cols, Places(down, right, copies, idle=nprocs - grid.size), text)
 
 
 def _candidates(m: int, n: int, k: int, nprocs: int) -> Iterator[Grid]:

@@ -342,7 +342,9 @@ def _on_grid(
     """The three matrices stored once on a grid: the one that is named, or the best."""
     if not grid and sizes is None:
         raise LayoutError(f"{name} depends on m, n and k; name a grid, as {name}:2x2x1")
-    found = parse_grid(grid) if grid else optimal_grid(*sizes, nprocs, memory)
+    if sizes and not grid:
+        grid = str(optimal_grid(*sizes, nprocs, memory))
+    found = parse_grid(grid)
     if found.size > nprocs:
         raise LayoutError(
             f"{name}:{found} needs {found.size} ranks, got {nprocs}; use a smaller one"
