@@ -87,13 +87,20 @@ def needs(case: Case, ranks: int, memory: int | None = None) -> list[Need]:
     ('optimal', 'grid 2x2x2', True)
     """
     others = (name for name in algorithms() if name != "universal")
-    rows = [_preset(case, name, ranks, memory) for name in PRESETS]
+    rows = [preset_need(case, name, ranks, memory) for name in PRESETS]
     rows += [_counted(name, "", replace(case, algorithm=name), ranks) for name in others]
     rows = [_fitting(row, memory) for row in rows]
     return sorted(rows, key=lambda row: (bool(row.reason), row.needed or 0))
 
 
-def _preset(case: Case, name: str, ranks: int, memory: int | None) -> Need:
+def preset_need(case: Case, name: str, ranks: int, memory: int | None = None) -> Need:
+    """What a preset needs, with the matrix staying that makes it need least; optimal on its grid.
+
+    Examples
+    --------
+    >>> preset_need(Case(8, 8, 8), "megatron", 4).moved
+    0
+    """
     try:
         text = name
         if name == OPTIMAL:

@@ -6,7 +6,7 @@ import pytest
 
 from algorithms import get_algorithm
 from launch.cases.case import Case
-from launch.models.needs import ALL_RANKS, bound_bytes, needs
+from launch.models.needs import ALL_RANKS, bound_bytes, needs, preset_need
 from partitions import PRESETS, Grid, moved, needed, optimal_grid
 
 CASE = Case(768, 8, 16)  # B is small: all by rows, little moves
@@ -59,9 +59,9 @@ def test_a_memory_limit_names_what_does_not_fit():
 
 
 def test_many_ranks_are_counted_by_three_of_them():
-    assert ALL_RANKS < 512
-    row = by_name(needs(Case(512, 512, 512), 512))["optimal"]
-    assert row.needed == 4 * needed(Grid(8, 8, 8), 512, 512, 512)
+    assert ALL_RANKS < 125
+    row = preset_need(Case(100, 100, 100), "optimal", 125)
+    assert row.needed == 4 * needed(Grid(5, 5, 5), 100, 100, 100)
 
 
 def test_the_command_prints_rows_and_ratios(say):
