@@ -22,22 +22,28 @@ from .mesh import (
 )
 from .registry import algorithm
 
+#: The algorithms without any overlap, that efficiency is measured against.
+BASELINES = ("collective", "moe_collective")
 
-def baseline_of(problem: Problem) -> dict | None:
-    """Options under which ``collective`` runs on the problem's own layout, or None if it cannot:
-    the baseline of overlap efficiency.
+
+def baseline_of(problem: Problem) -> tuple[str, dict] | None:
+    """Name and options of the algorithm without any overlap that runs on the problem's own layout,
+    or None if there is none: the baseline of overlap efficiency.
 
     Examples
     --------
     >>> baseline_of(Problem(8, 8, 8, 6, a="block:2x3", b="block:3x2:col", c="block:2x3"))
-    {'dataflow': 'LS', 'mesh': '2x3'}
+    ('collective', {'dataflow': 'LS', 'mesh': '2x3'})
     >>> baseline_of(Problem(8, 8, 8, 6, a="row", b="column", c="block:2x3"))
     """
     p = problem.nprocs
+    if problem.mixture:  # their programs have one layout
+        return "moe_collective", {"dataflow": "RS" if problem.mixture.combines else "AG"}
     for dataflow in DATAFLOWS:
         for rows in divisors(p):
             try:
-                return settle_mesh(problem, "collective", dataflow, f"{rows}x{p // rows}")
+                mesh = f"{rows}x{p // rows}"
+                return "collective", settle_mesh(problem, "collective", dataflow, mesh)
             except UnsupportedError:
                 continue  # another dataflow or mesh may fit
     return None

@@ -274,7 +274,9 @@ def check_layout(problem: Problem, who: str, layout: Callable, **settled) -> Non
     """Refuse partitions that are not those of an algorithm's layout; other words for the same tiles
     and owners are fine, but not another grid, on which owners of nothing have other places."""
     sizes = problem.m, problem.n, problem.k, problem.nprocs
-    needed = Problem(*sizes, *layout(*sizes, **settled))
+    mixture = problem.mixture
+    more = {} if mixture is None else {"mixture": mixture}
+    needed = Problem(*sizes, *layout(*sizes, **settled, **more), mixture=mixture)
     for operand, other in zip(problem.operands, needed.operands):
         placed = operand.partition
         if placed != other.partition or placed.places != other.partition.places:

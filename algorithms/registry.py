@@ -11,15 +11,16 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, did_you_mean
-from drbench.program.problem import AXES, Problem
+from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
 from partitions import partition
+from partitions.mixture import Mixture, shapes
 
 _BINARY = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 #: How a number of each unit may be written.
@@ -257,6 +258,10 @@ class Algorithm:
         that one member can stand for all in a simulation.
     signals : bool
         Its ranks signal each other (:mod:`drbench.program.signal_steps`).
+    combines : callable, optional
+        Of an algorithm for products of experts (:mod:`partitions.mixture`):
+        ``combines(**options)`` -> whether rows of C are sums over a token's choices, or rows of A
+        are gathered for them. Its ``layout`` is given ``mixture``. None for products of one B.
     """
 
     name: str
@@ -267,6 +272,7 @@ class Algorithm:
     layout: Callable[..., tuple[str, str, str]] = _blocks
     congruent: Callable[..., tuple[str, ...]] = _unknown
     signals: bool = False
+    combines: Callable[..., bool] | None = None
 
     @property
     def prefetch(self) -> int | str:
@@ -316,9 +322,12 @@ class Algorithm:
         dtype: str = "float32",
         transpose: str = "",
         updates: bool = False,
+        mixture: Mixture | None = None,
         **options,
     ) -> Problem:
         """The problem, on the algorithm's own layout where a partition is None.
+
+        ``mixture`` says of what experts; whether rows are gathered or combined, the algorithm.
 
         Partitions that are given are those of the matrices as they are stored. An algorithm's own
         are of op(A), op(B) and C, so that it moves the same whatever is stored transposed.
@@ -330,14 +339,40 @@ class Algorithm:
         >>> get_algorithm("fsdp").problem(64, 64, 64, 4, transpose="b").texts
         {'a': 'row', 'b': 'column', 'c': 'row'}
         """
-        own, stored = self.layout(m, n, k, nprocs, **options), []
+        mixture = self._of_mixture(mixture, options)
+        more = {} if mixture is None else {"mixture": mixture}
+        own, stored = self.layout(m, n, k, nprocs, **options, **more), []
+        sizes = shapes(m, n, k, mixture)
         for name, given, text in zip("ABC", (a, b, c), own):
-            shape = tuple({"m": m, "n": n, "k": k}[axis] for axis in AXES[name])
+            shape = sizes[name]
             if given is None and name.lower() in transpose and min(shape) > 0:
                 stored.append(partition(text, shape, nprocs, role=name).transposed())
             else:
                 stored.append(given or text)
-        return Problem(m, n, k, nprocs, *stored, dtype, transpose, updates)
+        return Problem(m, n, k, nprocs, *stored, dtype, transpose, updates, mixture)
+
+    def _of_mixture(self, mixture: Mixture | None, options: dict) -> Mixture | None:
+        """The mixture as the algorithm takes it.
+
+        Raises
+        ------
+        UsageError
+            If the algorithm is of one B and there are experts, or the other way round.
+        """
+        if self.combines is None and mixture is None:
+            return None
+        if self.combines is None:
+            fit = algorithms(mixture=True)
+            raise UsageError(
+                f"{self.name} multiplies by one B and takes no --experts. Leave it out, or use "
+                f"--algorithm {' or '.join(fit)}."
+            )
+        if mixture is None:
+            raise UsageError(
+                f"{self.name} multiplies each row by the matrices of its experts, got none. Give "
+                "--experts 8 --topk 2, or use --algorithm universal."
+            )
+        return replace(mixture, combines=self.combines(**options))
 
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
@@ -378,12 +413,23 @@ def algorithm(
     return register
 
 
-def algorithms() -> dict[str, Algorithm]:
-    """All algorithms by name, in alphabetical order."""
+def algorithms(*, mixture: bool | None = None) -> dict[str, Algorithm]:
+    """All algorithms by name, in alphabetical order; or those for products of experts, or those for
+    products of one B.
+
+    Examples
+    --------
+    >>> list(algorithms(mixture=True))
+    ['ag_moe', 'moe_collective', 'moe_rs']
+    """
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
         importlib.import_module(module.name)
-    return dict(sorted(_REGISTRY.items()))
+    return {
+        name: found
+        for name, found in sorted(_REGISTRY.items())
+        if mixture in (None, found.combines is not None)
+    }
 
 
 def get_algorithm(name: str) -> Algorithm:

@@ -92,11 +92,31 @@ def program(
     """AllGather + GEMM in tiles, pulled, pushed or round a ring (FLUX; Triton-distributed)."""
     p, rows = problem.nprocs, Rows.of(problem.a, tile)
     b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
+    have = yield from fetched(problem, rank, rows, variant, order)
+    if b_tile is None or c_tile is None:
+        return
+    b = yield Get(b_tile)
+    launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
+    turns = ring(rank, p) if swizzle == "ranks" else range(p)
+    groups = rows.ordered(turns, part)
+    if order == "mesh":  # as tiles come: the own ones, then one of every rank in turn
+        groups.sort(key=lambda group: rows.place(group[0]) * (rows.owner(group[0]) != rank))
+    for group in groups:
+        yield from awaited(problem, rows, have, group)
+        a = yield from joined([have[t] for t in group])
+        into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
+        yield Gemm(a, b, into=into, kernel=launch)  # C[part, :] = A[part, :] · B
+
+
+def fetched(problem: Problem, rank: int, rows: Rows, variant: str, order: str) -> Iterator[Step]:
+    """Send a rank's tiles of A on their way, and ask for those of others: the tiles that need no
+    waiting for, by their rows."""
+    p = problem.nprocs
     block = lambda t: problem.a.block(t, (0, problem.k))  # A[t, :]
     have: dict[Tile, Step] = {}
     for t in rows.tiles[rank]:
         have[t] = yield Get(block(t))
-    if variant == "pull" and c_tile is not None:
+    if variant == "pull" and own_tile(problem.c, rank) is not None:
         for t in copies(rows, ring(rank, p, 1)[:-1], order):
             have[t] = yield Get(block(t))
     elif variant == "push":  # to those first who multiply by them first
@@ -115,21 +135,14 @@ def program(
                 yield Push(have[t], before, t)
             for t in rows.tiles[(rank + s + 1) % p]:
                 have[t] = yield Await(after, t, block(t))
-    if b_tile is None or c_tile is None:
-        return
-    b = yield Get(b_tile)
-    launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
-    turns = ring(rank, p) if swizzle == "ranks" else range(p)
-    groups = rows.ordered(turns, part)
-    if order == "mesh":  # as tiles come: the own ones, then one of every rank in turn
-        groups.sort(key=lambda group: rows.place(group[0]) * (rows.owner(group[0]) != rank))
-    for group in groups:
-        for t in group:
-            if t not in have:
-                have[t] = yield Await(rows.owner(t), t, block(t))
-        a = yield from joined([have[t] for t in group])
-        into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
-        yield Gemm(a, b, into=into, kernel=launch)  # C[part, :] = A[part, :] · B
+    return have
+
+
+def awaited(problem: Problem, rows: Rows, have: dict[Tile, Step], part: list[Tile]):
+    """Wait for those tiles of a part that their owners push."""
+    for t in part:
+        if t not in have:
+            have[t] = yield Await(rows.owner(t), t, problem.a.block(t, (0, problem.k)))
 
 
 def copies(rows: Rows, ranks: list[int], order: str) -> list[Tile]:

@@ -110,10 +110,18 @@ def program(
             c = yield Gemm(a, b, kernel=launch)
             for t in group:
                 piece = yield from cut(c, group, t)
-                yield from _deliver(piece, t, target(t), rows.owner(t), rank, p, variant)
+                yield from delivered(piece, t, target(t), rows.owner(t), rank, p, variant)
+    yield from received(problem, rank, rows, variant, side)
+
+
+def received(
+    problem: Problem, rank: int, rows: Rows, variant: str, side: bool = True
+) -> Iterator[Step]:
+    """Add up what others have made of a rank's rows of C."""
     if variant == "reduce":
         yield Fence()
         return
+    p, target = problem.nprocs, lambda t: problem.c.block(t, (0, problem.n))
     makes, coming = owners(problem, "A"), Take if variant == "pull" else Await
     sources = reversed(ring(rank, p, 1)[:-1]) if variant != "ring" else ring(rank, p, 1)[:-1][:1]
     for source in sources:
@@ -122,7 +130,7 @@ def program(
             yield Add(brought, into=target(t), side=side)  # C[t, :] += what the source has made
 
 
-def _deliver(
+def delivered(
     piece: Step, t: Tile, target: Block, owner: int, rank: int, nprocs: int, variant: str
 ) -> Iterator[Step]:
     """A tile's rows of a product on their way to their owner."""

@@ -18,7 +18,7 @@ from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.frame import Frame
 from drbench.plan.edges import EDGES, edges
-from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Put
+from drbench.program.steps import Accumulate, Add, Combine, Fence, Gemm, Get, Put
 from drbench.program.trace import Trace
 
 from .address import at_address
@@ -88,6 +88,11 @@ class DeviceExecutor(Frame):
         if trace.signals:
             raise UnsupportedError(
                 "steps with signals run on cores only (our implementation). Use --backend numpy, "
+                "or simulate them."
+            )
+        if any(type(step) is Combine or getattr(step, "rows", None) for step in trace.steps):
+            raise UnsupportedError(
+                "products of experts run on cores only (our implementation). Use --backend numpy, "
                 "or simulate them."
             )
         self.device, self._memory = device, None

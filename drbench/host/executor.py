@@ -17,7 +17,7 @@ from mpi4py import MPI
 from drbench.common import Clock
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push, Signal, Take
-from drbench.program.steps import Add, Copy, Fence, Gemm, Get, Zero
+from drbench.program.steps import Add, Combine, Copy, Fence, Gemm, Get, Zero
 from drbench.program.trace import Trace
 
 from .blas import Blas, load_blas, prepared
@@ -198,11 +198,12 @@ class Executor(Frame):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
         self._ready: dict[int, list] | None = None  # step -> its (product, beta) pairs
+        self._terms: dict[int, list] = {}  # of a Combine: (value, rows, weights), once it was made
 
     def _let_go(self) -> None:
         for message in self._sends.values():
             message.Free()
-        self._sends, self._joined, self._ready = {}, {}, None
+        self._sends, self._joined, self._ready, self._terms = {}, {}, None, {}
         super()._let_go()
 
     def prepare(self) -> None:
@@ -581,6 +582,9 @@ class Executor(Frame):
             if kind is Add:
                 np.add(target, self.values[step.inputs[0].index], out=target)
                 return
+            if kind is Combine:
+                self._combine(t, step, target)
+                return
             if beta not in (0.0, 1.0):
                 np.multiply(target, beta, out=target)
             if kind is Zero and beta == 0.0:
@@ -590,7 +594,26 @@ class Executor(Frame):
             elif kind is Copy:
                 np.add(target, self.values[step.inputs[0].index], out=target)
 
+    def _combine(self, t: int, step: Combine, target: np.ndarray) -> None:
+        """Weighted sums of rows."""
+        terms = self._terms.get(t)
+        if terms is None:
+            terms = self._terms[t] = [
+                (
+                    self.values[token.index],
+                    np.array(places),
+                    np.array(weights, target.dtype)[:, None],
+                )
+                for token, places, weights in zip(step.inputs, step.places, step.weights)
+            ]
+        target.fill(0)
+        for value, places, weights in terms:
+            target[places] += weights * value
+
     def _gemm(self, t: int, step: Gemm) -> None:
+        for source, rows, there in self.picks.get(t, ()):
+            with self.clock.phase("pack"):
+                np.take(source, rows, axis=0, out=there, mode="clip")  # in place, not by a buffer
         if self.polls:
             for a, b, c, beta in self._products_of(t, step):
                 self._gemm_in_chunks(a, b, c, self._beta(beta))

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from drbench.errors import DrbenchError, UsageError
-from drbench.plan.refinement import Strips, in_strips, products, strip_widths, value_of
+from drbench.plan.refinement import Strips, in_strips, picked, products, strip_widths, value_of
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
 from drbench.program.signal_steps import Await, Offer, Push, Take
@@ -21,6 +21,7 @@ from drbench.program.steps import (
     COUNTERS,
     Accumulate,
     Add,
+    Combine,
     Fence,
     Gemm,
     Get,
@@ -47,6 +48,7 @@ _STARTS = {
     Offer: "_start_offer",
     Take: "_start_await",
     Add: "_start_side",
+    Combine: "_start_side",
     Part: "_start_alias",
     Join: "_start_alias",
     **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), "_start_group"),
@@ -90,6 +92,8 @@ class Frame:
     products : dict
         Gemms whose operands lie in strips: (a, b, c, beta) of each product of plain arrays, beta
         being None where it is the run's.
+    picks : dict of int to list
+        Gemms of some rows of A: (array, rows of it, where they are copied to) of each array.
     calls : dict of int to Call
         Group steps.
     groups : list of Group
@@ -154,6 +158,7 @@ class Frame:
         self.values: list = [None] * len(steps)
         self.calls: dict[int, Call] = {}
         self.products: dict[int, list] = {}
+        self.picks: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
@@ -234,6 +239,7 @@ class Frame:
 
     def _let_go(self) -> None:
         self.values, self.calls, self.products, self.buffers, self._views = [], {}, {}, {}, {}
+        self.picks = {}
         self.arena = self._schedule = None
 
     def __enter__(self):
@@ -303,7 +309,15 @@ class Frame:
                 self.resolved.append(t)
             elif type(step) is Gemm:
                 a, b = (values[value.index] for value in step.inputs[:2])
-                if Strips in (type(a), type(b), type(values[t])):
+                if step.rows is not None:
+                    m, _, k = step.extents
+                    a, source = flat.reshape(m, k), a
+                    self.picks[t] = [
+                        (array, np.array(rows), a[start:stop])
+                        for array, rows, start, stop in picked(source, step.rows)
+                    ]
+                    self.products[t] = [(a, b, values[t], step.beta)]
+                elif Strips in (type(a), type(b), type(values[t])):
                     self.products[t] = products(a, b, values[t], step.beta)
             elif step.grouped:
                 source = step.inputs[0].index if step.inputs else None

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -87,6 +87,9 @@ class Record:
     m: Integer = None  # C is m x n, A is m x k, B is k x n
     n: Integer = None
     k: Integer = None
+    experts: Integer = None  # of a product of experts; m counts tokens then
+    topk: Integer = None  # experts of a token
+    routing: Text = None  # uniform | skewed, and :SEED
     transpose: Text = None  # operands stored transposed: a | b | ab; none where empty
     alpha: Number = None  # C = alpha A B + beta C: 1 and 0 where empty
     beta: Number = None
@@ -137,7 +140,7 @@ class Record:
     oversubscribed: Truth = (
         None  # ranks x threads of some node exceed its cores, or ranks share GPUs
     )
-    gflops: Number = None  # 2mnk / median_s / 1e9, all ranks together
+    gflops: Number = None  # 2mnk (of experts: of each pair) / median_s / 1e9, all ranks together
     roof_gflops: Number = None  # local GEMMs alone, all ranks together: median of the repeats
     percent_of_roof: Number = None  # median of the paired ratios; min and max are their range
     percent_of_roof_min: Number = None
@@ -450,6 +453,7 @@ _ADDED = {
     ],
     6: ["transpose", "alpha", "beta", "disturbed"],
     7: ["cpu_s"],
+    8: ["experts", "topk", "routing"],
 }
 #: Rates of rows before this schema were those of the best repeat; they are read as of the median.
 _RATES_OF_THE_MEDIAN = 5

@@ -4,7 +4,6 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from math import prod
 from statistics import median
 from time import process_time, thread_time
 from typing import Any
@@ -111,13 +110,13 @@ class Roof:
     work : HostWork or DeviceWork
     fill : Fill
         The operands' fill: the speed of a GEMM may depend on its values.
-    shape : tuple of int, optional
+    shape : tuple, optional
         The local shape, if it was found before; the same on every rank.
 
     Attributes
     ----------
-    shape : tuple of int
-        (m, n, k) of a rank's product.
+    shape : tuple
+        (rows, n, k) of a rank's products, one after another: ``rows`` of each of them.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Roof:
         comm: MPI.Comm,
         work: HostWork | DeviceWork,
         fill: Fill,
-        shape: tuple[int, int, int] | None = None,
+        shape: tuple | None = None,
     ):
         self._comm, self._work = comm, work
         self._turned, self._beta = problem.transpose, float(problem.updates)
@@ -137,12 +136,12 @@ class Roof:
         ]
         for place, name in enumerate("AB"):  # the shape with the largest operand fills all of it
             largest = max(shapes, key=lambda shape: _operands(shape)[place][0])
-            work.fill(self._views(largest)[place], fill, name)
+            work.fill(self._whole(largest)[place], fill, name)
         self.shape = shape or fastest(shapes, self._seconds)
         self._operands = self._views(self.shape)
 
-    def _views(self, shape) -> list:
-        """A, B and C of a local product, in the memory of the largest."""
+    def _whole(self, shape) -> list:
+        """A, B and C of the local products, in the memory of the largest."""
         found = []
         for name, memory, (size, rows, columns) in zip("abc", self._memory, _operands(shape)):
             turned = name in self._turned
@@ -150,25 +149,46 @@ class Roof:
             found.append(view.T if turned else view)
         return found
 
+    def _views(self, shape) -> list[tuple]:
+        """A, B and C of each local product."""
+        (a, b, c), (rows, _, k), top, found = self._whole(shape), shape, 0, []
+        for x, m in enumerate(rows):
+            found.append((a[top : top + m], b[x * k : (x + 1) * k], c[top : top + m]))
+            top += m
+        return found
+
     def _seconds(self, shape) -> float:
-        """Of one product on every rank."""
-        operands = self._views(shape)
-        return timed(self._comm, lambda: self._work.multiply(*operands, self._beta)).seconds
+        """Of the products on every rank."""
+        return self._timed(self._views(shape)).seconds
+
+    def _timed(self, products: list[tuple]) -> Timed:
+        def multiply():
+            for operands in products:
+                self._work.multiply(*operands, self._beta)
+
+        return timed(self._comm, multiply)
 
     @property
     def flops(self) -> int:
         """Of one sample, all ranks together."""
-        return 2 * prod(self.shape) * self._comm.size
+        return 2 * _work(self.shape) * self._comm.size
 
     def sample(self) -> Timed:
-        """One product on every rank."""
-        return timed(self._comm, lambda: self._work.multiply(*self._operands, self._beta))
+        """The products on every rank."""
+        return self._timed(self._operands)
 
 
-def _operands(shape: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """Elements, rows and columns of A, B and C."""
-    m, n, k = shape
-    return [(rows * columns, rows, columns) for rows, columns in ((m, k), (k, n), (m, n))]
+def _operands(shape: tuple) -> list[tuple[int, int, int]]:
+    """Elements, rows and columns of A, B and C; several products' one below the other."""
+    rows, n, k = shape
+    every = (sum(rows), k), (len(rows) * k, n), (sum(rows), n)
+    return [(height * columns, height, columns) for height, columns in every]
+
+
+def _work(shape: tuple) -> int:
+    """Products of two elements."""
+    rows, n, k = shape
+    return sum(rows) * n * k
 
 
 def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
@@ -180,8 +200,9 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
 
     Examples
     --------
-    >>> fastest([(2, 8, 8), (4, 4, 8), (8, 8, 2)], lambda shape: 3.0 if shape[2] == 2 else 4.0)
-    (8, 8, 2)
+    >>> shapes = [((2,), 8, 8), ((4,), 4, 8), ((8,), 8, 2)]
+    >>> fastest(shapes, lambda shape: 3.0 if shape[2] == 2 else 4.0)
+    ((8,), 8, 2)
     """
     left: dict = {shape: [] for shape in shapes}
     for shape in shapes:
@@ -190,7 +211,7 @@ def fastest(shapes: list, seconds_of: Callable[[Any], float]) -> Any:
     while turns < _TRIALS or (spent_s < _TRIALS_S and turns < _MOST_TRIALS):
         for shape in list(left)[:: -1 if turns % 2 else 1]:
             found = seconds_of(shape)
-            left[shape].append(found / prod(shape))
+            left[shape].append(found / _work(shape))
             spent_s += found
         turns += 1
         if turns > 1:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from drbench.errors import UsageError
 from drbench.plan.refinement import product_shapes
 from drbench.program.group_steps import GroupStep
-from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Put, Step, Zero
+from drbench.program.steps import Accumulate, Add, Combine, Copy, Gemm, Get, Put, Step, Zero
 from drbench.program.trace import Trace
 
 from .machine import Machine
@@ -144,8 +144,7 @@ def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
     """Seconds of a sum beside the products (``beside``), by the workers that it takes from them, or
     after them, by all (TD, 3.8: 16 multiprocessors for the first reduction, 132 for the second)."""
     compute = machine.compute
-    rows, cols = (step.onto if step.block is None else step.block).shape
-    nbytes = _MEMORY_PASSES[Add] * rows * cols * itemsize
+    nbytes = _touched(step) * itemsize
     rate = compute.memory_bytes_per_s
     if machine.side_units and beside:
         rate = min(rate, machine.side_units * compute.unit_bytes_per_s)
@@ -155,14 +154,22 @@ def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
 def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = None) -> float:
     """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
     products."""
-    compute, kind = machine.compute, type(step)
-    if kind is not Gemm:
-        rows, cols = (step.onto if step.block is None else step.block).shape
-        return compute.memory_s(_MEMORY_PASSES[kind] * rows * cols * itemsize)
+    compute = machine.compute
+    if type(step) is not Gemm:
+        return compute.memory_s(_touched(step) * itemsize)
     if parts is not None:
         return sum(compute.gemm_s(*part, itemsize) for part in parts)
-    m, k = step.inputs[0].shape
-    return compute.gemm_s(m, step.inputs[1].shape[1], k, itemsize)
+    m, n, k = step.extents
+    copied_s = 0.0 if step.rows is None else compute.memory_s(2 * m * k * itemsize)
+    return copied_s + compute.gemm_s(m, n, k, itemsize)
+
+
+def _touched(step: Step) -> int:
+    """Elements that a compute other than a product reads and writes."""
+    if type(step) is Combine:
+        return step.taken + step.shape[0] * step.shape[1]
+    rows, cols = (step.onto if step.block is None else step.block).shape
+    return _MEMORY_PASSES[type(step)] * rows * cols
 
 
 def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, int]]]:

@@ -15,7 +15,8 @@ they read and write once for each ``k_block`` elements of k, so that cutting k c
 it is 0.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
@@ -163,6 +164,7 @@ class Compute:
         itemsize: int = 4,
         units: int | None = None,
         parts: Mapping[tuple[int, int], int] | None = None,
+        rights: int = 1,
     ) -> Tiling:
         """How the fastest kernel for a product divides it, if its parts are computed in one launch.
 
@@ -175,6 +177,8 @@ class Compute:
             Workers it may use, by default all.
         parts : dict, optional
             Rows and columns of a part -> how many there are of it; a tile lies in one part.
+        rights : int
+            Different right operands that the parts have, each k×n.
 
         Examples
         --------
@@ -187,7 +191,7 @@ class Compute:
         True
         """
         parts, units = parts or {(m, n): 1}, min(units or self.units, self.units)
-        key = m, n, k, itemsize, units, *sorted(parts.items())
+        key = m, n, k, itemsize, units, rights, *sorted(parts.items())
         found = self._known.get(key)
         if found is None:
             best, (tm, tn, splits) = self._fastest(parts, k, itemsize, units)
@@ -198,7 +202,7 @@ class Compute:
                 )
                 // units
             )
-            seconds = max(best, self._traffic_s(m, n, k, itemsize)) / waves
+            seconds = max(best, self._traffic_s(m, n, k, itemsize, rights)) / waves
             found = self._known[key] = Tiling(tm, tn, splits, seconds, units)
         return found
 
@@ -221,9 +225,36 @@ class Compute:
                     found = seconds, (tm, tn, splits)
         return found
 
-    def _traffic_s(self, m: int, n: int, k: int, itemsize: int) -> float:
+    def grouped_s(
+        self, rows: Sequence[int], n: int, k: int, itemsize: int = 4, apart: bool = False
+    ) -> float:
+        """Seconds of several local products, each with so many rows and a right operand of its
+        own: in one launch, or one after another (``apart``).
+
+        Examples
+        --------
+        Tiles of small products share a wave of a common launch; those that fill waves gain nothing:
+
+        >>> compute = Compute(1e12, tiles=((128, 128),), units=4)
+        >>> apart = compute.grouped_s((256, 130, 256), 256, 1000, apart=True)
+        >>> round(apart / compute.grouped_s((256, 130, 256), 256, 1000), 3)
+        1.0
+        >>> round(
+        ...     compute.grouped_s((9, 9), 256, 1000, apart=True)
+        ...     / compute.grouped_s((9, 9), 256, 1000)
+        ... )
+        2
+        """
+        if apart or len(rows) == 1:
+            return sum(self.gemm_s(m, n, k, itemsize) for m in rows)
+        parts = Counter((m, n) for m in rows)
+        tiling = self.tiling(sum(rows), n, k, itemsize, None, parts, len(rows))
+        tiles = sum(tiling.tiles(*part) * count for part, count in parts.items())
+        return self.launch_s + -(-tiles // tiling.units) * tiling.tile_s
+
+    def _traffic_s(self, m: int, n: int, k: int, itemsize: int, rights: int = 1) -> float:
         """Seconds that reading A and B, and reading and writing C, take at least."""
-        return itemsize * (m * k + k * n + 2 * m * n) / self.memory_bytes_per_s
+        return itemsize * (m * k + rights * k * n + 2 * m * n) / self.memory_bytes_per_s
 
     def memory_s(self, nbytes: float) -> float:
         """Seconds of a kernel that only moves bytes through memory."""

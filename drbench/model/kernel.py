@@ -85,9 +85,10 @@ def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int,
             parts.setdefault(kernel, []).append(step)
     found = {}
     for kernel, gemms in parts.items():
-        shapes = Counter((gemm.inputs[0].shape[0], gemm.inputs[1].shape[1]) for gemm in gemms)
+        shapes = Counter(gemm.extents[:2] for gemm in gemms)
+        rights = len({gemm.inputs[1] for gemm in gemms})
         tiling = machine.compute.tiling(
-            kernel.m, kernel.n, kernel.k, itemsize, kernel.units, shapes
+            kernel.m, kernel.n, kernel.k, itemsize, kernel.units, shapes, rights
         )
         slow = tiling._replace(tile_s=tiling.tile_s * (1 + machine.kernel_slowdown))
         found.update((gemm.index, slow) for gemm in gemms)
@@ -96,4 +97,4 @@ def tilings(steps: Iterable[Step], machine: Machine, itemsize: int) -> dict[int,
 
 def part_tiles(step: Gemm, tiling: Tiling) -> int:
     """Tiles of one of a kernel's parts."""
-    return tiling.tiles(step.inputs[0].shape[0], step.inputs[1].shape[1])
+    return tiling.tiles(*step.extents[:2])

@@ -19,6 +19,7 @@ from drbench.program.steps import (
     COUNTERS,
     Accumulate,
     Add,
+    Combine,
     Copy,
     Fence,
     Gemm,
@@ -47,11 +48,12 @@ _WAITS = {
     Push: "accumulate",
     Offer: "accumulate",
     Add: "accumulate",  # beside the products
+    Combine: "accumulate",
     Await: "get_wait",
     Take: "get_wait",
     Fence: "fence",
 }
-_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Copy, Zero), "accumulate")}
+_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Combine, Copy, Zero), "accumulate")}
 
 
 @dataclass

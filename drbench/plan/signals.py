@@ -144,7 +144,8 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
         value = step.inputs[0] if step.sends else step
         if step.kind == "offer" and step.sends:
             root, start = value.lies_in()
-            if root.computes and root.block is None and value.shape[1] == root.shape[1]:
+            made = root.computes or root.side
+            if made and root.block is None and value.shape[1] == root.shape[1]:
                 offset = inbox.offsets[root.index] + start * root.shape[1] * widths[root.index]
             else:
                 raise CaseFailed(

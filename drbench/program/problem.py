@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from drbench.errors import UsageError
 from partitions import Dealt, LayoutError, Partition, near_square, partition
+from partitions.mixture import MOST_WEIGHT, Mixture, Routes, routes_of, shapes
 
 from .steps import Block
 
@@ -154,6 +155,9 @@ class Problem:
         ``"b"`` B is stored n×k.
     updates : bool
         β is not 0: what C holds counts. α and β themselves are given when the product is run.
+    mixture : Mixture, optional
+        Each row is multiplied by the matrices of the experts it is routed to. Then m counts tokens;
+        :mod:`partitions.mixture` has the shapes of A, B and C.
 
     Raises
     ------
@@ -178,6 +182,7 @@ class Problem:
     dtype: str = "float32"
     transpose: str = ""
     updates: bool = False
+    mixture: Mixture | None = None
 
     def __post_init__(self):
         for name in ("m", "n", "k", "nprocs"):
@@ -190,9 +195,9 @@ class Problem:
                 f"transpose must be a, b, ab or nothing, got {self.transpose!r}: the operands that "
                 "are stored transposed."
             )
-        for name in "ABC":
+        for name, shape in shapes(self.m, self.n, self.k, self.mixture).items():
             text, transposed = getattr(self, name.lower()), name.lower() in self.transpose
-            shape = tuple(getattr(self, axis) for axis in AXES[name][:: -1 if transposed else 1])
+            shape = (shape[1], shape[0]) if transposed else shape
             try:
                 bound = (
                     text
@@ -229,9 +234,36 @@ class Problem:
         return self.updates and self.c.partition.copies(replica)[0] == replica
 
     @property
+    def routes(self) -> Routes:
+        """Of a product of experts: which rows go to which expert."""
+        assert self.mixture is not None, "a product of one B has no routes"
+        return routes_of(self.m, self.mixture)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are multiplied: m, or the pairs of a product of experts."""
+        return self.m * (self.mixture.topk if self.mixture else 1)
+
+    @property
+    def summands(self) -> int:
+        """How many products of two elements an element of C is the sum of, weighted ones counted as
+        often as they weigh, at most.
+
+        Examples
+        --------
+        >>> Problem(8, 8, 8, 1).summands, Problem(8, 8, 8, 1, mixture=Mixture(4, 2)).summands
+        (8, 8)
+        >>> Problem(8, 8, 8, 1, mixture=Mixture(4, 2, combines=True)).summands
+        64
+        """
+        if self.mixture is None or not self.mixture.combines:
+            return self.k
+        return self.k * self.mixture.topk * MOST_WEIGHT
+
+    @property
     def flops(self) -> int:
-        """2·m·n·k."""
-        return 2 * self.m * self.n * self.k
+        """2·m·n·k, of each pair in a product of experts."""
+        return 2 * self.rows * self.n * self.k
 
     @property
     def itemsize(self) -> int:
@@ -263,26 +295,44 @@ class Problem:
         """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""
         return getattr(self, axis)
 
-    def local_shapes(self) -> list[tuple[int, int, int]]:
-        """(m, n, k) of the local products of the roof: one axis, or two as a near-square grid,
+    def local_shapes(self) -> list[tuple[tuple[int, ...], int, int]]:
+        """(rows, n, k) of the local products of the roof: one axis, or two as a near-square grid,
         divided over the ranks; k only where C is not the largest matrix, so that a rank never has
-        to hold all of the largest for that.
+        to hold all of the largest for that. ``rows`` are those of each product: one, or one an
+        expert that has any.
 
         Examples
         --------
         >>> Problem(1024, 2048, 8192, 2).local_shapes()
-        [(512, 2048, 8192), (1024, 1024, 8192), (1024, 2048, 4096)]
+        [((512,), 2048, 8192), ((1024,), 1024, 8192), ((1024,), 2048, 4096)]
         >>> len(Problem(1024, 2048, 8192, 4).local_shapes())
         6
+        >>> Problem(4, 64, 64, 2, mixture=Mixture(3, 2)).local_shapes()[1]
+        ((1, 4, 3), 32, 64)
         """
-        m, n, k = self.m, self.n, self.k
+        every = [count for count in self.routes.counts if count] if self.mixture else [self.m]
+        n, k = self.n, self.k
         rows, cols = near_square(self.nprocs)
         parts = [(self.nprocs, 1, 1), (1, self.nprocs, 1), (rows, cols, 1)]
-        if m * n <= max(m * k, k * n):
+        a, b, c = map(_elements, ((every, k), ([k] * len(every), n), (every, n)))
+        if c <= max(a, b):
             parts += [(1, 1, self.nprocs), (rows, 1, cols), (1, rows, cols)]
-        return list(dict.fromkeys((-(-m // p), -(-n // q), -(-k // r)) for p, q, r in parts))
+        return list(
+            dict.fromkeys(
+                (tuple(-(-m // p) for m in every), -(-n // q), -(-k // r)) for p, q, r in parts
+            )
+        )
 
     def roof_sizes(self) -> tuple[int, int, int]:
         """Elements of the roof's three local operands, enough for every local shape."""
-        a, b, c = map(max, zip(*((m * k, k * n, m * n) for m, n, k in self.local_shapes())))
+        sizes = [
+            (sum(rows) * k, len(rows) * k * n, sum(rows) * n) for rows, n, k in self.local_shapes()
+        ]
+        a, b, c = map(max, zip(*sizes))
         return a, b, c
+
+
+def _elements(matrix: tuple[list[int], int]) -> int:
+    """Elements of matrices one below the other: of their rows, and columns."""
+    rows, columns = matrix
+    return sum(rows) * columns

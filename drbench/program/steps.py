@@ -14,6 +14,7 @@ step               meaning                                                      
 ``Gemm``           local multiply; into a block of an own tile, onto a token,   --
                    or (``into=None``) a new token
 ``Add``, ``Copy``  a token added to, or copied into, a block of an own tile     --
+``Combine``        rows of tokens, weighted, summed up into a new token         --
 ``Zero``           a block of an own tile made zero, or beta times itself       --
 ``Fence``          everyone's one-sided work complete and visible               --
 ``Shift``          a token sent along a ring, another one received              ``collective_bytes``
@@ -366,6 +367,53 @@ class Add(_Write):
         return f"Add(%{self.inputs[0].index} -> {into}{', side' * self.side})"
 
 
+class Combine(Step):
+    """Rows of a new token as weighted sums of rows of others: what the experts of a row have made
+    of it.
+
+    Parameters
+    ----------
+    tokens : sequence of Step
+        All with as many columns.
+    places : sequence of sequence of int
+        For each token the row of the sum that each of its rows is added to; no row twice.
+    weights : sequence of sequence of int
+        How often each counts.
+    rows : int
+        Of the sum; one that nothing is added to is zero.
+    side : bool
+        A reduction beside the products, as of :class:`Add`.
+    """
+
+    __slots__ = ("inputs", "places", "weights", "shape", "side")
+
+    def __init__(
+        self,
+        tokens: Sequence[Step],
+        places: Sequence[Sequence[int]],
+        weights: Sequence[Sequence[int]],
+        rows: int,
+        cols: int,
+        side: bool = False,
+    ):
+        self.inputs, self.places, self.weights = tuple(tokens), places, weights
+        self.shape, self.side = (rows, cols), side
+
+    @property
+    def computes(self):  # type: ignore[override]
+        return not self.side
+
+    @property
+    def taken(self) -> int:
+        """Elements that are summed up."""
+        return sum(map(len, self.places)) * self.shape[1]
+
+    def __repr__(self):
+        rows, cols = self.shape
+        told = ", ".join(f"%{token.index}" for token in self.inputs)
+        return f"Combine({told} -> {rows}x{cols}{', side' * self.side})"
+
+
 class Kernel:
     """One launch that several products share: its parts begin as their operands arrive, in program
     order, and it keeps the efficiency of the whole product.
@@ -403,10 +451,12 @@ class Gemm(Step):
     ``into`` is a block of an own tile (C[block] += a·b, or = where the trace finds this to be the
     first write, or beta times what was there: ``beta``), a token that was computed or received
     (added onto it, in place), a Part or Join of Scratches (which become the product), or None for a
-    new token. ``kernel`` is the launch it is a part of; None for one of its own.
+    new token. ``kernel`` is the launch it is a part of; None for one of its own. With ``rows``,
+    which are rising, and a block these rows of ``a`` are multiplied, and no others: kernels read
+    them where they lie, cores copy them first.
     """
 
-    __slots__ = ("inputs", "block", "onto", "beta", "kernel")
+    __slots__ = ("inputs", "block", "onto", "beta", "kernel", "rows")
     computes = True
 
     def __init__(
@@ -415,8 +465,9 @@ class Gemm(Step):
         b: Step,
         into: Block | Step | None = None,
         kernel: Kernel | None = None,
+        rows: Sequence[int] | None = None,
     ):
-        self.kernel = kernel
+        self.kernel, self.rows = kernel, rows
         if into is None:
             self.inputs, self.block, self.onto = (a, b), None, None
         elif isinstance(into, Block):
@@ -432,20 +483,31 @@ class Gemm(Step):
         )
 
     @property
+    def extents(self) -> tuple[int, int, int]:
+        """m, n and k of this product."""
+        m, k = self.inputs[0].shape
+        return m if self.rows is None else len(self.rows), self.inputs[1].shape[1], k
+
+    @property
     def flops(self) -> int:
         """2·m·n·k of this product."""
-        m, k = self.inputs[0].shape
-        return 2 * m * k * self.inputs[1].shape[1]
+        m, n, k = self.extents
+        return 2 * m * n * k
+
+    def elements(self):
+        m, _, k = self.extents
+        return super().elements() if self.rows is None else m * k  # the rows, side by side
 
     def __repr__(self):
         a, b = self.inputs[:2]
         into = (
             f" -> {self.block!r}" if self.block else f" -> %{self.onto.index}" if self.onto else ""
         )
-        m, k = a.shape
+        m, n, k = self.extents
         beta = "beta" if self.beta is None else f"{self.beta:g}"
         part = "" if self.kernel is None else f", part of {self.kernel!r}"
-        return f"Gemm(%{a.index} · %{b.index}{into}, {m}x{b.shape[1]}x{k}, beta={beta}{part})"
+        of = "" if self.rows is None else "rows of "
+        return f"Gemm({of}%{a.index} · %{b.index}{into}, {m}x{n}x{k}, beta={beta}{part})"
 
 
 class Zero(Step):

@@ -62,7 +62,8 @@ def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
     (27, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
     """
     base, ranks = request.case, request.ranks
-    found = {name: get_algorithm(name) for name in request.algorithms or algorithms()}
+    fit = algorithms(mixture=base.mixture is not None)
+    found = {name: get_algorithm(name) for name in request.algorithms or fit}
     if found.pop("universal", None):
         replication = request.replication or ("all" if ranks <= _MANY else "equal")
         triples = [*product(KINDS, repeat=3), ("traditional",) * 3]

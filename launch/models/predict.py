@@ -139,7 +139,8 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     pool_bytes = _memory(problem, traces, machine, case, pool)
     found = simulate(traces, machine, prefetch=case.look_ahead, timeline=timeline, folded=folded)
     local_s = min(
-        machine.compute.gemm_s(*shape, problem.itemsize) for shape in problem.local_shapes()
+        machine.compute.grouped_s(*shape, problem.itemsize, machine.adds_on_core)
+        for shape in problem.local_shapes()
     )
     record = Record(
         **keys,

@@ -20,12 +20,13 @@ from drbench.model.bounds import lower_bound
 from drbench.model.machine import Machine
 from drbench.model.moves import moving_s
 from drbench.plan.loads import Loads, busiest, loads
-from drbench.program.problem import AXES, Problem
+from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
 from launch.cases.case import Case
 from launch.host.units import format_bytes
 from partitions import LayoutError, Partition, flows, partition
+from partitions.mixture import shapes
 
 from .candidates import TuneRequest, candidates, everywhere
 from .counts import counted, share_of
@@ -199,7 +200,7 @@ class _Today:
 
 
 def _held(case: Case, name: str, text: str, ranks: int) -> Partition:
-    shape = tuple(getattr(case, axis) for axis in AXES[name])
+    shape = shapes(case.m, case.n, case.k, case.mixture)[name]
     if name.lower() in (case.transpose or ""):
         shape = shape[::-1]
     try:

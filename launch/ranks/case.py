@@ -27,7 +27,7 @@ except (ImportError, RuntimeError) as error:
     ) from None
 
 from algorithms import get_algorithm
-from algorithms.collective import baseline_of
+from algorithms.collective import BASELINES, baseline_of
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
 from drbench.host.topology import Topology, mpi_version
@@ -195,7 +195,7 @@ def _run(
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound(case, comm.size)
     keys.update(problem.texts)
-    fill = Fill(case.fill, case.seed, case.k, *case.scalars)
+    fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
     clock, plan_clock = Clock(), Clock()
     with open_backend(case, choice, topology) as backend:
         keys.update(backend.keys, nodes=topology.nodes)
@@ -269,12 +269,12 @@ def _fill(backend, matrix, fill: Fill) -> None:
 
 
 def _baseline(case: Case, problem, rank: int):
-    """The trace of ``collective`` on the same layout, which overlap efficiency is measured against;
-    None without one."""
-    if not case.roof or case.algorithm == "collective":
+    """The trace of what overlaps nothing on the same layout, which overlap efficiency is measured
+    against; None without one."""
+    if not case.roof or case.algorithm in BASELINES:
         return None
-    options = baseline_of(problem)
-    return None if options is None else get_algorithm("collective").trace(problem, rank, **options)
+    found = baseline_of(problem)
+    return found and get_algorithm(found[0]).trace(problem, rank, **found[1])
 
 
 def _run_peer(
@@ -357,7 +357,8 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded
     from its core are left out, unless ranks share cores (``crowded``)."""
     roof, known = None, {} if roofs is None else roofs
     if case.roof:
-        same = (problem.m, problem.n, problem.k, problem.dtype, problem.transpose, problem.updates)
+        same = (problem.m, problem.n, problem.k, problem.mixture)
+        same += (problem.dtype, problem.transpose, problem.updates)
         multiplier = case.backend, case.threads, case.algorithm if case.algorithm in PEERS else None
         shape = known.get((same, multiplier))
         roof = Roof(problem, comm, work, fill, shape)
@@ -411,7 +412,7 @@ def _measure(case, problem, comm, executor, clock, work, fill, baseline, crowded
     if roof:
         roof_flops = statistics.median(roofs)
         measured |= {"roof_gflops": roof_flops / 1e9} | ratio_columns(ratios)
-        if case.algorithm == "collective":
+        if case.algorithm in BASELINES:
             collective_s = samples
         measured |= overlap(
             time_s,

@@ -29,7 +29,8 @@ def layout_cases(
     base: Case, ranks: int, dataflows: list[str], meshes: list[str]
 ) -> dict[str, list[Case]]:
     """Cases by layout: every algorithm with a ``mesh`` that takes it, then the universal one on the
-    same tiles; the algorithms without one last. All are ``base`` but for algorithm and layout.
+    same tiles; the algorithms without one last. All are ``base`` but for algorithm and layout. With
+    experts the algorithms for them, by what they do to rows.
 
     Examples
     --------
@@ -38,7 +39,7 @@ def layout_cases(
     ['collective', 'meshslice', 'summa', 'wang', 'universal']
     """
     out: dict[str, list[Case]] = {}
-    for name, algorithm in algorithms().items():
+    for name, algorithm in algorithms(mixture=base.mixture is not None).items():
         if name == "universal":
             continue
         if "mesh" in algorithm.options:
@@ -53,11 +54,13 @@ def layout_cases(
         else:
             chosen = [(name, {})]
         for layout, options in chosen:
+            if algorithm.combines is not None:
+                layout = "RS of experts" if algorithm.combines(**options) else "AG of experts"
             case = replace(base, algorithm=name, options=options)
             with suppress(UnsupportedError):  # not on this mesh: other meshes have it
                 algorithm.settle(bound(case, ranks)[1], **options)
                 out.setdefault(layout, []).append(case)
-    for found in out.values():
+    for found in out.values() if base.mixture is None else ():
         _, problem, options = bound(found[0], ranks)
         texts = problem.texts
         stationary = _STATIONARY.get(options.get("dataflow"), "C")

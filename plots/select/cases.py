@@ -27,6 +27,9 @@ NAMING = ("algorithm", "a", "b", "c", "preset", "stationary", "dataflow", "n", "
     "transpose",
     "alpha",
     "beta",
+    "experts",
+    "topk",
+    "routing",
 )
 #: Texts of more names than this end in "and 12 more".
 NAMED = 8

@@ -417,7 +417,7 @@ def test_other_words_for_the_same_layout_are_taken():
     "texts", [("block",) * 3, ("block:1x4",) * 3, ("row", "tiles:1x64@1x4", "row")]
 )
 def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_runs(shape, texts):
-    options = baseline_of(Problem(*shape, 4, *texts))
+    baseline = baseline_of(Problem(*shape, 4, *texts))
     for dataflow, mesh in product(("OS", "LS", "RS"), ("1x4", "2x2", "4x1")):
         problem = Problem(*shape, 4, *texts)
         for name in ("collective", "summa", "wang"):
@@ -430,8 +430,9 @@ def test_a_grid_on_which_chips_without_a_tile_have_other_places_is_refused_or_ru
             assert sum(algorithm.trace(problem, r, **settled).flops for r in range(4)) == (
                 problem.flops
             )
-    if options is not None:
-        get_algorithm("collective").trace(Problem(*shape, 4, *texts), 0, **options)
+    if baseline is not None:
+        name, options = baseline
+        get_algorithm(name).trace(Problem(*shape, 4, *texts), 0, **options)
 
 
 def test_the_layout_runs_under_the_universal_algorithm_too():

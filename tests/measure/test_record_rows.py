@@ -34,6 +34,9 @@ AGREED = [
     "m",
     "n",
     "k",
+    "experts",
+    "topk",
+    "routing",
     "transpose",
     "alpha",
     "beta",
@@ -130,7 +133,7 @@ BY_TYPE = {
 def records(draw):
     values = {item.name: draw(BY_TYPE[item.type]) for item in fields(Record)}
     values |= {
-        "schema_version": 7,
+        "schema_version": 8,
         "mode": draw(st.sampled_from(MODES)),
         "status": draw(st.sampled_from(STATUSES)),
     }
@@ -242,7 +245,7 @@ def test_a_text_that_utf8_cannot_hold_is_escaped_not_lost():
         ({"best_s": math.nan}, "needs best_s > 0; got None"),
         ({"best_s": 0.0}, "needs best_s > 0"),
         ({"best_s": math.inf}, "needs best_s > 0"),
-        ({"schema_version": 8}, "schema_version 8 is unknown"),
+        ({"schema_version": 9}, "schema_version 9 is unknown"),
         ({"m": 1.5}, "m must be an integer; got 1.5"),
         ({"m": True}, "m must be an integer"),
         ({"gflops": "fast"}, "gflops must be a number; got 'fast'"),

@@ -1,7 +1,7 @@
 """The roof takes the local shape with the smallest median time, whatever single trials say."""
 
 from collections import Counter
-from math import prod
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,14 +14,20 @@ from drbench.measure import roof
 from drbench.measure.noise import Timed
 from drbench.measure.roof import Roof, fastest
 from drbench.program.problem import Problem
+from partitions.mixture import Mixture
 
-SHAPES = [(512, 2048, 8192), (1024, 1024, 8192), (1024, 2048, 4096), (1, 3, 5)]
+SHAPES = [((512,), 2048, 8192), ((1024,), 1024, 8192), ((700, 324), 2048, 4096), ((1,), 3, 5)]
+
+
+def work(shape):
+    rows, n, k = shape
+    return sum(rows) * n * k
 
 
 @given(st.permutations(range(4)), st.floats(1e-7, 1e-1))
 def test_it_is_the_shape_with_the_highest_rate_not_the_shortest_time(order, second):
     rates = {shape: 1 + rank for shape, rank in zip(SHAPES, order)}
-    found = fastest(SHAPES, lambda shape: second * prod(shape) / 1e9 / rates[shape])
+    found = fastest(SHAPES, lambda shape: second * work(shape) / 1e9 / rates[shape])
     assert found == max(SHAPES, key=rates.get)
 
 
@@ -31,7 +37,7 @@ def test_one_lucky_trial_does_not_make_a_shape_the_fastest():
     def seconds(shape):
         calls[shape] += 1
         lucky = shape == SHAPES[0] and calls[shape] == 3
-        return prod(shape) * (0.95 if lucky else 1.1 if shape == SHAPES[0] else 1.0)
+        return work(shape) * (0.95 if lucky else 1.1 if shape == SHAPES[0] else 1.0)
 
     assert fastest(SHAPES[:2], seconds) == SHAPES[1]
 
@@ -42,7 +48,7 @@ def test_one_late_trial_does_not_rule_out_the_fastest():
     def seconds(shape):
         calls[shape] += 1
         late = shape == SHAPES[1] and calls[shape] == 2
-        return prod(shape) * (9.0 if late else 1.0 if shape == SHAPES[1] else 1.1)
+        return work(shape) * (9.0 if late else 1.0 if shape == SHAPES[1] else 1.1)
 
     assert fastest(SHAPES[:3], seconds) == SHAPES[1]
 
@@ -55,7 +61,7 @@ def test_a_machine_that_slows_down_meanwhile_does_not_choose_the_shape(jump):
     def seconds(shape):
         calls["all"] += 1
         slow = 1.6 if calls["all"] > jump else 1.0
-        return 0.4 * slow * prod(shape) / prod(SHAPES[0]) * (0.95 if shape == SHAPES[1] else 1.0)
+        return 0.4 * slow * work(shape) / work(SHAPES[0]) * (0.95 if shape == SHAPES[1] else 1.0)
 
     assert fastest(SHAPES[:2], seconds) == SHAPES[1]
 
@@ -65,7 +71,7 @@ def test_who_is_far_behind_is_tried_no_more_and_trials_end():
 
     def seconds(shape):
         calls[shape] += 1
-        return prod(shape) * 1e-12 * (2.0 if shape == SHAPES[0] else 1.0)
+        return work(shape) * 1e-12 * (2.0 if shape == SHAPES[0] else 1.0)
 
     fastest(SHAPES, seconds)
     assert calls[SHAPES[0]] == 1 + 2 and 1 + 3 <= calls[SHAPES[1]] <= 1 + 15
@@ -115,5 +121,22 @@ def test_a_shape_that_is_known_is_not_looked_for_and_takes_no_more_memory(monkey
     known = Roof(problem, None, again, None, found.shape)
     assert known.shape == found.shape and not again.shapes
     known.sample()
-    m, n, k = found.shape
-    assert again.shapes == [found.shape] and again.sizes == [m * k, k * n, m * n]
+    (m,), n, k = found.shape
+    assert again.shapes == [(m, n, k)] and again.sizes == [m * k, k * n, m * n]
+
+
+def test_the_roof_of_experts_is_a_product_of_each_that_has_rows(monkeypatch):
+    def timed(comm, function):
+        function()
+        return Timed(1e-3)
+
+    monkeypatch.setattr(roof, "timed", timed)
+    problem = Problem(40, 12, 20, 2, mixture=Mixture(30, 2, "skewed"))
+    counts = [count for count in problem.routes.counts if count]
+    assert 1 < len(counts) < 30 and sum(counts) == 80
+    work_ = Work()
+    known = Roof(problem, SimpleNamespace(size=2), work_, None, (tuple(counts), 6, 20))
+    known.sample()
+    assert work_.shapes == [(count, 6, 20) for count in counts]
+    assert known.flops == problem.flops
+    assert work_.sizes == [80 * 20, len(counts) * 20 * 6, 80 * 6]

@@ -56,7 +56,7 @@ def universal(p, situation):
 def on_meshes(p):
     """Every 2-D and 1-D algorithm in every form, with beta and without."""
     cases = []
-    for x, (name, transpose) in enumerate(product(algorithms(), TRANSPOSES)):
+    for x, (name, transpose) in enumerate(product(algorithms(mixture=False), TRANSPOSES)):
         described = algorithms()[name].options.get("dataflow")
         dataflows = described.tried if described else (None,)
         for y, dataflow in enumerate(dataflows if name != "universal" else ()):
@@ -126,7 +126,7 @@ def test_devices_take_every_form(mpirun, situation):
     ]
     cases += [
         plain | {"transpose": "ab", "alpha": 2.0, "beta": beta, "algorithm": name}
-        for name, algorithm in algorithms().items()
+        for name, algorithm in algorithms(mixture=False).items()
         for beta in (0.0, 3.0)
         if name not in ("cannon", "universal") and not algorithm.signals
     ]

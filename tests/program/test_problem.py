@@ -86,7 +86,7 @@ def test_a_ready_partition_is_taken_as_it_is():
 @pytest.mark.parametrize("m, n, k, p", list(product([1, 7, 64], [1, 12], [5, 30], [1, 2, 6, 7])))
 def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
     problem = Problem(m, n, k, p)
-    shapes = problem.local_shapes()
+    shapes = [(rows, cols, depth) for (rows,), cols, depth in problem.local_shapes()]
     for rows, cols, depth in shapes:
         assert rows * cols * depth * p >= m * n * k and rows <= m and cols <= n and depth <= k
     each_axis = {(-(-m // p), n, k), (m, -(-n // p), k)}

@@ -400,8 +400,30 @@ def replicas_moved(problem, traces, kind):
 def operands(problem, seed=0):
     """Random integers for A and B, as float64, in which every product and sum here is exact."""
     rng = np.random.default_rng(seed)
-    shapes = (problem.m, problem.k), (problem.k, problem.n)
+    shapes = problem.a.partition.shape, problem.b.partition.shape
     return [rng.integers(-99, 100, shape).astype(float) for shape in shapes]
+
+
+def expected(problem, a, b):
+    """A·B; of experts by a loop over them and over tokens, in whole numbers of Python."""
+    if problem.mixture is None:
+        return a @ b
+    a, b = ([[int(x) for x in row] for row in matrix] for matrix in (a, b))
+    inner, columns = range(problem.k), range(problem.n)
+    gathered, combined, row = [], [[0] * problem.n for _ in range(problem.m)], 0
+    for expert in range(problem.mixture.experts):
+        weights = b[expert * problem.k : (expert + 1) * problem.k]
+        for token, chosen in enumerate(problem.routes.choices):
+            for other, weight in chosen:
+                if other != expert:
+                    continue
+                x = a[row] if problem.mixture.combines else a[token]
+                made = [sum(x[l] * weights[l][j] for l in inner) for j in columns]
+                gathered.append(made)
+                for j in columns:
+                    combined[token][j] += weight * made[j]
+                row += 1
+    return np.array(combined if problem.mixture.combines else gathered, float)
 
 
 class Memory:
@@ -414,7 +436,7 @@ class Memory:
     def __init__(self, problem, a, b, c=None):
         self.at = {op.name: home_of(op) for op in problem.operands}
         self.flat, self.base = {}, {}
-        held = np.full((len(self.at["C"].term), problem.m, problem.n), np.nan)
+        held = np.full((len(self.at["C"].term), *problem.c.partition.shape), np.nan)
         if c is not None:
             for term in {*self.at["C"].term}:
                 held[self.at["C"].term.index(term)] = 0 if term else c

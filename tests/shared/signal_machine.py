@@ -8,12 +8,23 @@ the same at both. A slot is written by its Push alone, whenever that gets there.
 import random
 
 import numpy as np
-from oracles import Memory, assign, operands, require
+from oracles import Memory, assign, expected, operands, require
 
 from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.plan.signals import plan_inbox
 from drbench.program.signal_steps import Await, Offer, Push, Take
-from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Join, Part, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Combine,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Join,
+    Part,
+    Zero,
+)
 
 ITEM = 8
 
@@ -38,7 +49,7 @@ class SignalMachine:
     ):
         self.traces, self.chance, self.waits = traces, random.Random(seed), waits
         a, b = operands(problem, seed)
-        self.expected, self.memory = a @ b, Memory(problem, a, b)
+        self.expected, self.memory = expected(problem, a, b), Memory(problem, a, b)
         self.schedules, self.arenas, self.inboxes, self.plans, self.slots = [], [], [], [], []
         for trace in traces:
             lookahead = Lookahead(trace, depth)
@@ -135,7 +146,14 @@ class SignalMachine:
             self.value(rank, step)[...] = self.value(step.peer, source.inputs[0])
         elif kind is Gemm:
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
-            assign(target, before[0] @ before[1], step.beta)
+            a = before[0] if step.rows is None else before[0][list(step.rows)]
+            assign(target, a @ before[1], step.beta)
+        elif kind is Combine:
+            target = self.value(rank, step)
+            target[...] = 0
+            for value, places, weights in zip(before, step.places, step.weights, strict=True):
+                for row, place, weight in zip(value, places, weights, strict=True):
+                    target[place] += weight * row
         elif kind in (Add, Accumulate):
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
             target += before[0]

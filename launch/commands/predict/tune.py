@@ -32,6 +32,7 @@ def search_options(products: int):
     many share a redistribution unless that is said."""
     described = [
         of_case("m", "n", "k"),
+        of_case("experts", "topk", "routing"),
         of_case("transpose", "alpha", "beta"),
         of_case(
             "dtype",

@@ -118,7 +118,7 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
         ]
     found += [
         Contender("drbench", name, {"algorithm": name})
-        for name in algorithms()
+        for name in algorithms(mixture=False)
         if name != "universal"
     ]
     for name, peer in peers().items():
