@@ -1,20 +1,25 @@
 """COSMA: its own benchmark program ``cosma_miniapp``, started on as many ranks; the times it prints
 become a Record.
 
-It fills its own matrices and prints whole milliseconds, sorted; C is not handed out, so nothing is
-verified here, and the record says so in ``fill`` and leaves ``error`` empty.
+It fills its own matrices and prints whole milliseconds, sorted; C is not handed out. So it is asked
+to verify itself, before it is timed, once for each problem and strategy: with ``--test`` it
+compares C with a product on rank 0. The record says ``its own`` in ``fill``, ``error`` is empty.
 """
 
 import os
 import re
 import shutil
 import subprocess
+from functools import lru_cache
+from itertools import product
+from math import prod
 
 from drbench.common import Clock
 from drbench.errors import CaseFailed, UnsupportedError, UsageError
 from drbench.host.cores import usable_cores
 from drbench.measure.noise import is_noisy, time_columns
 from drbench.measure.record import Record
+from partitions import divisors
 
 from .base import Availability, Peer, Setting, layout_of_its_own
 from .options import PEERS
@@ -39,15 +44,33 @@ _layout = layout_of_its_own(
 )
 
 
-def _settings(nprocs: int) -> list[Setting]:
-    """Its own choice; then one parallel split of each dimension."""
+def strategies(nprocs: int) -> list[str]:
+    """Every way to split m, n and k in parallel over all ranks, as ``cosma_miniapp -s`` takes it.
+
+    Examples
+    --------
+    >>> strategies(4)
+    ['pk4', 'pn2,pk2', 'pn4', 'pm2,pk2', 'pm2,pn2', 'pm4']
+    """
+    small = divisors(nprocs)
+    triples = [x for x in product(small, repeat=3) if prod(x) == nprocs]
     return [
-        Setting("its own choice", {}),
-        *(
-            Setting(f"p{axis}{nprocs}", {"options": {"variant": f"p{axis}{nprocs}"}})
-            for axis in "mnk"
-        ),
+        ",".join(f"p{axis}{parts}" for axis, parts in zip("mnk", triple) if parts > 1)
+        for triple in triples
     ]
+
+
+def _settings(nprocs: int) -> list[Setting]:
+    """Its own choice; then that with overlap, and every parallel strategy with and without."""
+    forced = [None, *(strategies(nprocs) if nprocs > 1 else [])]
+    found = []
+    for variant, overlap in product(forced, (False, True)):
+        options = {"variant": variant} if variant else {}
+        label = variant or "its own choice"
+        if overlap:
+            options, label = options | {"overlap": "on"}, f"{label}, overlap"
+        found.append(Setting(label, {"options": options} if options else {}))
+    return found
 
 
 def read_times(text: str) -> list[float]:
@@ -72,12 +95,79 @@ def read_times(text: str) -> list[float]:
     return [float(word) / 1000 for word in found[1].split()]
 
 
+def read_strategy(text: str) -> str:
+    """The splits that it printed, as ``-s`` takes them.
+
+    Examples
+    --------
+    >>> read_strategy("Divisions strategy: \\nparallel (n / 2)\\nsequential (k / 3)\\n")
+    'pn2,sk3'
+    """
+    found = re.findall(r"^(parallel|sequential) \(([mnk]) / (\d+)\)", text, re.MULTILINE)
+    return ",".join(f"{kind[0]}{axis}{parts}" for kind, axis, parts in dict.fromkeys(found))
+
+
+def _refusal(text: str) -> str:
+    """Why it does not take a strategy, in its own words; empty if it does.
+
+    Examples
+    --------
+    Two ranks say it:
+
+    >>> said = "Splitting strategy not well defined.\\n"
+    >>> _refusal(said + said + "Too many processors.\\n"), _refusal("COSMA TIMES [ms] = 1")
+    ('Too many processors.', '')
+    """
+    said = "Splitting strategy not well defined."
+    lines = iter([line.strip() for line in text.splitlines()])
+    if said not in lines:  # reads on to it
+        return ""
+    return next((line for line in lines if line not in ("", said)), said)
+
+
+def _said(command: tuple, environ: tuple, timeout: float | None) -> str:
+    """What the program printed.
+
+    Raises
+    ------
+    UnsupportedError
+        If it refuses the strategy.
+    """
+    from launch.host.processes import running
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with running(_PROGRAM, list(command), dict(environ), **pipes) as process:
+        text, _ = process.communicate(timeout=timeout)
+    if refusal := _refusal(text):
+        raise UnsupportedError(f"cosma refuses: {refusal}")
+    return text
+
+
+@lru_cache(maxsize=256)
+def _is_correct(command: tuple, environ: tuple, timeout: float | None) -> bool:
+    """Whether its own test of this problem and strategy passes.
+
+    Raises
+    ------
+    CaseFailed
+        If it says neither.
+    """
+    text = _said((*command, "--test"), environ, timeout)
+    found = re.findall(r"Result is( NOT)? CORRECT!", text)
+    if not found:
+        last = (text.strip().splitlines() or ["nothing"])[-1]
+        raise CaseFailed(
+            f"{_PROGRAM} --test says nothing of its result; its last line: {last[:200]}"
+        )
+    return not any(found)
+
+
 def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Record:
     """Run cosma_miniapp on that many ranks; the Record of what it printed."""
     from launch.host.mpi import mpiexec_command
-    from launch.host.processes import running
 
-    variant = PEER.pick(case.options).get("variant")
+    options = PEER.pick(case.options)
+    variant = options.get("variant")
     if variant and not re.fullmatch(r"[sp][mnk]\d+(,[sp][mnk]\d+)*", variant):
         raise UsageError(
             f"--variant {variant!r} is no list of splits. Use s (sequential) or p (parallel), m, "
@@ -92,19 +182,20 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
         case.n,
         "-k",
         case.k,
-        "-r",
-        case.iters + case.warmup,
         "-t",
         {"float32": "float", "float64": "double"}[case.dtype],
         *(["-s", variant] if variant else []),
     ]
+    command = tuple(map(str, command))
     cores = usable_cores()
     threads = case.threads or max(1, cores // ranks)
     pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    environ = {**os.environ, **dict.fromkeys(pools, str(threads))}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with running(_PROGRAM, command, environ, **pipes) as process:
-        text, _ = process.communicate(timeout=timeout)
+    told = dict.fromkeys(pools, str(threads))
+    if "overlap" in options:
+        told["COSMA_OVERLAP_COMM_AND_COMP"] = options["overlap"].upper()
+    environ = tuple({**os.environ, **told}.items())
+    correct = not case.check or _is_correct(command, environ, timeout)
+    text = _said((*command, "-r", str(case.iters + case.warmup)), environ, timeout)
     samples = read_times(text)[: case.iters]  # sorted: the slowest ones count as warm-up
     if not min(samples):
         raise UnsupportedError(
@@ -117,7 +208,7 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
         "ranks": ranks,
         "threads": threads,
         "fill": "its own",
-        "dataflow": variant or "its own choice",
+        "dataflow": variant or read_strategy(text) or "its own choice",
         "transport": "mpi",
         "backend": "cosma",
         "blas": "of cosma's build",
@@ -128,7 +219,8 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
     measured = time_columns(samples)
     return Record(
         **keys,
-        status="ok",
+        status="ok" if correct else "wrong",
+        reason=None if correct else f"{_PROGRAM} --test says that its result is not correct",
         **measured,
         noisy=is_noisy(samples),
         oversubscribed=ranks * threads > cores,

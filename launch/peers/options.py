@@ -23,7 +23,13 @@ PEERS: dict[str, dict[str, Option]] = {
         ),
     ),
     "cosma": named(
-        Option("variant", help="forced splits, such as sm2,pk2.", says="its own choice")
+        Option("variant", help="forced splits, such as sm2,pk2.", says="its own choice"),
+        Option(
+            "overlap",
+            ("on", "off"),
+            help="communication beside products.",
+            says="its environment's",
+        ),
     ),
     "pylops": named(Option("variant", ("summa", "block"), help="summa or block.", says="summa")),
     "heat": _DEVICE,

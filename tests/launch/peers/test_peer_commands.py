@@ -19,6 +19,8 @@ MINIAPP = """#!/bin/sh
 [ "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}}" = 0 ] || exit 0
 echo "$@" >> "$ASKED"
 echo "Strategy = Matrix dimensions (m, n, k) = (1, 1, 1)"
+echo "parallel (n / 2)"
+case "$*" in *--test*) echo "Result is$NOT CORRECT!"; exit 0;; esac
 echo "${PRINT-COSMA TIMES [ms] = 4 5 9 }"
 """
 PROBLEM = ("-m", 64, "-n", 64, "-k", 64)
@@ -124,19 +126,21 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
         "--json",
         env=cosma,
     ).json()
-    assert (tmp_path / "asked").read_text().split() == [
+    verified, timed = (tmp_path / "asked").read_text().splitlines()
+    assert verified.split() == [*timed.split()[:-2], "--test"]
+    assert timed.split() == [
         "-m",
         "64",
         "-n",
         "64",
         "-k",
         "64",
-        "-r",
-        "3",
         "-t",
         "float",
         "-s",
         "sm2,pk2",
+        "-r",
+        "3",
     ]
     assert (record["status"], record["samples_s"], record["best_s"], record["error"]) == (
         "ok",
@@ -157,6 +161,12 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
     [
         ("COSMA TIMES [ms] = 0 1 1 ", "unsupported", 3, "whole milliseconds"),
         ("MPI_Init failed", "failed", 5, "MPI_Init failed"),
+        (
+            "Splitting strategy not well defined.\nDimension k at step 0 = 1, which is less",
+            "unsupported",
+            3,
+            "cosma refuses: Dimension k at step 0",
+        ),
     ],
 )
 def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, status, code, words):
@@ -176,6 +186,31 @@ def test_times_that_are_none_are_no_record_of_success(drbench, cosma, printed, s
     )
     record = json.loads(ended.stdout)
     assert (ended.returncode, record["status"]) == (code, status) and words in record["reason"]
+
+
+@pytest.mark.parametrize("said, status, code", [("", "ok", 0), (" NOT", "wrong", 1)])
+def test_cosma_is_asked_whether_its_result_is_right_and_how_it_split(
+    drbench, cosma, said, status, code
+):
+    words = (
+        "run",
+        "-p",
+        2,
+        *PROBLEM,
+        "--algorithm",
+        "cosma",
+        "--iters",
+        2,
+        "--budget",
+        0,
+        "--json",
+    )
+    ended = drbench(*words, "--overlap", "on", env=cosma | {"NOT": said})
+    record = json.loads(ended.stdout)
+    assert (ended.returncode, record["status"]) == (code, status)
+    assert (record["dataflow"], record["options"]) == ("pn2", "overlap=on")
+    unasked = drbench(*words, "--no-check", env=cosma | {"NOT": said})
+    assert (unasked.returncode, unasked.json()["status"]) == (0, "ok")
 
 
 @pytest.mark.mpi
