@@ -108,9 +108,9 @@ def _mixed(first: Move, last: Move, item: int) -> bool:
     return low < stop and start < high
 
 
-def in_panels(moves: Sequence[Move], item: int, side: int = 0) -> list[Move]:
-    """The same copies; those that lie between one another, among targets (``side`` 0) or sources
-    (1), a panel of rows at a time, in the order in which they lie.
+def in_panels(moves: Sequence[Move], item: int) -> list[Move]:
+    """The same copies; if their targets lie between one another, a panel of rows at a time, in the
+    order in which they lie.
 
     Examples
     --------
@@ -122,17 +122,17 @@ def in_panels(moves: Sequence[Move], item: int, side: int = 0) -> list[Move]:
     >>> in_panels(moves[:1], 1) == moves[:1]
     True
     """
-    spans = sorted((at.start, at.start + at.length(item)) for at in (move[side] for move in moves))
+    spans = sorted((target.start, target.start + target.length(item)) for target, _ in moves)
     if all(one[1] <= two[0] for one, two in zip(spans, spans[1:])):
         return list(moves)
     found = []
     for move in moves:
-        axis = max(range(len(move[0].shape)), key=move[side].strides.__getitem__)
-        rows = max(1, _PANEL // max(1, move[side].strides[axis]))
+        strides = move[0].strides
+        axis = max(range(len(strides)), key=strides.__getitem__)
+        rows = max(1, _PANEL // max(1, strides[axis]))
         for row in range(0, move[0].shape[axis], rows):
             found.append(tuple(_cut(at, axis, row, rows) for at in move))
-    panel = lambda move: (move[side].start // _PANEL, move[1 - side].start)
-    return sorted(found, key=panel)
+    return sorted(found, key=lambda move: (move[0].start // _PANEL, move[1].start))
 
 
 def _cut(at: Strided, axis: int, row: int, rows: int) -> Strided:

@@ -45,15 +45,12 @@ class Mover:
 
     Parameters
     ----------
-    traces : callable
-        ``traces(rank)`` of :func:`drbench.program.redistribution.redistribute`.
+    trace : Trace
+        Of :func:`drbench.program.redistribution.redistribute`.
     matrices : dict of str to PlacedMatrix
         A and C.
     arena : callable
         ``arena(nbytes)`` gives memory to receive in.
-    writes : bool
-        This rank copies what it has to wherever it belongs, instead of what it lacks from wherever
-        it is; the same on every rank. All memory must be in reach, and no sum pending.
 
     Notes
     -----
@@ -65,30 +62,16 @@ class Mover:
 
     read_apart = None
 
-    def __init__(
-        self,
-        traces: Callable[[int], Trace],
-        matrices: dict,
-        arena: Callable[[int], np.ndarray],
-        writes: bool = False,
-    ):
-        self._given = traces, arena, writes
+    def __init__(self, trace: Trace, matrices: dict, arena: Callable[[int], np.ndarray]):
+        self.trace, self._arena = trace, arena
         self._old: PlacedMatrix = matrices["A"]
         self._new: PlacedMatrix = matrices["C"]
         self._item = self._new.dtype.itemsize
-        todo, self._side = [*self._writes(traces(self._new.rank))], int(writes)
-        if writes:
-            everywhere = (traces(rank) for rank in range(self._new.partition.nprocs))
-            todo = [
-                each
-                for trace in everywhere
-                for each in self._writes(trace)
-                if each.source.owner == self._new.rank
-            ]
-        stages = [todo]
-        if any(map(self._is_apart, todo)):
+        writes = [*self._writes()]
+        stages = [writes]
+        if any(map(self._is_apart, writes)):
             term = lambda each: each.term
-            stages = [[*stage] for _, stage in groupby(sorted(todo, key=term), term)]
+            stages = [[*stage] for _, stage in groupby(sorted(writes, key=term), term)]
         received = [
             batch for stage in stages[1:] for _, batch in self._messages(stage, _MOST_ADDED)
         ]
@@ -105,11 +88,10 @@ class Mover:
 
     def bound(self, matrices: dict) -> Mover:
         """This one on other matrices, laid out alike and in reach of the same ranks."""
-        traces, arena, writes = self._given
-        return Mover(traces, matrices, arena, writes)
+        return Mover(self.trace, matrices, self._arena)
 
     def run(self, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Move everything; C is overwritten. All ranks are done when all have returned."""
+        """Move everything; C is overwritten."""
         read = self._old.window.read
         for calls, straight, added in self._stages:
             requests = [read(owner, moves) for owner, moves in straight]
@@ -126,10 +108,10 @@ class Mover:
 
     # -- the layout
 
-    def _writes(self, trace: Trace) -> Iterator[_Write]:
-        """What a trace writes."""
+    def _writes(self) -> Iterator[_Write]:
+        """What the trace writes."""
         terms: dict[tuple, int] = {}
-        for step in trace.steps:
+        for step in self.trace.steps:
             if isinstance(step, Zero | Copy | Add) and step.block.size:
                 key = step.block.key
                 terms[key] = terms[key] + 1 if type(step) is Add else 0
@@ -161,7 +143,7 @@ class Mover:
                 continue
             owner = self._new.window.in_reach, self._old.window.in_reach
             moves = [(self._here(each.into), self._there(each.source)) for each in run]
-            for move in in_panels(joined(moves, self._item), self._item, self._side):
+            for move in in_panels(joined(moves, self._item), self._item):
                 yield copy_of(move, self._item, owner)
 
     def _straight(self, stage: list[_Write]) -> Iterator[tuple]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -12,7 +13,6 @@ from drbench.common import TransportChoice
 from drbench.errors import DrbenchError
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
-from drbench.host.frame import Frame
 from drbench.host.huge_pages import empty_in_huge_pages
 from drbench.host.mover import Mover
 from drbench.host.placed import Place, PlacedMatrix
@@ -101,9 +101,11 @@ class Ground:
         window = self.heap.window if private is None else self._privately(private)
         return PlacedMatrix(operand, self.topology, dtype, window, self.heap.reach, places)
 
-    def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Frame:
+    def executor(self, trace: Trace, matrices: dict, prefetch: int, get: str, agreed=None) -> Any:
         """What runs a trace on matrices, in the arena that all share. ``get`` is how a device reads
         what it can reach; cores read in place. ``agreed`` is ``read_apart`` of an earlier one."""
+        if trace.problem is None:
+            return Mover(trace, matrices, self.arena)
         return Executor(
             trace,
             matrices,
@@ -112,10 +114,6 @@ class Ground:
             yields=self.yields,
             arena=self.arena,
         )
-
-    def mover(self, traces, matrices: dict, writes: bool) -> Mover | None:
-        """What runs traces of copies (:class:`Mover`); None where :meth:`executor` does."""
-        return Mover(traces, matrices, self.arena, writes)
 
     def arena(self, nbytes: int) -> np.ndarray:
         """Receive and scratch memory, shared by all that runs here, one after the other."""

@@ -176,9 +176,6 @@ class DeviceGround(Ground):
             agreed=agreed,
         )
 
-    def mover(self, traces, matrices: dict, writes: bool) -> None:
-        """Devices copy by streams, as their executor does."""
-
     def arena(self, nbytes: int) -> np.ndarray:
         if self._memory is None or nbytes > self._memory.nbytes:
             most = 0 if self._memory is None else self._memory.nbytes

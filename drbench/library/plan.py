@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator
-from functools import cached_property
 
 import numpy as np
 
@@ -21,14 +20,11 @@ from drbench.program.problem import Operand, Problem
 from drbench.program.redistribution import redistribute
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
-from partitions import Axis
 
 from .exchange import Exchange
 from .ground import Ground
 from .spec import Spec
 
-#: Bytes of a row that are a short piece.
-_SHORT = 2048
 #: Bound executors that a plan keeps.
 _MOST_BOUND = 32
 
@@ -214,48 +210,10 @@ class Redistribution(Plan):
         to = "" if root is None else f", rank {root}"
         super().__init__(ground, f"redistribute({a} to {c}{to})", {"A": a, "C": c}, prefetch=4)
 
-    @cached_property
-    def writes(self) -> bool:
-        """Whether ranks write what they have, instead of reading what they lack: where short pieces
-        of rows would be read with gaps, and are written without."""
-        old, new = (self.specs[name].partition for name in "AC")
-        if not self.ground.in_place or self.root is not None or old.terms > 1 or new.terms > 1:
-            return False
-        columns = old.shape[1]
-        pieces = len({*old.cols.cuts(0, columns), *new.cols.cuts(0, columns)}) - 1
-        short = columns * self.specs["A"].dtype.itemsize <= _SHORT * pieces
-        return short and _spread(old.cols, new.cols) > 1 == _spread(new.cols, old.cols)
-
-    def _laid_out(self, matrices: dict):
-        made = self.ground.mover(self.trace, matrices, self.writes)
-        return super()._laid_out(matrices) if made is None else made
-
     def trace(self, rank: int) -> Trace:
         old, new = (self._operand(name) for name in "AC")
         program = redistribute(old, new, rank) if self.root in (None, rank) else _nothing()
         return trace(program, None, rank, fresh=False)
-
-
-def _spread(axis: Axis, other: Axis) -> int:
-    """At how many coordinates of another axis, at most, lies what lies at one of this.
-
-    Examples
-    --------
-    Two ranks by rows hold all columns; dealt in tiles of 2, each holds every other tile:
-
-    >>> from partitions import partition
-    >>> whole, dealt = (partition(text, (8, 8), 2).cols for text in ("row", "tiles:2x2@1x2"))
-    >>> _spread(whole, dealt), _spread(dealt, whole)
-    (2, 1)
-    """
-    found = 0
-    for coordinate in range(axis.parts):
-        there = set()
-        for x in axis.held_by(coordinate):
-            cuts = other.cuts(*axis[x][:2])
-            there |= {other[other.at(start)].coordinate for start in cuts[:-1]}
-        found = max(found, len(there))
-    return found
 
 
 def _nothing() -> Generator[Step, Step, None]:

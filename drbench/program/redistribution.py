@@ -11,7 +11,8 @@ from .steps import Add, Copy, Get, Step, Zero
 #: Elements of one step where more than one row is moved: large enough for full bandwidth, small
 #: enough for a receive buffer.
 _PANEL = 1 << 20
-#: The same of a sum: what the first term left is in a core's cache when the next one comes.
+#: The same of a sum of three or more: what the first two left is in a core's cache when the next
+#: one comes.
 _SUMMED_PANEL = 1 << 16
 
 
@@ -41,7 +42,7 @@ def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step,
     here = before.places.coords(rank) if before.holds(rank) else (0, 0)  # where to begin
     columns = _by_owner(before.cols, here[1], _in_pieces(before.cols, _held(after.cols, col)))
     widest = max((stop - start for start, stop in columns), default=1)
-    height = max(1, (_PANEL if len(terms) < 2 else _SUMMED_PANEL) // widest)
+    height = max(1, (_PANEL if len(terms) < 3 else _SUMMED_PANEL) // widest)
     for ranges in _by_owner(before.rows, here[0], _in_pieces(before.rows, _held(after.rows, row))):
         for rows in _panels(*ranges, height):
             for cols in columns:
