@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.device.address import DeviceArray, at_address
-from drbench.device.base import Event, Stream
+from drbench.device.base import Event, Stream, drive
 from drbench.device.executor import DeviceExecutor
 from drbench.device.matrix import DeviceMatrix
 from drbench.errors import UnsupportedError, UsageError
@@ -303,11 +303,9 @@ class DeviceTable1(Table1):
 
     def fence(self) -> None:
         matrix = self.matrix
-        for _ in matrix.fencing(self._stream, publish=True):
-            pass
+        drive(matrix.fencing(self._stream, publish=True))
         if matrix.incoming is None and matrix.outgoing is not None:
-            for _ in matrix.publishing(self._stream):
-                pass
+            drive(matrix.publishing(self._stream))
             self.topology.comm.Barrier()
 
     def _allocate(self, shape: tuple[int, int]):

@@ -98,17 +98,16 @@ def settings(kept: DataFrame) -> DataFrame:
     ends["low_s"] = ends.low_s.fillna(Series([low for low, _ in spread], kept.index, float))
     ends["high_s"] = ends.high_s.fillna(Series([high for _, high in spread], kept.index, float))
     kept = kept.join(ends)
-    merged = []
-    for _, rounds in kept.groupby(_SETTING, dropna=False, sort=False):
-        sure = rounds[~rounds.hollow] if not rounds.hollow.all() else rounds
-        middle_s = sure.time_s.median()
-        case = (sure.time_s - middle_s).abs().idxmin()
-        merged.append((case, middle_s, sure.low_s.min(), sure.high_s.max()))
-    case, time_s, low_s, high_s = zip(*merged)
-    found = kept.loc[list(case)].assign(time_s=time_s)
+    number = kept.groupby(_SETTING, dropna=False, sort=False).ngroup()
+    sure = kept[~kept.hollow | kept.hollow.groupby(number).transform("all")]
+    number = number[sure.index]
+    middle_s = sure.time_s.groupby(number).median()
+    case = (sure.time_s - number.map(middle_s)).abs().groupby(number).idxmin()
+    found = kept.loc[case].assign(time_s=middle_s.to_numpy())
     work = found[["m", "n", "k"]].astype(float).prod(axis=1) * 2 / 1e9
-    sides = {"low": Series(high_s, found.index), "high": Series(low_s, found.index)}
-    return found.assign(rate=work / found.time_s, **{name: work / s for name, s in sides.items()})
+    low_s = sure.low_s.groupby(number).min().to_numpy()
+    high_s = sure.high_s.groupby(number).max().to_numpy()
+    return found.assign(rate=work / found.time_s, low=work / high_s, high=work / low_s)
 
 
 def absent(found: Sequence[Panel], drawn: Sequence[str]) -> list[str]:
