@@ -15,7 +15,7 @@ from drbench.host.frame import Frame
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
-from drbench.program.steps import Accumulate, Block, Get, ReplicaGet, Scratch
+from drbench.program.steps import Accumulate, Block, Gemm, Get, ReplicaGet, Scratch
 from drbench.program.trace import trace
 from partitions import partition
 
@@ -59,6 +59,26 @@ def test_waiting_for_a_lock_is_counted_once(matrix, monkeypatch):
         wall = time.perf_counter() - start
     assert 0.9 * HELD_S < clock.seconds["accumulate"] <= wall
     assert sum(clock.seconds.values()) <= wall
+
+
+def test_products_are_prepared_before_the_first_run(matrix):
+    (block,) = matrix.operand.own_tiles(0)
+    happened = []
+
+    class Noting:
+        def prepared(self, a, b, c):
+            happened.append("prepared")
+            return lambda beta, alpha: happened.append("multiplied")
+
+    def program():
+        a = yield Get(block)
+        yield Gemm(a, a, into=block)
+
+    with Executor(traced(program()), {"C": matrix}, blas=Noting()) as executor:
+        assert happened == ["prepared"]  # before any clock runs, whatever is warmed up
+        for _ in range(2):
+            executor.run()
+    assert happened == ["prepared", "multiplied", "multiplied"]
 
 
 def test_the_arena_has_its_pages_before_the_clock_runs(matrix):

@@ -1,14 +1,19 @@
 """Places in a heap: never two in the same bytes, and all of it comes back."""
 
+import gc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpi4py import MPI
 
-from drbench.errors import UsageError
+from drbench.common import TransportChoice
+from drbench.errors import OutOfMemory, UsageError
 from drbench.host.huge_pages import HUGE_BYTES, LEAST_BYTES
 from drbench.host.placed import Place
-from drbench.library.heap import ALIGNMENT, Space, parse_bytes
+from drbench.host.topology import Topology
+from drbench.library.heap import ALIGNMENT, Heap, Space, parse_bytes
 from drbench.library.plan import overlap
 
 
@@ -68,3 +73,24 @@ def test_slices_of_one_array_overlap_where_they_share_an_element(data):
     places = [Place(part.__array_interface__["data"][0] - base, *part.strides) for part in parts]
     one, two = (set(part.ravel().tolist()) for part in parts)
     assert overlap(*places, parts[0].shape, parts[1].shape, 8) == bool(one & two)
+
+
+def test_places_are_taken_again_in_turn_and_joined_when_another_size_needs_them():
+    kind = np.dtype("u1")
+    with Topology(MPI.COMM_SELF) as topology:
+        heap = Heap(topology, 8 * ALIGNMENT, TransportChoice("auto"))
+        rounds = []
+        for _ in range(3):  # as a loop that makes three arrays a step
+            held = [heap.allocate((1, ALIGNMENT), kind) for _ in range(3)]
+            rounds.append([start for _, start in held])
+            while held:  # let go of in the order in which they were made
+                held.pop(0)
+        assert rounds[0] == rounds[1] == rounds[2] and len(set(rounds[0])) == 3
+        whole, start = heap.allocate((8, ALIGNMENT), kind)  # only if the three are one gap again
+        assert start == 0 and heap.taken == 8 * ALIGNMENT
+        with pytest.raises(OutOfMemory, match="needs 256 bytes, 0 of 2048 are free"):
+            heap.allocate((1, ALIGNMENT), kind)
+        del whole
+        gc.collect()
+        assert heap.taken == 0
+        heap.close()
