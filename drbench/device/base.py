@@ -98,6 +98,8 @@ class Device(ABC):
     peak_bytes: int | None = None
     #: True if buffers that are given away become NaN (a device for tests).
     poisons = False
+    #: True if the first use of a kernel may wait for all that the device is doing.
+    loads_late = False
 
     def spare_event(self) -> Event:
         """An event given back by :meth:`give_back`, or a new one: after the first repeat none is
@@ -201,8 +203,9 @@ class Device(ABC):
         """
 
     @abstractmethod
-    def add(self, target, value, stream: Stream) -> None:
-        """target += value (2-D) where nobody else can be writing."""
+    def add(self, target, value, stream: Stream, beside: bool = False) -> None:
+        """target += value (2-D) where nobody else can be writing; ``beside`` products, to which it
+        leaves most of the device."""
 
     @abstractmethod
     def scale(self, target, factor: float, stream: Stream) -> None:
@@ -215,6 +218,22 @@ class Device(ABC):
     @abstractmethod
     def poison(self, target, stream: Stream) -> None:
         """target[...] = NaN (flat, of any dtype): what was there must not be read again."""
+
+    # -- flags: numbers of 32 bits in memory of this device or of one that it reaches
+
+    @abstractmethod
+    def why_no_waits(self) -> str | None:
+        """Why streams cannot wait for flags here, or why it could go wrong; None if they can."""
+
+    @abstractmethod
+    def write_flag(self, flag, number: int, stream: Stream) -> None:
+        """flag[0] = number (uint32), after all that was given to the stream before is complete and
+        visible to whoever sees the number."""
+
+    @abstractmethod
+    def wait_flag(self, flag, number: int, stream: Stream) -> None:
+        """Nothing given to the stream from now on starts before flag[0] - number, in 32 bits, is
+        not negative; the host does not wait."""
 
     # -- outside the clock; these block the host
 
@@ -265,12 +284,16 @@ class Lane:
 
 
 def until(device: Device, stream: Stream) -> Iterator[None]:
-    """Wait, in a generator, for everything given to a stream so far."""
+    """Wait, in a generator, for everything given to a stream before this call."""
     event = device.spare_event()
     stream.record(event)
-    while not event.query():
-        yield
-    device.give_back(event)
+
+    def wait():
+        while not event.query():
+            yield
+        device.give_back(event)
+
+    return wait()
 
 
 def completed(request) -> Iterator[None]:

@@ -23,10 +23,12 @@ from drbench.program.trace import Trace
 
 from .address import at_address
 from .base import Device, Event, Lane, completed, until
+from .inbox import DeviceInbox
+from .signals import SignalSteps
 from .staging import HostTwins
 
 
-class DeviceExecutor(Frame):
+class DeviceExecutor(SignalSteps, Frame):
     """One rank's trace on matrices in device memory; run as often as wanted (collective to make).
 
     Parameters
@@ -34,13 +36,17 @@ class DeviceExecutor(Frame):
     trace : Trace
     matrices : dict of str to DeviceMatrix
     device : Device
-    prefetch : int
-        Look-ahead of :mod:`drbench.plan.schedule`; 0 puts everything on one stream.
+    prefetch : int or str
+        Look-ahead of :mod:`drbench.plan.schedule`, or ``"all"``; 0 puts everything on one stream.
     get : str
         ``"copy"``: tiles of other ranks are copied on a stream of their own; ``"view"``: products
         read them where they are.
     max_gemms, max_accumulates : int
-        Streams for products and for accumulates: how many may run at the same time.
+        Streams for products and for accumulates: how many may run at the same time. Parts of a
+        kernel are products of their own here.
+    copy_streams : int
+        Streams for the copies of each direction that belong to signals; ranks are dealt to them in
+        turn.
     collectives : callable, optional
         ``collectives(group)`` gives the :class:`~drbench.device.gpu.nccl.NcclGroup` of a process
         row or column; without it MPI moves what collectives move, directly if the matrices' MPI is
@@ -71,10 +77,11 @@ class DeviceExecutor(Frame):
         matrices: dict,
         device: Device,
         *,
-        prefetch: int = 1,
+        prefetch: int | str = 1,
         get: str = "copy",
         max_gemms: int = 1,
         max_accumulates: int = 1,
+        copy_streams: int = 1,
         collectives=None,
         arena: Callable[[int], np.ndarray] | None = None,
         lanes: dict[str, Lane] | None = None,
@@ -84,11 +91,6 @@ class DeviceExecutor(Frame):
         if not set(without) <= set(EDGES):
             raise UsageError(
                 f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
-            )
-        if trace.signals:
-            raise UnsupportedError(
-                "steps with signals run on cores only (our implementation). Use --backend numpy, "
-                "or simulate them."
             )
         if any(type(step) is Combine or getattr(step, "rows", None) for step in trace.steps):
             raise UnsupportedError(
@@ -103,11 +105,13 @@ class DeviceExecutor(Frame):
         needed = {s for waits in self._edges for s in waits}
         self._events: dict[int, Event] = {t: device.event() for t in needed}
         self._single, self._max = prefetch == 0, {"gemm": max_gemms, "out": max_accumulates}
+        self._copy_streams = copy_streams
         self._lanes: dict[str, Lane] = {} if lanes is None else lanes
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, self.arena)
         self._prepare_twins()
+        self._prepare_signals()
         self.read_apart = self._agree_on_reads() if agreed is None else agreed
         self._open_lanes()
         self.prepare()
@@ -115,6 +119,7 @@ class DeviceExecutor(Frame):
     def bound(self, matrices: dict):
         again = super().bound(matrices)
         again._prepare_twins()
+        again._prepare_signals()
         return again
 
     # -- before the clock runs
@@ -128,6 +133,17 @@ class DeviceExecutor(Frame):
             self.device.poison(arena[: nbytes // 4 * 4].view(np.float32), stream)
             stream.synchronise()
         return arena
+
+    def _open_inbox(self, matrices: dict) -> DeviceInbox:
+        """In reach is whose tiles of some matrix are: additions there need not be atomic."""
+        topology, direct = matrices[self.trace.written].topology, True
+        reach = [False] * topology.comm.size
+        for matrix in matrices.values():
+            direct = direct and matrix.direct
+            reach = [
+                can or memory is not None for can, memory in zip(reach, matrix.window.in_reach)
+            ]
+        return DeviceInbox(self.trace, topology, self.types, reach, self.device, direct)
 
     def _in_reach(self, block) -> bool:
         return self.matrices[block.matrix].view(block) is not None
@@ -165,6 +181,11 @@ class DeviceExecutor(Frame):
                 kinds.add("out")
             elif isinstance(step, Get) and step.index not in resolved:
                 names.add("in")
+            elif step.side:
+                names.add("side")
+            elif step.signals and (step.sends or not self._by_taker(step)):
+                way = "push" if step.sends else "in"
+                names |= {f"{way}{x}" for x in range(self._copy_streams)}
         for name in sorted(
             names | {f"{kind}{x}" for kind in kinds for x in range(self._max[kind])}
         ):
@@ -209,13 +230,20 @@ class DeviceExecutor(Frame):
             began = Clock.now()
         if not self._published:
             self._hosted.append(self._publish())
-        schedule = self._schedule
+        self._begin_signals()
+        schedule, order, held = self._schedule, self._order, []
         while schedule.pending or self._hosted:
             launched = False
-            for t in schedule.take():
+            todo, held = [*held, *schedule.take()], []
+            for t in sorted(todo):
+                if not order.may(t):
+                    held.append(t)
+                    continue
                 launched = True
                 self._STARTERS[type(self.trace.steps[t])](self, t)
-            while (t := schedule.next_compute()) is not None:
+                if self.trace.steps[t].group is None:
+                    order.passed(t)
+            while (t := schedule.next_compute()) is not None and order.may(t):
                 launched = True
                 self._compute(t)
                 if self._hosted:
@@ -225,6 +253,9 @@ class DeviceExecutor(Frame):
                 if not launched:
                     os.sched_yield()
         for lane in self._lanes.values():
+            if self.inbox is not None and self.inbox.apart:
+                for _ in until(self.device, lane.stream):
+                    self.comm.Iprobe()  # what was sent may still be on its way
             lane.stream.synchronise()
         if self.timeline is not None:
             for t, (start, stop) in self._marks.items():
@@ -259,6 +290,8 @@ class DeviceExecutor(Frame):
             point = self._points.get(s)
             if point is not None:
                 lane.wait(*point)
+            elif s in self._by_flag:
+                self._await_flag(lane, s)
         if self.device.poisons and t in self.buffers:
             self.device.poison(self.buffers[t], lane.stream)
         if self.timeline is not None:
@@ -285,6 +318,8 @@ class DeviceExecutor(Frame):
             self._points[t] = lane, lane.count, event
         if self.timeline is not None:
             self._marks[t][1] = self._mark(lane)
+        if self.trace.steps[t].group is not None:
+            self._order.passed(t)
         self._schedule.finish(t)
 
     def _mark(self, lane: Lane) -> Event:
@@ -293,9 +328,8 @@ class DeviceExecutor(Frame):
         return event
 
     def _reached(self, lane: Lane) -> Iterator[None]:
-        """The host waits until a lane has done all it was given."""
-        if "begin" not in self._without:
-            yield from until(self.device, lane.stream)
+        """The host waits until a lane has done all it was given before this call."""
+        return iter(()) if "begin" in self._without else until(self.device, lane.stream)
 
     # -- communication steps
     # ----------------------------------------------------------------------------------------
@@ -369,6 +403,7 @@ class DeviceExecutor(Frame):
         )
         if self.timeline is not None:
             self._marks[t] = [began, Clock.now()]
+        self._order.passed(t)
         self._schedule.finish(t)
 
     def _start_group(self, t: int) -> None:
@@ -453,6 +488,7 @@ class DeviceExecutor(Frame):
     def close(self) -> None:
         for lane in self._lanes.values():
             lane.stream.synchronise()
+        self._close_signals()
         super().close()
         self._twins = None
         if self._memory is not None:

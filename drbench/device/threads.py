@@ -29,6 +29,8 @@ from .base import Device, DeviceInfo, Event, Memory, Stream
 _ALIGNMENT = 512
 #: Longest random delay before an operation, and how many operations in ten are delayed.
 _DELAY_S, _DELAYED = 4e-4, 5
+#: Between two looks at a flag that is waited for.
+_LOOK_S = 2e-5
 
 
 class _Mark:
@@ -71,6 +73,7 @@ class HostStream(Stream):
         self._queue: queue.SimpleQueue = queue.SimpleQueue()
         self._random, self._delay_s = random.Random(f"{seed} {name}"), delay_s
         self._failure: BaseException | None = None
+        self._closed = False
         threading.Thread(target=self._work, name=f"drbench-stream-{name}", daemon=True).start()
 
     def _work(self) -> None:
@@ -89,6 +92,16 @@ class HostStream(Stream):
     def put(self, call) -> None:
         """Do ``call()`` after everything given to the stream so far."""
         self._queue.put((True, call))
+
+    def put_wait(self, flag: np.ndarray, number: int) -> None:
+        """Let nothing pass before a flag has a number, or a later one, or before another thread
+        ends what it waits for by closing the stream."""
+
+        def wait():
+            while (int(flag[0]) - number) % (1 << 32) >= 1 << 31 and not self._closed:
+                time.sleep(_LOOK_S)
+
+        self._queue.put((False, wait))
 
     def check(self) -> None:
         if self._failure is not None:
@@ -110,7 +123,8 @@ class HostStream(Stream):
         event.synchronise()
 
     def close(self) -> None:
-        """End the thread once its queue is empty."""
+        """End the thread once its queue is empty, or what it waits for never comes."""
+        self._closed = True
         self._queue.put(None)
 
 
@@ -229,7 +243,7 @@ class HostDevice(HostElements, Device):
 
         stream.put(work)
 
-    def add(self, target, value, stream) -> None:
+    def add(self, target, value, stream, beside=False) -> None:
         self.accumulate(target, value, stream)
 
     def scale(self, target, factor, stream) -> None:
@@ -243,6 +257,18 @@ class HostDevice(HostElements, Device):
     def poison(self, target, stream) -> None:
         target = _elements(target)
         stream.put(lambda: target.fill(np.nan))
+
+    # -- flags
+
+    def why_no_waits(self) -> None:
+        return None
+
+    def write_flag(self, flag, number, stream) -> None:
+        flag = _elements(flag)
+        stream.put(lambda: flag.fill(number))
+
+    def wait_flag(self, flag, number, stream) -> None:
+        stream.put_wait(_elements(flag), number)
 
     # -- outside the clock
 

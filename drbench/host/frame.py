@@ -123,11 +123,7 @@ class Frame:
         topology = matrices[trace.written].topology
         self.comm = topology.comm
         self.types = trace.element_types({name: matrix.dtype for name, matrix in matrices.items()})
-        written = matrices[trace.written].window
-        self.inbox = None
-        if trace.signals:
-            reach = [memory is not None for memory in written.in_reach]
-            self.inbox = Inbox(trace, topology, self.types, reach)
+        self.inbox = self._open_inbox(matrices) if trace.signals else None
         in_place = get == "view"
 
         def views(source) -> bool:
@@ -151,6 +147,12 @@ class Frame:
             if step.grouped
         }
         self._bind(matrices)
+
+    def _open_inbox(self, matrices: dict) -> Inbox:
+        """What a program needs whose ranks signal each other (collective)."""
+        written = matrices[self.trace.written]
+        reach = [memory is not None for memory in written.window.in_reach]
+        return Inbox(self.trace, written.topology, self.types, reach)
 
     def _bind(self, matrices: dict) -> None:
         """Give every value its array."""

@@ -101,12 +101,12 @@ class Inbox:
         except CaseFailed as error:
             mine = str(error)
         count = 0 if isinstance(mine, str) else len(_receives(mine))
-        self.window = Window(topology, _head(count) + self.plan.nbytes, np.dtype(np.uint8))
+        self._open(topology, count)
         self.flags, self.dues = _flags(self.window.local, count)
         self.flags.fill(0)
         self._watched = np.zeros(count, bool)
         reaches = [
-            can and memory is not None for can, memory in zip(in_reach, self.window.in_reach)
+            bool(can) and memory is not None for can, memory in zip(in_reach, self._reached())
         ]
         # nobody signals before all flags are zero
         heard: list[tuple[list[End] | str, list[bool]]] = comm.allgather((mine, reaches))
@@ -115,20 +115,19 @@ class Inbox:
             pairs = match(ends)
             check_progress(ends)
         except CaseFailed:
-            self.window.close()
+            self._close_memory()
             raise
         near = lambda one, two: heard[one][1][two] and heard[two][1][one]
         self.ways: dict[int, Way] = {}
         counts = [len(_receives(each)) for each in ends]
         numbers = [{end.step: x for x, end in enumerate(_receives(each))} for each in ends]
+        slots = self._slots(counts)
         for (source, target), both in pairs.items():
             if comm.rank not in (source, target):
                 continue
             for sent, received in both:
                 holds, end = (target, received) if sent.kind == "push" else (source, sent)
-                offset = _head(counts[holds]) + end.offset
-                memory = self.window.in_reach[holds]
-                close = near(source, target)
+                memory, close = slots[holds], near(source, target)
                 flags = (
                     _flags(self.window.in_reach[target], counts[target]) if close else (None,) * 2
                 )
@@ -137,10 +136,10 @@ class Inbox:
                     numbers[target][received.step],
                     close,
                     *flags,
-                    memory[offset : offset + end.nbytes]
+                    memory[end.offset : end.offset + end.nbytes]
                     if memory is not None and (close or holds == comm.rank)
                     else None,
-                    offset,
+                    _head(counts[holds]) + end.offset,
                 )
         self.apart = not all(way.near for way in self.ways.values())
         far = any(not near(*pair) for pair in pairs)  # the same on every rank
@@ -154,11 +153,35 @@ class Inbox:
         for end in _receives(ends[comm.rank]):
             way = self.ways[end.step]
             if not way.near:
-                place = way.place if end.kind == "push" else np.empty(0, np.uint8)
                 self._messages[end.step] = self._comm.Recv_init(
-                    _message(place, types[end.step]), way.peer, way.number
+                    _message(self._landing(end, way), types[end.step]), way.peer, way.number
                 )
         self._posted = False
+
+    # -- where flags and values lie
+
+    def _open(self, topology: Topology, count: int) -> None:
+        """Make room for so many flags, and for the values (collective)."""
+        self.window = Window(topology, _head(count) + self.plan.nbytes, np.dtype(np.uint8))
+
+    def _reached(self) -> Sequence:
+        """For each rank something of its inbox, None if it is out of reach."""
+        return self.window.in_reach
+
+    def _slots(self, counts: list[int]) -> list[np.ndarray | None]:
+        """For each rank in reach the bytes of its values, if it has so many flags."""
+        return [
+            None if memory is None else memory[_head(count) :]
+            for memory, count in zip(self.window.in_reach, counts)
+        ]
+
+    def _landing(self, end: End, way: Way) -> np.ndarray:
+        """Where a message goes: a value to its slot, the word of an offer nowhere."""
+        return way.place if end.kind == "push" else np.empty(0, np.uint8)
+
+    def _close_memory(self) -> None:
+        """Undo :meth:`_open` (collective)."""
+        self.window.close()
 
     def memory(self, t: int) -> np.ndarray | None:
         """The bytes of a value that lies in this rank's inbox; None if it does not."""
@@ -235,7 +258,7 @@ class Inbox:
         for way in self.ways.values():
             way.flags = way.dues = way.place = None
         self.flags = self.dues = None
-        self.window.close()
+        self._close_memory()
         if self._comm is not None:
             self._comm.Free()
 

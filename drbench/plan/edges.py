@@ -13,6 +13,9 @@ step waits, on the device, for the steps named here. The kinds:
            stream they are on
 =========  =========================================================================================
 
+What signals bring is no edge between streams: whoever takes it waits for a flag in memory instead
+(:mod:`drbench.device.signals`), and it is named here all the same.
+
 Steps on one stream need no edge: a stream keeps its order, and every edge points to a step launched
 earlier (by rule 2 of the scheduler for values, and by the memory plan for buffers: what dies before
 another is born is launched before it).
@@ -25,8 +28,9 @@ from drbench.program.steps import Scratch, Step
 from .schedule import ArenaPlan, Lookahead, memory_of
 
 #: The kinds; ``fence`` and ``begin`` are the host's: a Fence waits for all streams, MPI for what it
-#: reads and writes in memory.
-EDGES = ("ready", "made", "free", "order", "fence", "begin")
+#: reads and writes in memory. ``signal`` and ``flag`` are the signals': who takes a value waits for
+#: its flag, and the flag is written after the value.
+EDGES = ("ready", "made", "free", "order", "fence", "begin", "signal", "flag")
 
 
 def edges(

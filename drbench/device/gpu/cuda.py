@@ -21,6 +21,7 @@ from .cuda_gemm import CublasGemm
 from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
 from .kernels import NAMES, Kernels
+from .stream_values import StreamValues, load_driver
 
 _MEMCPY_DEFAULT = 4  # the addresses say which side is host and which is device
 _ERROR_OUT_OF_MEMORY = 2
@@ -55,6 +56,9 @@ class CudaDevice(CupyArrays, Device, Peers):
         have been compared.
     """
 
+    #: CUDA loads a kernel when it is first launched, for which it may wait for the whole context.
+    loads_late = True
+
     def __init__(
         self,
         modules: Modules,
@@ -83,7 +87,13 @@ class CudaDevice(CupyArrays, Device, Peers):
         )
         # compiled now, not while the clock runs
         self._functions = {name: module.get_function(name) for name in NAMES}
-        self._kernels = Kernels(self._launch, properties["major"] >= 9, accumulate_blocks)
+        self._kernels = Kernels(
+            self._launch,
+            properties["major"] >= 9,
+            accumulate_blocks,
+            properties["multiProcessorCount"],
+        )
+        self._values = StreamValues(modules.driver, self._runtime, index)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
         architecture = f"sm_{properties['major']}{properties['minor']}"
@@ -217,8 +227,8 @@ class CudaDevice(CupyArrays, Device, Peers):
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
         self._kernels.accumulate(*by_rows(target, value), stream)
 
-    def add(self, target, value, stream: CudaStream) -> None:
-        self._kernels.add(*by_rows(target, value), stream)
+    def add(self, target, value, stream: CudaStream, beside: bool = False) -> None:
+        self._kernels.add(*by_rows(target, value), stream, beside)
 
     def scale(self, target, factor: float, stream: CudaStream) -> None:
         if factor == 0.0:
@@ -237,6 +247,24 @@ class CudaDevice(CupyArrays, Device, Peers):
     def poison(self, target, stream: CudaStream) -> None:
         if target.size:  # all bits of every element set is a NaN, whatever its width
             self._runtime.memsetAsync(target.ctypes.data, 0xFF, target.nbytes, stream.cupy.ptr)
+
+    # -- flags
+
+    def why_no_waits(self) -> str | None:
+        if self.sharers > 1:
+            return (
+                f"{self.sharers} ranks share a GPU, whose streams may hold up one another's while "
+                "they wait"
+            )
+        return self._values.why_not
+
+    def write_flag(self, flag, number: int, stream: CudaStream) -> None:
+        self.use()
+        self._values.write(flag.ctypes.data, number, stream.cupy.ptr)
+
+    def wait_flag(self, flag, number: int, stream: CudaStream) -> None:
+        self.use()
+        self._values.wait(flag.ctypes.data, number, stream.cupy.ptr)
 
     def _launch(self, name: str, grid, block, arguments, stream: CudaStream) -> None:
         self.use()
@@ -419,4 +447,5 @@ def _import_cupy() -> Modules:
     except ImportError as error:  # CuPy loads libraries of CUDA when it is imported
         reason = " ".join(str(error).split())
         raise MissingError(f"--backend cupy cannot load CuPy: {reason}. {_INSTALL}") from error
-    return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule, cupy)
+    driver = load_driver(cupy.cuda.runtime.is_hip)
+    return Modules(cupy.cuda, cupy.cuda.runtime, cublas, cupy.RawModule, cupy, driver)

@@ -20,6 +20,7 @@ class Modules(NamedTuple):
     cublas: object  # cupy_backends.cuda.libs.cublas
     raw_module: type  # cupy.RawModule
     cupy: object  # the package, for users' arrays
+    driver: object = None  # its library, for what CuPy does not show
 
 
 class CudaEvent(Event):

@@ -58,10 +58,17 @@ class Kernels:
     accumulate_blocks : int or None
         At most so many blocks add at a time, which leaves the other multiprocessors to GEMMs; None
         for as many as there is work for.
+    multiprocessors : int
+        Of the device. A sum beside products takes at most as many blocks, which is an eighth of the
+        threads that run at the same time, or ``accumulate_blocks``.
     """
 
     def __init__(
-        self, launch: Callable, vector_atomics: bool, accumulate_blocks: int | None = None
+        self,
+        launch: Callable,
+        vector_atomics: bool,
+        accumulate_blocks: int | None = None,
+        multiprocessors: int = 1,
     ):
         if accumulate_blocks is not None and accumulate_blocks < 1:
             raise UsageError(f"accumulate needs at least 1 block, got {accumulate_blocks}.")
@@ -70,6 +77,7 @@ class Kernels:
             vector_atomics,
             accumulate_blocks,
         )
+        self._blocks_beside = accumulate_blocks or multiprocessors
 
     def accumulate(self, target, value, stream) -> None:
         """target += value, atomically; float32 or float64."""
@@ -87,12 +95,14 @@ class Kernels:
             name, columns = "accumulate_f32x4", columns // 4
         self._over(name, rows, columns, arguments, stream, self._accumulate_blocks)
 
-    def add(self, target, value, stream) -> None:
-        """target += value; float32 or float64. The value may lie by rows or by columns."""
+    def add(self, target, value, stream, beside: bool = False) -> None:
+        """target += value; float32 or float64. The value may lie by rows or by columns. ``beside``
+        products the grid is capped."""
         name, item = self._sum("add", target, value), value.itemsize
         down, across = (step // item for step in value.strides)
         places = target.ctypes.data, _leading(target), value.ctypes.data, down, across
-        self._over(name, *target.shape, _words64(*places, *target.shape), stream)
+        most = self._blocks_beside if beside else None
+        self._over(name, *target.shape, _words64(*places, *target.shape), stream, most)
 
     def scale(self, target, factor: float, stream) -> None:
         """target *= factor; float32 or float64."""

@@ -1,0 +1,176 @@
+"""What signals need on devices: slots and flags in device memory that the other ranks of a node
+write, and pinned host memory for what comes from other nodes.
+
+==========  ==============================================  ========================================
+step        on a node                                       elsewhere
+==========  ==============================================  ========================================
+``Push``    copy into the slot, then a stream write of its  to the host, then a message
+            flag, both in one stream
+``Await``   whoever takes the value: a stream wait for the  the message is here; then to the device
+            flag
+``Offer``   a stream write of the flag of whoever takes it  the value itself, as a ``Push``
+``Take``    a stream wait for the flag, then a copy         as an ``Await``
+==========  ==============================================  ========================================
+
+Where streams cannot wait for memory, or where it could be wrong (:attr:`DeviceInbox.why_hosts`),
+the hosts do both: that of the sender writes a flag in host memory once its stream has made the
+copy, and that of the receiver launches nothing that takes the value before it sees the flag.
+
+A GPU-aware MPI sends from device memory, and receives pushed values there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from drbench.host.inbox import Inbox, Way
+from drbench.host.matrix import Window
+from drbench.host.topology import Topology
+from drbench.plan.signals import End
+from drbench.program.signal_steps import Push
+from drbench.program.steps import Step
+from drbench.program.trace import Trace
+
+from .base import Device
+from .matrix import Slab
+
+_FLAG = np.dtype(np.uint32)
+_ALIGNMENT = 512
+
+
+class DeviceInbox(Inbox):
+    """One rank's inbox on its device (collective to make and to close).
+
+    Parameters
+    ----------
+    trace, topology, types, in_reach :
+        As of :class:`~drbench.host.inbox.Inbox`.
+    device : Device
+    direct : bool
+        MPI itself reads and writes device memory.
+
+    Attributes
+    ----------
+    why_hosts : str or None
+        Why hosts signal each other in every run; None if streams do. The same on every rank.
+    learns : bool
+        They do so in the first run only: some rank's device may load what it needs then, and must
+        not be waiting meanwhile.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        topology: Topology,
+        types: Sequence,
+        in_reach: Sequence[bool],
+        device: Device,
+        direct: bool,
+    ):
+        self._device, self._direct, self._landings = device, direct, {}
+        super().__init__(trace, topology, types, in_reach)
+        told = topology.comm.allgather((device.why_no_waits(), device.loads_late))
+        reasons = [f"rank {rank}: {why}" for rank, (why, _) in enumerate(told) if why]
+        self.why_hosts = reasons[0] if reasons else None
+        self.learns = any(late for _, late in told)
+
+    @property
+    def by_streams(self) -> bool:
+        """Whether streams wait for flags in the run that has begun."""
+        return self.why_hosts is None and (self.epoch > 1 or not self.learns)
+
+    # -- where flags and values lie
+
+    def _open(self, topology: Topology, count: int) -> None:
+        self._slab = Slab(topology, self._device, _head(count) + self.plan.nbytes)
+        self.window = Window(topology, 16 * count, np.dtype(np.uint8))  # hosts' flags
+        self._memory, self._rank = self._slab.in_reach(), topology.comm.rank
+        if count:
+            own = _flags(self._memory[self._rank], count)
+            stream = self._device.stream("flags")
+            self._device.zero(own.reshape(1, -1), stream)
+            stream.synchronise()
+
+    def _reached(self) -> Sequence:
+        return [
+            None if theirs is None else memory
+            for memory, theirs in zip(self._memory, self.window.in_reach)
+        ]
+
+    def _slots(self, counts: list[int]) -> list:
+        self._of_device = [
+            None if memory is None else _flags(memory, count)
+            for memory, count in zip(self._memory, counts)
+        ]
+        return [
+            None if memory is None else memory[_head(count) :]
+            for memory, count in zip(self._memory, counts)
+        ]
+
+    def _landing(self, end: End, way: Way) -> np.ndarray:
+        if self._direct and end.kind == "push":
+            return way.place
+        self._landings[end.step] = self._device.allocate_host(end.nbytes)
+        return self._landings[end.step]
+
+    def memory(self, t: int):
+        offset = self.plan.offsets.get(t)
+        if offset is None:
+            return None
+        return self._memory[self._rank][_head(len(self.flags)) + offset :]
+
+    def _close_memory(self) -> None:
+        self._memory, self._of_device, self._landings = [], [], {}
+        self._slab.close()
+        self.window.close()
+
+    # -- a run
+
+    def flag(self, t: int, sends: bool):
+        """The device's flag of a signal: of its step's peer if this rank sends, else its own."""
+        way = self.ways[t]
+        flags = self._of_device[way.peer if sends else self._rank]
+        return flags[way.number : way.number + 1]
+
+    @property
+    def number(self) -> int:
+        """What flags hold once values of this run are there; after 2**32 runs it begins anew, which
+        a cyclic comparison does not mind."""
+        return self.epoch % (1 << 32)
+
+    def slot(self, step: Push, value) -> np.ndarray:
+        """The slot of a value on another rank of the node, as an array like it."""
+        return shaped(self.ways[step.index].place, step.inputs[0], value.dtype)
+
+    def landed(self, step: Step, value) -> np.ndarray | None:
+        """What a message has brought, in host memory, as an array like the value; None if MPI has
+        put it into its place."""
+        landing = self._landings.get(step.index)
+        return None if landing is None else shaped(landing, step, value.dtype)
+
+    def twin(self, step: Step, value) -> np.ndarray:
+        """Pinned host memory for a value on its way to a rank out of reach; the value itself, if
+        MPI reads device memory."""
+        if self._direct:
+            return value
+        memory = self._device.allocate_host(value.nbytes)
+        return shaped(memory, step.inputs[0], value.dtype)
+
+
+def shaped(flat, step: Step, dtype):
+    """Bytes as the value of a step: transposed ones lie by columns, as in the slots of
+    :mod:`drbench.host.inbox`."""
+    flat, (rows, cols) = flat.view(dtype), step.shape
+    return flat.reshape(cols, rows).T if step.transposed else flat.reshape(rows, cols)
+
+
+def _head(count: int) -> int:
+    """Bytes of so many flags, before the slots."""
+    return -(-_FLAG.itemsize * count // _ALIGNMENT) * _ALIGNMENT
+
+
+def _flags(memory, count: int):
+    """The flags of an inbox on a device."""
+    return memory[: _FLAG.itemsize * count].view(_FLAG)

@@ -1,0 +1,255 @@
+"""Steps with signals on devices, and the order in which they may be launched.
+
+A stream that waits for a flag holds up what is behind it, and CUDA does not know of the order that
+flags make: it may put several streams into one queue of the hardware, so that a wait holds up what
+was launched *after* it on any stream. Therefore no step that makes a stream wait is launched before
+every earlier step of the program that another rank may be waiting for. Then nothing deadlocks, even
+if a device works off all its streams as one, in the order of launching: of the ranks that are stuck
+each waits for a send that lies, in its rank's program, after the step where that rank is stuck, and
+so ranks that work off their steps one by one would wait for each other in a circle, which is
+refused before a run (:func:`drbench.plan.signals.check_progress`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterator
+
+from drbench.program.signal_steps import Await, Push, Signal, Take
+from drbench.program.steps import Fence
+from drbench.program.trace import Trace
+
+from .base import Lane, completed
+
+
+class LaunchOrder:
+    """Which steps may be launched, so that no wait overtakes what others wait for. Pure.
+
+    Parameters
+    ----------
+    trace : Trace
+    edges : list of list of int
+        Of :func:`drbench.plan.edges.edges`.
+    flagged : collection of int
+        The Awaits and Takes whose values streams wait for.
+
+    Examples
+    --------
+    A rank hands on what comes, and multiplies by what comes after it; the product is launched once
+    the first value is on its way:
+
+    >>> from drbench.program.steps import Scratch, Gemm
+    >>> from drbench.program.trace import trace
+    >>> def program():
+    ...     b = yield Scratch((4, 4))
+    ...     one = yield Await(1, "one", (4, 4))
+    ...     yield Push(one, 2, "one")
+    ...     two = yield Await(1, "two", (4, 4))
+    ...     yield Gemm(two, b)
+    >>> order = LaunchOrder(trace(program(), None, 0, fresh=False), [[], [], [1], [], [3]], {1, 3})
+    >>> order.may(4), order.may(2)
+    (False, True)
+    >>> order.passed(2)
+    >>> order.may(4)
+    True
+    """
+
+    def __init__(self, trace: Trace, edges: list[list[int]], flagged):
+        self.waits = {
+            step.index
+            for step in trace.steps
+            if not (step.anytime or step.alias)
+            and (step.index in flagged or not flagged.isdisjoint(edges[step.index]))
+        }
+        self._awaited = [  # what another rank may be waiting for
+            step.index
+            for step in trace.steps
+            if (isinstance(step, Signal) and step.sends)
+            or type(step) is Fence
+            or step.group is not None
+        ]
+        self.restart()
+
+    def restart(self) -> None:
+        """A run begins: nothing is launched."""
+        self._passed = [False] * len(self._awaited)
+        self._first = 0
+
+    def may(self, t: int) -> bool:
+        """Whether a step may be launched."""
+        if t not in self.waits or self._first == len(self._awaited):
+            return True
+        return t <= self._awaited[self._first]
+
+    def passed(self, t: int) -> None:
+        """A step is launched (a Fence, or a step of a group: done)."""
+        place = bisect(self._awaited, t) - 1
+        if place < 0 or self._awaited[place] != t:
+            return
+        self._passed[place] = True
+        while self._first < len(self._passed) and self._passed[self._first]:
+            self._first += 1
+
+
+class SignalSteps:
+    """What a :class:`~drbench.device.executor.DeviceExecutor` does with steps of signals, and with
+    reductions beside the products."""
+
+    def _prepare_signals(self) -> None:
+        """What is the same in every run."""
+        self._received: set[int] = set()  # near values that streams can wait for
+        self._sent: dict[int, tuple] = {}  # step -> (twin, message) of values for other nodes
+        for step in self.trace.steps:
+            if not isinstance(step, Signal):
+                continue
+            t = step.index
+            if not step.sends and self.inbox.is_near(t):
+                self._received.add(t)
+            elif step.sends and not self.inbox.is_near(t):
+                twin = self.inbox.twin(step, self.values[step.inputs[0].index])
+                self._sent[t] = twin, self.inbox.sender(t, twin)
+        self._orders = [
+            LaunchOrder(self.trace, self._edges, flagged) for flagged in (set(), self._received)
+        ]
+
+    def _by_taker(self, step: Signal) -> bool:
+        """Whether whoever takes a value waits for it and reads it where it is."""
+        in_place = type(step) is Await or not self.values[step.index].flags.writeable
+        return in_place and self.inbox.is_near(step.index)
+
+    def _begin_signals(self) -> None:
+        """A run begins."""
+        by_streams = self.inbox is not None and self.inbox.by_streams
+        self._by_flag = self._received if by_streams else frozenset()
+        self._order = self._orders[by_streams]
+        self._order.restart()
+        self._held: list[int] = []  # communication that may not be launched yet
+        self._flagged: set[tuple[str, int]] = set()  # (lane, step) whose flag it has waited for
+        self._here: set[int] = set()  # values whose flags the host has seen
+
+    def _close_signals(self) -> None:
+        for _, message in self._sent.values():
+            message.Free()
+        self._sent = {}
+
+    def _peer_lane(self, way: str, peer: int) -> Lane:
+        """The stream of copies to or from a rank: ranks are dealt to streams in turn."""
+        place = (peer - self.rank - 1) % self.comm.size
+        return self._lane(f"{way}{place % self._copy_streams}")
+
+    def _await_flag(self, lane: Lane, s: int) -> None:
+        """Nothing given to a lane from now on starts before a value is there."""
+        if (lane.name, s) not in self._flagged and "signal" not in self._without:
+            self.device.wait_flag(self.inbox.flag(s, False), self.inbox.number, lane.stream)
+        self._flagged.add((lane.name, s))
+
+    # -- the steps
+
+    def _start_push(self, t: int) -> None:
+        """Copy the value into its slot, then say so in the same stream; or send it."""
+        step, near = self.trace.steps[t], self.inbox.is_near(t)
+        value = self.values[step.inputs[0].index]
+        lane = self._peer_lane("push", step.peer)
+        self._begin(lane, t)
+        if type(step) is Push:
+            self.bytes["put_bytes"] += value.nbytes
+        if not near:
+            self._send(t, lane, value)
+            return
+        if "flag" in self._without:  # for tests: the flag before what it tells of
+            self._tell(t, lane)
+        if type(step) is Push:
+            self.device.copy(self.inbox.slot(step, value), value, lane.stream)
+        if "flag" not in self._without:
+            self._tell(t, lane)
+        if self.inbox.by_streams:
+            self._launched(t, lane)
+        else:
+            self._hosted.append(self._tell_by_host(t, lane, self._reached(lane)))
+
+    _start_offer = _start_push  # what is offered lies in its place already
+
+    def _tell(self, t: int, lane: Lane) -> None:
+        if self.inbox.by_streams:
+            self.device.write_flag(self.inbox.flag(t, True), self.inbox.number, lane.stream)
+
+    def _tell_by_host(self, t: int, lane: Lane, reached: Iterator[None]) -> Iterator[None]:
+        yield from reached
+        self.inbox.signal(self.inbox.ways[t])
+        self._launched(t, lane)
+
+    def _send(self, t: int, lane: Lane, value) -> None:
+        """A value, pushed or offered, to a rank out of reach."""
+        twin, message = self._sent[t]
+        if twin is not value:
+            self.device.copy(twin, value, lane.stream)
+        # now: what is launched next in this lane may wait for what this value makes others send
+        self._hosted.append(self._leave(t, lane, message, self._reached(lane)))
+
+    def _leave(self, t: int, lane: Lane, message, reached: Iterator[None]) -> Iterator[None]:
+        yield from reached
+        message.Start()
+        yield from completed(message)
+        self._launched(t, lane)
+
+    def _start_await(self, t: int) -> None:
+        """What was pushed or offered: whoever takes it waits for its flag, or the host does."""
+        step = self.trace.steps[t]
+        if not self.inbox.is_near(t):
+            self._hosted.append(self._receive(t))
+        elif t not in self._by_flag:
+            self.inbox.watch(t)
+            self._hosted.append(self._seen_by_host(t))
+        elif type(step) is Take:
+            self._read_offered(t)
+        else:
+            self._schedule.finish(t)
+
+    def _seen_by_host(self, t: int) -> Iterator[None]:
+        while t not in self._here and "signal" not in self._without:
+            self._here.update(self.inbox.come())
+            if t not in self._here:
+                yield
+        if type(self.trace.steps[t]) is Take:
+            self._read_offered(t)
+        else:
+            self._schedule.finish(t)
+
+    def _receive(self, t: int) -> Iterator[None]:
+        """A value that comes by a message."""
+        step, value = self.trace.steps[t], self.values[t]
+        if type(step) is not Await:
+            self.bytes["get_bytes"] += value.nbytes
+        yield from completed(self.inbox.receiver(t))
+        landed = self.inbox.landed(step, value)
+        if landed is None:
+            self._schedule.finish(t)
+            return
+        lane = self._peer_lane("in", step.peer)
+        self._begin(lane, t)
+        self.device.copy(value, landed, lane.stream)
+        self._launched(t, lane)
+
+    def _read_offered(self, t: int) -> None:
+        """Copy what a rank of the node keeps, or leave it to who takes it."""
+        value, way = self.values[t], self.inbox.ways[t]
+        if self._by_taker(self.trace.steps[t]):
+            self.bytes["direct_bytes"] += value.nbytes
+            self._schedule.finish(t)
+            return
+        self.bytes["get_bytes"] += value.nbytes
+        lane = self._peer_lane("in", way.peer)
+        self._begin(lane, t)
+        if t in self._by_flag:
+            self._await_flag(lane, t)
+        there = way.place.view(value.dtype).reshape(value.shape)
+        self.device.copy(value, there, lane.stream)
+        self._launched(t, lane)
+
+    def _start_side(self, t: int) -> None:
+        """A reduction beside the products."""
+        step, lane = self.trace.steps[t], self._lane("side")
+        self._begin(lane, t)
+        value = self.values[step.inputs[0].index]
+        self.device.add(self.values[t], value, lane.stream, beside=True)
+        self._launched(t, lane)

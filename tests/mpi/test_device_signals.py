@@ -1,0 +1,111 @@
+"""Fused overlap on devices of worker threads: exact under every order that streams and ranks can
+take, whoever signals; and signals that are broken on purpose are caught."""
+
+import random
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
+
+VARIANTS = (
+    [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
+    + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
+    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
+)
+SHAPES = [(64, 48, 32), (45, 43, 43)]
+RUNS = {
+    (1, "direct"): {},
+    (2, "direct"): {},
+    (2, "remote"): {},
+    (3, "rma"): {"direct": True},
+    (4, "direct"): {"serial": True},
+    (4, "mixed"): {},
+    (5, "direct"): {"hosts": True},
+    (6, "nodes"): {"direct": True},
+    (7, "mixed"): {"serial": True},
+    (8, "direct"): {"learns": True},
+}
+
+
+def sample(p, how):
+    """Every variant; shapes, orders and all else are drawn."""
+    chance = random.Random(p)
+    cases = []
+    for seed, (name, options) in enumerate(VARIANTS):
+        if name not in ("te_chunks", "async_tp"):
+            tile = chance.choice((5, 16, 200))
+            options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
+        if name == "ag_gemm":
+            options = options | {"order": chance.choice(("ranks", "mesh"))}
+        if name in ("ag_gemm", "gemm_rs", "gemm_ar"):
+            options = options | {"swizzle": chance.choice(("ranks", "naive"))}
+        cases.append(
+            {
+                "algorithm": name,
+                "shape": chance.choice(SHAPES),
+                "options": options,
+                "prefetch": chance.choice(("all", "all", 0, 1, 2)),
+                "get": chance.choice(("view", "copy")),
+                "gemms": chance.choice((1, 2)),
+                "streams": chance.choice((1, 2, 7)),
+                "dtype": chance.choice(("float32", "float64")),
+                "transpose": chance.choice(("", "a", "b", "ab")),
+                "seed": seed,
+            }
+            | how
+        )
+    return cases
+
+
+@pytest.mark.parametrize("p, situation", RUNS)
+def test_every_variant_is_exact_in_every_run_and_moves_what_the_plan_says(mpirun, p, situation):
+    how = RUNS[p, situation]
+    cases = sample(p, how)
+    found = mpirun(p, "device_signals.py", cases, situation=situation, timeout=200, gently=True)
+    wanted = {"hosts": [False] * 2, "learns": [False, True]}
+    streams = next((wanted[name] for name in how if name in wanted), [True] * 2)
+    for case, out in zip(cases, found):
+        assert "refused" not in out, (case, out)
+        assert (out["wrong"], out["as_planned"], out["by_streams"]) == ([0] * 2, True, streams), (
+            case
+        )
+    apart = [out["apart"] for out in found]
+    assert (max(apart) > 0) == (situation != "direct")
+
+
+PUSHED = [
+    {
+        "algorithm": name,
+        "shape": [64, 32, 32],
+        "options": {"variant": variant, "tile": 4, "part": 1},
+    }
+    for name, variant in (("ag_gemm", "push"), ("ag_gemm", "ring"), ("gemm_rs", "write"))
+]
+
+
+@pytest.mark.parametrize("hosts", [False, True], ids=["streams", "hosts"])
+@pytest.mark.parametrize("mutant", ["no_epoch", "shared_slots", "signal", "flag"])
+def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant, hosts):
+    """No epoch; a slot used by two values; no wait for the flag; the flag before the value."""
+    if hosts and mutant in ("no_epoch", "flag"):
+        pytest.skip("hosts have the epoch of cores, and no flag in a stream")
+    edges = mutant in ("signal", "flag")
+    cases = [case | {"hosts": hosts, "without": [mutant] * edges} for case in PUSHED]
+    words = () if edges else ("--mutant", mutant)
+    if edges:  # late all the same: streams with long delays
+        cases = [case | {"delay_s": 4e-3} for case in cases]
+    for case, out in zip(cases, mpirun(3, "device_signals.py", cases, *words, gently=True)):
+        assert sum(out["wrong"]) > 0, (mutant, case)
+
+
+def test_copies_are_dealt_to_as_many_streams_as_are_asked_for(mpirun):
+    case = {"algorithm": "gemm_rs", "shape": [64, 32, 32]}
+    cases = [
+        case | {"options": {"variant": variant, "tile": 4}, "streams": streams}
+        for variant, streams in (("write", 1), ("write", 2), ("pull", 3))
+    ]
+    lanes = [out["lanes"] for out in mpirun(4, "device_signals.py", cases)]
+    assert lanes[0] == ["gemm0", "push0", "side"]
+    assert lanes[1] == ["gemm0", "push0", "push1", "side"]
+    assert lanes[2] == ["gemm0", "in0", "in1", "in2", "push0", "push1", "push2", "side"]
