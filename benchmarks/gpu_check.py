@@ -83,6 +83,10 @@ def stages(out: Path) -> list[Stage]:
         recorded(
             f"algorithms on {p}", compare, 60, "--out", all_of_them, all_of_them / "records.csv"
         )
+        if p > 1:  # flags that streams wait for, where every rank has a GPU; else hosts signal
+            overlap = out / f"overlap-p{p}"
+            sweep = f"sweep gpu-overlap -p {p} --fresh"
+            recorded(f"overlap on {p}", sweep, 60, "--out", overlap, overlap / "records.csv")
     for label, m, n, k, words in _TIMED:
         for arithmetic, more in _ARITHMETIC.items():
             # its own: a stage that made no record shows none

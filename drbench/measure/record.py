@@ -114,7 +114,7 @@ class Record:
     )
     transport: Text = None
     get: Text = None
-    progress: Text = None
+    progress: Text = None  # poll | thread | none; on devices who signals: streams | hosts
     prefetch: Integer = None  # look-ahead in Gemms; empty: all, or a peer's own
     iters: Integer = None  # at least so many timed repeats
     budget_s: Number = None  # and more, until the median is known well, for so long; 0: none

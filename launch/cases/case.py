@@ -212,9 +212,18 @@ class Case:
         group="GPU",
         on=_GPUS,
         least=1,
-        help="cupy: most thread blocks of an accumulate, so that products keep the other "
-        "processors.",
-        says="no limit",
+        help="cupy: most thread blocks of an accumulate, or of a sum beside products, so that "
+        "products keep the other processors.",
+        says="no limit; of a sum, one a processor",
+    )
+    copy_streams: int | None = _is(
+        int,
+        group="GPU",
+        on=_DEVICES,
+        least=1,
+        help="Devices: streams for the copies of each direction in programs with signals; ranks "
+        "are dealt to them in turn.",
+        says="1",
     )
     collectives: str | None = _is(
         ("nccl", "gpu-aware", "staged"),

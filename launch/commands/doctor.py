@@ -323,6 +323,14 @@ def _gpus() -> Iterator[Finding]:
         "containers: --ipc=host",
     )
     yield _ok_if(
+        not found["no_waits"],
+        "signals between GPUs",
+        "streams wait for flags in memory, one rank a GPU; hosts signal where ranks share one",
+        "advice",
+        f"hosts signal instead of streams: {found['no_waits']}",
+        "programs of fused overlap run, slower",
+    )
+    yield _ok_if(
         found["nccl"],
         "NCCL",
         found["nccl"],

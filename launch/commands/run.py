@@ -49,7 +49,8 @@ from .options import (
     "file with a table [peak.DTYPE] (drbench doctor --save FILE writes one), or measure: the "
     "cores, before the case. [default: what --machine holds]"
 )
-@of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks", "collectives")
+@of_case("backend", "compute", "max_gemms", "max_accumulates", "accumulate_blocks")
+@of_case("copy_streams", "collectives")
 @of_case("trace", kind=FILE)
 @csv_option("Append the record to this file.")
 @json_option("Print the record as one JSON object instead of a table.")

@@ -157,8 +157,8 @@ class Peer:
     available : callable
         ``available()`` -> :class:`Availability`; cheap, and never starts MPI in this process.
     layout : callable
-        ``layout(a, b, c, nprocs)`` -> text forms of A, B and C to bind a problem to, where the user
-        leaves them open.
+        ``layout(a, b, c, nprocs, **options)`` -> text forms of A, B and C to bind a problem to,
+        where the user leaves them open.
     prepare : callable or None
         ``prepare(problem, topology, fill, threads, options)`` -> :class:`Job` (collective). None
         for a program of its own.
@@ -191,7 +191,12 @@ class Peer:
         >>> from algorithms.registry import named
         >>> options = named(Option("block", int))
         >>> peer = Peer(
-        ...     "p", "", lambda: None, lambda nprocs: [], lambda *given: given, options=options
+        ...     "p",
+        ...     "",
+        ...     lambda: None,
+        ...     lambda nprocs: [],
+        ...     lambda *given, **by: given,
+        ...     options=options,
         ... )
         >>> peer.pick({"block": 64, "panel": None})
         {'block': 64}
@@ -237,13 +242,14 @@ class Peer:
                 f"library, or our adapter); got --transpose {transpose}. Leave it out, or use "
                 "--algorithm universal."
             )
-        return Problem(m, n, k, nprocs, *self.layout(a, b, c, nprocs), dtype, transpose, updates)
+        texts = self.layout(a, b, c, nprocs, **options)
+        return Problem(m, n, k, nprocs, *texts, dtype, transpose, updates)
 
 
 def layout_of_its_own(takes: str, instead: str) -> Callable[..., tuple[str, str, str]]:
     """The ``layout`` of a peer that chooses partitions itself, and refuses any that is given."""
 
-    def layout(a, b, c, nprocs):
+    def layout(a, b, c, nprocs, **options):
         for text in filter(None, (a, b, c)):
             raise UsageError(f"{takes}; got the partition {text!r}. {instead}")
         return "block", "block", "block"

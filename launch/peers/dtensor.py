@@ -25,7 +25,7 @@ def _available() -> Availability:
     return torch
 
 
-def _layout(a, b, c, nprocs):
+def _layout(a, b, c, nprocs, **options):
     return a or "row", b or a or "row", c or a or "row"
 
 

@@ -27,7 +27,7 @@ def _available() -> Availability:
     return torch if heat.ok else heat
 
 
-def _layout(a, b, c, nprocs):
+def _layout(a, b, c, nprocs, **options):
     if c:
         raise UsageError(f"heat decides how C is split, got --c {c!r}. Leave it out.")
     return a or "row", b or a or "row", "row"

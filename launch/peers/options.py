@@ -9,6 +9,15 @@ BLOCK = 64
 _WIDTH = {"type": int, "least": 1, "unit": "elements"}
 _DEVICE = named(Option("device", ("cpu", "cuda"), help="where the operands are.", says="cpu"))
 
+_FLOW = named(
+    Option(
+        "dataflow",
+        ("AG", "RS"),
+        help="AllGather, then product (AG), or product, then ReduceScatter (RS).",
+        says="AG",
+    )
+)
+
 #: Peers under which drbench multiplies: shown beside the others, and compared as none of them.
 ON_DRBENCH = ("dtensor+drbench",)
 #: Options of every peer, by its name, which is that of its module (+ is _ there).
@@ -33,4 +42,6 @@ PEERS: dict[str, dict[str, Option]] = {
     ),
     "pylops": named(Option("variant", ("summa", "block"), help="summa or block.", says="summa")),
     "heat": _DEVICE,
+    "symm_mem": _FLOW,
+    "cublasmp": _FLOW,
 }

@@ -110,6 +110,10 @@ class HostBackend:
             yields=self._yields,
         )
 
+    def about(self, executor) -> dict:
+        """Further columns of the record, once the executor is made: none."""
+        return {}
+
     def peak(self) -> dict:
         return {}
 
@@ -227,8 +231,21 @@ class DeviceBackend:
             get=self._case.get,
             max_gemms=self._case.max_gemms or 1,
             max_accumulates=self._case.max_accumulates or 1,
+            copy_streams=self._case.copy_streams or 1,
             collectives=self._nccl_group if self._nccl else None,
         )
+
+    def about(self, executor) -> dict:
+        """Who signals in a program with signals; and that parts of a kernel are products of their
+        own."""
+        if executor.inbox is None:
+            return {}
+        streams = self._case.copy_streams or 1
+        who = "streams" if executor.inbox.why_hosts is None else "hosts"
+        found = {"progress": who + (f", {streams} copy streams" if streams > 1 else "")}
+        if any(getattr(step, "kernel", None) for step in executor.trace.steps):
+            found["blas_kernel"] = f"{self.keys['blas_kernel']} parts"
+        return found
 
     def _nccl_group(self, group):
         """NCCL among the members of a process row or column, made once."""

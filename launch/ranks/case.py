@@ -229,6 +229,7 @@ def _run(
             for name in "AB":
                 _fill(backend, matrices[name], fill)
             with backend.executor(trace, matrices, case.look_ahead, clock) as executor:
+                keys.update(backend.about(executor))
                 with (
                     backend.executor(baseline, matrices, 1, None)
                     if baseline

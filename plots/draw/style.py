@@ -55,9 +55,11 @@ ALGORITHMS = {
     "cosma": LineStyle("#8C8C8C", "h", (0, (4, 1.4, 1.2, 1.4))),
     "heat": LineStyle("#B2182B", "*", (0, (4, 1.6))),
     "pylops": LineStyle("#2F6F6F", "d", (0, (1.2, 1.2))),
+    "symm_mem": LineStyle("#A63603", "H", (0, (4, 1.6))),
+    "cublasmp": LineStyle("#4D7C0F", "8", (0, (4, 1.6))),
 }
 #: Those of them that are other people's libraries.
-PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat")
+PEERS = ("dtensor", "scalapack", "cosma", "pylops", "heat", "symm_mem", "cublasmp")
 #: drbench under another library, with that one's BLAS.
 ON_DRBENCH = ("dtensor+drbench",)
 

@@ -108,3 +108,52 @@ def test_c_goes_through_the_host_where_additions_between_gpus_are_not_atomic(mpi
         0,
     )
     assert record["accumulate_bytes"] > 0
+
+
+OVERLAP = (
+    [("ag_gemm", {"variant": variant}) for variant in ("pull", "push", "ring")]
+    + [("gemm_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+    + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
+    + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
+)
+
+
+def overlapping(**more):
+    """Every program of fused overlap; in the first run hosts signal, in the second streams."""
+    for x, (name, options) in enumerate(OVERLAP):
+        if name not in ("te_chunks", "async_tp"):
+            options = options | {"tile": (5, 16)[x % 2]}
+        get = ("copy", "view")[x // 2 % 2]
+        case = {"algorithm": name, "options": options, "get": get, "warmup": 1}
+        yield {"m": 67, "n": 48, "k": 56} | case | more
+
+
+def test_fused_overlap_is_exact_through_the_gpu_code_where_streams_wait_for_flags(mpirun, kernels):
+    more = {"devices": 3, "copy_streams": 2}
+    wanted = [*overlapping(**more), *overlapping(**more, max_gemms=2, dtype="bfloat16:float32")]
+    wanted = [
+        case for case in wanted if case.get("dtype") is None or case["algorithm"] == "ag_gemm"
+    ]
+    found = mpirun(3, "fake_gpu.py", kernels, wanted)
+    told = [(record["status"], record["error"], record["progress"]) for record in found["records"]]
+    assert told == [("ok", 0.0, "streams, 2 copy streams")] * len(wanted), [
+        record["reason"] for record in found["records"]
+    ]
+    assert found["left"] == 0
+    assert {record["blas_kernel"] for record in found["records"][:3]} == {"sm_90 parts"}
+
+
+@pytest.mark.parametrize(
+    "why", [{"devices": 1}, {"no_driver": True}, {"no_peers": True}], ids=lambda x: next(iter(x))
+)
+def test_hosts_signal_where_streams_cannot_or_must_not_wait(mpirun, kernels, why):
+    """Ranks that share a GPU; a driver without stream memory operations; no peer access, where
+    values go through the host."""
+    wanted = list(overlapping(**why))
+    found = mpirun(2, "fake_gpu.py", kernels, wanted)
+    told = [(record["status"], record["error"], record["progress"]) for record in found["records"]]
+    who = "streams" if "no_peers" in why else "hosts"
+    assert told == [("ok", 0.0, who)] * len(wanted), [
+        record["reason"] for record in found["records"]
+    ]
+    assert found["left"] == 0

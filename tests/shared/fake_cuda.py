@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import subprocess
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,6 +232,36 @@ class SharedRuntime(FakeRuntime):
         del self.opened[address]
 
 
+class FakeDriver:
+    """libcuda's stream memory operations: a write is done at once, a wait holds up the host, as if
+    the device had one queue."""
+
+    def __init__(self, runtime, patience_s=60.0):
+        self.runtime, self.calls, self._patience_s = runtime, [], patience_s
+
+    def cuDeviceGetAttribute(self, found, attribute, index):
+        assert attribute == 98  # CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES
+        found._obj.value = 1
+        return 0
+
+    def cuStreamWriteValue32_v2(self, stream, address, value, flags):
+        assert stream.value and address.value % 4 == 0 and flags.value == 0
+        self.calls.append(("write", stream.value, value.value))
+        memory(address.value, 4).view(np.uint32)[0] = value.value
+        return 0
+
+    def cuStreamWaitValue32_v2(self, stream, address, value, flags):
+        assert stream.value and address.value % 4 == 0
+        assert flags.value == 1 << 30  # cyclic >=, and what came before the flag is visible
+        self.calls.append(("wait", stream.value, value.value))
+        flag, end = memory(address.value, 4).view(np.int32), time.monotonic() + self._patience_s
+        while int(flag[0]) - value.value < 0:
+            if time.monotonic() > end:
+                return 702  # CUDA_ERROR_LAUNCH_TIMEOUT
+            time.sleep(1e-5)
+        return 0
+
+
 class FakeArray:
     """cupy.ndarray: its elements are asked for with :meth:`get`, and nobody else gets at them."""
 
@@ -442,6 +473,7 @@ class FakeCupy:
             return np.zeros(size, np.uint8)
 
         self.ndarray = FakeArray
+        self.driver = FakeDriver(self.runtime)
         self.cuda = SimpleNamespace(
             UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(ptr=ptr, owner=owner),
             MemoryPointer=lambda memory, offset: SimpleNamespace(
@@ -468,18 +500,20 @@ class FakeCupy:
 
     def modules(self):
         """As the device takes them."""
-        return Modules(self.cuda, self.runtime, self.cublas, self.module, self)
+        return Modules(self.cuda, self.runtime, self.cublas, self.module, self, self.driver)
 
     def as_module(self):
         """What ``import cupy`` gives."""
         return SimpleNamespace(cuda=self.cuda, RawModule=self.module)
 
 
-def shared_cupy(path, peers=True, atomics=True, total=1 << 28):
+def shared_cupy(path, peers=True, atomics=True, total=1 << 28, devices=2, driver=True):
     """CuPy on a process without GPUs, from now on: a fake whose memory other processes open.
     Answers what of it is left."""
-    fake = FakeCupy(Library(path), devices=2)
-    fake.runtime = SharedRuntime(devices=2, total=total)
+    fake = FakeCupy(Library(path), devices=devices)
+    fake.runtime = SharedRuntime(devices=devices, total=total)
+    if not driver:
+        fake.driver = None
     fake.cublas.runtime = fake.module.runtime = fake.cuda.runtime = fake.runtime
     fake.runtime.peers = peers
     ipc.Peers.__init__.__defaults__ = (lambda device, peer: atomics,)

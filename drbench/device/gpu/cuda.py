@@ -405,7 +405,7 @@ def require_gpu() -> tuple[Modules, int]:
 
 def describe(device: CudaDevice) -> dict:
     """The GPUs of this process and what they can do, in plain values: devices, versions, pairs
-    without peer access, whether memory can be shared."""
+    without peer access, whether memory can be shared, why streams cannot wait for flags."""
     import cupy
 
     runtime, count = device._runtime, device.info.count
@@ -437,6 +437,7 @@ def describe(device: CudaDevice) -> dict:
         "driver": runtime.driverGetVersion(),
         "no_peer_access": [pair for pair in pairs if not runtime.deviceCanAccessPeer(*pair)],
         "ipc": shared,
+        "no_waits": device.why_no_waits(),
     }
 
 

@@ -17,6 +17,7 @@ NAMES = (
     "algorithms",
     "exhaustive",
     "gpu-exact",
+    "gpu-overlap",
     "lowering",
     "misaligned",
     "mlp1",

@@ -21,11 +21,17 @@ def main():
     with ranks() as comm:
         without_peers = [case.pop("no_peers", False) for case in cases]  # of every case
         without_atomics = [case.pop("no_atomics", False) for case in cases]
-        left = shared_cupy(library, not any(without_peers), not any(without_atomics))
-        records = [
-            run_case(Case(backend="cupy", iters=1, budget=0, warmup=0, **case), comm)
-            for case in cases
-        ]
+        without_driver = [case.pop("no_driver", False) for case in cases]
+        devices = [case.pop("devices", 2) for case in cases]
+        left = shared_cupy(
+            library,
+            not any(without_peers),
+            not any(without_atomics),
+            devices=max(devices),
+            driver=not any(without_driver),
+        )
+        once = {"backend": "cupy", "iters": 1, "budget": 0, "warmup": 0}
+        records = [run_case(Case(**once | case), comm) for case in cases]
         found = comm.allreduce(left())
         answer(comm, {"records": [record.to_json_dict() for record in records], "left": found})
 

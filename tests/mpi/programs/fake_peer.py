@@ -66,7 +66,7 @@ peer = Peer(
     "for tests",
     lambda: Availability(True, "here", ""),
     lambda nprocs: [Setting("only", {})],
-    lambda a, b, c, nprocs: (a or "row", b or "row", c or "row"),
+    lambda a, b, c, nprocs, **options: (a or "row", b or "row", c or "row"),
     Multiplication,
     options={"variant": Option("variant", str)},
 )

@@ -1,0 +1,132 @@
+"""cuBLASMp through nvmath-python: ``nvmath.distributed.linalg.advanced.Matmul`` on the two layouts
+of which cuBLASMp overlaps communication and product."""
+
+import numpy as np
+
+from .base import Availability, Job, Peer, installed, refuse_alike
+from .dtensor import moved_bytes
+from .options import PEERS
+from .symm_mem import SETTINGS, check_even, devices, layout, with_gpu
+
+_GET = (
+    "pip install 'nvmath-python[cu12-distributed]' cupy-cuda12x (or cu13 and cupy-cuda13x, as the "
+    "driver has it)."
+)
+
+
+def _available() -> Availability:
+    found = [installed("nvmath", _GET), installed("cupy", _GET), installed("nccl", _GET)]
+    for each in found:
+        if not each.ok:
+            return each
+    return with_gpu(Availability(True, found[0].what))
+
+
+class CupyBlas:
+    """cupy.matmul on one GPU, for the roof.
+
+    Parameters
+    ----------
+    cupy : module
+    version : str
+        Of what multiplies.
+    """
+
+    def __init__(self, cupy, version: str):
+        from drbench.host.blas import BlasInfo
+
+        self._cupy, self._seen = cupy, {}
+        self.info = BlasInfo(version, "cuBLAS", "none", True)
+
+    def gemm(self, a, b, c, beta: float) -> None:
+        """c = a·b of copies on the GPU, made when operands are seen first (``beta`` is 0)."""
+        key = (a.ctypes.data, a.shape, b.shape)
+        if key not in self._seen:
+            self._seen = {key: tuple(self._cupy.asarray(x) for x in (a, b, c))}
+        there = self._seen[key]
+        self._cupy.matmul(there[0], there[1], out=there[2])
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+
+class Multiplication(Job):
+    """C = A·B as Cᵀ = Bᵀ·Aᵀ: cuBLASMp is column-major, and what lies by rows here lies by columns
+    there, transposed.
+
+    AG: B by columns and C by columns are row-wise there, and A by rows is column-wise, which is the
+    operand that it gathers. RS: Bᵀ column-wise, Aᵀ row-wise, Cᵀ column-wise.
+    """
+
+    def __init__(self, problem, topology, fill, threads, options):
+        import cupy
+        import nvmath.distributed as nvmath
+        from nvmath.bindings import cublasMp
+        from nvmath.distributed.distribution import Slab
+        from nvmath.distributed.linalg.advanced import Matmul
+
+        self._cupy, self._flow = cupy, options.get("dataflow") or "AG"
+        check_even("cublasmp", problem, self._flow, whole=True)
+        comm, rank = topology.comm, topology.comm.rank
+        device_id = topology.node.rank % devices()
+        cupy.cuda.Device(device_id).use()
+        if nvmath.get_context() is None:  # once a process
+            refuse_alike(
+                comm, "cublasmp", lambda: nvmath.initialize(device_id, comm, backends=["nccl"])
+            )
+        version = cublasMp.get_version()
+        self.blas = CupyBlas(cupy, f"cuBLASMp {version}")
+        self._c = problem.c.own_tiles(rank)
+        self.operands, self._multiply = [], None
+        for name in "BA":
+            operand = problem.operand(name)
+            local = np.zeros(operand.partition.local_shape(rank), problem.dtype)
+            for block in operand.own_tiles(rank):
+                fill.into(local, name, block.row0, block.col0)
+            self.operands.append(cupy.asarray(local).T)
+        distributions = {
+            "AG": [Slab.X, Slab.Y, Slab.X],
+            "RS": [Slab.Y, Slab.X, Slab.Y],
+        }[self._flow]
+
+        def plan():
+            self._multiply = Matmul(*self.operands, distributions=distributions)
+            self._multiply.plan()
+            self.run()
+
+        refuse_alike(comm, "cublasmp", plan)
+        moved = problem.tile_bytes(rank)["A"]
+        name = "all_gather_into_tensor"
+        if self._flow == "RS":
+            moved = problem.m * problem.n * problem.itemsize
+            name = "reduce_scatter_tensor"
+        self.moved = {"collective_bytes": moved_bytes(name, moved, comm.size)}
+        self.layouts = tuple(problem.texts.values())
+        self.settled = {
+            "dataflow": self._flow,
+            "transport": "nccl",
+            "backend": "cublasmp",
+        }
+
+    def run(self) -> None:
+        self.out = self._multiply.execute()
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+    def parts(self):
+        out = self._cupy.asnumpy(self.out.T)
+        return 0, [(block.row0, block.col0, out) for block in self._c]
+
+    def close(self) -> None:
+        super().close()
+        if self._multiply is not None:
+            self._multiply.free()
+            self._multiply = None
+
+
+PEER = Peer(
+    "cublasmp",
+    "cuBLASMp through nvmath-python: all-gather + GEMM and GEMM + reduce-scatter, overlapped",
+    _available,
+    lambda nprocs: SETTINGS,
+    layout("cublasmp"),
+    Multiplication,
+    options=PEERS["cublasmp"],
+)

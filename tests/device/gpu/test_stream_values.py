@@ -1,0 +1,102 @@
+"""Flags that streams write and wait for: what is asked of the driver, and what is said where it
+cannot."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from drbench.device.address import at_address
+from drbench.device.gpu.stream_values import StreamValues, load_driver
+from drbench.errors import CaseFailed
+
+
+@pytest.fixture
+def flag(device):
+    memory = device.allocate(512)
+    found = at_address(memory.address, 4, np.uint32)
+    device.zero(found.reshape(1, -1), device.stream("flags"))
+    yield found[1:2]
+    memory.free()
+
+
+def test_a_flag_is_written_and_waited_for_in_the_stream_it_is_given(device, cupy, flag):
+    stream = device.stream("push0")
+    device.write_flag(flag, 7, stream)
+    device.wait_flag(flag, 7, stream)
+    device.wait_flag(flag, 5, stream)
+    where = stream.cupy.ptr
+    assert cupy.driver.calls == [("write", where, 7), ("wait", where, 7), ("wait", where, 5)]
+    assert flag.view(np.ndarray)[0] == 7
+
+
+def test_the_comparison_goes_round_and_a_later_run_is_waited_for(device, cupy, flag):
+    cupy.driver._patience_s, stream = 0.0, device.stream("push0")
+    device.write_flag(flag, 2**32 - 1, stream)
+    device.wait_flag(flag, 2**32 - 1, stream)
+    with pytest.raises(CaseFailed, match="cuStreamWaitValue32_v2 failed with error 702"):
+        device.wait_flag(flag, 0, stream)  # the run after
+    device.write_flag(flag, 0, stream)
+    device.wait_flag(flag, 2**32 - 1, stream)
+
+
+def test_ranks_that_share_a_gpu_and_drivers_without_the_calls_have_hosts_that_signal(
+    cupy, new_device
+):
+    assert new_device().why_no_waits() is None and new_device().loads_late
+    assert "3 ranks share a GPU" in new_device(sharers=3).why_no_waits()
+    cupy.driver = None
+    assert new_device().why_no_waits() == (
+        "the driver has no cuStreamWriteValue32_v2 and cuStreamWaitValue32_v2, which a driver of "
+        "CUDA 11.7 and later has"
+    )
+
+
+def test_a_driver_that_cannot_flush_is_not_asked_to(cupy):
+    waits = []
+    driver = SimpleNamespace(
+        cuDeviceGetAttribute=lambda found, attribute, index: 1,
+        cuStreamWriteValue32_v2=lambda *words: 0,
+        cuStreamWaitValue32_v2=lambda *words: waits.append(words[-1].value) or 0,
+    )
+    StreamValues(driver, cupy.runtime, 0).wait(4096, 1, 0x5001)
+    assert waits == [0]
+
+
+def test_on_amd_a_flag_is_a_copy_of_four_bytes(cupy, flag):
+    waits = []
+    cupy.runtime.is_hip = True
+    driver = SimpleNamespace(
+        hipStreamWaitValue32=lambda *words: waits.append([word.value for word in words]) or 0
+    )
+    values = StreamValues(driver, cupy.runtime, 0)
+    assert values.why_not is None
+    for number in (3, 3, 4):
+        values.write(flag.ctypes.data, number, 0x5001)
+        assert flag.view(np.ndarray)[0] == number
+    assert cupy.runtime.calls[-1] == ("memcpyAsync", 4, 4, 0x5001)
+    values.wait(flag.ctypes.data, 4, 0x5001)
+    assert waits == [[0x5001, flag.ctypes.data, 4, 0, 0xFFFFFFFF]]
+    assert "ROCm 4.2" in StreamValues(None, cupy.runtime, 0).why_not
+
+
+def test_a_machine_without_a_driver_is_no_error(monkeypatch):
+    monkeypatch.setattr("drbench.device.gpu.stream_values._HIP", "libnone-such.so")
+    assert load_driver(hip=True) is None
+
+
+@pytest.mark.parametrize("limit, blocks", [(None, 132), (16, 16)])
+def test_a_sum_beside_products_leaves_them_most_of_the_device(cupy, new_device, limit, blocks):
+    device = new_device(accumulate_blocks=limit)
+    memories = [device.allocate(4 * 600 * 700) for _ in range(2)]
+    target, value = (at_address(m.address, 600 * 700, "f4").reshape(600, 700) for m in memories)
+    for each, what in ((target, 1), (value, 2)):
+        each.view(np.ndarray).fill(what)
+    grids = []
+    for beside in (False, True):
+        device.add(target, value, device.stream("side"), beside=beside)
+        grids.append(np.prod(cupy.module.launches[-1].grid))
+    assert (target.view(np.ndarray) == 5).all()
+    assert grids[0] > 132 and 0 < grids[1] <= blocks
+    for memory in memories:
+        memory.free()
