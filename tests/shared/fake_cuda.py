@@ -57,7 +57,7 @@ def compile_kernels(folder):
             folder / "kernels.cpp",
         ],
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return folder / "kernels.so"
 
