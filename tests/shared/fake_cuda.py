@@ -81,7 +81,7 @@ class FakeRuntime:
     """cupy.cuda.runtime with ``devices`` devices of ``total`` bytes, of which a thread uses
     ``device``."""
 
-    CUDARuntimeError = CUDARuntimeError
+    CUDARuntimeError, is_hip = CUDARuntimeError, False
 
     def __init__(self, devices=1, total=1 << 28):
         self.devices, self.total, self.used, self.device = devices, total, 0, 0
