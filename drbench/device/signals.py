@@ -16,7 +16,6 @@ from bisect import bisect
 from collections.abc import Iterator
 
 from drbench.program.signal_steps import Await, Push, Signal, Take
-from drbench.program.steps import Fence
 from drbench.program.trace import Trace
 
 from .base import Lane, completed
@@ -64,9 +63,7 @@ class LaunchOrder:
         self._awaited = [  # what another rank may be waiting for
             step.index
             for step in trace.steps
-            if (isinstance(step, Signal) and step.sends)
-            or type(step) is Fence
-            or step.group is not None
+            if (isinstance(step, Signal) and step.sends) or step.group is not None
         ]
         self.restart()
 

@@ -254,8 +254,8 @@ class FakeDriver:
         assert stream.value and address.value % 4 == 0
         assert flags.value == 1 << 30  # cyclic >=, and what came before the flag is visible
         self.calls.append(("wait", stream.value, value.value))
-        flag, end = memory(address.value, 4).view(np.int32), time.monotonic() + self._patience_s
-        while int(flag[0]) - value.value < 0:
+        flag, end = memory(address.value, 4).view(np.uint32), time.monotonic() + self._patience_s
+        while (int(flag[0]) - value.value) % (1 << 32) >= 1 << 31:
             if time.monotonic() > end:
                 return 702  # CUDA_ERROR_LAUNCH_TIMEOUT
             time.sleep(1e-5)

@@ -109,7 +109,8 @@ def test_four_floats_are_added_at_once_exactly_when_all_is_a_multiple_of_four(
 
 
 def test_an_older_device_adds_float_by_float(cupy, new_device, library):
-    cupy.runtime.getDeviceProperties = lambda index: {"name": b"older", "major": 8, "minor": 0}
+    older = {"name": b"older", "major": 8, "minor": 0, "multiProcessorCount": 108}
+    cupy.runtime.getDeviceProperties = lambda index: older
     device, before = new_device(), library.vector_additions()
     target = np.zeros((4, 8), "f4")
     device.accumulate(put(target), put(np.ones((4, 8), "f4")), device.stream("copies"))

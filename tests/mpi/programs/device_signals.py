@@ -14,10 +14,9 @@ import json
 import time
 
 import numpy as np
-from harness import TRANSPORT, answer, ranks
+from harness import TRANSPORT, answer, ranks, shared_slots
 from mpi4py import MPI
 
-import drbench.host.inbox
 from algorithms import get_algorithm
 from drbench.common import parse_transport
 from drbench.device.executor import DeviceExecutor
@@ -27,9 +26,7 @@ from drbench.device.signals import LaunchOrder
 from drbench.device.threads import HostDevice
 from drbench.errors import UnsupportedError
 from drbench.host.topology import Topology
-from drbench.plan import signals
 from drbench.plan.explain import traffic
-from drbench.program.signal_steps import Await
 
 RUNS = 2
 
@@ -53,19 +50,6 @@ class SerialDevice(HostDevice):
 def no_epoch():
     """The values of any run count."""
     DeviceInbox.number = property(lambda self: 1)
-
-
-def shared_slots():
-    """Two Awaits have one slot, which is written again before it is read."""
-    plan_inbox = signals.plan_inbox
-
-    def overlapping(found, widths):
-        plan = plan_inbox(found, widths)
-        slots = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
-        twice = {two: plan.offsets[one] for one, two in zip(slots[::2], slots[1::2])}
-        return signals.InboxPlan(plan.offsets | twice, plan.nbytes)
-
-    drbench.host.inbox.plan_inbox = overlapping
 
 
 def any_order():

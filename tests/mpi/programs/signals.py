@@ -15,16 +15,14 @@ import random
 import time
 
 import numpy as np
-from harness import TRANSPORT, answer, ranks
+from harness import TRANSPORT, answer, ranks, shared_slots
 
-import drbench.host.frame
 from algorithms import get_algorithm
 from drbench.host.executor import Executor
 from drbench.host.inbox import Inbox
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
-from drbench.plan import signals
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Get
@@ -53,19 +51,6 @@ def no_epoch():
         self.epoch = 1
 
     Inbox.begin = always_the_first
-
-
-def shared_slots():
-    """Two Awaits have one slot, which is written again before it is read."""
-    plan_inbox = signals.plan_inbox
-
-    def overlapping(found, widths):
-        plan = plan_inbox(found, widths)
-        slots = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
-        twice = {two: plan.offsets[one] for one, two in zip(slots[::2], slots[1::2])}
-        return signals.InboxPlan(plan.offsets | twice, plan.nbytes)
-
-    drbench.host.inbox.plan_inbox = overlapping
 
 
 MUTANTS = {each.__name__: each for each in (no_flag_check, no_epoch, shared_slots)}
