@@ -58,6 +58,7 @@ ONLY_IN = {
     "mpi4py": (
         "drbench/host/",
         "drbench/device/executor.py",
+        "drbench/device/inbox.py",
         "drbench/device/matrix.py",
         "drbench/device/placed.py",
         "drbench/library/",
@@ -70,7 +71,7 @@ ONLY_IN = {
         "launch/ranks/",
     ),
     "click": ("launch/commands/",),
-    "cupy": ("drbench/device/gpu/",),
+    "cupy": ("drbench/device/gpu/", "launch/peers/cublasmp.py"),
     "cupy_backends": ("drbench/device/gpu/",),
 }
 #: Heavy packages that no rank loads unless the case needs them: at module level only in plots.
