@@ -280,6 +280,11 @@ class Algorithm:
         a product."""
         return "all" if self.signals else 1
 
+    @property
+    def prefetches(self) -> tuple[int | str, ...]:
+        """Look-aheads that ``drbench tune`` tries, that without ``--prefetch`` first."""
+        return ("all", 1) if self.signals else (1,)
+
     def settle(self, problem: Problem, in_place: bool = True, **options) -> dict:
         """The options as they will be run (``auto`` decided), the same on every rank; ``in_place``
         says that every rank reads every tile in place.

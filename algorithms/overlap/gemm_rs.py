@@ -18,6 +18,7 @@ from .rows import (
     PART,
     SWIZZLE,
     TILE,
+    UNITS,
     Rows,
     Tile,
     cut,
@@ -27,6 +28,7 @@ from .rows import (
     ring,
     span,
     tile_rows,
+    units_of,
 )
 
 VARIANT = Option(
@@ -53,6 +55,7 @@ def settle(
     tile: int | None = None,
     part: int = LEAST,
     kernel: str = "fused",
+    units: int | None = None,
 ) -> dict:
     """Check the layout; decide the tile."""
     check_layout(problem, "gemm_rs", layout)
@@ -67,12 +70,13 @@ def settle(
         "tile": tile_rows(problem.m, problem.nprocs, tile),
         "part": part,
         "kernel": kernel,
+        **units_of("gemm_rs", kernel, units),
     }
 
 
 @algorithm(
     "gemm_rs",
-    options=(VARIANT, SWIZZLE, TILE, PART, KERNEL),
+    options=(VARIANT, SWIZZLE, TILE, PART, KERNEL, UNITS),
     settle=settle,
     layout=layout,
     signals=True,
@@ -86,6 +90,7 @@ def program(
     tile: int,
     part: int = LEAST,
     kernel: str = "fused",
+    units: int | None = None,
     side: bool = True,
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter in tiles, written, added, pulled or round a ring (FLUX;
@@ -99,7 +104,7 @@ def program(
     a_tile, b_tile = own_tile(problem.a, rank), own_tile(problem.b, rank)
     if a_tile is not None and b_tile is not None:
         k, b = (a_tile.col0, a_tile.col1), (yield Get(b_tile))
-        launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1])
+        launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1], units)
         # sums of a ring meet the products of each rank in one order: its parts are of one rank
         order = own_last(rank, p, swizzle)
         for group in rows.ordered(order, part, min, across=variant != "ring"):
@@ -168,6 +173,7 @@ def settle_ar(
     tile: int | None = None,
     part: int = LEAST,
     kernel: str = "fused",
+    units: int | None = None,
 ) -> dict:
     """Check the layout; decide the tile."""
     check_layout(problem, "gemm_ar", layout_ar)
@@ -182,12 +188,13 @@ def settle_ar(
         "part": part,
         "kernel": kernel,
         "replicate_result": True,
+        **units_of("gemm_ar", kernel, units),
     }
 
 
 @algorithm(
     "gemm_ar",
-    options=(SWIZZLE, TILE, PART, KERNEL),
+    options=(SWIZZLE, TILE, PART, KERNEL, UNITS),
     settle=settle_ar,
     layout=layout_ar,
     signals=True,
@@ -200,6 +207,7 @@ def program_ar(
     tile: int,
     part: int = LEAST,
     kernel: str = "fused",
+    units: int | None = None,
     replicate_result: bool = True,
 ) -> Iterator[Step]:
     """GEMM + AllReduce in tiles: each sum goes to all ranks as soon as it is complete."""
@@ -210,7 +218,7 @@ def program_ar(
     a_tile, b_tile = own_tile(problem.a, rank), own_tile(problem.b, rank)
     if a_tile is not None and b_tile is not None:
         k, b = (a_tile.col0, a_tile.col1), (yield Get(b_tile))
-        launch = kernel_of(kernel, problem.m, n, a_tile.shape[1])
+        launch = kernel_of(kernel, problem.m, n, a_tile.shape[1], units)
         for group in rows.ordered(own_last(rank, p, swizzle), part, min):
             a = yield Get(problem.a.block(span(group), k))
             c = yield Gemm(a, b, kernel=launch)

@@ -10,8 +10,10 @@ it touches: TD §3.2, FLUX §3.2).
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from algorithms.registry import Option
+from drbench.errors import UnsupportedError
 from drbench.program.problem import Operand, Problem
 from drbench.program.steps import Block, Join, Kernel, Part, Step
+from partitions import divisors
 
 #: Rows [start, stop) of a tile; also the key of its signals.
 Tile = tuple[int, int]
@@ -26,7 +28,7 @@ TILE = Option(
     unit="elements",
     help="rows of a communication tile.",
     says="a quarter of a rank's rows, at least 128",
-    tried=(128, 256, 512, 1024, 2048),
+    tried=tuple(2**power for power in range(7, 14)),
 )
 PART = Option(
     "part",
@@ -50,12 +52,20 @@ KERNEL = Option(
     says="fused",
     tried=("fused", "parts"),
 )
+UNITS = Option(
+    "units",
+    int,
+    least=1,
+    help="multiprocessors of the fused kernel; the others are left to sums (machine models only).",
+    says="all",
+)
 PER_NODE = Option(
     "per_node",
     int,
     least=1,
     help="ranks of a node; they are numbered node by node.",
     says="half of all ranks, or all of an odd number",
+    tried=lambda nprocs: divisors(nprocs)[1:-1],
 )
 
 
@@ -190,9 +200,25 @@ def own_tile(operand: Operand, rank: int) -> Block | None:
     return tiles[0] if tiles else None
 
 
-def kernel_of(kernel: str, m: int, n: int, k: int) -> Kernel | None:
-    """The kernel of the parts of a product, if they share one."""
-    return Kernel(m, n, k) if kernel == "fused" else None
+def kernel_of(kernel: str, m: int, n: int, k: int, units: int | None = None) -> Kernel | None:
+    """The kernel of the parts of a product, if they share one, on so many multiprocessors."""
+    return Kernel(m, n, k, units) if kernel == "fused" else None
+
+
+def units_of(name: str, kernel: str, units: int | None) -> dict:
+    """The option ``units`` where it is given.
+
+    Raises
+    ------
+    UnsupportedError
+        If the parts share no kernel.
+    """
+    if units is not None and kernel != "fused":
+        raise UnsupportedError(
+            f"{name} --units is about the one kernel of all parts (our implementation), got "
+            f"--kernel {kernel}. Leave one of them out."
+        )
+    return {} if units is None else {"units": units}
 
 
 def owners(problem: Problem, name: str) -> list[bool]:

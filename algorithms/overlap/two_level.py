@@ -19,6 +19,7 @@ from .rows import (
     PART,
     PER_NODE,
     TILE,
+    UNITS,
     Rows,
     Tile,
     cut,
@@ -28,6 +29,7 @@ from .rows import (
     owners,
     span,
     tile_rows,
+    units_of,
 )
 
 
@@ -42,6 +44,7 @@ def _settle(name: str, layout):
         tile: int | None = None,
         part: int = LEAST,
         kernel: str = "fused",
+        units: int | None = None,
     ) -> dict:
         p = problem.nprocs
         per_node = per_node or (p if p % 2 else p // 2)
@@ -59,7 +62,8 @@ def _settle(name: str, layout):
                 "ranks."
             )
         tile = tile_rows(problem.m, p, tile)
-        return {"per_node": per_node, "tile": tile, "part": part, "kernel": kernel}
+        found = {"per_node": per_node, "tile": tile, "part": part, "kernel": kernel}
+        return found | units_of(name, kernel, units)
 
     return settle
 
@@ -114,7 +118,7 @@ def ag2(
 
 @algorithm(
     "rs2",
-    options=(PER_NODE, TILE, PART, KERNEL),
+    options=(PER_NODE, TILE, PART, KERNEL, UNITS),
     settle=_settle("rs2", gemm_rs.layout),
     layout=gemm_rs.layout,
     signals=True,
@@ -127,6 +131,7 @@ def rs2(
     tile: int,
     part: int = LEAST,
     kernel: str = "fused",
+    units: int | None = None,
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter over nodes: sums of a node cross once, the own node's come last
     (Triton-distributed, Alg. 5 as in its code)."""
@@ -137,7 +142,7 @@ def rs2(
     target = lambda t: problem.c.block(t, (0, problem.n))
     a_tile = own_tile(problem.a, rank)
     k, b = (a_tile.col0, a_tile.col1), (yield Get(own_tile(problem.b, rank)))
-    launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1])
+    launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1], units)
     for e in range(1, nodes + 1):  # own node last
         home = e == nodes
         sums: dict[Tile, Step] = {}

@@ -633,6 +633,52 @@ def sensitivity() -> str:
 
 
 @block
+def overlap_sensitivity() -> str:
+    """Which claims of fused overlap are decided otherwise when one assumed constant is another: +
+    holds then, - does not."""
+    from plots.select.overlap_rows import read_changes
+
+    found = read_changes([RESULTS / "simulated/overlap/sensitivity"])
+    by = sorted({row.factor for row in found if row.constant})
+    lines = []
+    for machine in dict.fromkeys(row.machine for row in found):
+        mine = [row for row in found if row.machine == machine and row.constant]
+        none = 0
+        for constant in dict.fromkeys(row.constant for row in mine):
+            cells = {row.factor: row for row in mine if row.constant == constant}
+            told = [_turned(cells.get(factor)) for factor in by]
+            if {*told} <= {"", "-"}:
+                none += 1
+            else:
+                lines.append((machine, f"`{constant}`", *told))
+        lines.append((machine, f"{none} other constants", *["" for _ in by]))
+    return table(["machine", "constant", *(f"× {factor:g}" for factor in by)], lines)
+
+
+def _turned(row) -> str:
+    """The claims that a change turns; ``-`` where there is no such change."""
+    if row is None:
+        return "-"
+    signs = (("+", row.hold), ("−", row.fail), ("?", row.undecided))
+    return ", ".join(f"{sign}{claim}" for sign, claims_ in signs for claim in claims_.split())
+
+
+@block
+def overlap_split() -> str:
+    """Multiprocessors for sums on H800: solved, the best of a search, TD's 16; and the time that
+    each takes."""
+    found = rows("simulated/overlap/split.csv")
+    lines = []
+    for (ranks, m, n, k), each in found.groupby(["ranks", "m", "n", "k"], sort=False):
+        cells = [ranks, f"{m} × {n} × {k}"]
+        for row in each.itertuples():
+            units = row.variant.partition(": ")[2]
+            cells.append(f"{units}: {1e3 * row.seconds:.3f} ms")
+        lines.append(cells)
+    return table(["GPUs", "m × n × k", "solved", "best of a search", "TD's"], lines)
+
+
+@block
 def artifact_claims() -> str:
     """The verdict that is expected of each claim."""
     found = rows("claims.csv")

@@ -208,6 +208,18 @@ def verdict_count(paper: str, word: str) -> int:
 
 
 @value
+def split_cost(who: str) -> float:
+    """By how many percent a product takes longer than with the best number of multiprocessors for
+    sums, at worst: ``solved`` or ``TD``."""
+    found = rows("simulated/overlap/split.csv")
+    worst = 0.0
+    for _, each in found.groupby(["ranks", "m", "n", "k"]):
+        seconds = {row.variant.partition(":")[0]: row.seconds for row in each.itertuples()}
+        worst = max(worst, 100 * seconds[who] / seconds["searched"] - 100)
+    return worst
+
+
+@value
 def published(name: str) -> list[float]:
     """Numbers of a paper, a data sheet or a repository: a row of
     results/published/quoted/numbers.csv, which names the source."""

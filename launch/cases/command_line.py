@@ -1,8 +1,9 @@
-"""A case as the command that runs it."""
+"""A case as the command that runs it, and what a record ran in short."""
 
 import shlex
 
 from algorithms import get_algorithm
+from drbench.measure.record import Record
 
 from .case import FIELDS, Case
 
@@ -35,6 +36,56 @@ def run_command(case: Case, ranks: int) -> str:
     words += _flags(FIELDS, {name: v for name, v in given.items() if v != plain[name]})
     words += _flags(get_algorithm(case.algorithm).options, case.options)
     return shlex.join(map(str, words))
+
+
+def describe(record: Record) -> str:
+    """Algorithm and options of a record, short.
+
+    Examples
+    --------
+    >>> describe(
+    ...     Record(
+    ...         mode="simulated",
+    ...         algorithm="meshslice",
+    ...         dataflow="OS",
+    ...         mesh="2x4",
+    ...         slices=8,
+    ...         status="failed",
+    ...         reason="-",
+    ...     )
+    ... )
+    'meshslice OS 2x4 S=8'
+    >>> describe(
+    ...     Record(
+    ...         mode="simulated",
+    ...         algorithm="ag_gemm",
+    ...         options="variant=push;swizzle=ranks;order=ranks;tile=512;part=128;kernel=fused",
+    ...         prefetch=4,
+    ...         status="failed",
+    ...         reason="-",
+    ...     )
+    ... )
+    'ag_gemm push tile 512 prefetch 4'
+    """
+    algorithm = get_algorithm(record.algorithm)
+    others = [each.partition("=") for each in (record.options or "").split(";") if each]
+    plain = {name: option.says for name, option in algorithm.options.items()}
+    words = [
+        record.algorithm,
+        record.stationary and f"S-{record.stationary}",
+        record.dataflow,
+        record.mesh,
+        record.slices and f"S={record.slices}",
+        record.unroll and record.unroll > 1 and f"unroll {record.unroll}",
+        record.chunk and f"chunk {record.chunk}",
+        *(
+            value if type(algorithm.options[name].type) is tuple else f"{name} {value}"
+            for name, _, value in others
+            if name in plain and value != plain[name]
+        ),
+        algorithm.signals and record.prefetch is not None and f"prefetch {record.prefetch}",
+    ]
+    return " ".join(str(word) for word in words if word)
 
 
 def _flags(described: dict, values: dict) -> list:

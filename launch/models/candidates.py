@@ -78,11 +78,11 @@ def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
             options = {"stationary": stationary, "chunk": chunk}
             yield replace(base, a=a, b=b, c=c, options=options)
     for name, algorithm in found.items():
-        axes = {
+        tried = {
             option.name: option.tried(ranks) if callable(option.tried) else option.tried
             for option in algorithm.options.values()
-            if option.tried
         }
+        axes = {name: values for name, values in tried.items() if values}
         for values in product(*axes.values()):
             yield replace(base, algorithm=name, options=dict(zip(axes, values)))
 
@@ -90,6 +90,22 @@ def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
 def _text(kind: str, factor: int, ranks: int) -> str:
     """A partition with its factor; a full copy on every rank is the same whatever it is called."""
     return f"row/c{ranks}" if factor == ranks > 1 else kind + replica_suffix(factor)
+
+
+def prefetches(case: Case) -> list[Case]:
+    """A case with each look-ahead to try, its own first; that alone if it is given.
+
+    Examples
+    --------
+    >>> [each.look_ahead for each in prefetches(Case(8, 8, 8, algorithm="ag_gemm"))]
+    ['all', 1]
+    >>> [each.look_ahead for each in prefetches(Case(8, 8, 8, prefetch=0))]
+    [0]
+    """
+    if case.prefetch is not None:
+        return [case]
+    _, *others = get_algorithm(case.algorithm).prefetches
+    return [case, *(replace(case, prefetch=each) for each in others)]
 
 
 def everywhere(case: Case, ranks: int) -> tuple:

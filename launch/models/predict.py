@@ -8,7 +8,8 @@ from drbench.measure.record import Record
 from drbench.model.folding import even, fits_torus
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, simulate
-from drbench.plan.schedule import Lookahead, buffer_elements, plan_arena
+from drbench.plan.schedule import buffer_elements, pool_bytes
+from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
 from launch.cases.case import Case, bound, case_keys, recorded
@@ -182,6 +183,14 @@ def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
     return algorithm.trace(problem, rank, **algorithm.settle(problem, False, **options))
 
 
+def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
+    """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
+    stand for them; ``machine`` is as the case sees it."""
+    algorithm, problem, options = bound(case, ranks)
+    settled = algorithm.settle(problem, reads_in_place(machine), **options)
+    return traces_of(algorithm, problem, settled, machine)[1]
+
+
 def traces_of(
     algorithm, problem: Problem, settled: dict, machine: Machine, everyone: bool = False
 ) -> tuple[tuple, list]:
@@ -210,9 +219,10 @@ def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) 
         tiles = sum(problem.tile_bytes(trace.rank).values())
         if not pool:
             buffers = item * sum(buffer_elements(step, trace.rank) for step in trace.steps)
-            if tiles + buffers <= machine.memory_bytes:
+            inbox = plan_inbox(trace, [item] * len(trace.steps)).nbytes
+            if tiles + buffers + inbox <= machine.memory_bytes:
                 continue
-        arena = plan_arena(Lookahead(trace, case.look_ahead), item).size * item
+        arena = pool_bytes(trace, case.look_ahead)
         most = max(most, arena)
         if tiles + arena > machine.memory_bytes:
             copies = max(each.partition.replicas for each in problem.operands) > 1

@@ -4,7 +4,7 @@ bytes and balance.
 Branch and bound: every candidate gets a lower bound from the trace of one rank
 (:mod:`drbench.model.bounds`, or the bytes and FLOPs of that rank), and candidates are judged in
 order of it until no bound left is below the worst of the best so far. What is left out can
-therefore not be among them.
+therefore not be among them. A program is judged with every look-ahead that its algorithm names.
 """
 
 from bisect import insort
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
-from drbench.model.bounds import lower_bound
+from drbench.model.bounds import Bound, bound_of, lower_bound
 from drbench.model.machine import Machine
 from drbench.model.moves import moving_s
 from drbench.plan.loads import Loads, busiest, loads
@@ -28,9 +28,9 @@ from launch.host.units import format_bytes
 from partitions import LayoutError, Partition, flows, partition
 from partitions.mixture import shapes
 
-from .candidates import TuneRequest, candidates, everywhere
+from .candidates import TuneRequest, candidates, everywhere, prefetches
 from .counts import counted, share_of
-from .predict import predict_with, reads_in_place, refuse_more_ranks, seen_by
+from .predict import predict_with, programs, reads_in_place, refuse_more_ranks, seen_by
 
 #: Without a model, candidates whose busiest rank multiplies more than this times its even share
 #: come after all others: bytes say nothing of that.
@@ -71,6 +71,8 @@ class Place:
         Without a machine model.
     equals : int
         How many other candidates come to the same numbers and memory: they cannot be told apart.
+    bound : Bound or None
+        By a machine model: what no run of it can be faster than, its products and its busiest link.
     """
 
     case: Case
@@ -79,6 +81,7 @@ class Place:
     record: Record | None
     loads: Loads | None
     equals: int
+    bound: Bound | None = None
 
     @property
     def moved_bytes(self) -> int:
@@ -108,6 +111,8 @@ class Found:
 class _ByModel:
     """Candidates in order of predicted seconds."""
 
+    timed = True
+
     def __init__(self, request: TuneRequest, machine: Machine):
         refuse_more_ranks(machine, request.ranks)
         if request.memory is not None:
@@ -123,6 +128,10 @@ class _ByModel:
     def least(self, trace, moving: Moving) -> tuple:
         return (lower_bound(trace, self.seen) + moving.seconds / self.request.products,)
 
+    def bound(self, case: Case) -> Bound:
+        """Of the traces of all ranks."""
+        return bound_of(programs(case, self.seen, self.request.ranks), self.seen)
+
     def judge(self, case: Case, tiles: int, moving: Moving) -> tuple:
         """(key, memory, record, what tells it from others); the key None if it is refused."""
         record, _ = predict_with(case, self.machine, self.request.ranks, pool=True)
@@ -136,13 +145,16 @@ class _ByBytes:
     """Candidates whose work is even first, then in order of the bytes of the busiest rank, then of
     all, then of how many transfers they are."""
 
-    machine, in_place, cuts = None, False, ("auto",)
+    machine, in_place, cuts, timed = None, False, ("auto",), False
 
     def __init__(self, request: TuneRequest):
         self.request = request
         self.memory_bytes = inf if request.memory is None else request.memory
 
     def charge(self, moved) -> None:
+        return None
+
+    def bound(self, case: Case) -> None:
         return None
 
     def _key(self, found: Loads, share: float, moving: Moving) -> tuple:
@@ -223,13 +235,18 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
         If no candidate fits the fixed partitions, or the machine has no peak for the element type.
     """
     ruler = _ByBytes(request) if machine is None else _ByModel(request, machine)
-    today, found, open_cases, why = _Today(request, ruler.charge), Found(), [], ""
+    today, found, why = _Today(request, ruler.charge), Found(), ""
+    programs: dict[str, _Program] = {}  # those that differ, by what they are
     with no_collection():
         for case in candidates(request, ruler.cuts):
             found.tried += 1
             try:
                 case, algorithm, problem, options = everywhere(case, request.ranks)
                 settled = algorithm.settle(problem, ruler.in_place, **options)
+                name = repr((algorithm.name, problem.texts, sorted(settled.items())))
+                if name in programs:  # open options may come to the same
+                    programs[name].times += 1
+                    continue
                 tiles = max(sum(problem.tile_bytes(rank).values()) for rank in range(request.ranks))
                 if tiles > ruler.memory_bytes:
                     found.too_large += 1
@@ -241,26 +258,13 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
                 if case.algorithm == "universal":  # which takes any layout but for a reason
                     why = str(error)
                 continue
-            open_cases.append((least, tiles, found.tried, case, moving))
-        ranked: list = []  # (key, bytes, number of the candidate, ...), the best first
-        equals: Counter = Counter()  # of what cannot be told apart
-        for least, tiles, number, case, moving in sorted(open_cases, key=lambda each: each[:3]):
-            if len(ranked) >= request.top and least > ranked[request.top - 1][0]:
+            programs[name] = _Program(least, tiles, found.tried, case, moving)
+        ranking = _Ranking(ruler, request, found)
+        for program in sorted(programs.values(), key=attrgetter("order")):
+            if ranking.beyond(program.least):
                 break
-            key, memory, record, more = ruler.judge(case, tiles, moving)
-            found.judged += 1
-            if key is not None:
-                known = key, memory, more
-                equals[known] += 1
-                if equals[known] == 1:
-                    insort(
-                        ranked, (key, memory, number, case, moving, record, known), key=_first_three
-                    )
-            elif record is None or record.status == "out_of_memory":
-                found.too_large += 1
-            else:
-                found.refused += 1
-    if not ranked:
+            ranking.take(program)
+    if not ranking.places:
         if found.too_large:
             raise OutOfMemory(
                 f"none of {found.tried} candidates fits {format_bytes(ruler.memory_bytes)} a rank. "
@@ -272,11 +276,105 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
             f"none of {found.tried} candidates takes these partitions. Fix fewer of them, or add "
             "universal to --only."
         )
-    found.ranking = [
-        Place(case, memory, moving, record, None if record else known[-1], equals[known] - 1)
-        for _, memory, _, case, moving, record, known in ranked[: request.top]
-    ]
+    found.ranking = ranking.ranking()
     return found
+
+
+@dataclass
+class _Program:
+    """A candidate, and how many come to the same program.
+
+    Attributes
+    ----------
+    least : tuple
+        No key of it can be smaller.
+    tiles : int
+        Bytes of the largest rank's.
+    number : int
+        Of the candidate.
+    """
+
+    least: tuple
+    tiles: int
+    number: int
+    case: Case
+    moving: Moving
+    times: int = 1
+
+    @property
+    def order(self) -> tuple:
+        """What is judged first."""
+        return self.least, self.tiles, self.number
+
+
+class _Judged(NamedTuple):
+    """What :class:`_ByModel` or :class:`_ByBytes` say of a case."""
+
+    key: tuple | None
+    memory: int
+    record: Record | None
+    more: object
+
+    @property
+    def too_large(self) -> bool:
+        """It is refused, for its memory alone."""
+        return self.key is None and (self.record is None or self.record.status == "out_of_memory")
+
+
+class _Ranking:
+    """The best so far: a program each, with the look-ahead that serves it best."""
+
+    def __init__(self, ruler, request: TuneRequest, found: Found):
+        self.ruler, self.request, self.found = ruler, request, found
+        self.places: list = []  # (key, bytes, number, program, case, what was judged), best first
+        self.equals: Counter = Counter()  # of what cannot be told apart
+
+    def beyond(self, key: tuple) -> bool:
+        """Whether a key is worse than the last place, all being taken."""
+        top = self.request.top
+        return len(self.places) >= top and key > self.places[top - 1][0]
+
+    def take(self, program: _Program) -> None:
+        """Judge a program with every look-ahead; by bytes, which are the same with all of them,
+        with another than its own only if that takes too much memory."""
+        own, *others = prefetches(program.case)
+        self.found.judged += 1
+        best, case = self._judge(program, own), own
+        for other in others if self.ruler.timed or best.too_large else ():
+            judged = self._judge(program, other)
+            if judged.key and (best.key is None or judged.key < best.key):
+                best, case = judged, other
+        if best.key is not None:
+            self._place(program, case, best)
+        elif best.too_large:
+            self.found.too_large += 1
+        else:
+            self.found.refused += 1
+
+    def _judge(self, program: _Program, case: Case) -> _Judged:
+        return _Judged(*self.ruler.judge(case, program.tiles, program.moving))
+
+    def _place(self, program: _Program, case: Case, judged: _Judged) -> None:
+        known = judged.key, judged.memory, judged.more
+        self.equals[known] += program.times
+        if self.equals[known] == program.times:
+            place = (judged.key, judged.memory, program.number, program, case, judged)
+            insort(self.places, place, key=_first_three)
+
+    def ranking(self) -> list[Place]:
+        """The places that were asked for."""
+        return [
+            Place(
+                case,
+                memory,
+                program.moving,
+                judged.record,
+                None if judged.record else judged.more,
+                self.equals[judged.key, memory, judged.more] - 1,
+                self.ruler.bound(case),
+            )
+            for _, memory, _, program, case, judged in self.places[: self.request.top]
+        ]
 
 
 def _first_three(each: tuple) -> tuple:

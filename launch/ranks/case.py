@@ -16,7 +16,7 @@ import threadpoolctl
 # A library under another MPI's launcher aborts in MPI_Init: look first.
 mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
 
-from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UsageError
+from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UnsupportedError, UsageError
 
 try:
     from mpi4py import MPI
@@ -205,6 +205,12 @@ def _run(
             **options,
         )
         keys.update(recorded(settled))
+        if settled.get("units"):
+            raise UnsupportedError(
+                f"{algorithm.name} --units is for machine models (our implementation): a library's "
+                "product takes all cores or multiprocessors there are. Leave --units out, or use "
+                "drbench simulate."
+            )
         if case.model:
             settled |= of_schedule(case.model, settled.get("schedule"), case.transport, case.dtype)
         start = plan_clock.now()

@@ -3,13 +3,16 @@
 import os
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 
 from rich.table import Table
 
 from algorithms import algorithms
 from drbench.errors import UnsupportedError
 from drbench.measure.noise import doubts
+from drbench.measure.record import Record
 from launch.cases.case import Case, bound
+from launch.cases.command_line import describe
 from launch.cases.peaks import Peaks
 from launch.host.kernels import without_pins
 from launch.host.show import low_high, table
@@ -22,6 +25,8 @@ from launch.sweeps.sweep import verdict
 
 #: The matrix that stays in each dataflow, for the universal algorithm.
 _STATIONARY = {"OS": "C", "LS": "A", "RS": "B", "AG": "B", "RdS": "B"}
+#: Options that make another program of an algorithm without a mesh.
+_KINDS = ("dataflow", "variant")
 _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
 
 
@@ -29,14 +34,17 @@ def layout_cases(
     base: Case, ranks: int, dataflows: list[str], meshes: list[str]
 ) -> dict[str, list[Case]]:
     """Cases by layout: every algorithm with a ``mesh`` that takes it, then the universal one on the
-    same tiles; the algorithms without one last. All are ``base`` but for algorithm and layout. With
-    experts the algorithms for them, by what they do to rows.
+    same tiles; the algorithms without one last, those of the same tiles together, each in all its
+    variants. All are ``base`` but for algorithm and layout. With experts the algorithms for them,
+    by what they do to rows.
 
     Examples
     --------
     >>> cases = layout_cases(Case(64, 64, 64), 2, ["OS"], ["1x2"])
     >>> {layout: [case.algorithm for case in found] for layout, found in cases.items()}["OS on 1x2"]
     ['collective', 'meshslice', 'summa', 'wang', 'universal']
+    >>> [case.options.get("variant") for case in cases["A row, B column, C column"]]
+    [None, 'pull', 'push', 'ring', None, None, None, None]
     """
     out: dict[str, list[Case]] = {}
     for name, algorithm in algorithms(mixture=base.mixture is not None).items():
@@ -48,22 +56,25 @@ def layout_cases(
                 for mesh in meshes
                 for dataflow in dataflows
             ]
-        elif "dataflow" in algorithm.options:
-            flows = algorithm.options["dataflow"].tried
-            chosen = [(f"{name} {dataflow}", {"dataflow": dataflow}) for dataflow in flows]
         else:
-            chosen = [(name, {})]
+            options = [algorithm.options[name] for name in _KINDS if name in algorithm.options]
+            tried = [[(each.name, value) for value in each.tried] for each in options]
+            chosen = [("", dict(values)) for values in product(*tried)]
         for layout, options in chosen:
             if algorithm.combines is not None:
                 layout = "RS of experts" if algorithm.combines(**options) else "AG of experts"
             case = replace(base, algorithm=name, options=options)
             with suppress(UnsupportedError):  # not on this mesh: other meshes have it
-                algorithm.settle(bound(case, ranks)[1], **options)
-                out.setdefault(layout, []).append(case)
+                _, problem, options = bound(case, ranks)
+                algorithm.settle(problem, **options)
+                told = ", ".join(
+                    f"{name} {text}" for name, text in zip("ABC", problem.texts.values())
+                )
+                out.setdefault(layout or told, []).append(case)
     for found in out.values() if base.mixture is None else ():
         _, problem, options = bound(found[0], ranks)
         texts = problem.texts
-        stationary = _STATIONARY.get(options.get("dataflow"), "C")
+        stationary = _STATIONARY.get(options.get("dataflow"), "auto")
         found.append(replace(base, **texts, options={"stationary": stationary}))
     return out
 
@@ -112,7 +123,7 @@ def fastest_of_all(layouts: list[str], found: list[Standing]) -> list[str]:
     >>> fastest_of_all(["OS on 1x2", "OS on 2x1"], found)
     ['fastest of all: summa, OS on 1x2; not told apart from it: summa, OS on 2x1']
     """
-    named = [(f"{each.record.algorithm}, {layout}", each) for layout, each in zip(layouts, found)]
+    named = [(f"{_name(each.record)}, {layout}", each) for layout, each in zip(layouts, found)]
     best = [name for name, each in named if each.fastest]
     if not best:
         return []
@@ -121,6 +132,11 @@ def fastest_of_all(layouts: list[str], found: list[Standing]) -> list[str]:
     ]
     more = f"; not told apart from it: {'; '.join(as_fast)}" if as_fast else ""
     return [f"fastest of all: {best[0]}{more}"]
+
+
+def _name(record: Record) -> str:
+    """An algorithm, with its variant where the layout does not say it."""
+    return describe(record) if record.options else record.algorithm
 
 
 def _order(standing: Standing) -> tuple:
@@ -135,7 +151,7 @@ def _table(layout: str, found: list[Standing]) -> Table:
     for standing in sorted(found, key=_order):
         r = standing.record
         if r.status != "ok":
-            rows.append((r.algorithm, f"{r.status}: {r.reason}"))
+            rows.append((_name(r), f"{r.status}: {r.reason}"))
             continue
         phases = [
             "-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s"))
@@ -146,7 +162,7 @@ def _table(layout: str, found: list[Standing]) -> Table:
         local = r.effective_communication_s
         rows.append(
             (
-                ", ".join([r.algorithm, *doubts(r)]),
+                ", ".join([_name(r), *doubts(r)]),
                 seconds(r.time_s),
                 str(standing),
                 spread,

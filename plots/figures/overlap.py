@@ -261,6 +261,58 @@ def _curves(study: str, by: Callable[[OverlapRow], str], source: _Source, option
     return Made(page.picture, [])
 
 
+#: Least efficiency that is drawn: below it, which is said, overlap only costs.
+_LEAST = -25
+
+
+def _headroom(source: _Source, options: Options) -> Made:
+    """The best efficiency that overlap can have by m, and that of the fastest program, a colour a
+    layer; what lies between is shaded."""
+    groups: dict = {}
+    for row in source.of("headroom"):
+        groups.setdefault((row.machine, row.ranks, row.product), []).append(row)
+    layers = list(dict.fromkeys(frozenset((r.n, r.k)) for rows in groups.values() for r in rows))
+    charts, drawn = [], []
+    for (_, ranks, _), rows in groups.items():
+        ms = sorted({row.m for row in rows})
+        marks = []
+        for at, layer in enumerate(layers):
+            for method, dashes in (("bound", (0, (3, 1.5))), ("best", "-")):
+                look = _LINES[at]._replace(dashes=dashes, marker="" if method == "bound" else "o")
+                spots = {
+                    ms.index(row.m): Spot(max(row.efficiency_percent, _LEAST))
+                    for row in rows
+                    if row.method == method and frozenset((row.n, row.k)) == layer
+                }
+                marks.append(polyline(f"{method} {at}", look, range(len(ms)), spots))
+        x = Axis("m", (-0.2, len(ms) - 0.8), ticks=dict(enumerate(map(str, ms))))
+        y = Axis("efficiency (%)", (_LEAST - 3, 105))
+        charts.append(Chart(_title(rows[0]), f"{ranks} GPUs, simulated", x, y, marks))
+        drawn.append(marks)
+    handles = []
+    for at, layer in enumerate(layers):
+        wide, deep = sorted(layer, reverse=True)
+        told = f"layer of {wide} x {deep}"
+        solid, dashed = (_LINES[at]._replace(dashes=each) for each in ("-", (0, (3, 1.5))))
+        handles.append(line_handle(f"{told}: best possible", dashed._replace(marker="")))
+        handles.append(line_handle(f"{told}: fastest program", solid._replace(marker="o")))
+    notes = [
+        "efficiency: 1 - ECT / ECT of the collective (FLUX, Eq. 2)",
+        "best possible: product, busiest link and sums overlap entirely; shaded: headroom",
+        f"below {_LEAST} % drawn at {_LEAST} %",
+    ]
+    page, every = _page(charts, handles, notes, 1.15)
+    for axes, chart, marks in zip(every, charts, drawn):
+        for bound, found in zip(marks[::2], marks[1::2]):
+            color = bound.look.color
+            axes.fill_between(bound.x, found.y, bound.y, color=color, alpha=0.15, linewidth=0)
+            for each in (bound, found):
+                (line,) = axes.plot(each.x, each.y, zorder=3, clip_on=False, **line_look(each.look))
+                named(line, each.name)
+        _names(axes, chart)
+    return Made(page.picture, [])
+
+
 def _tile(row: OverlapRow) -> str:
     share = row.m // row.ranks
     return "a rank's rows" if row.tile == share else f"a rank's rows / {share // row.tile}"
@@ -269,6 +321,7 @@ def _tile(row: OverlapRow) -> str:
 FIGURES = tuple(
     Figure(f"overlap-{name}", summary, make, read=read)
     for name, summary, make in (
+        ("headroom", "the best overlap efficiency of a machine by shape, and ours", _headroom),
         (
             "flux4",
             "FLUX, Figure 4: no overlap against chunks, 8 H800",

@@ -27,8 +27,9 @@ class OverlapRow(NamedTuple):
     m, n, k : int
         Of the whole product, before it is divided over the ranks.
     method : str
-        ``collective`` (nothing overlaps), ``chunks`` (Transformer Engine), ``flux``, ``td`` or
-        ``pytorch``.
+        ``collective`` (nothing overlaps), ``chunks`` (Transformer Engine), ``flux``, ``td``,
+        ``pytorch``, ``best`` (the fastest program) or ``bound`` (what none can be faster than;
+        ``variant`` says why).
     variant : str
         Mode and order of communication, or what else sets rows apart that are otherwise alike.
     tile : int or None
@@ -89,6 +90,30 @@ class OverlapRange(NamedTuple):
     source: str
 
 
+class OverlapChange(NamedTuple):
+    """What becomes of the claims when one constant of a machine is another.
+
+    Attributes
+    ----------
+    constant : str
+        Path in the machine's file; empty in the row that says which claims hold without a change.
+    factor : float
+        Of the constant.
+    value : float or None
+        That comes of it.
+    hold, fail, undecided : str
+        Claims that are decided otherwise than without the change, by what they are now.
+    """
+
+    machine: str
+    constant: str
+    factor: float
+    value: float | None
+    hold: str
+    fail: str
+    undecided: str
+
+
 _COMMAND = "drbench paper overlap-study"
 
 
@@ -117,3 +142,21 @@ def read_ranges(paths: Sequence[str | os.PathLike]) -> list[OverlapRange]:
         If a file has other columns, or a cell does not parse.
     """
     return typed_rows.read_rows(paths, OverlapRange, "ranges of overlapped products", _COMMAND)
+
+
+def write_changes(path: str | os.PathLike, rows: Iterable[OverlapChange]) -> None:
+    """Write a file of changed constants anew, whole or not at all."""
+    typed_rows.write_rows(path, OverlapChange, rows)
+
+
+def read_changes(paths: Sequence[str | os.PathLike]) -> list[OverlapChange]:
+    """Read what changed constants do to the claims.
+
+    Raises
+    ------
+    ValueError
+        If a file has other columns, or a cell does not parse.
+    """
+    return typed_rows.read_rows(
+        paths, OverlapChange, "changed constants", f"{_COMMAND} --sensitivity"
+    )

@@ -15,9 +15,11 @@ from matplotlib.collections import QuadMesh
 from matplotlib.text import Text
 
 import plots.figures
+from drbench.common import StepTime
 from drbench.measure.record import append_csv
 from plots.draw.page import save
 from plots.draw.telling import tell
+from plots.figures.timeline import Panel
 from plots.registry import draw, figures, find, suffixes
 from plots.report.interactive import specs
 from plots.select.cases import Options, SelectionError
@@ -401,3 +403,25 @@ def test_the_report_draws_the_panels_of_the_printed_figures_on_their_scales(rich
                 assert spec["layout"][axis]["type"] == scale, name
                 ends = [log10(end) if scale == "log" else end for end in ends]
                 assert spec["layout"][axis]["range"] == pytest.approx(ends), name
+
+
+def one_run(name, told):
+    bars = {track: [StepTime(0, track, 0, "step", 0.0, 1.0)] for track in ("compute", "one-sided")}
+    return Panel(name, told, 0, bars)
+
+
+def test_what_is_told_of_several_groups_lies_in_no_panel_and_near_its_own():
+    """Runs with other words below them: the second group's are not on the panel above."""
+    panels = [one_run("a", "first words"), one_run("b", "other words"), one_run("c", "other words")]
+    picture = find("timeline").make(panels, Options()).picture
+    check_readable(picture)
+    height = picture.canvas.get_width_height()[1]
+    boxes = dict(texts_with_boxes(picture))
+    axes = [each.get_window_extent() for each in picture.axes]
+    for text in ("first words", "other words"):
+        box = boxes[text]
+        assert not any(box.bottom < each.y1 and each.y0 < box.top for each in axes), text
+    above, below = axes[0], axes[1]
+    clear = 0.01 * height
+    assert above.y0 - boxes["other words"].top > clear
+    assert boxes["other words"].bottom > below.y1

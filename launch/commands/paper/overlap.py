@@ -7,7 +7,7 @@ import click
 from drbench.errors import UsageError
 from launch.host.units import plural
 
-from ..options import command, option, out_option, reading
+from ..options import TEXT, command, option, out_option, reading
 
 
 @command("overlap-study")
@@ -18,11 +18,12 @@ from ..options import command, option, out_option, reading
 )
 @option(
     "--sensitivity",
-    "share",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SHARE",
-    help="Simulate again with each assumed constant up and down by this share, as 0.25, and say "
-    "which claims change; nothing is written. Minutes.",
+    "factors",
+    type=TEXT,
+    metavar="X,Y,...",
+    help="Simulate again with each assumed constant so many times as large, as 0.5,0.8,1.25,2, "
+    "say which claims change, and write that to the folder sensitivity in --out; no other rows are "
+    "written. Half an hour.",
 )
 @option(
     "--machine",
@@ -35,13 +36,14 @@ from ..options import command, option, out_option, reading
     default=True,
     help="Say beside each number of the papers what the rows of the folder say.",
 )
-def overlap_study_command(studies, out, share, only, claims):
+def overlap_study_command(studies, out, factors, only, claims):
     """Simulate the figures of FLUX and Triton-distributed and write their rows: flux8 to flux15,
-    td11 to td14, td17, td18, equal, order, sums.
+    td11 to td14, td17, td18, equal, order, sums, headroom, split.
 
     \b
       drbench paper overlap-study                             # all of them, minutes
       drbench paper overlap-study flux13 td11 --out DIR
+      drbench paper overlap-study --sensitivity 0.5,2 --machine h800 --out DIR
       drbench plot overlap-td11 results/simulated/overlap results/published/overlap/speedups.csv
     """
     from launch.studies.overlap.claims import committed, show_claims
@@ -49,16 +51,16 @@ def overlap_study_command(studies, out, share, only, claims):
     from plots.select.overlap_rows import write_rows
 
     check_studies(studies)
-    if only and not share:
+    if only and not factors:
         raise UsageError("--machine belongs to --sensitivity. Give both, or leave it out.")
-    if share:
-        from launch.studies.overlap.sensitivity import show_sensitivity
-
-        show_sensitivity(share, only, studies or tuple(STUDIES))
-        return 0
     folder, benches = Path(out), Benches()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if factors:
+            from launch.studies.overlap.sensitivity import write_sensitivity
+
+            write_sensitivity(factors, only, studies or tuple(STUDIES), folder, click.echo)
+            return 0
         for name in studies or STUDIES:
             rows = run_study(name, benches)
             write_rows(folder / f"{name}.csv", rows)

@@ -9,6 +9,7 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import Record
+from launch.cases.command_line import describe
 from launch.host.files import add_records, check_csv
 from launch.host.show import console, product_text, table
 from launch.host.units import format_bytes, seconds
@@ -231,38 +232,6 @@ def told(place) -> str:
     return describe(Record(**keys, mode="simulated", status="failed", reason="-"))
 
 
-def describe(record) -> str:
-    """Algorithm and options of a record, short.
-
-    Examples
-    --------
-    >>> from drbench.measure.record import Record
-    >>> describe(
-    ...     Record(
-    ...         mode="simulated",
-    ...         algorithm="meshslice",
-    ...         dataflow="OS",
-    ...         mesh="2x4",
-    ...         slices=8,
-    ...         status="failed",
-    ...         reason="-",
-    ...     )
-    ... )
-    'meshslice OS 2x4 S=8'
-    """
-    words = [
-        record.algorithm,
-        record.stationary and f"S-{record.stationary}",
-        record.dataflow,
-        record.mesh,
-        record.slices and f"S={record.slices}",
-        record.unroll and record.unroll > 1 and f"unroll {record.unroll}",
-        record.chunk and f"chunk {record.chunk}",
-        record.options,
-    ]
-    return " ".join(str(word) for word in words if word)
-
-
 def efficiency(record) -> float:
     """Percent: time of the best local product over the mean time of a rank's own products."""
     return 100 * record.local_gemm_s / record.phase_gemm_s if record.phase_gemm_s else 100.0
@@ -351,6 +320,7 @@ def place_json(place, ranks: int) -> dict:
         return told | loads | {"layouts": layouts(place, ranks)}
     return told | {
         "gemm_efficiency_percent": efficiency(place.record),
+        "bound": place.bound._asdict(),
         "exposed_s": exposed(place.record),
         "record": place.record.to_json_dict(),
     }
@@ -410,6 +380,7 @@ def _show(found, measured, machine, request) -> None:
             f"receives; who gives a rank over {EVEN:g} times its share of the FLOPs comes last."
         )
     charged = any(request.today)
+    brief = charged or measured
     rows = []
     for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1):
         record, moving = place.record, place.moving
@@ -422,9 +393,10 @@ def _show(found, measured, machine, request) -> None:
             if record is None
             else [
                 seconds(record.best_s),
+                _bound(place),
                 *(_outcome(ran) if measured else []),
                 f"{record.percent_of_roof:.1f}",
-                *([] if charged else [f"{efficiency(record):.1f} %", seconds(exposed(record))]),
+                *([] if brief else [f"{efficiency(record):.1f} %", seconds(exposed(record))]),
                 format_bytes(place.moved_bytes),
             ]
         )
@@ -442,13 +414,14 @@ def _show(found, measured, machine, request) -> None:
     columns = (
         f"|algorithm|A|B|C|>busiest moves|{ran}>all move|>FLOPs of busiest|>memory"
         if machine is None
-        else f"|algorithm|A|B|C|>time|{ran}>% of roof|"
-        f"{'' if charged else '>GEMM eff.|>exposed|'}>moved|>memory"
+        else f"|algorithm|A|B|C|>time|>bound|{ran}>% of roof|"
+        f"{'' if brief else '>GEMM eff.|>exposed|'}>moved|>memory"
     )
     columns += "|>brought here" + ("|>takes" if machine else "") if charged else ""
     out.print(table(f"{columns}|>equal", rows))
     best = found.ranking[0]
     if machine is not None:
+        say("bound: no run of the program is faster than its products, or than its busiest link")
         for at, place in enumerate(found.ranking[1:3], 2):
             say(f"1 against {at}: {reasons(best.record, place.record)}")
     if measured and measured[0].ratio is not None:
@@ -465,6 +438,12 @@ def _show(found, measured, machine, request) -> None:
     say(f"Run the first: {run_command(best.case, ranks)}")
     if machine is None:
         say(f"For times, add --machine mine.toml after: {CALIBRATE}")
+
+
+def _bound(place) -> str:
+    """What no run of a place can be faster than, and why."""
+    products = place.bound.products_s >= place.bound.links_s
+    return f"{seconds(place.bound.seconds)}{'' if products else ' (link)'}"
 
 
 def _counted(place, ranks: int, measured: list[str]) -> list[str]:

@@ -1,63 +1,158 @@
-"""How the claims about overlapped products move with each assumed constant of the machines."""
+"""How the claims about overlapped products move with each assumed constant of the machines.
 
-from collections.abc import Iterator
+A change of one constant is simulated and told as a row: the claims that hold with it and did not
+before, and those that hold no longer. Cases whose time a constant cannot change are not simulated
+again (:func:`untouched`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from drbench.errors import UsageError
 from launch.cases.machine_models import find_machine
 from launch.studies.verdicts import HOLDS, Verdict
+from plots.select.overlap_rows import OverlapChange, write_changes
 
 from .claims import check, committed
-from .study import STUDIES, Benches, run_study
+from .study import NODE, STUDIES, Benches, published, run_study
 
 #: The machines whose constants are varied.
 MACHINES = ("a100pcie", "a100nvlink", "h800", "mi308x")
 
 
-def variants(machine: str, share: float) -> Iterator[tuple[str, dict]]:
-    """(what is changed, path -> value) of each assumed constant up and down."""
-    found = find_machine(machine)
-    for path in found.assumed:
-        for factor in (1 - share, 1 + share):
-            place = found.sources
-            for name in path.split("."):
-                place = place[name]
-            if not (path.endswith("sustained") and place * factor > 1):
-                yield f"{path} x {factor:g}", {path: place * factor}
-
-
-def show_sensitivity(share: float, only: str | None, studies: tuple[str, ...]) -> None:
-    """Print for each change of a constant which claims are decided otherwise, a line each.
+def factors(text: str) -> tuple[float, ...]:
+    """What constants are multiplied by, of a text such as ``0.5,2``.
 
     Raises
     ------
     UsageError
-        If there is no such machine.
+        If it is none.
+
+    Examples
+    --------
+    >>> factors("0.5, 2")
+    (0.5, 2.0)
     """
-    if only and only not in MACHINES:
-        raise UsageError(f"--machine must be one of {', '.join(MACHINES)}, got {only}.")
+    try:
+        found = tuple(map(float, text.split(",")))
+    except ValueError:
+        found = ()
+    if not found or not all(0 < each < float("inf") for each in found):
+        raise UsageError(
+            "--sensitivity must be factors above 0 separated by commas, as 0.5,0.8,1.25,2, got "
+            f"{text!r}."
+        )
+    return found
+
+
+def variants(machine: str, by: Iterable[float]) -> Iterator[tuple[str, float, float]]:
+    """(path, factor, value) of each assumed constant; a share of a rate stays below 1."""
+    found = find_machine(machine)
+    for path in found.assumed:
+        value = found.sources
+        for name in path.split("."):
+            value = value[name]
+        for factor in by:
+            share = path.endswith(("sustained", "efficiency"))
+            if not (share and value * factor > 1):
+                yield path, factor, value * factor
+
+
+def untouched(path: str) -> Callable[[int, str], bool]:
+    """Whether a case of so many ranks by an algorithm takes as long whatever a constant is.
+
+    Examples
+    --------
+    >>> [untouched("links.nic.latency_s")(ranks, "ag_gemm") for ranks in (8, 16)]
+    [True, False]
+    >>> [untouched("signal_s")(8, name) for name in ("collective", "ag_gemm")]
+    [True, False]
+    """
+    first = path.partition(".")[0]
+
+    def same(ranks: int, algorithm: str) -> bool:
+        if first == "collectives":
+            within = ranks <= NODE and "across" in path
+            return algorithm != "collective" or within
+        if path.startswith("links.nic."):
+            return algorithm == "collective" or ranks <= NODE
+        if path == "fence_s":  # no program of the studies has a Fence
+            return True
+        bare = ("links", "signal_s", "pull_efficiency", "side_units")
+        return algorithm == "collective" and (first in bare or path.endswith("unit_bytes_per_s"))
+
+    return same
+
+
+def changes(
+    by: Iterable[float], machines: Iterable[str], studies: Iterable[str]
+) -> Iterator[OverlapChange]:
+    """A row for each change of a constant, those of a machine one after another; the first one
+    changes nothing and says which claims hold."""
     _, ranges = committed(None)
-    usual = Benches()
+    usual, studies = Benches(), tuple(studies)
     rows = {name: run_study(name, usual) for name in studies}
     before = _holds(rows, ranges)
-    told = ", ".join(f"{claim} {HOLDS[holds]}" for claim, holds in before.items())
-    print(f"unchanged constants: {told}")
-    for machine in [only] if only else MACHINES:
+    standing = " ".join(claim for claim, holds in before.items() if holds)
+    for machine in machines:
+        yield OverlapChange(machine, "", 1.0, None, standing, "", "")
         concerned = [name for name in studies if any(r.machine == machine for r in rows[name])]
-        for change, values in variants(machine, share):
-            benches = Benches({machine: values})
+        for path, factor, value in variants(machine, by):
+            benches = Benches({machine: {path: value}}, usual, untouched(path))
             for key, bench in usual.items():
                 if key[0] != machine:
                     benches[key] = bench
-            again = rows | {name: run_study(name, benches) for name in concerned}
-            after = _holds(again, ranges)
-            flips = [f"{claim} {HOLDS[after[claim]]}" for claim in after
-                     if after[claim] != before[claim]]  # fmt: skip
-            print(f"{machine:11} {change:50} {', '.join(flips) or 'no claim changes'}")
+            after = _holds(rows | {name: run_study(name, benches) for name in concerned}, ranges)
+            turned = {
+                word: " ".join(c for c in after if after[c] != before[c] and after[c] is word)
+                for word in HOLDS
+            }
+            yield OverlapChange(machine, path, factor, value, *map(turned.get, (True, False, None)))
+
+
+def write_sensitivity(
+    text: str, only: str | None, studies: tuple[str, ...], folder: Path, say: Callable
+) -> None:
+    """Write what every change does, a file a machine of ``sensitivity`` in a folder, and say it
+    line by line.
+
+    Raises
+    ------
+    UsageError
+        If there is no such machine, or the factors are none.
+    """
+    if only and only not in MACHINES:
+        raise UsageError(f"--machine must be one of {', '.join(MACHINES)}, got {only}.")
+    by = factors(text)
+    (folder / "sensitivity").mkdir(parents=True, exist_ok=True)
+    for machine in [only] if only else MACHINES:
+        found = []
+        for row in changes(by, [machine], studies):
+            found.append(row)
+            say(told(row))
+        write_changes(folder / "sensitivity" / f"{machine}.csv", found)
+
+
+def told(row: OverlapChange) -> str:
+    """A change in words.
+
+    Examples
+    --------
+    >>> told(OverlapChange("h800", "signal_s", 2.0, 4e-6, "F9", "F1 T2", ""))
+    'h800        signal_s x 2: F9 holds; F1 T2 does not hold'
+    """
+    if not row.constant:
+        return f"{row.machine:11} unchanged: {row.hold or 'nothing'} holds"
+    words = [
+        f"{claims} {HOLDS[holds]}"
+        for holds, claims in ((True, row.hold), (False, row.fail), (None, row.undecided))
+        if claims
+    ]
+    what = f"{row.machine:11} {row.constant} x {row.factor:g}"
+    return f"{what}: {'; '.join(words) or 'no claim changes'}"
 
 
 def _holds(rows: dict, ranges: list) -> dict[str, bool | None]:
-    from .study import published
-
     every = [row for each in rows.values() for row in each]
     theirs = [row for name in STUDIES for row in published(name)]
     found: list[Verdict] = check([*every, *theirs], ranges)

@@ -16,6 +16,8 @@ td11 to td14       nothing overlapped, TD; one node and two of H800 (Figures 11 
 td17, td18         the same on MI308X (Figures 17 and 18)
 order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
 sums               the reduction on 16 multiprocessors, or on none of the product's (TD, 3.5)
+headroom           the best that overlap can do by shape, and the fastest program; all machines
+split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
 =================  ===============================================================================
 
 FLUX and TD tune their kernels on the machine; so here each is at its fastest of the variants that
@@ -27,11 +29,13 @@ from functools import cache
 from typing import NamedTuple
 
 from drbench.errors import UsageError
+from drbench.model.bounds import bound_of
+from drbench.model.headroom import headroom
 from drbench.model.machine import Machine
 from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
-from launch.models.predict import predict
+from launch.models.predict import predict, programs, seen_by
 
 DTYPE = "bfloat16"
 #: The machines of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
@@ -44,7 +48,8 @@ FLUX_M, SMALL_M = (1024, 2048, 4096, 8192), (64, 512)
 LEAST_TILE = 128
 #: Names of the two programs and of the layout of the baseline, by product.
 _PROGRAMS = {"ag": "ag_gemm", "rs": "gemm_rs"}
-_NODE = 8
+#: GPUs of a node, of all machines.
+NODE = 8
 
 
 class Method(NamedTuple):
@@ -84,9 +89,9 @@ def chunks(product: str) -> Method:
 
 def fused(name: str, product: str, ranks: int, variants: Iterable[str], **options) -> list[Method]:
     """One kernel, in each of the variants; over nodes where the ranks are of several."""
-    if ranks > _NODE:
+    if ranks > NODE:
         algorithm = {"ag": "ag2", "rs": "rs2"}[product]
-        return [Method(name, "over nodes", algorithm, {"per_node": _NODE, **options}, True)]
+        return [Method(name, "over nodes", algorithm, {"per_node": NODE, **options}, True)]
     return [
         Method(name, each, _PROGRAMS[product], {"variant": each, **options}, True)
         for each in variants
@@ -134,14 +139,20 @@ class Bench:
         Of the machine.
     changes : dict
         Path of a constant -> its value, in place of the file's.
+    usual : Bench, optional
+        The machine without some of the changes, and ``same(ranks, algorithm)`` that says which
+        cases take as long on both: those are not simulated again.
     """
 
-    def __init__(self, name: str, changes: dict | None = None):
+    def __init__(self, name: str, changes: dict | None = None, usual=None, same=None):
         self.name, self.machine = name, changed(find_machine(name), changes or {})
         self._seconds = cache(self._simulated)
+        self._usual, self._same = usual, same
 
     def seconds(self, ranks: int, shape: tuple, algorithm: str, **options) -> float:
         """Of one case."""
+        if self._usual is not None and self._same(ranks, algorithm):
+            return self._usual.seconds(ranks, shape, algorithm, **options)
         return self._seconds(ranks, shape, algorithm, tuple(sorted(options.items())))
 
     def _simulated(self, ranks: int, shape: tuple, algorithm: str, options: tuple) -> float:
@@ -156,6 +167,19 @@ class Bench:
         m, n, k = shape
         local = (m, -(-n // ranks), k) if product == "ag" else (m, n, -(-k // ranks))
         return self.machine.compute.gemm_s(*local, ITEMSIZES[DTYPE])
+
+    def headroom(self, product: str, ranks: int, shape: tuple, methods: Iterable[Method]):
+        """The best that overlap can do, whichever of the methods comes nearest: its
+        :class:`~drbench.model.headroom.Headroom`, at the largest communication tile."""
+        found, gemm_s = [], self.gemm_s(product, ranks, shape)
+        for method in methods:
+            options = method.options | ({"tile": shape[0]} if method.tuned else {})
+            case = Case(*shape, algorithm=method.algorithm, dtype=DTYPE, options=options)
+            seen = seen_by(case, self.machine)
+            traces = programs(case, seen, ranks)
+            bound = bound_of(traces, seen)
+            found.append(headroom(gemm_s, bound, traces, seen, ITEMSIZES[DTYPE]))
+        return min(found)
 
     def fastest(self, ranks: int, shape: tuple, methods: Iterable[Method], only=None) -> Found:
         """The fastest of some methods, each at its fastest tile (or those of ``only``)."""
@@ -213,17 +237,26 @@ _FLUX_KERNELS = {"kernel_slowdown": 0.0}
 
 
 class Benches(dict):
-    """The machines of the studies by name and changes; each simulates a case once."""
+    """The machines of the studies by name and changes; each simulates a case once.
 
-    def __init__(self, changes: dict | None = None):
-        self.changes = changes or {}
+    Parameters
+    ----------
+    changes : dict
+        Name of a machine -> path of a constant -> its value.
+    usual, same
+        As of :class:`Bench`: the machines without them, and which cases take as long on both.
+    """
+
+    def __init__(self, changes: dict | None = None, usual=None, same=None):
+        self.changes, self._usual, self._same = changes or {}, usual, same
 
     def of(self, name: str, changes: dict | None = None) -> Bench:
         """A machine; ``changes`` of the study count more than those of all of them."""
         every = self.changes.get(name, {}) | (changes or {})
         key = name, tuple(sorted(every.items()))
         if key not in self:
-            self[key] = Bench(name, every)
+            usual = self._usual.of(name, changes) if self._usual is not None else None
+            self[key] = Bench(name, every, usual, self._same)
         return self[key]
 
     def flux(self, name: str) -> Bench:
@@ -240,7 +273,7 @@ def _compared(study: str, machine: str, ms, ranks: int, benches: Benches) -> Ite
     bench = benches.flux(machine)
     for product, shape in _flux_shapes(ms):
         contenders = [[base(product, ranks)], flux(product, ranks, machine)]
-        if ranks <= _NODE:  # Transformer Engine has none over nodes (5.1)
+        if ranks <= NODE:  # Transformer Engine has none over nodes (5.1)
             contenders.insert(1, [chunks(product)])
         for methods in contenders:
             found = bench.fastest(ranks, shape, methods)
@@ -287,9 +320,9 @@ def _tiles(study: str, benches: Benches) -> Iterator:
             yield bench.row(study, "ag", 8, shape, found)
 
 
-def equal(machine: str) -> dict:
+def equal(machine: Machine) -> dict:
     """Constants under which a collective is as fast as the links of its ranks."""
-    link = find_machine(machine).link(0, 1).bandwidth_bytes_per_s
+    link = machine.link(0, 1).bandwidth_bytes_per_s
     free = {"launch_s": 0.0, "sync_s": 0.0, "bandwidth_bytes_per_s": link}
     return {
         f"collectives.{operation}.{name}": value
@@ -300,7 +333,8 @@ def equal(machine: str) -> dict:
 
 def _equal(study: str, benches: Benches) -> Iterator:
     for machine in FLUX_MACHINES.values():
-        bench = benches.of(machine, _FLUX_KERNELS | equal(machine))
+        free = equal(benches.flux(machine).machine)
+        bench = benches.of(machine, _FLUX_KERNELS | free)
         for product, shape in _flux_shapes(FLUX_M):
             for methods in ([base(product, 8)], flux(product, 8, machine)):
                 found = bench.fastest(8, shape, methods)
@@ -358,6 +392,60 @@ def _sums(study: str, benches: Benches) -> Iterator:
                 yield bench.row(study, "rs", row.ranks, shape, found, told)
 
 
+#: Of the headroom: (machine, GPUs); m; and (n, k) of AllGather + GEMM, of a large layer (FLUX, 5)
+#: and of a small one (TD, Figure 11), the other way round for ReduceScatter.
+HEADROOM_ON = (("a100pcie", 8), ("a100nvlink", 8), ("h800", 8), ("h800", 16), ("mi308x", 8))
+HEADROOM_M = (512, 1024, 2048, 4096, 8192, 16384)
+HEADROOM_SHAPES = ((49152, 12288), (11008, 4096))
+
+
+def _headroom(study: str, benches: Benches) -> Iterator:
+    """The best possible, and the fastest of all programs, on the fastest kernels."""
+    for machine, ranks in HEADROOM_ON:
+        bench = benches.flux(machine)
+        for product in ("ag", "rs"):
+            variants = ("pull", "push", "ring") if product == "ag" else ("write", "pull", "ring")
+            methods = fused("best", product, ranks, variants)
+            if (machine, product) == ("mi308x", "ag"):  # a mesh needs all its links
+                methods += fused("best", product, ranks, variants, order="mesh")
+            for nk in HEADROOM_SHAPES:
+                for m in HEADROOM_M:
+                    shape = (m, *(nk if product == "ag" else nk[::-1]))
+                    best = bench.headroom(product, ranks, shape, methods)
+                    bound = Found(Method("bound", best.decides, "", {}), None, best.seconds)
+                    yield bench.row(study, product, ranks, shape, bound)
+                    found = bench.fastest(ranks, shape, methods)
+                    yield bench.row(study, product, ranks, shape, found)
+
+
+#: Multiprocessors for sums that are searched; TD's are 16 (3.8). The largest m.
+SEARCHED_UNITS, _SPLIT_M = (2, 4, 8, 16, 32, 64), 16384
+
+
+def _split(study: str, benches: Benches) -> Iterator:
+    """GEMM + ReduceScatter on H800 with as many multiprocessors for sums as the split says, with
+    the best of a search, and with TD's; the product has the others."""
+    usual = benches.of("h800")
+    every = usual.machine.compute.units
+    rows = [row for name in ("td12", "td14") for row in published(name) if row.method == "td"]
+    for row in (row for row in rows if row.m <= _SPLIT_M):
+        shape, ranks = (row.m, row.n, row.k), row.ranks
+        methods = td("rs", ranks, "h800")
+        solved = usual.headroom("rs", ranks, shape, methods).least_units
+        tile = usual.fastest(ranks, shape, methods).tile
+        on = {}
+        for units in sorted({solved, *SEARCHED_UNITS}):
+            rest = [
+                each._replace(options=each.options | {"units": every - units}) for each in methods
+            ]
+            bench = benches.of("h800", {"side_units": units})
+            on[units] = bench, bench.fastest(ranks, shape, rest, [tile])
+        best = min(on, key=lambda units: on[units][1].seconds)
+        for told, units in (("solved", solved), ("searched", best), ("TD", 16)):
+            bench, found = on[units]
+            yield bench.row(study, "rs", ranks, shape, found, f"{told}: {units}")
+
+
 STUDIES = {
     "flux8": _swizzle,
     "flux9": _push_pull,
@@ -369,6 +457,8 @@ STUDIES = {
     **dict.fromkeys(("td11", "td12", "td13", "td14", "td17", "td18"), _as_published),
     "order": _orders,
     "sums": _sums,
+    "headroom": _headroom,
+    "split": _split,
 }
 
 
