@@ -11,7 +11,6 @@ from pathlib import Path
 from drbench.errors import UsageError
 from launch.cases.machine_models import find_machine
 from launch.studies.verdicts import HOLDS, Verdict
-from plots.select.overlap_rows import OverlapChange, write_changes
 
 from .claims import check, committed
 from .study import NODE, STUDIES, Benches, published, run_study
@@ -84,11 +83,11 @@ def untouched(path: str) -> Callable[[int, str], bool]:
     return same
 
 
-def changes(
-    by: Iterable[float], machines: Iterable[str], studies: Iterable[str]
-) -> Iterator[OverlapChange]:
-    """A row for each change of a constant, those of a machine one after another; the first one
-    changes nothing and says which claims hold."""
+def changes(by: Iterable[float], machines: Iterable[str], studies: Iterable[str]) -> Iterator:
+    """A row for each change of a constant (:class:`plots.select.overlap_rows.OverlapChange`), those
+    of a machine one after another; the first one changes nothing and says which claims hold."""
+    from plots.select.overlap_rows import OverlapChange
+
     _, ranges = committed(None)
     usual, studies = Benches(), tuple(studies)
     rows = {name: run_study(name, usual) for name in studies}
@@ -121,6 +120,8 @@ def write_sensitivity(
     UsageError
         If there is no such machine, or the factors are none.
     """
+    from plots.select.overlap_rows import write_changes
+
     if only and only not in MACHINES:
         raise UsageError(f"--machine must be one of {', '.join(MACHINES)}, got {only}.")
     by = factors(text)
@@ -133,11 +134,12 @@ def write_sensitivity(
         write_changes(folder / "sensitivity" / f"{machine}.csv", found)
 
 
-def told(row: OverlapChange) -> str:
+def told(row) -> str:
     """A change in words.
 
     Examples
     --------
+    >>> from plots.select.overlap_rows import OverlapChange
     >>> told(OverlapChange("h800", "signal_s", 2.0, 4e-6, "F9", "F1 T2", ""))
     'h800        signal_s x 2: F9 holds; F1 T2 does not hold'
     """
