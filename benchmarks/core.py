@@ -8,7 +8,8 @@ command that measured it; ``make docs`` takes the tables of the pages from those
 results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
-8, remote 5, overlap 6, progress 5, pieces 1, planning and executor less than one.
+8, remote 5, overlap 6, progress 5, gather, reduce, sums, signals and signals_remote 2 each, pieces
+1, planning and executor less than one.
 """
 
 import argparse
@@ -36,6 +37,8 @@ PRESETS = {
     "column, column, row": ("column", "column", "row"),
 }
 FIVE = ("row", "column", "inner", "outer", "misaligned")
+#: Predicts the rows of ``gather`` and ``reduce``; below the root. Made by ``benchmarks/model.py``.
+MODEL = Path("results/measured/spr-2core/model/throttled/here.toml")
 #: Of what is timed here, without ``drbench run``.
 PAIRS = 9
 #: Of a row that compares with the roof: what the record of the run calls it.
@@ -267,9 +270,77 @@ def executor(size: int, repeats: str) -> Iterator[dict]:
         }
 
 
+def in_turn(size: int, repeats: str, *words: str, env: dict | None = None) -> Iterator[dict]:
+    """Rows of ``benchmarks/signals.py`` on two ranks of one thread each."""
+    sys.path.insert(0, str(ROOT))
+    from launch.host.mpi import mpiexec_command
+
+    environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(env or {})}
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        environ.pop(name, None)
+    program = ["-m", "mpi4py", "benchmarks/signals.py", *words, "--size", str(size)]
+    program += repeats.split()
+    command = [*mpiexec_command(2), sys.executable, *program]
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(command)}\n{done.stderr}")
+    told = " ".join(f"{name}={value}" for name, value in (env or {}).items())
+    for row in json.loads(done.stdout):
+        yield row | {"command": f"{told} mpiexec -n 2 python {shlex.join(program)}".strip()}
+
+
+def gather(size: int, repeats: str) -> Iterator[dict]:
+    """AllGather + GEMM in tiles on slow networks, against compute and transfers."""
+    yield from in_turn(size, repeats, "throttled", "gather", *model())
+
+
+def reduce(size: int, repeats: str) -> Iterator[dict]:
+    """GEMM + ReduceScatter in tiles on slow networks, against compute and transfers."""
+    yield from in_turn(size, repeats, "throttled", "reduce", *model())
+
+
+def sums(size: int, repeats: str) -> Iterator[dict]:
+    """Stationary B of the universal algorithm on slow networks, with its sums added or pushed."""
+    yield from in_turn(size, repeats, "throttled", "sums", *model())
+
+
+def model() -> list[str]:
+    """The model of this machine, if there is one."""
+    return ["--machine", str(MODEL)] if (ROOT / MODEL).exists() else []
+
+
+def signals(size: int, repeats: str) -> Iterator[dict]:
+    """Fused overlap in place on a node, against local products and the universal algorithm; and the
+    own cost of a signal."""
+    for kind in ("gather", "reduce"):
+        for row in in_turn(size, repeats, "roof", kind, "--tiles", "512,2048"):
+            yield {"kind": kind, "bar": None, **row}
+    yield from in_turn(size, repeats, "cost")
+
+
+def signals_remote(size: int, repeats: str) -> Iterator[dict]:
+    """The same with every rank remote."""
+    for kind, bar in (("gather", 0.80), ("reduce", 0.75)):
+        for row in in_turn(size, repeats, "roof", kind, "--tiles", "512,2048", env=REMOTE):
+            yield {"kind": kind, "bar": bar, **row}
+
+
 SECTIONS = {
     each.__name__: each
-    for each in (one_node, remote, progress, overlap, pieces, planning, executor)
+    for each in (
+        one_node,
+        remote,
+        progress,
+        overlap,
+        gather,
+        reduce,
+        sums,
+        signals,
+        signals_remote,
+        pieces,
+        planning,
+        executor,
+    )
 }
 
 
@@ -317,7 +388,8 @@ def main() -> None:
         if chosen.out:  # whole or not at all: a section that was ended leaves what was there
             made = chosen.out / f"{name}.csv.new"
             with open(made, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                columns = dict.fromkeys(name for row in rows for name in row)
+                writer = csv.DictWriter(file, [*columns], lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
             made.replace(chosen.out / f"{name}.csv")

@@ -112,6 +112,54 @@ def core_overlap() -> str:
     )
 
 
+_KINDS = ("gather", "reduce")
+
+
+def _interval(row, name: str = "ratio", low: str = "low", high: str = "high") -> str:
+    """A median and its interval."""
+    middle, *ends = (getattr(row, each) for each in (name, low, high))
+    return f"{middle:.2f} ({ends[0]:.2f}–{ends[1]:.2f})"
+
+
+@block
+def core_throttled() -> str:
+    """Times of fused overlap over the larger of compute and transfers, or over their sum."""
+    found = concat([core(kind) for kind in _KINDS])
+    shares = sorted(found.transfers_over_compute.unique())
+    lines = []
+    for (case, against), each in found.groupby(["case", "against"], sort=False):
+        cells = [only(each, transfers_over_compute=share) for share in shares]
+        low, high = max(0.0, cells[0].bar_low), cells[0].bar
+        bar = f"{low:.2f}–{high:.2f}" if low else f"{high:.2f}" if high > 0 else ""
+        met = all(low <= round(cell.ratio, 2) <= high for cell in cells)
+        verdict = ("yes" if met else "no") if bar else ""
+        lines.append((case, against, *map(_interval, cells), bar, verdict))
+    return table(["program", "over", *(f"{share:g}" for share in shares), "bar", "met"], lines)
+
+
+@block
+def core_signals(section: str) -> str:
+    """Fused overlap against the roof and against the universal algorithm, each program with the
+    fastest of the tiles that were tried: ``signals`` on a node, ``signals_remote`` over TCP."""
+    lines = []
+    for kind in _KINDS:
+        found = core(section, kind=kind)
+        for case, each in found.groupby("case", sort=False):
+            row = max(each.itertuples(), key=lambda row: row.of_universal)
+            low, high = row.of_universal_low, row.of_universal_high
+            near = round(row.of_universal, 2) >= 0.97
+            lines.append(
+                (
+                    case,
+                    f"{row.tile:.0f}" if row.tile > 0 else "",
+                    _interval(row),
+                    f"{row.of_universal:.2f} ({low:.2f}–{high:.2f})" if row.tile > 0 else "1",
+                    "" if not row.tile > 0 else "yes" if near or row.ratio >= row.bar else "no",
+                )
+            )
+    return table(["program", "tile", "ratio to the roof", "to universal", "met"], lines)
+
+
 def _time(seconds: float) -> str:
     """
     Examples

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
 from .records import HERE, ROOT, committed_figures, core, only, records, rows, where
 from .tables import contest, lowered, verdicts
@@ -34,6 +34,27 @@ def sweep_cases(name: str, ranks: int) -> int:
     from launch.cases.sweep_file import load_sweep
 
     return len(load_sweep(name, ranks).cases)
+
+
+@value
+def signal_cost_us() -> float:
+    """Microseconds of a core for a Push and its Await."""
+    return 1e6 * only(core("signals", case="Push and Await")).cost_s
+
+
+@value
+def cut(kind: str) -> float:
+    """How much longer a rank's product takes in parts of a tile than whole, percent."""
+    return 100 * (core(kind).cut.dropna().iloc[0] - 1)
+
+
+@value
+def overlap_error(which: str = "median") -> float:
+    """How far predicted times of fused overlap on slow networks are from measured ones, percent:
+    the ``median`` of the errors, or the ``largest``."""
+    found = concat([core(kind) for kind in ("gather", "reduce")])
+    errors = 100 * (found.predicted_s / found.median_s - 1).dropna().abs()
+    return errors.median() if which == "median" else errors.max()
 
 
 # --- the MLP figures

@@ -7,17 +7,19 @@ while the clock runs nothing is planned or allocated.
 
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from drbench.common import Clock
+from drbench.plan.signals import made_in_slots, relays
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push, Signal, Take
-from drbench.program.steps import Add, Combine, Copy, Fence, Gemm, Get, Zero
+from drbench.program.steps import Accumulate, Add, Combine, Copy, Fence, Gemm, Get, Zero
 from drbench.program.trace import Trace
 
 from .blas import Blas, load_blas, prepared
@@ -60,15 +62,18 @@ class Joined(NamedTuple):
     stop: int
 
 
-def joined_products(steps: list, values: list, apart: Collection[int]) -> dict[int, Joined]:
-    """The parts of kernels that may be multiplied at once: they follow each other, write an own
-    tile, and lie one below the other, in A and in C; ``apart`` are those in strips.
+def joined_products(
+    steps: list, values: list, apart: Collection[int], goes: Mapping[int, Collection[int]]
+) -> dict[int, Joined]:
+    """The parts of kernels that may be multiplied at once: they follow each other, and lie one
+    below the other, in A and in C; ``apart`` are those in strips.
 
-    Parts whose values are handed on are left alone: what leaves early hides its way behind the
-    rest.
+    Parts whose values are handed on are left alone, for what leaves early hides its way behind the
+    rest; but not those of ``goes``, which says to whom, where there is no way to hide.
     """
     found: dict[int, Joined] = {}
     run: list[Gemm] = []
+    home = lambda step: "own" if step.block is not None else goes.get(step.index)
 
     def end() -> None:
         if len(run) > 1:
@@ -82,11 +87,11 @@ def joined_products(steps: list, values: list, apart: Collection[int]) -> dict[i
     for step in steps:
         if not step.computes:
             continue
-        part = type(step) is Gemm and step.kernel is not None and step.block is not None
+        part = type(step) is Gemm and step.kernel is not None and home(step) is not None
         if not part or step.index in apart or 0 in _operands(step, values)[0].shape:
             end()
             continue
-        if run and not _follows(run[-1], step, values):
+        if run and not (home(run[-1]) == home(step) and _follows(run[-1], step, values)):
             end()
         run.append(step)
     end()
@@ -187,18 +192,78 @@ class Executor(Frame):
         self._computes = [step.index for step in self.trace.steps if step.computes]
         #: Nothing is waited for, of anyone: all is in order once it is computed in order.
         self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
-        self._joined = joined_products(self.trace.steps, self.values, self.products)
+        self._joined = joined_products(
+            self.trace.steps, self.values, self.products, self._handed_over()
+        )
         #: What takes values, or word of them, to ranks whose memory is out of reach.
         self._sends: dict[int, MPI.Prequest] = {}
-        self._promised = 0
-        for step in self.trace.steps:
-            if isinstance(step, Signal) and step.sends:
-                self._promised += 1
-                if not self.inbox.is_near(step.index):
+        if self.inbox is not None:
+            for step in self.trace.steps:
+                if isinstance(step, Signal) and step.sends and not self.inbox.is_near(step.index):
                     value = self.values[step.inputs[0].index] if type(step) is Push else None
                     self._sends[step.index] = self.inbox.sender(step.index, value)
+        # where there is no link to keep busy, only what others wait for is looked out for
+        near = self.inbox is not None or self.throttle is not None
+        self._relays = {t for t in relays(self.trace.steps) if self._hurries(t)} if near else set()
+        self._in_order = self._in_runs() if self._alone else []
         self._ready: dict[int, list] | None = None  # step -> its (product, beta) pairs
         self._terms: dict[int, list] = {}  # of a Combine: (value, rows, weights), once it was made
+
+    def _slots_within_reach(self) -> dict[int, int]:
+        """Products that are made where they are pushed to: all whose receiver is near by."""
+        found = {} if self.inbox is None else made_in_slots(self.trace.steps)
+        return {made: push for made, push in found.items() if self.inbox.is_near(push)}
+
+    def _hurries(self, t: int) -> bool:
+        """Whether what a step lets the rank go on with keeps a link busy, or another rank waits for
+        it. What comes by a message is polled for anyway."""
+        step = self.trace.steps[t]
+        if type(step) is Fence:
+            return self.throttle is not None
+        if not self.inbox.is_near(t):
+            return False
+        read_in_place = type(step) is Take and not self.values[t].flags.writeable
+        return self.throttle is not None or not read_in_place
+
+    def _handed_over(self) -> dict[int, set]:
+        """To whom products go that are handed on by this rank's own stores, without a link that
+        would be idle meanwhile."""
+        found: dict[int, set[int | None]] = {}
+        if self.throttle is not None or self.inbox is None:
+            return {}
+        for step in self.trace.steps:
+            if isinstance(step, Signal) and step.sends:
+                peer = step.peer if self.inbox.is_near(step.index) else None
+            elif type(step) is Accumulate:
+                peer = step.block.owner if self._adds_itself(step) else None
+            else:
+                continue
+            found.setdefault(step.inputs[0].lies_in()[0].index, set()).add(peer)
+        limited = self.lookahead.depth < inf  # then a place in the arena may be that of an operand
+        return {
+            t: peers
+            for t, peers in found.items()
+            if None not in peers and not (limited and t in self.plan.offsets)
+        }
+
+    def _adds_itself(self, step: Accumulate) -> bool:
+        """Whether a product is added in place, not by MPI."""
+        return self.matrices[step.block.matrix].protocols[step.block.replica] != "mpi"
+
+    def _in_runs(self) -> list[list[int]]:
+        """The computes in order, parts that lie one below the other together."""
+        runs: list[list[int]] = []
+        for t in self._computes:
+            if runs and self._below(runs[-1][-1], t):
+                runs[-1].append(t)
+            else:
+                runs.append([t])
+        return runs
+
+    def _below(self, one: int, two: int) -> bool:
+        """Whether both are parts of a kernel, of the same run that lies one below the other."""
+        joined = self._joined
+        return one in joined and two in joined and joined[one].rows is joined[two].rows
 
     def _let_go(self) -> None:
         for message in self._sends.values():
@@ -218,7 +283,7 @@ class Executor(Frame):
                 if type(step) is Gemm
             }
         self._watching = 0  # flags of others that are waited for
-        self._untold = self._promised  # values for others that have not left yet
+        self._relaying = self._relays.copy()  # what keeps others waiting until it comes
         self._requests: list = []
         self._request_steps: list[int] = []
         self._timers: list = []  # (due, step), by start
@@ -249,8 +314,11 @@ class Executor(Frame):
     def _work(self) -> None:
         """Start, complete and compute until nothing is left."""
         if self._alone and self.timeline is None:
-            for t in self._computes:
-                self._compute(t)
+            for run in self._in_order:
+                if len(run) > 1:
+                    self._multiply_joined(run)
+                else:
+                    self._compute(run[0])
             return
         if self._schedule is None:
             self._schedule = super()._scheduler()
@@ -384,6 +452,7 @@ class Executor(Frame):
         """A step is done."""
         if self.timeline is not None:
             self.timeline.append((t, self._began[t], self.clock.now()))
+        self._relaying.discard(t)
         self._schedule.finish(t)
 
     def _done_in_place(self, t: int, direction: str, nbytes: int) -> None:
@@ -466,7 +535,7 @@ class Executor(Frame):
         block = step.block
         matrix = self.matrices[block.matrix]
         self.bytes["accumulate_bytes"] += self._nbytes(block)
-        if matrix.protocols[block.replica] == "mpi":
+        if not self._adds_itself(step):
             with self.clock.phase("accumulate"):
                 self._request(
                     t, matrix.window.raccumulate(self.values[step.inputs[0].index], block)
@@ -486,16 +555,16 @@ class Executor(Frame):
         return True
 
     def _start_push(self, t: int) -> None:
-        """Copy the value into its slot and say so; or send it."""
+        """Copy the value into its slot, unless it was made there, and say so; or send it."""
         step, way = self.trace.steps[t], self.inbox.ways[t]
-        self._untold -= 1
         value, message = self.values[step.inputs[0].index], self._sends.get(t)
         self.bytes["put_bytes"] += value.nbytes
         if message is not None:
             message.Start()
             self._request(t, message)
             return
-        np.copyto(self._slot(step, way.place, value), value)
+        if self.slots.get(step.inputs[0].lies_in()[0].index) != t:
+            np.copyto(self._slot(step, way.place, value), value)
         if self.throttle is None:
             self.inbox.signal(way)
             self._finish(t)
@@ -511,7 +580,6 @@ class Executor(Frame):
 
     def _start_offer(self, t: int) -> None:
         """Say that the value is there, where it is."""
-        self._untold -= 1
         message = self._sends.get(t)
         if message is None:
             self.inbox.signal(self.inbox.ways[t])
@@ -542,6 +610,7 @@ class Executor(Frame):
 
     def _read_offered(self, t: int) -> None:
         """What was offered is there: read it."""
+        self._relaying.discard(t)
         value, way = self.values[t], self.inbox.ways[t]
         if not way.near:
             self.bytes["get_bytes"] += value.nbytes
@@ -594,6 +663,10 @@ class Executor(Frame):
             elif kind is Copy:
                 np.add(target, self.values[step.inputs[0].index], out=target)
 
+    def _looks_out(self) -> bool:
+        """Whether products are cut, so that something else can be seen to in between."""
+        return self.polls or bool(self._relaying and not self.threaded)
+
     def _combine(self, t: int, step: Combine, target: np.ndarray) -> None:
         """Weighted sums of rows."""
         terms = self._terms.get(t)
@@ -614,7 +687,7 @@ class Executor(Frame):
         for source, rows, there in self.picks.get(t, ()):
             with self.clock.phase("pack"):
                 np.take(source, rows, axis=0, out=there, mode="clip")  # in place, not by a buffer
-        if self.polls:
+        if self._looks_out():
             for a, b, c, beta in self._products_of(t, step):
                 self._gemm_in_chunks(a, b, c, self._beta(beta))
             return
@@ -640,33 +713,37 @@ class Executor(Frame):
 
     def _ready_with(self, t: int) -> list[int]:
         """The parts of a kernel that are ready and lie one below the other, from this one on, if
-        they are several; while another rank waits for a value of this one they are taken one by
-        one."""
-        if self._untold or t not in self._joined:
+        they are several."""
+        if t not in self._joined:
             return []
-        found, joined = [t], self._joined
+        found = [t]
         while (after := self._schedule.next_compute(len(found))) is not None:
-            if after not in joined or joined[after].rows is not joined[t].rows:
+            if not self._below(t, after):
                 break
             found.append(after)
         return found if len(found) > 1 else []
 
     def _compute_together(self, parts: list[int]) -> None:
         """Several parts of a kernel in one product."""
-        first, last, start = self._joined[parts[0]], self._joined[parts[-1]], self.clock.now()
-        a, b, c = first.rows
-        low, high = first.start, last.stop
-        a, c, beta = a[low:high], c[low:high], self.trace.steps[parts[0]].beta
-        if self.polls:
-            self._gemm_in_chunks(a, b, c, self._beta(beta))
-        else:
-            self._multiply(prepared(self.blas, a, b, c), beta)
+        low, high = self._joined[parts[0]].start, self._joined[parts[-1]].stop
+        start = self.clock.now()
+        self._multiply_joined(parts)
         spent = self.clock.now() - start
         for t in parts:
             if self.timeline is not None:  # each has its share of the time
                 ends = (self._joined[t].start - low, self._joined[t].stop - low)
                 self.timeline.append((t, *(start + spent * end / (high - low) for end in ends)))
             self._schedule.finish(t)
+
+    def _multiply_joined(self, parts: list[int]) -> None:
+        """The one product of parts that lie one below the other."""
+        (a, b, c), low, _ = self._joined[parts[0]]
+        a, c = (array[low : self._joined[parts[-1]].stop] for array in (a, c))
+        beta = self.trace.steps[parts[0]].beta
+        if self._looks_out():
+            self._gemm_in_chunks(a, b, c, self._beta(beta))
+        else:
+            self._multiply(prepared(self.blas, a, b, c), beta)
 
     def _gemm_in_chunks(self, a, b, c, beta: float) -> None:
         """Split along k (which costs BLAS least) and poll MPI between the chunks, as long as anyone
@@ -677,7 +754,8 @@ class Executor(Frame):
         while x == 0 or k0 < k:
             x += 1
             # nothing is under way: the rest in one go
-            k1 = k * x // chunks if self._serves or self._requests else k
+            waiting = self._serves or self._requests or self._relaying
+            k1 = k * x // chunks if waiting else k
             start = self.clock.now()
             with self.clock.phase("gemm"):
                 self.blas.gemm(a[:, k0:k1], b[k0:k1], c, 1.0 if k0 else beta, self.alpha)

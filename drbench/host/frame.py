@@ -81,6 +81,8 @@ class Frame:
         Receive and scratch memory, the inbox included, fixed at construction.
     inbox : Inbox or None
         Of a program whose ranks signal each other.
+    slots : dict of int to int
+        Products that are made in another rank's inbox, and their Pushes.
     timeline : list or None
         If a list, runs append (step, start, stop) to it, in seconds on the clock; None by default.
     values : list
@@ -134,7 +136,8 @@ class Frame:
             return matrices[source.matrix].window.in_reach[source.owner] is not None
 
         widths = [dtype.itemsize for dtype in self.types]
-        self.plan = plan_arena(self.lookahead, 1, views, widths=widths)
+        self.slots = self._slots_within_reach()
+        self.plan = plan_arena(self.lookahead, 1, views, widths, self.slots)
         self.arena = (arena or self._allocate)(self.plan.size)
         self.arena_bytes = self.plan.size + (self.inbox.plan.nbytes if self.inbox else 0)
         self.groups = [group for group in trace.groups if len(group) > 1]
@@ -153,6 +156,10 @@ class Frame:
         written = matrices[self.trace.written]
         reach = [memory is not None for memory in written.window.in_reach]
         return Inbox(self.trace, written.topology, self.types, reach)
+
+    def _slots_within_reach(self) -> dict[int, int]:
+        """Products that are made where they are pushed to; none, unless the executor says so."""
+        return {}
 
     def _bind(self, matrices: dict) -> None:
         """Give every value its array."""
@@ -276,7 +283,8 @@ class Frame:
         if self.inbox is not None:
             rows, cols = step.shape or (0, 0)
             nbytes = rows * cols * self.types[step.index].itemsize
-            memory = self.inbox.memory(step.index)
+            push = self.slots.get(step.index)
+            memory = self.inbox.memory(step.index) if push is None else self.inbox.ways[push].place
             if memory is not None:
                 return memory[:nbytes].view(self.types[step.index])
         offset, dtype, elements = self.plan.offsets.get(step.index), self.types[step.index], 0

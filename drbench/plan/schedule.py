@@ -366,6 +366,7 @@ def plan_arena(
     itemsize: int,
     views: Callable[[Any], bool] = all_copied,
     widths: list | None = None,
+    elsewhere: Collection[int] = (),
 ) -> ArenaPlan:
     """Give every buffer of a trace a place; buffers that can be alive together never overlap.
 
@@ -380,6 +381,8 @@ def plan_arena(
     widths : list of int, optional
         Bytes of an element of each step's value, where they differ; then ``itemsize`` is 1 and the
         plan is in bytes.
+    elsewhere : collection of int
+        Steps whose values are made in memory that is there already.
 
     Returns
     -------
@@ -389,12 +392,12 @@ def plan_arena(
     -----
     Lifetimes are :meth:`Lookahead.birth` of the step that makes a value to the last
     :meth:`Lookahead.death` of those that take it. First fit in order of birth. Leaving buffers out
-    can make first fit worse, so with ``views`` the plan without them is made too and the smaller
-    one taken: what was announced for a transport that copies everything always holds.
+    can make first fit worse, so then the plan with all of them is made too and the smaller one
+    taken: what was announced for a transport that copies everything always holds.
     """
     roots = memory_of(lookahead.trace.steps)
-    plan = _first_fit(lookahead, roots, itemsize, views, widths)
-    if not plan.size or views is all_copied:
+    plan = _first_fit(lookahead, roots, itemsize, views, widths, elsewhere)
+    if not plan.size or (views is all_copied and not elsewhere):
         return plan
     whole = _first_fit(lookahead, roots, itemsize, all_copied, widths)
     if whole.size >= plan.size:
@@ -418,13 +421,14 @@ def _first_fit(
     itemsize: int,
     views: Callable[[Any], bool],
     widths: list | None,
+    elsewhere: Collection[int] = (),
 ) -> ArenaPlan:
-    """The plan of :func:`plan_arena` for the buffers that ``views`` leaves."""
+    """The plan of :func:`plan_arena` for the buffers that ``views`` and ``elsewhere`` leave."""
     rank = lookahead.trace.rank
     steps = lookahead.trace.steps
     death: dict[int, float] = {}
     born: list[tuple[float, int]] = []
-    kept = offered(steps)  # in memory that others reach
+    kept = offered(steps) | {*elsewhere}  # in memory that others reach
     need: dict[int, int] = {}
     for step in steps:
         t = step.index

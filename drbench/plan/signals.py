@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from drbench.errors import CaseFailed
-from drbench.program.signal_steps import Await, Offer, Signal
-from drbench.program.steps import Step
+from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
+from drbench.program.steps import Accumulate, Fence, Gemm, Put, Step
 from drbench.program.trace import Trace
 
 #: Slots begin at multiples of this many bytes, as far as those before them end there: neighbours
@@ -84,6 +84,73 @@ class InboxPlan:
 def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and so lie in the inbox."""
     return {step.inputs[0].lies_in()[0].index for step in steps if isinstance(step, Offer)}
+
+
+def made_in_slots(steps: Iterable[Step]) -> dict[int, int]:
+    """Products that one Push takes whole and nobody else: product -> Push. Where the slot of the
+    receiver is in reach they can be made in it, and the Push has nothing left to copy.
+
+    Examples
+    --------
+    >>> from drbench.program.steps import Scratch
+    >>> from drbench.program.trace import trace
+    >>> def program():
+    ...     a = yield Scratch((4, 4))
+    ...     once, twice = (yield Gemm(a, a)), (yield Gemm(a, a))
+    ...     yield Push(once, 1, "x")
+    ...     yield Push(twice, 1, "y")
+    ...     yield Push(twice, 2, "y")
+    >>> made_in_slots(trace(program(), None, 0, fresh=False).steps)
+    {1: 3}
+    """
+    takers: dict[Step, list[Step]] = {}
+    for step in steps:
+        for value in step.inputs:
+            if value is not step.onto:  # else it is the same memory
+                takers.setdefault(value.lies_in()[0], []).append(step)
+    return {
+        made.index: found[0].index
+        for made, found in takers.items()
+        if type(made) is Gemm and made.block is None and made.onto is None
+        if len(found) == 1 and type(found[0]) is Push
+        if found[0].inputs[0].shape == made.shape
+    }
+
+
+def relays(steps: Iterable[Step]) -> set[int]:
+    """Steps that let the rank go on communicating once they are done: what is taken, what comes and
+    is handed on, also as a part of a sum, and a Fence before what is added elsewhere. Whoever
+    computes long looks out for them meanwhile.
+
+    Examples
+    --------
+    >>> from drbench.program.trace import trace
+    >>> def program():
+    ...     handed_on = yield Await(0, "x", (4, 4))
+    ...     yield Await(0, "y", (4, 4))
+    ...     yield Push(handed_on, 2, "x")
+    ...     yield Take(2, "z", (4, 4))
+    >>> sorted(relays(trace(program(), None, 1, fresh=False).steps))
+    [0, 3]
+    """
+    found: set[int] = set()
+    fences: list[int] = []
+    for step in steps:
+        if type(step) is Take:
+            found.add(step.index)
+        elif type(step) is Fence:
+            fences.append(step.index)
+        elif type(step) in (Push, Offer, Put, Accumulate):
+            if step.block is not None:
+                found.update(fences)
+            left = [*step.inputs]
+            while left:
+                value = left.pop()
+                if value.anytime:
+                    found.add(value.index)
+                elif value.alias or value.side:
+                    left += value.inputs
+    return found
 
 
 def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:

@@ -164,12 +164,49 @@ def test_a_throttled_push_takes_its_time_and_its_receiver_waits_for_it(mpirun):
         assert 64 * 256 * 4 / 1e7 <= out["seconds"] < 10 * 64 * 256 * 4 / 1e7, case
 
 
-def test_parts_that_lie_one_below_the_other_are_joined_only_where_nothing_is_handed_on(mpirun):
-    answers = mpirun(2, "signals.py", PUSHED)
-    joined = [out["joined"] for out in answers]
-    assert joined[0] > 0 and joined[1] > 0  # parts of gathers
-    for out in answers[2:]:
-        assert 0 <= out["joined"] <= 2 * 8  # of reductions the own rows alone
+def test_parts_are_joined_unless_they_leave_early_to_hide_their_way(mpirun):
+    """Each of two ranks has 2 x 8 parts of 4 rows; the second half of a reduction's are its own."""
+    slow = [case | {"throttle": [1e9, 0.0]} for case in PUSHED]
+    joined = [out["joined"] for out in mpirun(2, "signals.py", PUSHED + slow)]
+    assert joined == [2 * 16] * 5 + [2 * 16] * 2 + [2 * 8] * 3
+    apart = [out["joined"] for out in mpirun(2, "signals.py", PUSHED, situation="remote")]
+    assert apart == [2 * 16] * 2 + [2 * 8] * 3
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_on_one_node_a_rank_multiplies_once_for_each_rank(mpirun, p):
+    """Where no link is to be hidden, and all that a product needs is there at once; less often
+    where the memories of neighbours happen to touch."""
+    pulled = PUSHED[0] | {"options": PUSHED[0]["options"] | {"variant": "pull"}}
+    cases = [case | {"flops_per_s": 1e15} for case in (pulled, *PUSHED[2:4])]
+    gather, write, pull = (out["products"] for out in mpirun(p, "signals.py", cases))
+    assert gather <= write == pull == p
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_products_with_a_place_in_the_arena_are_not_joined_where_it_may_be_an_operands(
+    mpirun, prefetch
+):
+    """A limited look-ahead lets a product lie where an operand of the one before lay."""
+    reduced = PUSHED[2] | {"options": PUSHED[2]["options"] | {"variant": "reduce"}}
+    cases = [reduced, reduced | {"prefetch": prefetch}]
+    joined = [out["joined"] for out in mpirun(2, "signals.py", cases)]
+    assert joined[0] > 0 == joined[1]
+
+
+def test_what_is_offered_is_read_while_a_long_product_runs(mpirun):
+    """Rank 1 comes to its own rows, 105 ms of product, before rank 0 has begun, whose tiles then
+    need 100 ms of a link: rank 1 is done soon after its product if it looks out for them."""
+    case = {
+        "algorithm": "gemm_rs",
+        "shape": [64, 64, 4096],
+        "options": {"variant": "pull", "tile": 8, "part": 1},
+        "flops_per_s": 8e7,
+        "throttle": [8192 / 0.1, 0.0],
+        "late_s": 0.1,
+    }
+    late = settled(lambda: mpirun(2, "signals.py", [case])[0]["seconds_of"][1] > 0.28)
+    assert not late
 
 
 def test_a_push_and_an_await_take_less_than_20_microseconds_of_a_core(mpirun):

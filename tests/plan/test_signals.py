@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from drbench.errors import CaseFailed
 from drbench.plan.schedule import Lookahead, Scheduler, plan_arena, pool_bytes
-from drbench.plan.signals import offered, pairs_of, plan_inbox
+from drbench.plan.signals import made_in_slots, offered, pairs_of, plan_inbox, relays
 from drbench.program.signal_steps import Await, Offer, Push, Take
-from drbench.program.steps import Add, Block, Fence, Gemm, Get, Part
+from drbench.program.steps import Accumulate, Add, Block, Fence, Gemm, Get, Part
 from drbench.program.trace import trace
 
 
@@ -319,6 +319,82 @@ def test_what_is_offered_lies_in_the_inbox_and_not_in_the_arena():
     assert offered(found.steps) == {2}
     assert plan_arena(Lookahead(found, "all"), 4).size == 0
     assert plan_inbox(found, [4] * len(found.steps)).offsets == {2: 0, 7: 64}
+
+
+# -- products in slots, and what is handed on
+
+
+def whole():
+    token = yield from product(0)
+    yield Push(token, 1, "x")
+
+
+def a_part():
+    token = yield from product(0)
+    yield Push((yield Part(token, 0, 0, 2)), 1, "x")
+
+
+def to_two():
+    token = yield from product(0)
+    yield Push(token, 1, "x")
+    yield Push(token, 2, "x")
+
+
+def also_multiplied():
+    token = yield from product(0)
+    yield Push(token, 1, "x")
+    yield Gemm(token, token)
+
+
+def also_offered():
+    token = yield from product(0)
+    yield Push(token, 1, "x")
+    yield Offer(token, 1, "y")
+
+
+def grown():
+    come = yield Await(2, "x", (4, 4))
+    token = yield from product(0)
+    token = yield Add(come, into=token, side=True)
+    yield Push(token, 1, "x")
+
+
+def in_an_own_tile():
+    a = yield Get(block("A", 0, (0, 4)))
+    yield Push(a, 1, "x")
+    yield Gemm(a, a, into=block("C", 0, (0, 4)))
+
+
+@pytest.mark.parametrize(
+    "program, found",
+    [
+        (whole, {2: 3}),
+        (a_part, {}),
+        (to_two, {}),
+        (also_multiplied, {}),
+        (also_offered, {}),
+        (grown, {3: 5}),
+        (in_an_own_tile, {}),
+    ],
+)
+def test_a_product_is_made_in_the_slot_of_the_one_push_that_takes_all_of_it(program, found):
+    assert made_in_slots(trace(program(), None, 0, fresh=False).steps) == found
+
+
+def test_what_lets_a_rank_go_on_communicating_is_looked_out_for():
+    def program():
+        kept = yield Await(0, "k", (4, 4))
+        used = yield Await(0, "u", (4, 4))
+        summed = yield Await(0, "s", (4, 4))
+        yield Push((yield Part(kept, 0, 0, 2)), 2, "k")  # 3, 4
+        token = yield Gemm(used, used)  # 5
+        yield Offer((yield Add(summed, into=token, side=True)), 2, "s")  # 6, 7
+        yield Take(2, "t", (4, 4))  # 8
+        yield Fence()  # 9
+        yield Accumulate(token, block("C", 2, (0, 4)))
+        yield Fence()
+
+    assert relays(trace(program(), None, 1, fresh=False).steps) == {0, 2, 8, 9}
 
 
 @settings(max_examples=100, deadline=None)

@@ -3,7 +3,8 @@ many elements of C were wrong in each.
 
 ``signals.py CASES.json [--mutant NAME] [--delays SEED]``; with a mutant rank 0 begins each run
 late. A case has ``algorithm``, ``shape``,
-``options`` and, if not all, ``prefetch`` and ``throttle`` (bytes a second, seconds).
+``options`` and, if not all, ``prefetch`` and ``throttle`` (bytes a second, seconds), ``late_s`` for
+rank 0, and ``flops_per_s``, which products take their time by.
 
 ``signals.py --cost COUNT``: seconds of a core for a Push and an Await of 16 elements, of ``COUNT``
 each way between two ranks.
@@ -18,15 +19,13 @@ import numpy as np
 from harness import TRANSPORT, answer, ranks, shared_slots
 
 from algorithms import get_algorithm
+from benchmarks.signals import cost
+from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.inbox import Inbox
 from drbench.host.matrix import distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
-from drbench.program.problem import Problem
-from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Get
-from drbench.program.trace import trace
 
 RUNS = 4
 
@@ -72,6 +71,20 @@ def late(function, chance):
     return wrapped
 
 
+class SlowBlas:
+    """Products that take as long as so many FLOPs a second make them."""
+
+    def __init__(self, flops_per_s):
+        self.flops_per_s, self.blas, self.products = flops_per_s, load_blas(), 0
+
+    def gemm(self, a, b, c, beta, alpha=1.0):
+        start = time.perf_counter()
+        self.products += 1
+        self.blas.gemm(a, b, c, beta, alpha)
+        until = start + 2 * a.size * b.shape[1] / self.flops_per_s
+        time.sleep(max(0.0, until - time.perf_counter()))
+
+
 def run(case, topology, late_s):
     """Wrong elements of C in each run, over all ranks."""
     comm, (m, n, k) = topology.comm, case["shape"]
@@ -80,9 +93,11 @@ def run(case, topology, late_s):
     settled = algorithm.settle(problem, **case["options"])
     found = algorithm.trace(problem, comm.rank, **settled)
     throttle = Throttle(*case["throttle"]) if "throttle" in case else None
+    late_s = case.get("late_s", late_s)
+    blas = SlowBlas(case["flops_per_s"]) if "flops_per_s" in case else None
     wrong, seconds = [], []
     with distributed(problem, topology, TRANSPORT) as matrices:
-        how = {"prefetch": case.get("prefetch", "all"), "throttle": throttle}
+        how = {"prefetch": case.get("prefetch", "all"), "throttle": throttle, "blas": blas}
         with Executor(found, matrices, **how) as executor:
             for number in range(RUNS):
                 a, b = numbers((m, k), number), numbers((k, n), 100 + number)
@@ -94,7 +109,7 @@ def run(case, topology, late_s):
                 start = time.perf_counter()
                 time.sleep(0.0 if comm.rank else late_s)
                 executor.run()
-                seconds.append(comm.allreduce(time.perf_counter() - start, max))
+                seconds.append(comm.allgather(time.perf_counter() - start))
                 comm.Barrier()
                 expected = a @ b
                 bad = sum(
@@ -105,38 +120,12 @@ def run(case, topology, late_s):
             apart, joined = executor.inbox.apart, len(executor._joined)
     return {
         "wrong": wrong,
-        "seconds": min(seconds),
+        "seconds": min(map(max, seconds)),
+        "seconds_of": [min(times) for times in zip(*seconds)],
         "apart": comm.allreduce(int(apart)),
         "joined": comm.allreduce(joined),
+        "products": None if blas is None else blas.products / RUNS,
     }
-
-
-def cost(count, topology):
-    """Seconds of this process's core for one Push and one Await of 16 elements, of ``count`` each
-    way between two ranks; the best of several runs, on the rank that took less."""
-    comm = topology.comm
-    problem = Problem(4 * comm.size, 1, 4, comm.size, "row", "R", "row")
-    own, other = problem.a.own_tiles(comm.rank)[0], 1 - comm.rank
-
-    def program():
-        token = yield Get(own)
-        for x in range(count):
-            yield Push(token, other, x)
-        for x in range(count):
-            yield Await(other, x, own)
-
-    best = float("inf")
-    with distributed(problem, topology, TRANSPORT) as matrices:
-        found = trace(program(), problem, comm.rank, fresh=False)
-        with Executor(found, matrices, prefetch="all") as executor:
-            for _ in range(9):
-                executor.prepare()
-                comm.Barrier()
-                start = time.process_time()
-                executor.run()
-                best = min(best, time.process_time() - start)
-                comm.Barrier()
-    return comm.allreduce(best, min) / count
 
 
 def main() -> None:
@@ -148,7 +137,7 @@ def main() -> None:
     options = parser.parse_args()
     with ranks() as comm, Topology(comm) as topology:
         if options.cost:
-            answer(comm, cost(options.cost, topology))
+            answer(comm, cost(options.cost, topology, TRANSPORT))
             return
         if options.mutant:
             MUTANTS[options.mutant]()

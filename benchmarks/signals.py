@@ -1,0 +1,445 @@
+"""Fused overlap on this machine, all contenders in turn in one process a rank: rows of sections of
+``benchmarks/core.py`` (gather, reduce, sums, signals, signals_remote), which starts it.
+
+    OPENBLAS_NUM_THREADS=1 mpiexec -n 2 python -m mpi4py benchmarks/signals.py throttled gather
+    ... signals.py throttled reduce                      # or sums: the universal algorithm
+    ... signals.py roof gather [--tiles 512,1024]        # or reduce; MPI as the environment says
+    ... signals.py cost                                  # of a Push and its Await
+
+``throttled``: the network is as slow as transfers shall take of compute, which is the same program
+with a network that takes no time, run right before and after. ``roof``: against local products, and
+against the universal algorithm on the same layouts. Ratios are of times of the same round. Prints
+JSON, a row a case; what programs compute is compared in passing, exactly.
+"""
+
+# ruff: noqa: E402
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import mpi4py
+
+mpi4py.rc.thread_level = "multiple"
+
+import numpy as np
+import threadpoolctl
+from mpi4py import MPI
+
+from algorithms import get_algorithm
+from algorithms.collective import baseline_of
+from drbench.common import Clock
+from drbench.host.blas import load_blas
+from drbench.host.executor import Executor
+from drbench.host.fill import Fill
+from drbench.host.matrix import distributed
+from drbench.host.throttle import Throttle
+from drbench.host.topology import Topology
+from drbench.measure.noise import Timed, median_interval, undisturbed
+from drbench.measure.roof import HostWork, Roof, timed
+from drbench.program.problem import Problem
+from drbench.program.signal_steps import Await, Push
+from drbench.program.steps import COUNTERS, Get
+from drbench.program.trace import no_collection, trace
+from launch.sweeps.rounds import turned
+
+RANKS = 2
+#: What transfers take of compute; a network that takes no time, bytes a second.
+SHARES, FREE = (0.3, 0.7, 1.0), 1e15
+#: Which are also compared with each other.
+PAIR = ("ag_gemm push", "ag_gemm pull")
+
+
+class Contender(NamedTuple):
+    """A program, its options, and what its time is held against: the ``larger`` of compute and
+    transfers, or their ``sum``, from ``least`` times to ``most`` times that; ``label`` for its
+    name."""
+
+    algorithm: str
+    options: dict[str, Any] = {}
+    least: float | None = None
+    most: float | None = None
+    against: str = "larger"
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        variant = self.options.get("variant")
+        return self.label or (f"{self.algorithm} {variant}" if variant else self.algorithm)
+
+
+LAYOUTS = {
+    "gather": ("row", "column", "column"),
+    "reduce": ("column", "row", "row"),
+    "row": ("row", "row", "row"),
+    "column, column, row": ("column", "column", "row"),
+}
+VARIANTS = {
+    "gather": ("ag_gemm", ("pull", "push", "ring"), 1.20),
+    "reduce": ("gemm_rs", ("write", "reduce", "pull", "ring"), 1.25),
+}
+
+
+class Ground:
+    """Matrices, links and executors on which programs take turns.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    problem : Problem
+    matrices : dict of str to DistributedMatrix
+        A and B filled.
+    in_place : bool
+        What programs are told of the transport.
+    """
+
+    def __init__(self, comm: MPI.Comm, problem: Problem, matrices: dict, in_place: bool):
+        self.comm, self.problem, self.matrices = comm, problem, matrices
+        self.in_place, self.blas = in_place, load_blas()
+        self.fill = Fill("integer", 0, problem.k)
+        for name in "AB":
+            for block, tile in matrices[name].own_blocks():
+                self.fill.into(tile, name, block.row0, block.col0)
+        self._result: list | None = None
+
+    def executor(self, contender: Contender, throttled: bool) -> Executor:
+        """Of a program, after a first run."""
+        algorithm = get_algorithm(contender.algorithm)
+        options = contender.options
+        if contender.algorithm == "collective":
+            options = baseline_of(self.problem) or {}
+        settled = algorithm.settle(self.problem, self.in_place, **options)
+        found = algorithm.trace(self.problem, self.comm.rank, **settled)
+        link = Throttle(FREE, 0.0) if throttled else None
+        depth = "all" if found.signals else 1
+        how = {"prefetch": depth, "throttle": link, "blas": self.blas}
+        executor = Executor(found, self.matrices, yields=False, **how)
+        self.time(executor)
+        self._compare(contender)
+        return executor
+
+    def _compare(self, contender: Contender) -> None:
+        """Raise if the result is not that of the first program."""
+        tiles = [tile.copy() for _, tile in self.matrices["C"].own_blocks()]
+        self._result = self._result or tiles
+        if not all(map(np.array_equal, tiles, self._result)):
+            raise RuntimeError(f"{contender.name} computes something else than the first program")
+
+    def time(self, executor: Executor, bandwidth: float | None = None) -> Timed:
+        """Of one run, with links of so many bytes a second."""
+        if bandwidth is not None:
+            executor.throttle.bandwidth_bytes_per_s = bandwidth
+        executor.spoil()
+        executor.clock.reset()
+        return timed(self.comm, executor.run)
+
+    def compute(self, executor: Executor) -> Timed:
+        """Of one run on a free network, less what MPI's own collectives take there: on a slow one
+        that is hidden in the transfer."""
+        found = self.time(executor, FREE)
+        hidden = self.comm.allreduce(executor.clock.seconds["collective_wait"], MPI.MAX)
+        return found._replace(seconds=found.seconds - hidden)
+
+    def moved(self, executor: Executor) -> int:
+        """Bytes that the busiest rank moves in a run."""
+        return self.comm.allreduce(sum(executor.bytes[name] for name in COUNTERS), MPI.MAX)
+
+    def product(self, rows: int) -> Callable[[], Timed]:
+        """Times the rank's work as one local product, cut into so many rows at a time."""
+        m, n, k = shape_of(self.problem)
+        arrays = [HostWork(self.blas).empty(size, np.dtype("f4")) for size in (m * k, k * n, m * n)]
+        a, b, c = (x.reshape(s) for x, s in zip(arrays, ((m, k), (k, n), (m, n))))
+        for name, array in (("A", a), ("B", b)):
+            self.fill.into(array, name, 0, 0)
+        c.fill(0)
+
+        def multiply(rows: int) -> Timed:
+            def parts() -> None:
+                for row in range(0, m, rows):
+                    self.blas.gemm(a[row : row + rows], b, c[row : row + rows], 0.0)
+
+            return timed(self.comm, parts)
+
+        return multiply
+
+
+def shape_of(problem: Problem) -> tuple[int, int, int]:
+    """m, n and k of a rank's work, which holds a share of B."""
+    rows, columns = problem.b.own_tiles(0)[0].shape
+    return problem.m, columns, rows
+
+
+@contextmanager
+def ground(size: int, layout: tuple[str, str, str], in_place: bool) -> Iterator[Ground]:
+    """A cube dealt out (collective)."""
+    with Topology(MPI.COMM_WORLD) as topology, no_collection():
+        problem = Problem(size, size, size, topology.comm.size, *layout)
+        with distributed(problem, topology) as matrices:
+            yield Ground(topology.comm, problem, matrices, in_place)
+
+
+def rounds(comm: MPI.Comm, repeat: Callable[[int], dict], least: int, budget_s: float) -> list:
+    """What ``repeat(turn)`` gives, times by name, for ``budget_s`` seconds, and ``least`` times at
+    least (collective)."""
+    found: list[dict] = []
+    start = Clock.now()
+    while comm.bcast(len(found) < least or Clock.now() - start < budget_s):
+        found.append(repeat(len(found)))
+    return found
+
+
+def undisturbed_times(taken: list[dict], least: int, *names) -> list[tuple[float, ...]]:
+    """The seconds of some times of each round in which every rank had its core for all of them; of
+    all rounds if fewer than ``least`` are left."""
+    found = [tuple(each[name] for name in names) for each in taken]
+    return [tuple(t.seconds for t in found[place]) for place in undisturbed(found, least)]
+
+
+def ratio(samples: list[float]) -> dict:
+    """The median of paired ratios, and its interval."""
+    low, high = median_interval(samples) or (min(samples), max(samples))
+    return {"ratio": median(samples), "low": low, "high": high, "rounds": len(samples)}
+
+
+def throttled(kind: str, *how) -> list[dict]:
+    """Times on slow networks over the larger of compute and transfers, and over their sum."""
+    if kind == "sums":
+        return [row for layout in ("row", "column, column, row") for row in sums(layout, *how)]
+    algorithm, variants, most = VARIANTS[kind]
+    tile = {"tile": how[1]}
+    contenders = [Contender("collective", {}, 0.95, 1.05, "sum")]
+    contenders += [Contender(algorithm, {"variant": v} | tile, None, most) for v in variants]
+    return in_turn(LAYOUTS[kind], contenders, *how)
+
+
+def sums(layout: str, *how) -> list[dict]:
+    """Of the universal algorithm where sums move: accumulated, and pushed with signals."""
+    plain = {"stationary": "B"}
+    pushed = plain | {"signals": "always", "tile": how[1]}
+    name = f"universal, {layout}"
+    contenders = [
+        Contender("universal", plain, label=f"{name}, accumulated"),
+        Contender("universal", pushed, None, 1.20, label=f"{name}, signals"),
+    ]
+    return in_turn(LAYOUTS[layout], contenders, *how)
+
+
+def in_turn(
+    layout: tuple[str, str, str],
+    contenders: list[Contender],
+    size: int,
+    tile: int,
+    least: int,
+    budget_s: float,
+    model: str | None,
+) -> list[dict]:
+    """Rows of contenders on slow networks, and what a model of this machine predicts of them."""
+    with ground(size, layout, in_place=False) as here:
+        rows = rows_of(here, contenders, tile, least, budget_s)
+    for row in rows if model else ():
+        row.update(predicted(row, size, layout, model))
+    return rows
+
+
+def rows_of(
+    here: Ground, contenders: list[Contender], tile: int, least: int, budget_s: float
+) -> list[dict]:
+    """The measured columns."""
+    executors = {each.name: here.executor(each, throttled=True) for each in contenders}
+    moved = {name: here.moved(each) for name, each in executors.items()}
+    multiply = here.product(tile)
+    multiply(here.problem.m)
+
+    def repeat(turn: int) -> dict:
+        found = {"whole": multiply(here.problem.m), "parts": multiply(tile)}
+        for contender in turned(contenders, turn):
+            name = contender.name
+            executor = executors[name]
+            free = found[name, "before"] = here.compute(executor)
+            for share in turned(SHARES, turn):
+                found[name, share] = here.time(executor, moved[name] / (share * free.seconds))
+            found[name, "after"] = here.compute(executor)
+            if name == PAIR[1]:  # both on the same network, one right after the other
+                for share in SHARES:
+                    for one in turned(PAIR, turn):
+                        bandwidth = moved[name] / (share * free.seconds)
+                        found[PAIR, one, share] = here.time(executors[one], bandwidth)
+        return found
+
+    taken = rounds(here.comm, repeat, least, budget_s * len(contenders) * len(SHARES))
+    rows: list[dict] = []
+    pieces = undisturbed_times(taken, least, "whole", "parts")
+    cut = median(parts / whole for whole, parts in pieces)
+    for contender in contenders:
+        name = contender.name
+        for share in SHARES:
+            samples, times, computes = [], [], []
+            names = (name, "before"), (name, share), (name, "after")
+            for before, slow, after in undisturbed_times(taken, least, *names):
+                compute, comm_s = (before + after) / 2, share * before
+                over = {"larger": max(compute, comm_s), "sum": compute + comm_s}
+                samples.append(slow / over[contender.against])
+                times.append(slow)
+                computes.append(compute)
+            rows.append(
+                {
+                    "case": name,
+                    "transfers_over_compute": share,
+                    "against": contender.against,
+                    "bar_low": contender.least,
+                    "bar": contender.most,
+                    **ratio(samples),
+                    "median_s": median(times),
+                    "compute_s": median(computes),
+                    "gbps": moved[name] / (share * median(computes)) / 1e9,
+                    "whole_s": median(whole for whole, _ in pieces),
+                    "cut": cut,
+                    "tile": tile,
+                    "algorithm": contender.algorithm,
+                    "options": contender.options,
+                }
+            )
+    if PAIR[1] in executors:
+        for share in SHARES:
+            names = ((PAIR, one, share) for one in PAIR)
+            pairs = [one / other for one, other in undisturbed_times(taken, least, *names)]
+            rows.append(
+                {
+                    "case": "ag_gemm push over pull",
+                    "transfers_over_compute": share,
+                    "against": "pull",
+                    "bar_low": 0.95,
+                    "bar": 1.05,
+                    **ratio(pairs),
+                }
+            )
+    for executor in executors.values():
+        executor.close()
+    return rows
+
+
+def predicted(row: dict, size: int, layout: tuple[str, str, str], model: str) -> dict:
+    """What a model of this machine predicts for a row. The machine's speed may have changed since
+    it was calibrated: its times are scaled to the local product as measured in the same rounds."""
+    if "gbps" not in row:
+        return {}
+    from launch.cases.case import Case
+    from launch.cases.machine_models import find_machine
+    from launch.models.predict import predict
+
+    name, cube, machine = row["algorithm"], (size,) * 3, find_machine(model)
+    problem = Problem(*cube, RANKS, *layout)
+    options = baseline_of(problem) if name == "collective" else row["options"]
+    slower = row["whole_s"] / machine.compute.gemm_s(*shape_of(problem), problem.itemsize)
+    transport = f"throttled:{row['gbps'] * slower:.9g},0"
+    case = Case(*cube, *layout, algorithm=name, options=options, transport=transport)
+    return {"predicted_s": predict(case, machine, RANKS).median_s * slower}
+
+
+def against_roof(kind: str, size: int, tiles: list[int], least: int, budget_s: float) -> list[dict]:
+    """Programs on the transport that MPI gives, against local products and against the universal
+    algorithm."""
+    algorithm, variants, _ = VARIANTS[kind]
+    first = Contender("universal")
+    contenders = [first] + [
+        Contender(algorithm, {"variant": v, "tile": tile}) for v in variants for tile in tiles
+    ]
+    with ground(size, LAYOUTS[kind], in_place=True) as here:
+        here.in_place = not any(each.uses_rma for each in here.matrices.values())
+        executors = [here.executor(each, throttled=False) for each in contenders]
+        roof = Roof(here.problem, here.comm, HostWork(here.blas), here.fill)
+
+        def repeat(turn: int) -> dict:
+            found = {"roof": roof.sample()} if turn % 2 else {}
+            for place in turned(range(len(contenders)), turn):
+                found[place] = here.time(executors[place])
+            return found if turn % 2 else found | {"roof": roof.sample()}
+
+        taken = rounds(here.comm, repeat, least, budget_s * len(contenders))
+        rows = []
+        for place, contender in enumerate(contenders):
+            scale = here.problem.flops / roof.flops
+            times = undisturbed_times(taken, least, place, "roof")
+            others = undisturbed_times(taken, least, place, 0)
+            beside = ratio([universal_s / seconds for seconds, universal_s in others])
+            rows.append(
+                {
+                    "case": contender.name,
+                    "tile": contender.options.get("tile"),
+                    **ratio([scale * roof_s / seconds for seconds, roof_s in times]),
+                    "of_universal": beside["ratio"],
+                    "of_universal_low": beside["low"],
+                    "of_universal_high": beside["high"],
+                    "median_s": median(seconds for seconds, _ in times),
+                }
+            )
+        for executor in executors:
+            executor.close()
+        return rows
+
+
+def cost(count: int, topology: Topology, *transport) -> float:
+    """Seconds of this process's core for one Push and one Await of 16 elements, of ``count`` each
+    way between two ranks; the best of several runs, on the rank that took less."""
+    comm = topology.comm
+    problem = Problem(4 * comm.size, 1, 4, comm.size, "row", "R", "row")
+    own, other = problem.a.own_tiles(comm.rank)[0], 1 - comm.rank
+
+    def program():
+        token = yield Get(own)
+        for x in range(count):
+            yield Push(token, other, x)
+        for x in range(count):
+            yield Await(other, x, own)
+
+    best = float("inf")
+    with distributed(problem, topology, *transport) as matrices:
+        found = trace(program(), problem, comm.rank, fresh=False)
+        with Executor(found, matrices, prefetch="all") as executor:
+            for _ in range(9):
+                executor.prepare()
+                comm.Barrier()
+                start = process_time()
+                executor.run()
+                best = min(best, process_time() - start)
+                comm.Barrier()
+    return comm.allreduce(best, MPI.MIN) / count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("table", choices=("throttled", "roof", "cost"))
+    parser.add_argument("kind", nargs="?", choices=(*VARIANTS, "sums"), default="gather")
+    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--tiles", default="512", help="rows of a communication tile")
+    parser.add_argument("--machine", help="a model of this machine, to predict the same times with")
+    parser.add_argument("--iters", type=int, default=5, help="least rounds")
+    parser.add_argument("--budget", type=float, default=8, help="seconds of a case")
+    chosen = parser.parse_args()
+    tiles = [int(each) for each in chosen.tiles.split(",")]
+    limits = chosen.iters, chosen.budget
+    load_blas()
+    threadpoolctl.threadpool_limits(1)
+    if chosen.table == "throttled":
+        rows = throttled(chosen.kind, chosen.size, tiles[0], *limits, chosen.machine)
+    elif chosen.table == "roof":
+        rows = against_roof(chosen.kind, chosen.size, tiles, *limits)
+    else:
+        with Topology(MPI.COMM_WORLD) as topology:
+            rows = [{"case": "Push and Await", "cost_s": cost(300, topology), "bar": 20e-6}]
+    if MPI.COMM_WORLD.rank == 0:
+        json.dump(rows, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
