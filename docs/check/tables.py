@@ -122,18 +122,19 @@ def _interval(row, name: str = "ratio", low: str = "low", high: str = "high") ->
 
 
 @block
-def core_throttled() -> str:
+def core_throttled(*kinds: str) -> str:
     """Times of fused overlap over the larger of compute and transfers, or over their sum."""
-    found = concat([core(kind) for kind in _KINDS])
-    shares = sorted(found.transfers_over_compute.unique())
+    shares = sorted(core(kinds[0]).transfers_over_compute.unique())
     lines = []
-    for (case, against), each in found.groupby(["case", "against"], sort=False):
-        cells = [only(each, transfers_over_compute=share) for share in shares]
-        low, high = max(0.0, cells[0].bar_low), cells[0].bar
-        bar = f"{low:.2f}–{high:.2f}" if low else f"{high:.2f}" if high > 0 else ""
-        met = all(low <= round(cell.ratio, 2) <= high for cell in cells)
-        verdict = ("yes" if met else "no") if bar else ""
-        lines.append((case, against, *map(_interval, cells), bar, verdict))
+    for kind in kinds:
+        for (case, against), each in core(kind).groupby(["case", "against"], sort=False):
+            cells = [only(each, transfers_over_compute=share) for share in shares]
+            low, high = max(0.0, cells[0].bar_low), cells[0].bar
+            bar = f"{low:.2f}–{high:.2f}" if low else f"{high:.2f}" if high > 0 else ""
+            met = all(low <= round(cell.ratio, 2) <= high for cell in cells)
+            name = f"{case}, {kind}" if case == "collective" else case
+            verdict = ("yes" if met else "no") if bar else ""
+            lines.append((name, against, *map(_interval, cells), bar, verdict))
     return table(["program", "over", *(f"{share:g}" for share in shares), "bar", "met"], lines)
 
 
