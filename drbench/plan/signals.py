@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from drbench.errors import CaseFailed
 from drbench.program.signal_steps import Await, Offer, Push, Signal, Take
-from drbench.program.steps import Accumulate, Fence, Gemm, Put, Step
+from drbench.program.steps import Step
 from drbench.program.trace import Trace
 
 #: Slots begin at multiples of this many bytes, as far as those before them end there: neighbours
@@ -92,7 +92,7 @@ def made_in_slots(steps: Iterable[Step]) -> dict[int, int]:
 
     Examples
     --------
-    >>> from drbench.program.steps import Scratch
+    >>> from drbench.program.steps import Gemm, Scratch
     >>> from drbench.program.trace import trace
     >>> def program():
     ...     a = yield Scratch((4, 4))
@@ -111,8 +111,8 @@ def made_in_slots(steps: Iterable[Step]) -> dict[int, int]:
     return {
         made.index: found[0].index
         for made, found in takers.items()
-        if type(made) is Gemm and made.block is None and made.onto is None
-        if len(found) == 1 and type(found[0]) is Push
+        if made.computes and made.block is None and made.onto is None
+        if len(found) == 1 and isinstance(found[0], Push)
         if found[0].inputs[0].shape == made.shape
     }
 
@@ -136,13 +136,12 @@ def relays(steps: Iterable[Step]) -> set[int]:
     found: set[int] = set()
     fences: list[int] = []
     for step in steps:
-        if type(step) is Take:
+        if isinstance(step, Take):
             found.add(step.index)
-        elif type(step) is Fence:
+        elif step.group == "world":
             fences.append(step.index)
-        elif type(step) in (Push, Offer, Put, Accumulate):
-            if step.block is not None:
-                found.update(fences)
+        elif (isinstance(step, Signal) and step.sends) or _writes_elsewhere(step):
+            found.update(fences if step.block is not None else ())
             left = [*step.inputs]
             while left:
                 value = left.pop()
@@ -151,6 +150,11 @@ def relays(steps: Iterable[Step]) -> set[int]:
                 elif value.alias or value.side:
                     left += value.inputs
     return found
+
+
+def _writes_elsewhere(step: Step) -> bool:
+    """Whether it is a one-sided write, which another rank's tile may be the target of."""
+    return bool(step.writes()) and step.group is None and not (step.computes or step.side)
 
 
 def plan_inbox(trace: Trace, widths: Sequence[int]) -> InboxPlan:
