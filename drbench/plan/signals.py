@@ -112,6 +112,7 @@ def made_in_slots(steps: Iterable[Step]) -> dict[int, int]:
         made.index: found[0].index
         for made, found in takers.items()
         if made.computes and made.block is None and made.onto is None
+        if made.elements() == made.shape[0] * made.shape[1]  # its memory holds nothing else
         if len(found) == 1 and isinstance(found[0], Push)
         if found[0].inputs[0].shape == made.shape
     }
