@@ -1,9 +1,11 @@
-"""Spoil a tile of C's second replica before the result is verified; answer every rank's record.
+"""Spoil a tile of C's second replica before the result is verified; answer every rank's record of
+each case.
 
-``other_replica.py True|False [C FILL]``: whether the result is to be on all replicas, and its
-partition.
+``other_replica.py FILE``: a list of cases, each whether the result is to be on all replicas, its
+partition and the fill.
 """
 
+import json
 import sys
 from unittest import mock
 
@@ -24,14 +26,19 @@ def spoil_and_verify(matrix, *others):
     return verify(matrix, *others)
 
 
-def main() -> None:
-    options = {"stationary": "C", "replicate_result": sys.argv[1] == "True"}
-    c, fill = sys.argv[2:] or ("row/c2", "integer")
+def run(comm, replicate: bool, c: str, fill: str):
+    options = {"stationary": "C", "replicate_result": replicate}
     layout = {"a": "row/c2", "b": "row/c2", "c": c, "fill": fill, "options": options}
     case = Case(32, 24, 40, **layout, iters=1, budget=0, warmup=0, threads=1)
+    record = run_case(case, comm)
+    return comm.gather({"status": record.status, "reason": record.reason})
+
+
+def main() -> None:
+    with open(sys.argv[1]) as file:
+        cases = json.load(file)
     with ranks() as comm, mock.patch.object(launch.ranks.case, "verify", spoil_and_verify):
-        record = run_case(case, comm)
-        answer(comm, comm.gather({"status": record.status, "reason": record.reason}))
+        answer(comm, [run(comm, *case) for case in cases])
 
 
 if __name__ == "__main__":
