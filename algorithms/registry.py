@@ -230,6 +230,23 @@ def _unknown(problem: Problem, **settled) -> tuple[str, ...]:
     return ()
 
 
+def _nothing(problem: Problem, in_place: bool, **options) -> list[str]:
+    return []
+
+
+def goes_by_model(settled: dict) -> bool:
+    """Whether a program of ours orders its steps by what a machine takes for them: a schedule by
+    cost, or the arrival of what comes with signals.
+
+    Examples
+    --------
+    >>> goes_by_model({"schedule": "cost"}), goes_by_model({"signals": "always"}), goes_by_model({})
+    (True, True, False)
+    """
+    by_cost = settled.get("schedule") in ("cost", "exhaustive")
+    return by_cost or settled.get("signals", "never") != "never"
+
+
 _REGISTRY: dict[str, Algorithm] = {}
 
 
@@ -256,8 +273,12 @@ class Algorithm:
         ``congruent(problem, **settled)`` -> names of the groups (``row``, ``column``) all of whose
         members run congruent programs (:mod:`drbench.model.folding`) if all tiles are alike, so
         that one member can stand for all in a simulation.
-    signals : bool
-        Its ranks signal each other (:mod:`drbench.program.signal_steps`).
+    signals : bool, or callable
+        Its ranks signal each other (:mod:`drbench.program.signal_steps`), or
+        ``signals(**options)`` says whether they do.
+    why : callable
+        ``why(problem, in_place, **options)`` -> lines on what was decided, and why, that ``drbench
+        plan`` shows; the options as they are asked for.
     combines : callable, optional
         Of an algorithm for products of experts (:mod:`partitions.mixture`):
         ``combines(**options)`` -> whether rows of C are sums over a token's choices, or rows of A
@@ -271,19 +292,43 @@ class Algorithm:
     decide: Callable[..., dict]
     layout: Callable[..., tuple[str, str, str]] = _blocks
     congruent: Callable[..., tuple[str, ...]] = _unknown
-    signals: bool = False
+    signals: bool | Callable[..., bool] = False
+    why: Callable[..., list[str]] = _nothing
     combines: Callable[..., bool] | None = None
 
-    @property
-    def prefetch(self) -> int | str:
-        """The look-ahead without ``--prefetch``: where values come with signals nothing else holds
-        a product."""
-        return "all" if self.signals else 1
+    def lighter(self, options: dict) -> list[dict]:
+        """The options that take less memory and may be run in place of these, if these do not fit:
+        what was left to be decided, decided so.
 
-    @property
-    def prefetches(self) -> tuple[int | str, ...]:
-        """Look-aheads that ``drbench tune`` tries, that without ``--prefetch`` first."""
-        return ("all", 1) if self.signals else (1,)
+        Examples
+        --------
+        >>> get_algorithm("universal").lighter({"signals": "auto", "stationary": "B"})
+        [{'signals': 'never', 'stationary': 'B'}]
+        >>> get_algorithm("universal").lighter({"signals": "always"})
+        []
+        """
+        return [options | {"signals": "never"}] if options.get("signals") == "auto" else []
+
+    def signalling(self, **options) -> bool:
+        """Whether ranks signal each other with these options."""
+        return self.signals(**options) if callable(self.signals) else self.signals
+
+    def prefetch(self, **options) -> int | str:
+        """The look-ahead without ``--prefetch``: where values come with signals nothing else holds
+        a product.
+
+        Examples
+        --------
+        >>> universal = get_algorithm("universal")
+        >>> universal.prefetch(), universal.prefetch(signals="always")
+        (1, 'all')
+        """
+        return "all" if self.signalling(**options) else 1
+
+    def prefetches(self, **options) -> tuple[int | str, ...]:
+        """Look-aheads that ``drbench tune`` tries with these options, that without ``--prefetch``
+        first."""
+        return ("all", 1) if self.signalling(**options) else (1,)
 
     def settle(self, problem: Problem, in_place: bool = True, **options) -> dict:
         """The options as they will be run (``auto`` decided), the same on every rank; ``in_place``
@@ -382,7 +427,8 @@ class Algorithm:
     def trace(self, problem: Problem, rank: int, **options) -> Trace:
         """The traced program of one rank."""
         check_options(self.options, options)
-        return trace(self.program(problem, rank, **options), problem, rank, signals=self.signals)
+        signals = self.signalling(**options)
+        return trace(self.program(problem, rank, **options), problem, rank, signals=signals)
 
 
 def algorithm(
@@ -392,8 +438,8 @@ def algorithm(
     settle: Callable[..., dict] = _as_given,
     **more: Any,
 ):
-    """Register a program under a name, with the options it takes; ``layout``, ``congruent`` and
-    ``signals`` are those of :class:`Algorithm`.
+    """Register a program under a name, with the options it takes; ``layout``, ``congruent``,
+    ``signals`` and ``why`` are those of :class:`Algorithm`.
 
     ``settle(problem, in_place, **options)`` is :meth:`Algorithm.settle` without its checks; without
     it the options are as given.

@@ -8,7 +8,7 @@ come first (``beta``), which tiles must be zeroed, and how far a communication s
 
 import gc
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -283,19 +283,24 @@ def _order_beside(steps: list, written: str) -> None:
             kinds[step] = "side" if step.side else "compute"
     if len(set(kinds.values())) < 2:
         return
-    seen: dict[str, list[tuple[Step, Sequence[Block]]]] = {kind: [] for kind in kinds.values()}
+    # by kind and tile: blocks of different tiles have nothing in common
+    seen: dict[tuple, list[tuple[Step, Block]]] = {}
+    others = {
+        kind: [each for each in set(kinds.values()) if each != kind] for kind in kinds.values()
+    }
     for step, kind in kinds.items():
         blocks = step.reads() or step.writes()
-        for other_kind, others in seen.items():
-            if other_kind == kind:
-                continue
-            for other, theirs in others:
-                if other not in step.inputs and any(
-                    one.overlaps(two) for one in blocks for two in theirs
-                ):
-                    step.inputs += (other,)
-                    other.uses += 1
-        seen[kind].append((step, blocks))
+        for block in blocks:
+            tile = block.matrix, block.replica, block.tile
+            for other_kind in others[kind]:
+                for other, theirs in seen.get((other_kind, *tile), ()):
+                    if block.overlaps(theirs) and other not in step.inputs:
+                        step.inputs += (other,)
+                        other.uses += 1
+        for block in blocks:
+            seen.setdefault((kind, block.matrix, block.replica, block.tile), []).append(
+                (step, block)
+            )
 
 
 def _covers(tile: Block, regions: list[Block]) -> bool:

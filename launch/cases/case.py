@@ -317,18 +317,29 @@ class Case:
         """Alpha and beta."""
         return (1.0 if self.alpha is None else self.alpha), self.beta or 0.0
 
+    def ahead(self, settled: dict) -> int | str:
+        """``prefetch``; where it is open, the algorithm's own with the options it has settled on.
+
+        Examples
+        --------
+        >>> case = Case(8, 8, 8)
+        >>> case.ahead({}), case.ahead({"signals": "always"})
+        (1, 'all')
+        """
+        if self.prefetch is not None or self.algorithm in PEERS:
+            return 1 if self.prefetch is None else self.prefetch
+        return get_algorithm(self.algorithm).prefetch(**settled)
+
     @property
     def look_ahead(self) -> int | str:
-        """``prefetch``, the algorithm's own where it is open.
+        """The same as far as it is known before options are settled.
 
         Examples
         --------
         >>> Case(8, 8, 8).look_ahead, Case(8, 8, 8, algorithm="ag_gemm").look_ahead
         (1, 'all')
         """
-        if self.prefetch is not None or self.algorithm in PEERS:
-            return 1 if self.prefetch is None else self.prefetch
-        return get_algorithm(self.algorithm).prefetch
+        return self.ahead(self.options)
 
     @property
     def mixture(self) -> Mixture | None:
@@ -474,6 +485,18 @@ def case_keys(case: Case) -> dict:
     if case.prefetch in (None, "all"):
         named["prefetch"] = None if case.look_ahead == "all" else case.look_ahead
     return named | {"budget_s": case.budget} | recorded(case.options)
+
+
+def settled_keys(case: Case, settled: dict) -> dict:
+    """The columns of the record that are known once the options are settled.
+
+    Examples
+    --------
+    >>> settled_keys(Case(64, 64, 64), {"stationary": "B", "signals": "always"})
+    {'stationary': 'B', 'options': 'signals=always', 'prefetch': None}
+    """
+    ahead = case.ahead(settled)
+    return recorded(settled) | {"prefetch": None if ahead == "all" else ahead}
 
 
 def partition_texts(values: dict, ranks: int) -> dict[str, str | None]:

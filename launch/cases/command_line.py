@@ -79,11 +79,15 @@ def describe(record: Record) -> str:
         record.unroll and record.unroll > 1 and f"unroll {record.unroll}",
         record.chunk and f"chunk {record.chunk}",
         *(
-            value if type(algorithm.options[name].type) is tuple else f"{name} {value}"
+            value
+            if type(algorithm.options[name].type) is tuple and value != "always"
+            else f"{name} {value}"
             for name, _, value in others
             if name in plain and value != plain[name]
         ),
-        algorithm.signals and record.prefetch is not None and f"prefetch {record.prefetch}",
+        algorithm.signalling(**{name: value for name, _, value in others})
+        and record.prefetch is not None
+        and f"prefetch {record.prefetch}",
     ]
     return " ".join(str(word) for word in words if word)
 

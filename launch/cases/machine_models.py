@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from algorithms.registry import goes_by_model
 from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
@@ -88,10 +89,9 @@ def find_machine(name: str) -> Machine:
 
 
 def of_schedule(
-    model: str | None, schedule: str | None, transport: str = "auto", dtype: str = "float32"
+    model: str | None, settled: dict, transport: str = "auto", dtype: str = "float32"
 ) -> dict:
-    """The option ``machine`` of a lowered program: the model that ``cost`` and ``exhaustive`` go
-    by, if one is named.
+    """The option ``machine`` of a program that goes by a model, if one is named.
 
     Raises
     ------
@@ -103,13 +103,13 @@ def of_schedule(
     Examples
     --------
     >>> (
-    ...     of_schedule("pvc12", "cost")["machine"].name,
-    ...     of_schedule("pvc12", "greedy"),
-    ...     of_schedule(None, "cost"),
+    ...     of_schedule("pvc12", {"schedule": "cost"})["machine"].name,
+    ...     of_schedule("pvc12", {"schedule": "greedy"}),
+    ...     of_schedule(None, {"schedule": "cost"}),
     ... )
     ('pvc12', {}, {})
     """
-    if model is None or schedule not in ("cost", "exhaustive"):
+    if model is None or not goes_by_model(settled):
         return {}
     machine = find_machine(model).for_dtype(dtype.partition(":")[0])
     return {"machine": machine.for_transport(parse_transport(transport))}

@@ -9,7 +9,7 @@ from itertools import chain
 
 import click
 
-from algorithms.registry import Option, read_as_any
+from algorithms.registry import Option, goes_by_model, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
 from launch.cases.case import FIELDS, Case, partition_texts
@@ -424,14 +424,14 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
     from launch.cases.machine_models import find_machine, of_schedule
 
     dtype = values.get("dtype") or "float32"
-    schedule, transport = options.get("schedule"), values.get("transport", "auto")
-    asks = options.get("stationary") == "auto:model" or schedule in ("cost", "exhaustive")
+    transport = values.get("transport", "auto")
+    asks = options.get("stationary") == "auto:model" or goes_by_model(options)
     if not asks and "machine" in values and not _is_model(text):  # as in earlier releases
         renamed(f"--machine {text}, which is no model,", "--label")
         values["machine"] = text
         return None, None
     find_machine(text)
-    return text, text if of_schedule(text, schedule, transport, dtype) else None
+    return text, text if of_schedule(text, options, transport, dtype) else None
 
 
 def case_of(values: dict, ranks: int, machine) -> Case:

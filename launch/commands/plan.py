@@ -74,7 +74,7 @@ def plan(ranks, rank, limit, as_json, **values):
     settled = algorithm.settle(described, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    known = settled | of_schedule(case.model, settled.get("schedule"), dtype=case.dtype)
+    known = settled | of_schedule(case.model, settled, dtype=case.dtype)
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory, traces = {}, [], []
     for each in range(ranks) if rank == "all" else [rank]:
@@ -83,7 +83,7 @@ def plan(ranks, rank, limit, as_json, **values):
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
-        memory.append(memory_bytes(trace, case.look_ahead))
+        memory.append(memory_bytes(trace, case.ahead(settled)))
         if trace.signals:
             traces.append(trace)
     signals = None
@@ -122,6 +122,8 @@ def plan(ranks, rank, limit, as_json, **values):
         if counts[name]
     )
     out.print(f"bytes moved: {moved or 'none'}")
+    for line in algorithm.why(described, True, **options):
+        out.print(line)
     if signals is not None:
         out.print(f"signals: {signals}, each with its other end; no rank waits in a circle")
     _show_memory(out, memory, rank)

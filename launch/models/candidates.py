@@ -104,7 +104,7 @@ def prefetches(case: Case) -> list[Case]:
     """
     if case.prefetch is not None:
         return [case]
-    _, *others = get_algorithm(case.algorithm).prefetches
+    _, *others = get_algorithm(case.algorithm).prefetches(**case.options)
     return [case, *(replace(case, prefetch=each) for each in others)]
 
 

@@ -52,7 +52,7 @@ def counted(case: Case, ranks: int) -> Counted:
     settled = algorithm.settle(problem, False, **options)
     traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
     memory = max(
-        sum(problem.tile_bytes(trace.rank).values()) + pool_bytes(trace, case.look_ahead)
+        sum(problem.tile_bytes(trace.rank).values()) + pool_bytes(trace, case.ahead(settled))
         for trace in traces
     )
     found = loads(traces)

@@ -133,7 +133,7 @@ def _counted(name: str, how: str, case: Case, ranks: int) -> Need:
             own = sum(problem.tile_bytes(rank).values())
             steps = sum(each.nbytes for each in transfers(trace))
             needed, moved = max(needed, own + steps), max(moved, steps)
-            memory = max(memory, own + pool_bytes(trace, case.look_ahead))
+            memory = max(memory, own + pool_bytes(trace, case.ahead(settled)))
             flops = max(flops, trace.flops)
     except (LayoutError, DrbenchError) as error:
         return Need(name, how, reason=str(error))

@@ -2,6 +2,7 @@
 make."""
 
 from algorithms import get_algorithm
+from algorithms.registry import goes_by_model
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageError
 from drbench.measure.record import Record
@@ -12,7 +13,7 @@ from drbench.plan.schedule import buffer_elements, pool_bytes
 from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
-from launch.cases.case import Case, bound, case_keys, recorded
+from launch.cases.case import Case, bound, case_keys, settled_keys
 from launch.host.units import format_bytes
 
 #: Columns that make no sense without real matrices.
@@ -132,13 +133,14 @@ def _predict(case, machine, ranks, keys, timeline, pool):
     algorithm, problem, options = bound(case, ranks)
     keys.update(problem.texts)
     settled = algorithm.settle(problem, reads_in_place(machine), **options)
-    keys.update(recorded(settled))
-    if settled.get("schedule") in ("cost", "exhaustive"):
-        settled["machine"] = machine  # whose times they go by
+    keys.update(settled_keys(case, settled))
+    ahead = case.ahead(settled)
+    if goes_by_model(settled):
+        settled["machine"] = machine  # whose times it goes by
     folded, traces = traces_of(algorithm, problem, settled, machine, everyone=timeline)
     plan_s = Clock.now() - start
-    pool_bytes = _memory(problem, traces, machine, case, pool)
-    found = simulate(traces, machine, prefetch=case.look_ahead, timeline=timeline, folded=folded)
+    pool_bytes = _memory(problem, traces, machine, ahead, pool)
+    found = simulate(traces, machine, prefetch=ahead, timeline=timeline, folded=folded)
     local_s = min(
         machine.compute.grouped_s(*shape, problem.itemsize, machine.adds_on_core)
         for shape in problem.local_shapes()
@@ -211,7 +213,7 @@ def traces_of(
     return (), [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
 
 
-def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) -> int | None:
+def _memory(problem: Problem, traces, machine: Machine, ahead: int | str, pool: bool) -> int | None:
     """Receive memory of the largest rank; refuses what does not fit. Planned only if asked for, or
     if it might not fit."""
     item, most = problem.itemsize, 0
@@ -222,7 +224,7 @@ def _memory(problem: Problem, traces, machine: Machine, case: Case, pool: bool) 
             inbox = plan_inbox(trace, [item] * len(trace.steps)).nbytes
             if tiles + buffers + inbox <= machine.memory_bytes:
                 continue
-        arena = pool_bytes(trace, case.look_ahead)
+        arena = pool_bytes(trace, ahead)
         most = max(most, arena)
         if tiles + arena > machine.memory_bytes:
             copies = max(each.partition.replicas for each in problem.operands) > 1

@@ -16,7 +16,14 @@ import threadpoolctl
 # A library under another MPI's launcher aborts in MPI_Init: look first.
 mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
 
-from drbench.errors import EXIT_CODES, DrbenchError, MissingError, UnsupportedError, UsageError
+from drbench.errors import (
+    EXIT_CODES,
+    DrbenchError,
+    MissingError,
+    OutOfMemory,
+    UnsupportedError,
+    UsageError,
+)
 
 try:
     from mpi4py import MPI
@@ -46,9 +53,18 @@ from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
 from drbench.plan.schedule import pool_bytes
+from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from drbench.program.trace import no_collection
-from launch.cases.case import TOLD, Case, bound, case_keys, check_case, recorded, refuse_our_options
+from launch.cases.case import (
+    TOLD,
+    Case,
+    bound,
+    case_keys,
+    check_case,
+    refuse_our_options,
+    settled_keys,
+)
 from launch.cases.machine_models import of_schedule
 from launch.cases.peaks import Peaks, with_peak
 from launch.host.files import check_csv, check_output, hand_over
@@ -196,45 +212,28 @@ def _run(
     algorithm, problem, options = bound(case, comm.size)
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
-    clock, plan_clock = Clock(), Clock()
+    clock = Clock()
     with open_backend(case, choice, topology) as backend:
         keys.update(backend.keys, nodes=topology.nodes)
-        settled = algorithm.settle(
-            problem,
-            choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1,
-            **options,
-        )
-        keys.update(recorded(settled))
-        if settled.get("units"):
-            raise UnsupportedError(
-                f"{algorithm.name} --units is for machine models (our implementation): a library's "
-                "product takes all cores or multiprocessors there are. Leave --units out, or use "
-                "drbench simulate."
-            )
-        if case.model:
-            settled |= of_schedule(case.model, settled.get("schedule"), case.transport, case.dtype)
-        start = plan_clock.now()
-        # a part that is too large to search may be one rank's alone
-        trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, **settled))
-        plan_s = plan_clock.now() - start
-        # read in place, as far as the plan can tell before windows exist
-        near = case.get == "view" and choice.kind != "rma"
-        node_of = topology.node_of
-        pool = pool_bytes(
-            trace,
-            case.look_ahead,
-            lambda block: near and node_of[block.owner] == node_of[comm.rank],
-        )
         baseline = _baseline(case, problem, comm.rank)
         other_pool = pool_bytes(baseline, 1) if baseline else 0
-        need = Need.of(problem, comm.rank, case.roof, pool, other_pool)
-        check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
+        attempts = [options, *algorithm.lighter(options)]
+        for asked in attempts:
+            settled, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
+            keys.update(settled_keys(case, settled))
+            need = Need.of(problem, comm.rank, case.roof, pool, other_pool)
+            try:
+                check_memory(topology, need, case.pool, mem_limit, backend.free_bytes())
+                break
+            except OutOfMemory:
+                if asked is attempts[-1]:
+                    raise
         with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = found_transport(comm, matrices["C"])
             for name in "AB":
                 _fill(backend, matrices[name], fill)
-            with backend.executor(trace, matrices, case.look_ahead, clock) as executor:
+            with backend.executor(trace, matrices, ahead, clock) as executor:
                 keys.update(backend.about(executor))
                 with (
                     backend.executor(baseline, matrices, 1, None)
@@ -267,6 +266,35 @@ def _run(
     plans, steps, pools = zip(*comm.allgather((plan_s, len(trace.steps), executor.arena_bytes)))
     keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
     return verdict
+
+
+def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
+    """What is settled of the options that are asked for, this rank's trace with them and its
+    look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
+    comm, choice, clock = topology.comm, parse_transport(case.transport), Clock()
+    algorithm = get_algorithm(case.algorithm)
+    settled = algorithm.settle(
+        problem,
+        choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1,
+        **options,
+    )
+    if settled.get("units"):
+        raise UnsupportedError(
+            f"{algorithm.name} --units is for machine models (our implementation): a library's "
+            "product takes all cores or multiprocessors there are. Leave --units out, or use "
+            "drbench simulate."
+        )
+    ahead, known = case.ahead(settled), dict(settled)
+    if case.model:
+        known |= of_schedule(case.model, settled, case.transport, case.dtype)
+    start = clock.now()
+    # a part that is too large to search may be one rank's alone
+    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, **known))
+    plan_s = clock.now() - start
+    # read in place, as far as the plan can tell before windows exist
+    near, node_of = case.get == "view" and choice.kind != "rma", topology.node_of
+    views = lambda block: near and node_of[block.owner] == node_of[comm.rank]
+    return settled, trace, ahead, pool_bytes(trace, ahead, views), plan_s
 
 
 def _fill(backend, matrix, fill: Fill) -> None:

@@ -65,12 +65,12 @@ def needs(case: Case, ranks: int) -> Needs:
         if case.algorithm not in PEERS:
             in_place = case.get == "view" and case.transport in ("auto", "direct")
             settled = taker.settle(problem, in_place, **options)
-            settled |= of_schedule(case.model, settled.get("schedule"), case.transport, case.dtype)
+            settled |= of_schedule(case.model, settled, case.transport, case.dtype)
             moves = False
             for rank in range(ranks):
                 trace = taker.trace(problem, rank, **settled)
                 moves = moves or any(traffic(trace).counters.values())
-                pools[rank] = pool_bytes(trace, case.look_ahead, lambda block: in_place)
+                pools[rank] = pool_bytes(trace, case.ahead(settled), lambda block: in_place)
     except (DrbenchError, LayoutError) as error:
         return Needs(refused=str(error))
     sizes = [sum(problem.tile_bytes(rank).values()) + pool for rank, pool in enumerate(pools)]

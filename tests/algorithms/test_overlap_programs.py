@@ -226,7 +226,7 @@ def test_gemm_ar_makes_c_anew():
 
 def test_without_a_word_the_look_ahead_of_programs_with_signals_has_no_end():
     for name in {name for name, _ in PROGRAMS}:
-        assert get_algorithm(name).prefetch == "all"
-    assert get_algorithm("universal").prefetch == 1
+        assert get_algorithm(name).prefetch() == "all"
+    assert get_algorithm("universal").prefetch() == 1
     _, _, (trace, _) = made("ag_gemm", {}, 2, (8, 8, 8))
     assert Lookahead(trace, "all").depth == float("inf")

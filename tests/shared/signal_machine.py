@@ -34,7 +34,8 @@ class Stuck(AssertionError):
 
 
 class SignalMachine:
-    """All ranks of a program; :meth:`run` gives C as each replica holds it, and A·B.
+    """All ranks of a program; :meth:`run` gives C as each replica holds it, and what it is to be:
+    alpha·op(A)·op(B) + beta·C.
 
     Parameters
     ----------
@@ -42,14 +43,29 @@ class SignalMachine:
         The rule and the plan of inboxes, or mutants of them.
     waits : bool
         An Await ends when its Push has arrived; else whenever.
+    before : ndarray, optional
+        What C holds, where that counts; NaN without it.
     """
 
     def __init__(
-        self, problem, traces, depth, seed, scheduler=Scheduler, planner=plan_inbox, waits=True
+        self,
+        problem,
+        traces,
+        depth,
+        seed,
+        scheduler=Scheduler,
+        planner=plan_inbox,
+        waits=True,
+        alpha=1.0,
+        beta=0.0,
+        before=None,
     ):
+        self.alpha, self.beta = alpha, beta
         self.traces, self.chance, self.waits = traces, random.Random(seed), waits
         a, b = operands(problem, seed)
-        self.expected, self.memory = expected(problem, a, b), Memory(problem, a, b)
+        self.expected, self.memory = alpha * expected(problem, a, b), Memory(problem, a, b, before)
+        if beta:
+            self.expected += beta * before
         self.schedules, self.arenas, self.inboxes, self.plans, self.slots = [], [], [], [], []
         for trace in traces:
             lookahead = Lookahead(trace, depth)
@@ -126,6 +142,7 @@ class SignalMachine:
 
     def end(self, rank, step):
         before, kind = self.begun[rank].pop(step.index), type(step)
+        beta = self.beta if step.beta is None else step.beta
         if kind is not Fence and not step.alias:
             now = self.taken(rank, step)
             if step.onto is not None:  # changed by the step itself
@@ -147,7 +164,7 @@ class SignalMachine:
         elif kind is Gemm:
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
             a = before[0] if step.rows is None else before[0][list(step.rows)]
-            assign(target, a @ before[1], step.beta)
+            assign(target, self.alpha * (a @ before[1]), beta)
         elif kind is Combine:
             target = self.value(rank, step)
             target[...] = 0
@@ -158,9 +175,9 @@ class SignalMachine:
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
             target += before[0]
         elif kind is Copy:
-            assign(self.memory.view(step.block), before[0], step.beta)
+            assign(self.memory.view(step.block), before[0], beta)
         elif kind is Zero:
-            self.memory.view(step.block)[...] = 0
+            assign(self.memory.view(step.block), 0.0, beta)
         if kind in (Push, Offer):
             self.there.add((step.kind, rank, step.peer, step.key))
 

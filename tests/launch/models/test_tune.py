@@ -66,7 +66,7 @@ OTHERS = ("universal", "summa", "collective", "cannon")
         replace(SMALL, algorithms=OTHERS),
         replace(SMALL, algorithms=OTHERS, case=replace(BASE, a="column", c="block")),
         replace(SMALL, case=Case(7, 300, 33), algorithms=("wang", "meshslice")),
-        replace(SMALL, case=Case(1024, 40, 48), algorithms=OVERLAPPED, top=20),
+        replace(SMALL, case=Case(1024, 40, 48), algorithms=OVERLAPPED, top=200),
     ],
 )
 def test_the_ranking_is_that_of_simulating_every_candidate(request_):

@@ -3,8 +3,8 @@ many elements of C were wrong in each.
 
 ``signals.py CASES.json [--mutant NAME] [--delays SEED]``; with a mutant rank 0 begins each run
 late. A case has ``algorithm``, ``shape``,
-``options`` and, if not all, ``prefetch`` and ``throttle`` (bytes a second, seconds), ``late_s`` for
-rank 0, and ``flops_per_s``, which products take their time by.
+``options`` and, if need be, ``texts`` (partitions), ``prefetch`` (if not all), ``throttle`` (bytes
+a second, seconds), ``late_s`` for rank 0, and ``flops_per_s``, which products take their time by.
 
 ``signals.py --cost COUNT``: seconds of a core for a Push and an Await of 16 elements, of ``COUNT``
 each way between two ranks.
@@ -89,7 +89,7 @@ def run(case, topology, late_s):
     """Wrong elements of C in each run, over all ranks."""
     comm, (m, n, k) = topology.comm, case["shape"]
     algorithm = get_algorithm(case["algorithm"])
-    problem = algorithm.problem(m, n, k, comm.size, **case["options"])
+    problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **case["options"])
     settled = algorithm.settle(problem, **case["options"])
     found = algorithm.trace(problem, comm.rank, **settled)
     throttle = Throttle(*case["throttle"]) if "throttle" in case else None

@@ -1,0 +1,363 @@
+"""The universal algorithm with signals, as plans: C is exact for any partitioning and replication
+in every order of completion, what moves is what has to, and what is broken on purpose is caught."""
+
+import random
+from itertools import product
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import Violation, home_of
+from signal_machine import SignalMachine, Stuck
+
+from algorithms import get_algorithm
+from algorithms.universal import signalled
+from algorithms.universal.op_costs import BALANCE
+from algorithms.universal.signalled import tile_of
+from drbench.errors import CaseFailed, UsageError
+from drbench.model.simulate import simulate
+from drbench.plan.explain import traffic
+from drbench.plan.schedule import pool_bytes
+from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
+from drbench.program.problem import TRANSPOSES, Problem
+from drbench.program.signal_steps import Await, Push
+from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
+from drbench.program.trace import trace
+from launch.cases.machine_models import find_machine
+from partitions import divisors
+
+universal = get_algorithm("universal")
+KINDS = ("row", "column", "block", "tiles:3x2", "tiles:2x3", "tiles:5x9", "traditional")
+SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (3.0, 0.0))
+
+
+def traces_of(problem, stationary, tile=None, machine=None, **more):
+    options = {"stationary": stationary, "signals": "always", "tile": tile, **more}
+    settled = universal.settle(problem, **{k: v for k, v in options.items() if v is not None})
+    return [
+        universal.trace(problem, rank, machine=machine, **settled) for rank in range(problem.nprocs)
+    ]
+
+
+def prove(problem, traces, depth, seed, alpha=1.0, beta=0.0, everywhere=False, **machine):
+    """C comes out of NaN exactly where its values do not count, and out of what it held where they
+    do."""
+    before = np.random.default_rng(seed).integers(-99, 100, (problem.m, problem.n)).astype(float)
+    held = before if problem.updates else None
+    how = {"alpha": alpha, "beta": beta, "before": held, **machine}
+    c, expected = SignalMachine(problem, traces, depth, seed, **how).run()
+    terms = home_of(problem.c).term
+    finished = [terms.index(term) for term in sorted({*terms})]
+    if everywhere:
+        finished = sorted(range(len(terms)), key=lambda q: terms[q])
+        copies = terms.count(terms[0])
+        return all(
+            np.array_equal(c[finished[x::copies]].sum(axis=0), expected) for x in range(copies)
+        )
+    return np.array_equal(c[finished].sum(axis=0), expected)
+
+
+@st.composite
+def cases(draw):
+    """A problem in any form, and how it is run."""
+    p = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 8]))
+    text = st.builds(
+        lambda kind, c: f"{kind}/c{c}" if kind != "R" else "R",
+        st.sampled_from((*KINDS, "R")),
+        st.sampled_from(divisors(p)),
+    )
+    a, b, c = draw(text), draw(text), draw(st.one_of(text, st.just(f"P,R@{p}x1")))
+    m, n, k = (draw(st.integers(1, 11)) for _ in "mnk")
+    alpha, beta = draw(st.sampled_from(SCALARS))
+    return Problem(
+        m, n, k, p, a, b, c, transpose=draw(st.sampled_from(TRANSPOSES)), updates=beta != 0
+    ), {
+        "stationary": draw(st.sampled_from("ABC")),
+        "tile": draw(st.sampled_from([None, 1, 2, 3, 100])),
+        "depth": draw(st.sampled_from(["all", 0, 1, 2])),
+        "seed": draw(st.integers(0, 1 << 20)),
+        "alpha": alpha,
+        "beta": beta,
+        "everywhere": draw(st.booleans()),
+        "machine": draw(st.sampled_from([None, BALANCE])),
+    }
+
+
+@settings(deadline=None, max_examples=200)
+@given(cases())
+def test_c_is_exact_for_any_layout_in_every_order_of_completion(case):
+    problem, how = case
+    settled = [how.pop(name) for name in ("stationary", "tile", "machine")]
+    traces = traces_of(problem, *settled, replicate_result=how["everywhere"])
+    pairs_of(traces)
+    assert prove(problem, traces, **how)
+
+
+@pytest.mark.parametrize("p, stationary", [*product((2, 3, 4, 6, 8), "AB"), (6, "C")])
+def test_triples_of_kinds_with_any_replication_are_exact(p, stationary):
+    chance = random.Random(f"{p} {stationary}")
+    triples = [*product(KINDS[:4], repeat=3)]
+    for seed, texts in enumerate(chance.sample(triples, 64 // p)):
+        texts = [f"{text}/c{chance.choice(divisors(p))}" for text in texts]
+        problem = Problem(9, 7, 8, p, *texts)
+        how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
+        traces = traces_of(problem, stationary, *how)
+        pairs_of(traces)
+        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
+
+
+def count(traces, kind):
+    return sum(type(step) is kind for trace in traces for step in trace.steps)
+
+
+@pytest.mark.parametrize("stationary", "AB")
+def test_nobody_accumulates_or_meets_at_a_fence_where_c_has_no_copies(stationary):
+    problem = Problem(16, 16, 16, 4, "block", "block", "block")
+    traces = traces_of(problem, stationary, 2)
+    assert not count(traces, Accumulate) and not count(traces, Fence) and not count(traces, Zero)
+    assert count(traces, Push) == count(traces, Await) > 0
+
+
+def test_a_rank_pushes_to_a_block_once_however_many_of_its_tiles_add_to_it():
+    """B cyclic in k: each rank has several tiles of B that add up to the same rows of C."""
+    problem = Problem(8, 8, 16, 2, "column", "tiles:2x8@2x1", "row")
+    traces = traces_of(problem, "B", 2)
+    assert sum(traffic(each).counters["put_bytes"] for each in traces) == 8 * 8 * 4
+    direct = [universal.trace(problem, rank, stationary="B") for rank in range(2)]
+    assert sum(traffic(each).counters["accumulate_bytes"] for each in direct) == 4 * 8 * 8 * 4
+
+
+@pytest.mark.parametrize("stationary, texts", [("B", ("row",) * 3), ("A", ("column",) * 3)])
+def test_tiles_are_no_larger_than_asked_for_and_leave_one_by_one(stationary, texts):
+    problem = Problem(20, 20, 20, 2, *texts)
+    for tile in (3, 7, 100):
+        pushes = [
+            s for t in traces_of(problem, stationary, tile) for s in t.steps if type(s) is Push
+        ]
+        extents = [push.inputs[0].shape[stationary == "A"] for push in pushes]
+        assert max(extents) == ceil(10 / ceil(10 / tile))
+        assert len(pushes) == 2 * ceil(10 / tile)
+
+
+def kinds_of(steps):
+    """G: an own product, g: one for another rank, p: a push."""
+    letter = lambda s: "p" if type(s) is Push else "G" if s.block is not None else "g"
+    return "".join(letter(step) for step in steps if type(step) in (Push, Gemm))
+
+
+def test_sums_for_others_come_before_own_products_and_these_fill_the_wait_for_tiles():
+    problem = Problem(4096, 4096, 4096, 2, "row", "row", "row")
+    for each in traces_of(problem, "B", 512):
+        assert kinds_of(each.steps) == "GgpgpgpgpGGG"
+    near = Problem(4096, 4096, 4096, 2, "column", "row", "row")  # all of A is at hand
+    for each in traces_of(near, "B", 512):
+        assert kinds_of(each.steps) == "gpgpgpgpGGGG"
+
+
+def test_halves_that_are_at_hand_are_multiplied_while_the_other_half_comes():
+    problem = Problem(4096, 4096, 4096, 2, "column", "column", "row")
+    for each in traces_of(problem, "B", 512):
+        kinds = kinds_of(each.steps)
+        assert kinds.count("g") == kinds.count("G") == 8 and kinds.count("p") == 4
+        first = [s for s in each.steps if type(s) is Gemm][0]
+        assert first.inputs[0].block.owner == each.rank and first.block is None
+
+
+@pytest.mark.parametrize(
+    "stationary, texts, along",
+    [
+        ("B", ("row", "row", "row"), 0),
+        ("A", ("column", "column", "column"), 1),
+        ("C", ("row", "column", "column"), 0),
+        ("C", ("row", "column", "row"), 1),
+    ],
+)
+def test_parts_of_one_launch_make_up_its_product(stationary, texts, along):
+    problem = Problem(64, 64, 64, 4, *texts)
+    for each in traces_of(problem, stationary, 4):
+        parts = {}
+        for step in each.steps:
+            if type(step) is Gemm and step.kernel:
+                parts.setdefault(step.kernel, []).append(step)
+        assert parts
+        for kernel, gemms in parts.items():
+            assert len(gemms) > 1
+            assert 2 * kernel.m * kernel.n * kernel.k == sum(gemm.flops for gemm in gemms)
+            shapes = [(g.inputs[0].shape[0], g.inputs[1].shape[1]) for g in gemms]
+            assert sum(shape[along] for shape in shapes) == (kernel.m, kernel.n)[along]
+
+
+def test_where_products_are_launched_a_sum_is_one_product_and_all_sums_are_one_launch():
+    """A by columns: each part takes all four ranks' columns of A, side by side."""
+    problem = Problem(64, 64, 64, 4, "column", "column", "row")
+    for each in traces_of(problem, "B", 4, BALANCE):
+        gemms = [step for step in each.steps if type(step) is Gemm]
+        assert {len(gemm.inputs[0].inputs) for gemm in gemms} == {4}
+        assert {type(gemm.inputs[1]) for gemm in gemms} == {Get}
+        (kernel,) = {gemm.kernel for gemm in gemms}
+        assert (kernel.m, kernel.n, kernel.k) == (64, 16, 64)
+        assert len(gemms) == 16
+
+
+def test_signals_are_simulated_faster_on_gpus_where_accumulates_dominate():
+    machine = find_machine("pvc12")
+    for texts in (("row",) * 3, ("column", "column", "row"), ("block",) * 3):
+        problem = Problem(8192, 8192, 8192, 12, *texts)
+        direct = [universal.trace(problem, rank, stationary="B") for rank in range(12)]
+        slow = simulate(direct, machine).time_s
+        tile = tile_of(problem, "B")
+        fast = simulate(traces_of(problem, "B", tile, machine), machine, prefetch="all").time_s
+        assert fast < 0.8 * slow, texts
+
+
+def test_a_block_is_fetched_once_however_many_products_take_it():
+    problem = Problem(12, 12, 12, 4, "block", "tiles:3x3", "block")
+    for stationary in "ABC":
+        for each in traces_of(problem, stationary, 2):
+            keys = [step.block.key for step in each.steps if type(step) is Get]
+            assert len(keys) == len(set(keys))
+
+
+def test_the_memory_plan_counts_slots():
+    problem = Problem(64, 32, 16, 4, "column", "row", "row")
+    traces = traces_of(problem, "B", 4)
+    assert {plan_inbox(each, [4] * len(each.steps)).nbytes for each in traces} == {3 * 16 * 32 * 4}
+    assert signalled.slots(problem, "B") == [3 * 16 * 32] * 4
+    assert all(pool_bytes(each, "all") >= 3 * 16 * 32 * 4 for each in traces)
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"tile": 4}, "there are no signals"),
+        ({"signals": "always", "schedule": "greedy"}, "Leave one of them out"),
+        ({"signals": "sometimes"}, "signals"),
+        ({"signals": "always", "chunk": 4}, "cut by --tile"),
+    ],
+)
+def test_options_that_make_no_sense_together_are_refused(options, said):
+    problem = Problem(8, 8, 8, 2, "row", "row", "row")
+    with pytest.raises(UsageError, match=said):
+        universal.settle(problem, **options)
+
+
+def test_auto_takes_signals_where_others_tiles_are_added_to_out_of_place_and_slots_fit():
+    rows = Problem(64, 64, 64, 2, "row", "row", "row")
+    chosen = lambda problem, in_place, **more: universal.settle(
+        problem, in_place, signals="auto", **more
+    ).get("signals")
+    assert chosen(rows, False, stationary="B") == "always"
+    assert chosen(rows, True, stationary="B") is None
+    assert chosen(rows, False, stationary="C") is None
+    assert chosen(rows, False, stationary="B", schedule="greedy") is None
+    many = Problem(64, 64, 4, 8, "column", "row", "row")  # all of C on each of eight ranks
+    assert chosen(many, False, stationary="B") is None
+
+
+def test_what_is_settled_settles_again_as_it_is():
+    problem = Problem(4096, 64, 64, 2, "row", "row", "row")
+    for in_place in (True, False):
+        once = universal.settle(problem, in_place, stationary="B", signals="always")
+        assert universal.settle(problem, **once) == once
+        assert once.get("tile") == (None if in_place else 512)
+    assert "signals" not in universal.settle(problem, stationary="B")
+
+
+def test_tiles_are_quarters_of_what_lies_in_one_place():
+    problem = lambda *texts: Problem(4096, 4096, 4096, 4, *texts)
+    assert tile_of(problem("row", "row", "row"), "B") == 256
+    assert tile_of(problem("column", "row", "block"), "B") == 512
+    assert tile_of(problem("column", "column", "column"), "A") == 256
+    assert tile_of(problem("row", "column", "block"), "C") == 256
+    assert tile_of(problem("row", "row", "row"), "B", 33) == 33
+
+
+# -- mutants
+
+
+def overlapping_slots(found, widths):
+    """Each slot given to two Awaits in turn."""
+    plan = plan_inbox(found, widths)
+    waits = [t for t in plan.offsets if isinstance(found.steps[t], Await)]
+    shared = {two: plan.offsets[one] for one, two in zip(waits[::2], waits[1::2])}
+    return InboxPlan(plan.offsets | shared, plan.nbytes)
+
+
+MACHINES = {
+    "a slot reused too early": {"planner": overlapping_slots},
+    "no wait for the signal": {"waits": False},
+}
+
+
+def own_overwrites(steps):
+    """The own product last, over what has been added."""
+    steps = [*steps]
+    adds = [s for s in steps if type(s) is Add]
+    own = [s for s in steps if type(s) is Gemm and s.block is not None]
+    for add in adds:
+        add.side = False
+    rest = [s for s in steps if s not in adds and s not in own]
+    return [*rest, *adds, *own]
+
+
+def one_is_skipped(steps):
+    """What one contributor sends is awaited, but not added."""
+    steps = [*steps]
+    steps.remove(next(s for s in steps if type(s) is Add))
+    return steps
+
+
+def added_twice(steps):
+    steps = [*steps]
+    last = next(s for s in reversed(steps) if type(s) is Add)
+    return [*steps, Add(last.inputs[0], last.block, side=True)]
+
+
+def retraced(traces, change):
+    """The traces again, of changed lists of steps; group inputs of the first time forgotten."""
+    found = []
+    for each in traces:
+
+        def program(steps=each.steps):
+            for step in change(steps):
+                if isinstance(step, Gemm):
+                    step.inputs = step.inputs[:2] if step.onto is None else step.inputs[:3]
+                elif isinstance(step, Add):
+                    step.inputs = step.inputs[:1]
+                yield step
+
+        found.append(trace(program(), each.problem, each.rank, signals=True))
+    return found
+
+
+PROGRAMS = {each.__name__: each for each in (own_overwrites, one_is_skipped, added_twice)}
+BROKEN = [("B", ("row", "row", "row")), ("A", ("block", "column", "block/c2"))]
+
+
+@pytest.mark.parametrize("stationary, texts", BROKEN)
+@pytest.mark.parametrize("mutant", [*MACHINES, *PROGRAMS])
+def test_a_program_broken_on_purpose_is_caught(mutant, stationary, texts):
+    problem = Problem(12, 12, 12, 4, *texts)
+    caught = 0
+    for seed in range(5):
+        traces = traces_of(problem, stationary, 2)
+        assert prove(problem, traces, "all", seed)
+        traces = retraced(traces_of(problem, stationary, 2), PROGRAMS.get(mutant, list))
+        try:
+            caught += not prove(problem, traces, "all", seed, **MACHINES.get(mutant, {}))
+        except (Violation, Stuck):
+            caught += 1
+    assert caught >= 2
+
+
+def test_a_contributor_that_is_forgotten_leaves_a_push_without_its_other_end(monkeypatch):
+    everyone = signalled.contributors
+    problem = Problem(12, 12, 12, 3, "row", "row", "row")
+    monkeypatch.setattr(signalled, "contributors", lambda *args: everyone(*args)[:-1])
+    with pytest.raises(CaseFailed, match="is never received"):
+        pairs_of(traces_of(problem, "B", 2))

@@ -1,0 +1,143 @@
+"""The universal algorithm with signals under mpiexec: exact on every transport, for any layout,
+with the plan's bytes and memory; and signals that are broken on purpose are caught."""
+
+import random
+
+import pytest
+from drawn_layouts import FORMS, layout
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
+
+RUNS = {
+    (2, "direct"): (),
+    (2, "remote"): ("--delays", "4"),
+    (3, "rma"): ("--small-pieces",),
+    (4, "mixed"): ("--delays", "1", "--small-pieces"),
+    (4, "throttled"): ("--delays", "5"),
+    (5, "direct"): ("--delays", "2"),
+    (6, "nodes"): (),
+    (8, "direct"): (),
+}
+
+
+def sample(p, situation):
+    """Layouts, shapes and all else are drawn."""
+    chance = random.Random(f"{p} {situation}")
+    extents, cases = (1, 3, 16, 31, 65, 130), []
+    for seed in range(12 if p > 4 else 16):
+        m, n, k = (chance.choice(extents) for _ in "mnk")
+        beta = chance.choice((None, None, 1.0, -2.0))
+        case = {
+            "m": m,
+            "n": n,
+            "k": k,
+            "a": layout(chance, chance.choice(FORMS), (m, k), p),
+            "b": layout(chance, chance.choice(FORMS), (k, n), p),
+            "c": layout(chance, chance.choice(FORMS), (m, n), p),
+            "options": {"signals": "always", "stationary": "BABC"[seed % 4]},
+            "replicate_result": chance.random() < 0.3,
+            "prefetch": chance.choice((None, "all", 0, 1, 2)),
+            "get": chance.choice(("view", "copy")),
+            "progress": chance.choice(("poll", "thread", "none")),
+            "dtype": chance.choice(("float32", "float64")),
+            "alpha": chance.choice((None, 2.0)),
+            "beta": beta,
+            "iters": 2,
+            "warmup": seed % 2,
+            "seed": seed,
+        }
+        tile = chance.choice((None, 5, 16, 40))
+        if tile:
+            case["options"]["tile"] = max(tile, max(m, n, k) // 12)
+        if situation not in ("rma", "throttled") and case["dtype"] == "float32":
+            case["model"] = chance.choice((None, "pvc12"))  # sums as one product
+        if situation == "throttled":
+            case["transport"] = "throttled:0.05,20"
+        cases.append(case)
+    return cases
+
+
+@pytest.mark.parametrize("p, situation", RUNS)
+def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, p, situation):
+    cases, where = sample(p, situation), situation if situation != "throttled" else "direct"
+    answers, naps = mpirun.cases_and_naps(
+        p, cases, *RUNS[p, situation], situation=where, timeout=200
+    )
+    pushed = 0
+    for case, out in zip(cases, answers):
+        plan = out["planned"]
+        assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
+        assert out["get_bytes"] + out["direct_bytes"] == plan["get_bytes"], case
+        for name in ("put_bytes", "accumulate_bytes", "replica_bytes"):
+            assert out[name] == plan[name], (case, name)
+        assert not out["accumulate_bytes"], case
+        assert out["pool_bytes"] <= plan["arena"], case
+        assert not any(out["left_open"].values()), (case, out["left_open"])
+        assert "signals=always" in out["options"]
+        pushed += bool(out["put_bytes"])
+    assert pushed >= len(cases) // 8
+    if "--delays" in RUNS[p, situation]:
+        assert set(naps) >= {"_compute", "Signal"}
+
+
+def test_auto_goes_without_slots_that_do_not_fit_and_always_is_refused(mpirun):
+    case = {
+        "m": 256,
+        "n": 256,
+        "k": 256,
+        "a": "row",
+        "b": "row",
+        "c": "row",
+        "transport": "rma",
+        "iters": 1,
+    }
+    ask = lambda signals, **more: (
+        case | {"options": {"signals": signals, "stationary": "B"}} | {"prefetch": 1} | more
+    )
+    pool = 256 << 10  # less than slots for half of C, products that go there, and a part of A
+    answers = mpirun.cases(
+        2,
+        [ask("auto"), ask("auto", pool=pool), ask("always"), ask("always", pool=pool)],
+    )
+    assert [out["status"] for out in answers] == ["ok", "ok", "ok", "out_of_memory"]
+    assert ["signals=always" in (out["options"] or "") for out in answers[:3]] == [1, 0, 1]
+    assert [bool(out["accumulate_bytes"]) for out in answers[:3]] == [0, 1, 0]
+    assert "--pool allows" in answers[3]["reason"]
+
+
+# -- broken on purpose
+
+PUSHED = [
+    {
+        "algorithm": "universal",
+        "shape": [64, 36, 32],
+        "texts": texts,
+        "options": {"signals": "always", "stationary": stationary, "tile": 4},
+    }
+    for stationary, texts in (
+        ("B", ["row", "row", "row"]),
+        ("B", ["column", "column", "row"]),
+        ("A", ["block", "tiles:7x9", "column"]),
+    )
+]
+
+
+def test_operands_that_change_from_run_to_run_are_those_of_the_run(mpirun):
+    throttled = [case | {"throttle": [5e7, 1e-4]} for case in PUSHED]
+    runs = {"direct": (3, PUSHED + throttled, 0), "mixed": (4, PUSHED, 4), "remote": (3, PUSHED, 3)}
+    for situation, (p, cases, apart) in runs.items():
+        for out in mpirun(p, "signals.py", cases, "--delays", "3", situation=situation):
+            assert not any(out["wrong"]), situation
+            assert out["apart"] == apart
+
+
+@pytest.mark.parametrize("mutant", ["no_flag_check", "no_epoch", "shared_slots"])
+def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant):
+    answers = mpirun(3, "signals.py", PUSHED, "--mutant", mutant, "--delays", "3")
+    for case, out in zip(PUSHED, answers):
+        assert sum(out["wrong"]) > 0, case
+
+
+def test_own_parts_that_lie_one_below_the_other_are_joined(mpirun):
+    (out,) = mpirun(2, "signals.py", PUSHED[:1])
+    assert out["joined"] == 2 * 7  # of eight own parts the first fills the wait for tiles

@@ -1,0 +1,45 @@
+"""Partitions of every form, drawn by chance."""
+
+FORMS = (
+    "row",
+    "column",
+    "block",
+    "grid",
+    "column-major",
+    "traditional",
+    "misaligned",
+    "tiny",
+    "large",
+    "S",
+    "R",
+)
+
+
+def divisors(p):
+    return [c for c in range(1, p + 1) if p % c == 0]
+
+
+def layout(chance, form, shape, p):
+    """A partition of that form, on any grid and with any replication factor that fits p ranks."""
+    c = chance.choice(divisors(p))
+    rows = chance.choice(divisors(p // c))
+    grid, factor = f"{rows}x{p // c // rows}", f"/c{c}"
+    if form in ("row", "column", "block"):
+        return form + factor
+    if form == "traditional":
+        return f"traditional:{grid}{factor}"
+    if form == "grid":
+        return f"block:{grid}{factor}"
+    if form == "column-major":
+        return f"block:{grid}:col{factor}"
+    if form == "S":
+        return f"R,S({chance.randrange(2)})@{c}x{p // c}"
+    if form == "R":
+        return "R"
+    if form == "misaligned":
+        tile = [chance.randint(max(1, extent // 5), extent) for extent in shape]
+    elif form == "tiny":
+        tile = [chance.randint(1, 3) if max(shape) <= 7 else extent // 6 + 1 for extent in shape]
+    else:
+        tile = [extent + chance.randrange(9) for extent in shape]
+    return f"tiles:{tile[0]}x{tile[1]}@{grid}{factor}"
