@@ -111,7 +111,7 @@ class Ground:
         algorithm = get_algorithm(contender.algorithm)
         options = contender.options
         if contender.algorithm == "collective":
-            options = baseline_of(self.problem) or {}
+            _, options = baseline_of(self.problem)
         settled = algorithm.settle(self.problem, self.in_place, **options)
         found = algorithm.trace(self.problem, self.comm.rank, **settled)
         link = Throttle(FREE, 0.0) if throttled else None
@@ -319,7 +319,7 @@ def predicted(row: dict, size: int, layout: tuple[str, str, str], model: str) ->
 
     name, cube, machine = row["algorithm"], (size,) * 3, find_machine(model)
     problem = Problem(*cube, RANKS, *layout)
-    options = baseline_of(problem) if name == "collective" else row["options"]
+    options = baseline_of(problem)[1] if name == "collective" else row["options"]
     slower = row["whole_s"] / machine.compute.gemm_s(*shape_of(problem), problem.itemsize)
     transport = f"throttled:{row['gbps'] * slower:.9g},0"
     case = Case(*cube, *layout, algorithm=name, options=options, transport=transport)
