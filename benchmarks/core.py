@@ -8,8 +8,8 @@ command that measured it; ``make docs`` takes the tables of the pages from those
 results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
-8, remote 5, overlap 6, progress 5, gather, reduce, sums, signals and signals_remote 2 each, pieces
-1, planning and executor less than one.
+8, remote 5, overlap 6, progress 5, gather, reduce, signals and signals_remote 2 each, pieces 1,
+planning and executor less than one.
 """
 
 import argparse
@@ -330,11 +330,6 @@ def reduce(size: int, repeats: str) -> Iterator[dict]:
     yield from in_turn(size, repeats, "throttled", "reduce", *model())
 
 
-def sums(size: int, repeats: str) -> Iterator[dict]:
-    """Stationary B of the universal algorithm on slow networks, with its sums added or pushed."""
-    yield from in_turn(size, repeats, "throttled", "sums", *model())
-
-
 def model() -> list[str]:
     """The model of this machine, if there is one."""
     return ["--machine", str(MODEL)] if (ROOT / MODEL).exists() else []
@@ -365,7 +360,6 @@ SECTIONS = {
         overlap,
         gather,
         reduce,
-        sums,
         signals,
         signals_remote,
         pieces,

@@ -449,7 +449,7 @@ def meshslice_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
 
 
 def overlap_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
-    """F1-F9 and T1-T7 on the committed studies."""
+    """F1-F9 and T1-T9 on the committed studies."""
     from .overlap.claims import check, committed
 
     return check(*committed(results / "simulated/overlap"), wanted=wanted)

@@ -51,7 +51,7 @@ from ..options import command, json_option, option, out_option, reading
 @json_option("Print the verdicts as one JSON list.")
 def check_claims(folder, published, factor, only, most_replicas, out, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER, and F1-F9 of
-    FLUX and T1-T7 of Triton-distributed on those of FOLDER/overlap.
+    FLUX and T1-T9 of Triton-distributed on those of FOLDER/overlap.
 
     \b
       drbench paper check-claims results/simulated
@@ -126,7 +126,7 @@ def holds_overlap_rows(path) -> bool:
 
 
 def overlap_verdicts(folder: Path) -> list:
-    """F1-F9 and T1-T7 on the rows in a folder, or in its folder ``overlap``; none without rows."""
+    """F1-F9 and T1-T9 on the rows in a folder, or in its folder ``overlap``; none without rows."""
     from launch.studies.overlap.claims import check, committed
 
     for place in (folder, folder / "overlap"):

@@ -15,6 +15,8 @@ equal              FLUX where the collective is as fast as the links: the bound 
 td11 to td14       nothing overlapped, TD; one node and two of H800 (Figures 11 to 14)
 td17, td18         the same on MI308X (Figures 17 and 18)
 order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
+td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on 8 H800 (Tables
+                   4 and 5)
 sums               the reduction on 16 multiprocessors, or on none of the product's (TD, 3.5)
 headroom           the best that overlap can do by shape, and the fastest program; all machines
 split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
@@ -36,6 +38,7 @@ from drbench.program.problem import ITEMSIZES
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.predict import predict, programs, seen_by
+from partitions.mixture import Mixture, routes_of
 
 DTYPE = "bfloat16"
 #: The machines of FLUX by figure (5), and the products it is evaluated on: (n, k) before tensor
@@ -156,7 +159,9 @@ class Bench:
         return self._seconds(ranks, shape, algorithm, tuple(sorted(options.items())))
 
     def _simulated(self, ranks: int, shape: tuple, algorithm: str, options: tuple) -> float:
-        case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=dict(options))
+        given = dict(options)
+        experts = {name: given.pop(name) for name in ("experts", "topk") if name in given}
+        case = Case(*shape, algorithm=algorithm, dtype=DTYPE, options=given, **experts)
         record = predict(case, self.machine, ranks)
         if record.status != "ok":
             raise UsageError(f"{algorithm} on {self.name}: {record.reason}")
@@ -180,6 +185,13 @@ class Bench:
             bound = bound_of(traces, seen)
             found.append(headroom(gemm_s, bound, traces, seen, ITEMSIZES[DTYPE]))
         return min(found)
+
+    def experts_s(self, product: str, ranks: int, shape: tuple, mixture: Mixture) -> float:
+        """The products of all experts alone, in one launch."""
+        m, n, k = shape
+        n, k = (-(-n // ranks), k) if product == "ag_moe" else (n, -(-k // ranks))
+        rows = [count for count in routes_of(m, mixture).counts if count]
+        return self.machine.compute.grouped_s(rows, n, k, ITEMSIZES[DTYPE])
 
     def fastest(self, ranks: int, shape: tuple, methods: Iterable[Method], only=None) -> Found:
         """The fastest of some methods, each at its fastest tile (or those of ``only``)."""
@@ -342,11 +354,12 @@ def _equal(study: str, benches: Benches) -> Iterator:
 
 
 def published(study: str) -> list:
-    """The published rows of a figure."""
+    """The published rows of a figure, or of a table."""
     from launch.host.files import ROOT
     from plots.select.overlap_rows import read_rows
 
-    rows = read_rows([ROOT / "results/published/overlap/speedups.csv"])
+    folder = ROOT / "results/published/overlap"
+    rows = read_rows([folder / "speedups.csv", folder / "moe.csv"])
     return [row for row in rows if row.study == study]
 
 
@@ -379,6 +392,57 @@ def _orders(study: str, benches: Benches) -> Iterator:
         ]
         found = bench.fastest(8, shape, methods)
         yield bench.row(study, product, 8, shape, found, told)
+
+
+def experts_of(variant: str) -> Mixture:
+    """The experts of a row of TD's Tables 4 and 5.
+
+    Examples
+    --------
+    >>> experts_of("60 experts, top 4")
+    Mixture(experts=60, topk=4, routing='uniform', combines=False)
+    """
+    experts, topk = (int(word) for word in variant.replace(",", "").split() if word.isdigit())
+    return Mixture(experts, topk)
+
+
+def _experts(study: str, benches: Benches) -> Iterator:
+    """A gather or a reduction and a loop over experts, as PyTorch's; TD's, tokens pulled or pushed,
+    a signal a rank, and a product of each expert's rows of a rank, as in TD's code."""
+    from plots.select.overlap_rows import OverlapRow
+
+    bench = benches.of("h800")
+    for row in published(study):
+        if row.method != "td" or row.ranks > NODE:
+            continue
+        shape, ranks, mixture = (row.m, row.n, row.k), row.ranks, experts_of(row.variant)
+        of = {"experts": mixture.experts, "topk": mixture.topk}
+        flow = {"dataflow": "AG" if row.product == "ag_moe" else "RS", "kernel": "parts"}
+        loop_s = bench.seconds(ranks, shape, "moe_collective", **flow, **of)
+        variants = ("pull", "push") if row.product == "ag_moe" else ("write",)
+        methods = [
+            Method("td", each, row.product, {"variant": each, "part": 1, **of}, True)
+            for each in variants
+        ]
+        found = bench.fastest(ranks, shape, methods, tiles(row.m, ranks)[:1])
+        gemm_s = bench.experts_s(row.product, ranks, shape, mixture)
+        for name, tile, seconds in (("pytorch", None, loop_s), ("td", found.tile, found.seconds)):
+            yield OverlapRow(
+                study=study,
+                mode="simulated",
+                machine=bench.name,
+                ranks=ranks,
+                product=row.product,
+                **dict(zip("mnk", shape)),
+                method=name,
+                variant=row.variant,
+                tile=tile,
+                seconds=seconds,
+                gemm_s=gemm_s,
+                speedup=loop_s / seconds,
+                efficiency_percent=100 * (1 - (seconds - gemm_s) / (loop_s - gemm_s)),
+                source="",
+            )
 
 
 def _sums(study: str, benches: Benches) -> Iterator:
@@ -459,6 +523,8 @@ STUDIES = {
     "sums": _sums,
     "headroom": _headroom,
     "split": _split,
+    "td-table4": _experts,
+    "td-table5": _experts,
 }
 
 
