@@ -76,7 +76,8 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
     assert times == sorted(times) and times[0] == every[0]
     if request_.algorithms == OVERLAPPED:  # of a program the best look-ahead alone has a place
         assert {place.case.algorithm for place in found.ranking} > {"ag_gemm", "gemm_rs"}
-        assert len({repr(replace(place.case, prefetch=None)) for place in found.ranking}) == 20
+        programs = {repr(replace(place.case, prefetch=None)) for place in found.ranking}
+        assert len(programs) == len(found.ranking)
         assert set(times) <= set(every)
     else:
         assert set(times) == set(every[: len(set(times))])
