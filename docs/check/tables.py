@@ -269,7 +269,7 @@ _MOVES = ("universal", "wang", "collective", "summa", "meshslice")
 @block
 def algorithms() -> str:
     """Percent of the roof of the algorithms on two ranks, by dataflow and mesh."""
-    found = records(f"{HERE}/algorithms-p2", f"{HERE}/algorithms-p2-rs")
+    found = records(f"{HERE}/algorithms-p2")
     found = found[found.algorithm.isin(_MOVES) & ~found.a.isin(["row", "column"])]
     flow = found.dataflow.fillna(found.stationary.map(_DATAFLOW))
     mesh = found.c.str.removeprefix("block:").str.replace("x", "×")

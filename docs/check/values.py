@@ -145,9 +145,9 @@ def throttled(algorithm: str, wide: bool = False) -> float:
 
 
 @value
-def one_d(algorithm: str) -> tuple[float, float, float]:
+def one_d(algorithm: str, **keys) -> tuple[float, float, float]:
     """Percent of the roof of a 1-D algorithm on two ranks, and its range."""
-    row = only(records(f"{HERE}/algorithms-p2-rs"), algorithm=algorithm)
+    row = only(records(f"{HERE}/algorithms-p2"), algorithm=algorithm, **keys)
     return row.percent_of_roof, row.percent_of_roof_min, row.percent_of_roof_max
 
 

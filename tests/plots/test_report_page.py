@@ -249,7 +249,7 @@ def test_the_verdict_is_the_fastest_case_that_is_not_noisy_and_what_limits_it():
     assert text.index("Fastest case of each problem") < text.index("Figures</h2>")
 
 
-COMMITTED = ("algorithms-p2", "algorithms-p2-rs", "exhaustive-p4", "mlp2-h1536-p2", "peers-p4")
+COMMITTED = ("algorithms-p2", "exhaustive-p4", "mlp2-h1536-p2", "peers-p4")
 
 
 @pytest.mark.parametrize("name", COMMITTED)
