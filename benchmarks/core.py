@@ -8,8 +8,8 @@ command that measured it; ``make docs`` takes the tables of the pages from those
 results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
-8, remote 5, overlap 6, progress 5, gather, reduce, signals and signals_remote 2 each, pieces 1,
-planning and executor less than one.
+8, remote 5, overlap 6, progress 5, gather, reduce, sums, signals and signals_remote 2 each, pieces
+1, planning and executor less than one.
 """
 
 import argparse
@@ -146,68 +146,37 @@ def overlap(size: int, repeats: str) -> Iterator[dict]:
 
     Compute is the same program on a free network. The machine's speed may differ from run to run,
     so both are set against the roof beside them, and compute is said at the throttled run's speed.
-    Stationary B without signals and with them; what cutting into tiles costs a free network is the
-    latter's time there over the former's.
     """
     for layout, stationary in (("column", "C"), ("row", "C"), ("column, column, row", "B")):
-        yield from throttled(size, repeats, layout, stationary, (1, 0))
-    for layout in ("row", "column, column, row"):
-        uncut = None
-        for signals, depth in (("never", 1), ("always", "all")):
-            for row in throttled(
-                size, repeats, layout, "B", (depth,), "--signals", signals, uncut=uncut
-            ):
-                if signals == "never":
-                    uncut = row["free_percent_of_roof"]
-                yield row | {"signals": signals}
-
-
-def throttled(
-    size: int,
-    repeats: str,
-    layout: str,
-    stationary: str,
-    depths: tuple,
-    *options: str,
-    uncut: float | None = None,
-    shares: tuple = (0.3, 0.7, 1.0),
-) -> Iterator[dict]:
-    """Rows of one case, at each share of transfers and each look-ahead; ``uncut`` is the percent of
-    roof that the same products reach on a free network without being cut."""
-    at = lambda gbps, *more: case(
-        (size,) * 3,
-        layout,
-        stationary,
-        f"--transport=throttled:{gbps},0",
-        "--no-check",
-        *options,
-        *more,
-        repeats=repeats,
-    )
-    for share in shares:
-        free = at("1e6")
-        counted = ("direct_bytes", "get_bytes", "accumulate_bytes", "put_bytes")
-        moved = sum(free[name] for name in counted)
-        comm_s = share * free["median_s"]
-        gbps = moved / 2 / comm_s / 1e9
-        for prefetch in depths:
-            found = at(f"{gbps:.6f}", f"--prefetch={prefetch}")
-            slower = free["percent_of_roof"] / found["percent_of_roof"]
-            compute_s = found["median_s"] / slower
-            yield {
-                "case": f"{layout}, S-{stationary}",
-                "transfers_over_compute": share,
-                "prefetch": None if prefetch == "all" else prefetch,
-                "signals": None,
-                "median_s": found["median_s"],
-                "compute_s": compute_s,
-                "transfers_s": comm_s,
-                "time_over_max": found["median_s"] / max(compute_s, comm_s),
-                "time_over_sum": found["median_s"] / (compute_s + comm_s),
-                "free_percent_of_roof": free["percent_of_roof"],
-                "cutting": uncut and uncut / free["percent_of_roof"],
-                "command": found["command"],
-            }
+        for share in (0.3, 0.7, 1.0):
+            throttled = lambda gbps, *more: case(
+                (size,) * 3,
+                layout,
+                stationary,
+                f"--transport=throttled:{gbps},0",
+                "--no-check",
+                *more,
+                repeats=repeats,
+            )
+            free = throttled("1e6")
+            moved = free["direct_bytes"] + free["get_bytes"] + free["accumulate_bytes"]
+            comm_s = share * free["median_s"]
+            gbps = moved / 2 / comm_s / 1e9
+            for prefetch in (1, 0):
+                found = throttled(f"{gbps:.6f}", f"--prefetch={prefetch}")
+                slower = free["percent_of_roof"] / found["percent_of_roof"]
+                compute_s = found["median_s"] / slower
+                yield {
+                    "case": f"{layout}, S-{stationary}",
+                    "transfers_over_compute": share,
+                    "prefetch": prefetch,
+                    "median_s": found["median_s"],
+                    "compute_s": compute_s,
+                    "transfers_s": comm_s,
+                    "time_over_max": found["median_s"] / max(compute_s, comm_s),
+                    "time_over_sum": found["median_s"] / (compute_s + comm_s),
+                    "command": found["command"],
+                }
 
 
 def pieces(size: int, repeats: str) -> Iterator[dict]:
@@ -330,6 +299,11 @@ def reduce(size: int, repeats: str) -> Iterator[dict]:
     yield from in_turn(size, repeats, "throttled", "reduce", *model())
 
 
+def sums(size: int, repeats: str) -> Iterator[dict]:
+    """Stationary B of the universal algorithm on slow networks, with its sums added or pushed."""
+    yield from in_turn(size, repeats, "throttled", "sums", *model())
+
+
 def model() -> list[str]:
     """The model of this machine, if there is one."""
     return ["--machine", str(MODEL)] if (ROOT / MODEL).exists() else []
@@ -360,6 +334,7 @@ SECTIONS = {
         overlap,
         gather,
         reduce,
+        sums,
         signals,
         signals_remote,
         pieces,

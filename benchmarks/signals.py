@@ -1,8 +1,8 @@
 """Fused overlap on this machine, all contenders in turn in one process a rank: rows of sections of
-``benchmarks/core.py`` (gather, reduce, signals, signals_remote), which starts it.
+``benchmarks/core.py`` (gather, reduce, sums, signals, signals_remote), which starts it.
 
     OPENBLAS_NUM_THREADS=1 mpiexec -n 2 python -m mpi4py benchmarks/signals.py throttled gather
-    ... signals.py throttled reduce
+    ... signals.py throttled reduce                      # or sums: the universal algorithm
     ... signals.py roof gather [--tiles 512,1024]        # or reduce; MPI as the environment says
     ... signals.py cost                                  # of a Push and its Await
 
@@ -60,23 +60,27 @@ PAIR = ("ag_gemm push", "ag_gemm pull")
 
 class Contender(NamedTuple):
     """A program, its options, and what its time is held against: the ``larger`` of compute and
-    transfers, or their ``sum``, from ``least`` times to ``most`` times that."""
+    transfers, or their ``sum``, from ``least`` times to ``most`` times that; ``label`` for its
+    name."""
 
     algorithm: str
     options: dict[str, Any] = {}
     least: float | None = None
     most: float | None = None
     against: str = "larger"
+    label: str | None = None
 
     @property
     def name(self) -> str:
         variant = self.options.get("variant")
-        return f"{self.algorithm} {variant}" if variant else self.algorithm
+        return self.label or (f"{self.algorithm} {variant}" if variant else self.algorithm)
 
 
 LAYOUTS = {
     "gather": ("row", "column", "column"),
     "reduce": ("column", "row", "row"),
+    "row": ("row", "row", "row"),
+    "column, column, row": ("column", "column", "row"),
 }
 VARIANTS = {
     "gather": ("ag_gemm", ("pull", "push", "ring"), 1.20),
@@ -207,11 +211,25 @@ def ratio(samples: list[float]) -> dict:
 
 def throttled(kind: str, *how) -> list[dict]:
     """Times on slow networks over the larger of compute and transfers, and over their sum."""
+    if kind == "sums":
+        return [row for layout in ("row", "column, column, row") for row in sums(layout, *how)]
     algorithm, variants, most = VARIANTS[kind]
     tile = {"tile": how[1]}
     contenders = [Contender("collective", {}, 0.95, 1.05, "sum")]
     contenders += [Contender(algorithm, {"variant": v} | tile, None, most) for v in variants]
     return in_turn(LAYOUTS[kind], contenders, *how)
+
+
+def sums(layout: str, *how) -> list[dict]:
+    """Of the universal algorithm where sums move: accumulated, and pushed with signals."""
+    plain = {"stationary": "B"}
+    pushed = plain | {"signals": "always", "tile": how[1]}
+    name = f"universal, {layout}"
+    contenders = [
+        Contender("universal", plain, label=f"{name}, accumulated"),
+        Contender("universal", pushed, None, 1.20, label=f"{name}, signals"),
+    ]
+    return in_turn(LAYOUTS[layout], contenders, *how)
 
 
 def in_turn(
@@ -401,7 +419,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("table", choices=("throttled", "roof", "cost"))
-    parser.add_argument("kind", nargs="?", choices=VARIANTS, default="gather")
+    parser.add_argument("kind", nargs="?", choices=(*VARIANTS, "sums"), default="gather")
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--tiles", default="512", help="rows of a communication tile")
     parser.add_argument("--machine", help="a model of this machine, to predict the same times with")

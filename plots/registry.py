@@ -83,7 +83,7 @@ def kinds() -> list[str]:
     Examples
     --------
     >>> [kind for kind in kinds() if "-" in kind]
-    ['llm-… (6)', 'overlap-… (15)']
+    ['llm-… (6)', 'overlap-… (16)']
     """
     found = []
     for family, each in groupby(figures(), lambda name: name.partition("-")[0]):

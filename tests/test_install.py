@@ -166,7 +166,7 @@ def test_every_package_that_is_imported_is_a_dependency():
     names = lambda lines: {re.split(r"[>=[]", line)[0].replace("-", "_") for line in lines}
     always = names(project["dependencies"])
     extras = names(itertools.chain(*project["optional-dependencies"].values()))
-    brought = {"cupy", "cupy_backends", "heat", "nvidia", "pylops_mpi"}
+    brought = {"cupy", "cupy_backends", "heat", "nvidia", "nvmath", "pylops_mpi"}
     layers = runpy.run_path(str(ROOT / "tests/test_layers.py"))
     missing = set()
     for path, text in layers["sources"]().items():

@@ -98,8 +98,6 @@ def core_remote() -> str:
 def core_overlap() -> str:
     """Throttled times over the larger of compute and transfers, and over their sum."""
     found = core("overlap")
-    if "signals" in found:  # Stationary B with and without them: a table of its own
-        found = found[found.signals.isna()]
     return table(
         ["case", "transfers / compute", "prefetch 1: time / max", "prefetch 0: time / sum"],
         [

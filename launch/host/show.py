@@ -27,7 +27,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 def console() -> Console:
     """Standard output; wide enough for tables when it is not a terminal."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=140)
+    return out if out.is_terminal else Console(highlight=False, width=160)
 
 
 def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> Table:
@@ -56,7 +56,8 @@ def table(columns: str, rows: Iterable[Iterable], title: str | None = None) -> T
     )
     for at, name in enumerate(columns.split("|")):
         justify = "right" if name.startswith(">") else "left"
-        made.add_column(name.lstrip("> "), justify=justify, no_wrap=at == 0)
+        whole = at == 0 or name == "algorithm"
+        made.add_column(name.lstrip("> "), justify=justify, no_wrap=whole, overflow="fold")
     for cells in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return made

@@ -139,5 +139,8 @@ def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant):
 
 
 def test_own_parts_that_lie_one_below_the_other_are_joined(mpirun):
-    (out,) = mpirun(2, "signals.py", PUSHED[:1])
-    assert out["joined"] == 2 * 7  # of eight own parts the first fills the wait for tiles
+    """Of eight own parts the first fills the wait for tiles. What leaves is joined too, unless a
+    slow network is to hide its way."""
+    cases = [PUSHED[0], PUSHED[0] | {"throttle": [5e7, 1e-4]}]
+    free, slow = mpirun(2, "signals.py", cases)
+    assert (free["joined"], slow["joined"]) == (2 * (8 + 7), 2 * 7)

@@ -68,14 +68,18 @@ def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank)
 
 @tiles_and_stationary
 def test_planning_memory_is_proportional_to_the_steps(stationary):
-    per_step = []
-    for tiles in (64, 256):
-        nbytes, trace = peak_bytes(
-            lambda tiles=tiles: universal.trace(aligned(tiles), 777, stationary=stationary)
+    """300 bytes a step, and 64 KiB once."""
+    (few, steps), (many, more) = [
+        (nbytes, len(trace.steps))
+        for nbytes, trace in (
+            peak_bytes(
+                lambda tiles=tiles: universal.trace(aligned(tiles), 777, stationary=stationary)
+            )
+            for tiles in (64, 256)
         )
-        per_step.append(nbytes / len(trace.steps))
-    few, many = per_step
-    assert few < 600 and many < 300  # what 100 steps cost once weighs more on each
+    ]
+    assert many < 300 * more and many - few < 300 * (more - steps)
+    assert few < 300 * steps + 2**16
 
 
 @tiles_and_stationary

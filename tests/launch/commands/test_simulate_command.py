@@ -124,7 +124,7 @@ def test_claims_are_checked_on_the_committed_rows(say):
         ).json()
     }
     papers = ("P1 P2 P2a P3 P4 P5 P6 P7 P8 P9 P10 P11 P12", "F1 F2 F3 F4 F5 F6 F7 F8 F9")
-    assert list(found) == " ".join((*papers, "T1 T2 T3 T4 T5 T6 T7")).split()
+    assert list(found) == " ".join((*papers, "T1 T2 T3 T4 T5 T6 T7 T8 T9")).split()
     assert found["P1"] and found["P11"] is not None
 
 

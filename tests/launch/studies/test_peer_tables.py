@@ -287,6 +287,8 @@ def test_every_setting_includes_every_default():
         "cosma",
         "pylops",
         "heat",
+        "symm_mem",
+        "cublasmp",
     }
 
 

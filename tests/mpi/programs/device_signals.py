@@ -98,7 +98,7 @@ def run(case, topology, late_s):
             found,
             matrices,
             device,
-            prefetch=case.get("prefetch", algorithm.prefetch),
+            prefetch=case.get("prefetch", algorithm.prefetch()),
             get=case.get("get", "copy"),
             max_gemms=case.get("gemms", 1),
             copy_streams=case.get("streams", 1),

@@ -22,7 +22,7 @@ from drbench.table1 import table1
 from partitions import partition
 
 SITUATION = os.environ["DRBENCH_TEST_SITUATION"]
-if os.environ["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "1":  # of MPICH; so do our own loops then
+if os.environ.get("MPIR_CVAR_ENABLE_HEAVY_YIELD") == "1":  # of MPICH; so do our own loops then
     os.sched_yield = lambda: time.sleep(2e-5)
 TRANSPORT = TransportChoice("rma" if SITUATION == "rma" else "auto")
 
