@@ -1,7 +1,7 @@
 """AllGather + GEMM in tiles (FLUX, §3.2 and §4.3; Triton-distributed, §3.2 and §3.6): the rows of A
 come tile by tile, and each part of one product begins when its rows are here."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from algorithms.mesh import check_layout
 from algorithms.registry import Option, algorithm
@@ -48,33 +48,37 @@ def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, st
     return "row", "column", "column"
 
 
-def settle(
-    problem: Problem,
-    in_place: bool = True,
-    *,
-    variant: str = "pull",
-    swizzle: str = "ranks",
-    order: str = "ranks",
-    tile: int | None = None,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> dict:
-    """Check the layout; decide the tile."""
-    check_layout(problem, "ag_gemm", layout)
-    return {
-        "variant": variant,
-        "swizzle": swizzle,
-        "order": order,
-        "tile": tile_rows(problem.m, problem.nprocs, tile),
-        "part": part,
-        "kernel": kernel,
-    }
+def settling(name: str, layout: Callable) -> Callable[..., dict]:
+    """Check the layout of a program that gathers in tiles; decide the tile."""
+
+    def settle(
+        problem: Problem,
+        in_place: bool = True,
+        *,
+        variant: str = "pull",
+        swizzle: str = "ranks",
+        order: str = "ranks",
+        tile: int | None = None,
+        part: int = LEAST,
+        kernel: str = "fused",
+    ) -> dict:
+        check_layout(problem, name, layout)
+        return {
+            "variant": variant,
+            "swizzle": swizzle,
+            "order": order,
+            "tile": tile_rows(problem.m, problem.nprocs, tile),
+            "part": part,
+            "kernel": kernel,
+        }
+
+    return settle
 
 
 @algorithm(
     "ag_gemm",
     options=(VARIANT, SWIZZLE, ORDER, TILE, PART, KERNEL),
-    settle=settle,
+    settle=settling("ag_gemm", layout),
     layout=layout,
     signals=True,
 )

@@ -2,7 +2,7 @@
 product leaves for the owner of its rows as soon as it is done, and is added up beside the rest; and
 GEMM + AllReduce, which gives the sums to all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from algorithms.mesh import check_layout
 from algorithms.registry import Option, algorithm
@@ -46,38 +46,42 @@ def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, st
     return "column", "row", "row"
 
 
-def settle(
-    problem: Problem,
-    in_place: bool = True,
-    *,
-    variant: str = "write",
-    swizzle: str = "ranks",
-    tile: int | None = None,
-    part: int = LEAST,
-    kernel: str = "fused",
-    units: int | None = None,
-) -> dict:
-    """Check the layout; decide the tile."""
-    check_layout(problem, "gemm_rs", layout)
-    if variant == "ring" and not all(owners(problem, "A")):
-        raise UnsupportedError(
-            f"gemm_rs --variant ring needs a share of k on every rank (algorithm requirement); k = "
-            f"{problem.k} on {problem.nprocs} ranks. Use --variant write."
-        )
-    return {
-        "variant": variant,
-        "swizzle": swizzle,
-        "tile": tile_rows(problem.m, problem.nprocs, tile),
-        "part": part,
-        "kernel": kernel,
-        **units_of("gemm_rs", kernel, units),
-    }
+def settling(name: str, layout: Callable) -> Callable[..., dict]:
+    """Check the layout of a program that sums up in tiles; decide the tile."""
+
+    def settle(
+        problem: Problem,
+        in_place: bool = True,
+        *,
+        variant: str = "write",
+        swizzle: str = "ranks",
+        tile: int | None = None,
+        part: int = LEAST,
+        kernel: str = "fused",
+        units: int | None = None,
+    ) -> dict:
+        check_layout(problem, name, layout)
+        if variant == "ring" and not all(owners(problem, "A")):
+            raise UnsupportedError(
+                f"{name} --variant ring needs a share of k on every rank (algorithm requirement); "
+                f"k = {problem.k} on {problem.nprocs} ranks. Use --variant write."
+            )
+        return {
+            "variant": variant,
+            "swizzle": swizzle,
+            "tile": tile_rows(problem.m, problem.nprocs, tile),
+            "part": part,
+            "kernel": kernel,
+            **units_of(name, kernel, units),
+        }
+
+    return settle
 
 
 @algorithm(
     "gemm_rs",
     options=(VARIANT, SWIZZLE, TILE, PART, KERNEL, UNITS),
-    settle=settle,
+    settle=settling("gemm_rs", layout),
     layout=layout,
     signals=True,
 )

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from algorithms.mesh import Tiles, check_layout
 from algorithms.registry import algorithm
-from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather, Piece, ReduceScatter
 from drbench.program.problem import Problem
 from drbench.program.steps import Block, Combine, Copy, Fence, Gemm, Get, Group, Part, Step, Zero
@@ -32,9 +31,7 @@ from .rows import (
     joined,
     kernel_of,
     own_tile,
-    owners,
     ring,
-    tile_rows,
 )
 
 
@@ -115,33 +112,10 @@ def combines_layout(
     return "column", f"_S(0,{mixture.experts})", "row"
 
 
-def settle_ag(
-    problem: Problem,
-    in_place: bool = True,
-    *,
-    variant: str = "pull",
-    swizzle: str = "ranks",
-    order: str = "ranks",
-    tile: int | None = None,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> dict:
-    """Check the layout; decide the tile."""
-    check_layout(problem, "ag_moe", gathers_layout)
-    return {
-        "variant": variant,
-        "swizzle": swizzle,
-        "order": order,
-        "tile": tile_rows(problem.m, problem.nprocs, tile),
-        "part": part,
-        "kernel": kernel,
-    }
-
-
 @algorithm(
     "ag_moe",
     options=(ag_gemm.VARIANT, SWIZZLE, ORDER, TILE, PART, KERNEL),
-    settle=settle_ag,
+    settle=ag_gemm.settling("ag_moe", gathers_layout),
     layout=gathers_layout,
     signals=True,
     combines=lambda **options: False,
@@ -209,36 +183,10 @@ def tokens_of(problem: Problem, expert: int, tiles: list[Tile]) -> list[int] | N
     return found if len(found) < above else None
 
 
-def settle_rs(
-    problem: Problem,
-    in_place: bool = True,
-    *,
-    variant: str = "write",
-    swizzle: str = "ranks",
-    tile: int | None = None,
-    part: int = LEAST,
-    kernel: str = "fused",
-) -> dict:
-    """Check the layout; decide the tile."""
-    check_layout(problem, "moe_rs", combines_layout)
-    if variant == "ring" and not all(owners(problem, "A")):
-        raise UnsupportedError(
-            f"moe_rs --variant ring needs a share of k on every rank (algorithm requirement); k = "
-            f"{problem.k} on {problem.nprocs} ranks. Use --variant write."
-        )
-    return {
-        "variant": variant,
-        "swizzle": swizzle,
-        "tile": tile_rows(problem.m, problem.nprocs, tile),
-        "part": part,
-        "kernel": kernel,
-    }
-
-
 @algorithm(
     "moe_rs",
     options=(gemm_rs.VARIANT, SWIZZLE, TILE, PART, KERNEL),
-    settle=settle_rs,
+    settle=gemm_rs.settling("moe_rs", combines_layout),
     layout=combines_layout,
     signals=True,
     combines=lambda **options: True,

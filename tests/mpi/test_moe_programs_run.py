@@ -4,6 +4,7 @@ import random
 from itertools import product
 
 import pytest
+from signal_runs import RUNS, SHAPES
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
@@ -12,17 +13,6 @@ PROGRAMS = (
     + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
     + [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
 )
-SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
-RUNS = {
-    (1, "direct"): (),
-    (2, "direct"): (),
-    (3, "rma"): ("--small-pieces",),
-    (3, "remote"): ("--small-pieces",),
-    (4, "mixed"): ("--delays", "1", "--small-pieces"),
-    (5, "direct"): ("--delays", "2"),
-    (6, "nodes"): (),
-    (8, "direct"): (),
-}
 
 
 def sample(p):

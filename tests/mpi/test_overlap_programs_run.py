@@ -5,6 +5,7 @@ import random
 from itertools import product
 
 import pytest
+from signal_runs import RUNS, SHAPES
 from starting import settled
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
@@ -15,17 +16,6 @@ VARIANTS = (
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
     + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
 )
-SHAPES = [(64, 48, 32), (101, 67, 53), (3, 9, 9)]
-RUNS = {
-    (1, "direct"): (),
-    (2, "direct"): (),
-    (3, "rma"): ("--small-pieces",),
-    (3, "remote"): ("--small-pieces",),
-    (4, "mixed"): ("--delays", "1", "--small-pieces"),
-    (5, "direct"): ("--delays", "2"),
-    (6, "nodes"): (),
-    (8, "direct"): (),
-}
 
 
 def sample(p):
