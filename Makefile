@@ -7,6 +7,7 @@
 # make format put the format and the order of imports right
 # make docs   write the numbers and tables of the committed records into README, ARTIFACT and docs/
 # make docs-check  hold every number of those pages against the records; changes nothing
+# make bench-quick  measure some of them in three minutes beside their bars and the committed figures
 # make bench  measure the tables of docs/performance.md (half an hour, on a quiet machine)
 #
 # Each makes its environment first: .venv, with everything in it. Variables:
@@ -31,7 +32,7 @@ comma := ,
 EXTRAS := [$(if $(MPI),$(MPI)$(comma))test,lint]
 BIN := .venv/bin
 
-.PHONY: mlp figures test test-full test-torch lint format docs docs-check bench clean
+.PHONY: mlp figures test test-full test-torch lint format docs docs-check bench bench-quick clean
 
 mlp: .venv/.installed $(if $(filter cupy,$(BACKEND)),.venv/.$(CUDA))
 	$(BIN)/drbench mlp --backend $(BACKEND) $(MLP_ARGS)
@@ -66,6 +67,9 @@ docs-check: .venv/.installed
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/core.py --out results/measured/here/performance
+
+bench-quick: .venv/.installed
+	$(BIN)/python benchmarks/quick.py
 
 .venv/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv

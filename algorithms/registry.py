@@ -10,12 +10,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from drbench.errors import DrbenchError, UsageError, did_you_mean
+from drbench.program.direct import Lowering
 from drbench.program.problem import Problem
 from drbench.program.steps import Step
 from drbench.program.trace import Trace, trace
@@ -235,8 +236,8 @@ def _nothing(problem: Problem, in_place: bool, **options) -> list[str]:
 
 
 def goes_by_model(settled: dict) -> bool:
-    """Whether a program of ours orders its steps by what a machine takes for them: a schedule by
-    cost, or the arrival of what comes with signals.
+    """Whether a program of ours decides by what a machine takes for its steps: a schedule by cost,
+    the order of what comes with signals, what is assembled.
 
     Examples
     --------
@@ -244,7 +245,7 @@ def goes_by_model(settled: dict) -> bool:
     (True, True, False)
     """
     by_cost = settled.get("schedule") in ("cost", "exhaustive")
-    return by_cost or settled.get("signals", "never") != "never"
+    return by_cost or any(settled.get(x, "never") != "never" for x in ("signals", "assemble"))
 
 
 _REGISTRY: dict[str, Algorithm] = {}
@@ -302,12 +303,18 @@ class Algorithm:
 
         Examples
         --------
-        >>> get_algorithm("universal").lighter({"signals": "auto", "stationary": "B"})
-        [{'signals': 'never', 'stationary': 'B'}]
-        >>> get_algorithm("universal").lighter({"signals": "always"})
-        []
+        >>> universal = get_algorithm("universal")
+        >>> universal.lighter({"signals": "auto", "assemble": "always"})
+        [{'signals': 'never', 'assemble': 'always'}]
+        >>> universal.lighter({"stationary": "B"}), universal.lighter({"assemble": "never"})
+        ([{'stationary': 'B', 'assemble': 'never'}], [])
         """
-        return [options | {"signals": "never"}] if options.get("signals") == "auto" else []
+        open_ = {
+            name: "never"
+            for name, default in (("signals", "never"), ("assemble", "auto"))
+            if name in self.options and options.get(name, default) == "auto"
+        }
+        return [options | open_] if open_ else []
 
     def signalling(self, **options) -> bool:
         """Whether ranks signal each other with these options."""
@@ -424,11 +431,23 @@ class Algorithm:
             )
         return replace(mixture, combines=self.combines(**options))
 
-    def trace(self, problem: Problem, rank: int, **options) -> Trace:
-        """The traced program of one rank."""
+    def trace(
+        self, problem: Problem, rank: int, *, nodes: Sequence[int] | None = None, **options
+    ) -> Trace:
+        """The traced program of one rank.
+
+        ``nodes`` says of each rank which node it is on if collectives go through the memory that
+        its ranks share (:mod:`drbench.program.direct`); without it they are steps of
+        their own.
+        """
         check_options(self.options, options)
-        signals = self.signalling(**options)
-        return trace(self.program(problem, rank, **options), problem, rank, signals=signals)
+        signals, program = self.signalling(**options), self.program(problem, rank, **options)
+        if nodes is None:
+            return trace(program, problem, rank, signals=signals)
+        lowering = Lowering(rank, nodes)
+        found = trace(lowering.program(program), problem, rank, signals=True)
+        found.direct = lowering.direct
+        return found
 
 
 def algorithm(
@@ -471,7 +490,7 @@ def algorithms(*, mixture: bool | None = None) -> dict[str, Algorithm]:
     Examples
     --------
     >>> list(algorithms(mixture=True))
-    ['ag_moe', 'moe_collective', 'moe_rs']
+    ['ag2_moe', 'ag_moe', 'moe_collective', 'moe_rs', 'moe_rs2']
     """
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):

@@ -8,8 +8,8 @@ command that measured it; ``make docs`` takes the tables of the pages from those
 results/measured/NAME/performance. Every ratio is the median of interleaved pairs of the same run
 (``drbench run --roof``): at least ``--pairs`` of them, and more until the median is known or
 ``--budget`` seconds of a case are over. On two cores and at the default size, in minutes: one_node
-8, remote 5, overlap 6, progress 5, gather, reduce, sums, signals and signals_remote 2 each, pieces
-1, planning and executor less than one.
+8, layers 5, collectives 3, remote 6, overlap 6, progress 5, small 4, gather, reduce, sums, signals
+and signals_remote 2 each, sockets and pieces 1, planning and executor less than one.
 """
 
 import argparse
@@ -36,6 +36,7 @@ PRESETS = {
     "misaligned": ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"),
     "column, column, row": ("column", "column", "row"),
 }
+REMOTE_CASES = (("row", "CB"), ("column", "C"), ("outer", "CB"), ("column, column, row", "B"))
 FIVE = ("row", "column", "inner", "outer", "misaligned")
 #: Predicts the rows of ``gather`` and ``reduce``; below the root. Made by ``benchmarks/model.py``.
 MODEL = Path("results/measured/spr-2core/model/throttled/here.toml")
@@ -54,6 +55,7 @@ MEASURED = (
     "median_s",
     "roof_gflops",
     "get_bytes",
+    "balance_limit",
 )
 
 
@@ -88,32 +90,53 @@ def ratio(name: str, bar: float, record: dict, **more) -> dict:
 def one_node(size: int, repeats: str) -> Iterator[dict]:
     """Ratios to the roof on one node: cubes and MLP layers in place, cubes by RMA."""
     cube, h = (size,) * 3, size // 2
-    for stationary, bar, layouts in (
-        ("C", 0.97, FIVE),
-        ("B", 0.93, (*FIVE, "column, column, row")),
+    for stationary, bar, misaligned, layouts in (
+        ("C", 0.98, 0.95, FIVE),
+        ("B", 0.97, 0.93, (*FIVE, "column, column, row")),
     ):
         for layout in layouts:
             found = case(cube, layout, stationary, repeats=repeats)
-            yield ratio(f"{layout}, S-{stationary}", bar, found, table="cube")
-    for name, sizes in (("MLP-1", (1024, 4 * h, h)), ("MLP-2", (1024, h, 4 * h))):
-        for layout in ("row", "column", "inner", "outer", "block"):
-            for stationary in "CB":
-                found = case(sizes, layout, stationary, repeats=repeats)
-                yield ratio(f"{name} {layout}, S-{stationary}", 0.93, found, table="mlp")
+            least = misaligned if layout == "misaligned" else bar
+            yield ratio(f"{layout}, S-{stationary}", least, found, table="cube")
+    found = case(cube, "misaligned", "B", "--steal", repeats=repeats)
+    yield ratio("misaligned, S-B, --steal", 0.93, found, table="cube")
+    yield from mlp(1024, h, 0.95, repeats, table="mlp")
     for layout in FIVE:
         for stationary in "CB":
             found = case(cube, layout, stationary, "--transport", "rma", repeats=repeats)
             yield ratio(f"{layout}, S-{stationary}", 0.85, found, table="rma")
 
 
+def mlp(m: int, h: int, bar: float, repeats: str, **more) -> Iterator[dict]:
+    """Both layers of an MLP of hidden size h, every preset with C and with B staying."""
+    for name, sizes in (("MLP-1", (m, 4 * h, h)), ("MLP-2", (m, h, 4 * h))):
+        for layout in ("row", "column", "inner", "outer", "block"):
+            for stationary in "CB":
+                found = case(sizes, layout, stationary, repeats=repeats)
+                yield ratio(f"{name} {layout}, S-{stationary}", bar, found, **more)
+
+
+def layers(size: int, repeats: str) -> Iterator[dict]:
+    """MLP layers of few rows, tens of milliseconds a repeat, and of many."""
+    for m, bar in ((256, 0.90), (4096, 0.95)):
+        yield from mlp(m, size // 2, bar, repeats, m=m)
+
+
+def collectives(size: int, repeats: str) -> Iterator[dict]:
+    """The 2-D algorithms that sum C along process rows and columns, through the window and by
+    MPI."""
+    for algorithm in ("collective", "summa", "meshslice", "wang"):
+        for dataflow, mesh in (("LS", "1x2"), ("RS", "2x1")):
+            for how, bar in (("direct", 0.95), ("mpi", None)):
+                words = f"--algorithm {algorithm} --dataflow {dataflow} --mesh {mesh} --roof"
+                words += f" --threads 1 -m {size} -n {size} -k {size} --collectives {how} {repeats}"
+                found = run(2, *words.split())
+                yield ratio(f"{algorithm} {dataflow}", bar, found, collectives=how)
+
+
 def remote(size: int, repeats: str) -> Iterator[dict]:
-    """Ratios with every rank remote (TCP), by progress engine."""
-    for layout, stationaries in (
-        ("row", "CB"),
-        ("column", "C"),
-        ("outer", "CB"),
-        ("column, column, row", "B"),
-    ):
+    """Ratios with every rank remote (TCP), by progress engine; sums of Stationary B pushed too."""
+    for layout, stationaries in REMOTE_CASES:
         for stationary in stationaries:
             for progress in ("poll", "none", "thread"):
                 found = case(
@@ -127,6 +150,10 @@ def remote(size: int, repeats: str) -> Iterator[dict]:
                 )
                 bar = 0.80 if progress == "poll" else None
                 yield ratio(f"{layout}, S-{stationary}", bar, found, progress=progress)
+    for layout in ("row", "outer", "column, column, row"):
+        words = "--progress", "poll", "--signals", "auto"
+        found = case((size,) * 3, layout, "B", *words, repeats=repeats, env=REMOTE)
+        yield ratio(f"{layout}, S-B, --signals auto", 0.80, found, progress="poll")
 
 
 def progress(size: int, repeats: str) -> Iterator[dict]:
@@ -265,28 +292,33 @@ def executor(size: int, repeats: str) -> Iterator[dict]:
             "case": name,
             "steps": found["steps"],
             "median_s": found["median_s"] / (found["steps"] / ranks),
-            "bar_s": 20e-6,
+            "bar_s": 3e-6,
             "command": found["command"],
         }
 
 
-def in_turn(size: int, repeats: str, *words: str, env: dict | None = None) -> Iterator[dict]:
-    """Rows of ``benchmarks/signals.py`` on two ranks of one thread each."""
+def in_turn(
+    size: int,
+    repeats: str,
+    *words: str,
+    env: dict | None = None,
+    program: str = "benchmarks/signals.py",
+) -> Iterator[dict]:
+    """Rows of a program on two ranks of one thread each."""
     sys.path.insert(0, str(ROOT))
     from launch.host.mpi import mpiexec_command
 
     environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(env or {})}
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         environ.pop(name, None)
-    program = ["-m", "mpi4py", "benchmarks/signals.py", *words, "--size", str(size)]
-    program += repeats.split()
-    command = [*mpiexec_command(2), sys.executable, *program]
+    python = ["-m", "mpi4py", program, *words, "--size", str(size), *repeats.split()]
+    command = [*mpiexec_command(2), sys.executable, *python]
     done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{shlex.join(command)}\n{done.stderr}")
     told = " ".join(f"{name}={value}" for name, value in (env or {}).items())
     for row in json.loads(done.stdout):
-        yield row | {"command": f"{told} mpiexec -n 2 python {shlex.join(program)}".strip()}
+        yield row | {"command": f"{told} mpiexec -n 2 python {shlex.join(python)}".strip()}
 
 
 def gather(size: int, repeats: str) -> Iterator[dict]:
@@ -302,6 +334,19 @@ def reduce(size: int, repeats: str) -> Iterator[dict]:
 def sums(size: int, repeats: str) -> Iterator[dict]:
     """Stationary B of the universal algorithm on slow networks, with its sums added or pushed."""
     yield from in_turn(size, repeats, "throttled", "sums", *model())
+
+
+def small(size: int, repeats: str) -> Iterator[dict]:
+    """Layers of an MLP at a small batch, against the roof and against their own products."""
+    for row in in_turn(size, repeats, program="benchmarks/small.py"):
+        yield {"bar": 0.90, **row}
+
+
+def sockets(size: int, repeats: str) -> Iterator[dict]:
+    """Every rank remote, against what the sockets leave of the roof: the bound, and the share of it
+    that is reached."""
+    for row in in_turn(size, repeats, env=REMOTE, program="benchmarks/sockets.py"):
+        yield {"bar": 0.95, **row}
 
 
 def model() -> list[str]:
@@ -329,6 +374,8 @@ SECTIONS = {
     each.__name__: each
     for each in (
         one_node,
+        layers,
+        collectives,
         remote,
         progress,
         overlap,
@@ -337,6 +384,8 @@ SECTIONS = {
         sums,
         signals,
         signals_remote,
+        small,
+        sockets,
         pieces,
         planning,
         executor,

@@ -33,7 +33,7 @@ class IdleDevice(HostDevice):
     def stream(self, name, multiplies=False):
         return IdleStream()
 
-    def gemm(self, a, b, c, beta, stream):
+    def gemm(self, a, b, c, beta, stream, alpha=1.0):
         pass
 
 

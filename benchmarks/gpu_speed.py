@@ -9,7 +9,7 @@ import json
 import statistics
 import sys
 
-from drbench.common import numpy_type
+from drbench.common import Clock, numpy_type
 from drbench.device.address import at_address
 from drbench.device.gpu.cuda import CudaDevice, cuda_device
 from drbench.host.fill import Fill
@@ -39,6 +39,10 @@ class Timer:
             found.append(self.one.seconds_since(self.zero))
         return statistics.median(found[2:])
 
+    def behind(self, work, stream, count: int = 10) -> float:
+        """The same of one of many behind each other, so that launching hides."""
+        return self.seconds(lambda: [work() for _ in range(count)], stream) / count
+
     def together(self, first, others: dict) -> float:
         """Median of all ``others`` (stream -> function) begun at once: on ``first``, from before
         the first to after the last."""
@@ -64,22 +68,39 @@ def matrix(device, rows, cols, matrix=None, dtype="float32"):
     return made
 
 
+#: arithmetic: (dtype of A and B, of C, --compute).
+_ARITHMETIC = {
+    "fp32": ("float32", "float32", "auto"),
+    "tf32": ("float32", "float32", "tf32"),
+    "bf16": ("bfloat16", "float32", "auto"),
+    "fp64": ("float64", "float64", "auto"),
+}
+_SHAPES = [
+    *((n, n, n) for n in (512, 1024, 2048, 4096, _EXTENT)),
+    *((thin, _EXTENT, _EXTENT) for thin in (128, 256, 512, 1024)),
+    *((_EXTENT, thin, _EXTENT) for thin in (128, 512, 1024)),
+    *((_EXTENT, _EXTENT, thin) for thin in (128, 256, 512, 1024, 2048)),
+    (2048, 2048, _EXTENT),
+]
+
+
 def products() -> dict[str, float]:
-    """Unsplit products of every arithmetic; the largest rate of each, in FLOP/s."""
+    """Unsplit products of every arithmetic, of parts of larger matrices as tiles are; the largest
+    rate of each, in FLOP/s."""
     best = {}
-    for kind, dtype, compute in (
-        ("fp32", "float32", "auto"),
-        ("tf32", "float32", "tf32"),
-        ("bf16", "bfloat16", "auto"),
-        ("fp64", "float64", "auto"),
-    ):
+    for kind, (dtype, result, compute) in _ARITHMETIC.items():
         device = cuda_device(0, 1, compute)
-        stream, timer = device.stream("products"), Timer(device)
-        for n in (4096, _EXTENT):
-            a, b = (matrix(device, n, n, name, dtype) for name in "AB")
-            c = matrix(device, n, n, dtype="float32" if dtype == "bfloat16" else dtype)
-            rate = 2 * n**3 / timer.seconds(lambda: device.gemm(a, b, c, 0.0, stream), stream)
-            say(kind="product", arithmetic=kind, n=n, tflops=rate / 1e12)
+        stream, timer = device.stream("products", multiplies=True), Timer(device)
+        whole = (
+            matrix(device, _EXTENT, _EXTENT, "A", dtype),
+            matrix(device, _EXTENT, _EXTENT, "B", dtype),
+        )
+        into = matrix(device, _EXTENT, _EXTENT, dtype=result)
+        for m, n, k in _SHAPES:
+            a, b, c = whole[0][:m, :k], whole[1][:k, :n], into[:m, :n]
+            took = timer.behind(lambda: device.gemm(a, b, c, 0.0, stream), stream)
+            rate = 2 * m * n * k / took
+            say(kind="product", arithmetic=kind, m=m, n=n, k=k, tflops=rate / 1e12, us=took * 1e6)
             best[kind] = max(best.get(kind, 0.0), rate)
         device.close()
     return best
@@ -91,9 +112,9 @@ def transfers() -> None:
     stream, timer = device.stream("transfers"), Timer(device)
     source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
     nbytes = source.nbytes
-    plain = timer.seconds(lambda: device.copy(target, source, stream), stream)
+    plain = timer.behind(lambda: device.copy(target, source, stream), stream)
     say(kind="copy", what="whole", gb_per_s=nbytes / plain / 1e9)
-    half = timer.seconds(
+    half = timer.behind(
         lambda: device.copy(target[:, : _WIDTH // 2], source[:, _WIDTH // 2 :], stream), stream
     )
     say(
@@ -104,46 +125,79 @@ def transfers() -> None:
     )
     for rows, what in ((source, "vectors"), (source[:, 1:], "elements")):
         into = target[:, : rows.shape[1]]
-        took = timer.seconds(lambda: device.accumulate(into, rows, stream), stream)
-        say(
-            kind="accumulate",
-            what=what,
-            blocks=None,
-            gb_per_s=rows.size * 4 / took / 1e9,
-            of_plain=plain * (rows.size / source.size) / took,
-        )
+        for kind, work in (("accumulate", device.accumulate), ("add", device.add)):
+            took = timer.behind(lambda: work(into, rows, stream), stream)
+            say(
+                kind=kind,
+                what=what,
+                gb_per_s=rows.size * 4 / took / 1e9,
+                of_plain=plain * (rows.size / source.size) / took,
+                # it reads two and writes one for each that a copy reads and writes
+                of_memory=1.5 * plain * (rows.size / source.size) / took,
+            )
     device.close()
 
 
 def overlap() -> None:
     """A product beside copies, and beside accumulates of a limited grid: how much of the shorter
-    time is hidden."""
-    for blocks in (None, 64, 32, 16, 8):
-        device = cuda_device(0, 1, "tf32", blocks)
-        one, other, timer = device.stream("products"), device.stream("transfers"), Timer(device)
-        a, b, c = (matrix(device, _EXTENT, _EXTENT, name) for name in ("A", "B", None))
-        source, target = (matrix(device, _ROWS, _WIDTH, name) for name in "AB")
-        multiply = lambda: device.gemm(a, b, c, 0.0, one)
-        works = {"copies": device.copy, "accumulates": device.accumulate}
-        if blocks is not None:
-            del works["copies"]  # they use no grid
-        for what, work in works.items():
-            move = lambda: work(target, source, other)
-            alone, product = timer.seconds(move, other), timer.seconds(multiply, one)
-            count = max(1, round(product / alone))
-            many = lambda: [move() for _ in range(count)]
-            alone = timer.seconds(many, other)
-            both = timer.together(one, {one: multiply, other: many})
-            say(
-                kind="overlap",
-                what=f"a product beside {count} {what}",
-                blocks=blocks,
-                product_ms=product * 1e3,
-                transfers_ms=alone * 1e3,
-                both_ms=both * 1e3,
-                hidden=(product + alone - both) / min(product, alone),
-            )
-        device.close()
+    time is hidden, and how much longer both take than the product with the whole device."""
+    alone_s: dict[str, float] = {}
+    for arithmetic in ("fp32", "tf32"):
+        compute = _ARITHMETIC[arithmetic][2]
+        for blocks in (None, 32, 16, 8, 4):
+            device = cuda_device(0, 1, compute, blocks)
+            one, other = device.stream("products", multiplies=True), device.stream("transfers")
+            timer = Timer(device)
+            a, b, c = (matrix(device, _EXTENT, _EXTENT, name) for name in ("A", "B", None))
+            source, target = (matrix(device, _EXTENT, _WIDTH, name) for name in "AB")
+            multiply = lambda: device.gemm(a, b, c, 0.0, one)
+            for what, work in (("copies", device.copy), ("accumulates", device.accumulate)):
+                move = lambda: work(target, source, other)
+                single, product = timer.seconds(move, other), timer.seconds(multiply, one)
+                alone_s.setdefault(arithmetic, product)
+                count = max(1, round(product / single))
+                many = lambda: [move() for _ in range(count)]
+                transfers = timer.seconds(many, other)
+                both = timer.together(one, {one: multiply, other: many})
+                say(
+                    kind="overlap",
+                    what=what,
+                    arithmetic=arithmetic,
+                    blocks=blocks,
+                    gb_per_s=count * source.nbytes / transfers / 1e9,
+                    product_ms=product * 1e3,
+                    product_alone_ms=alone_s[arithmetic] * 1e3,
+                    transfers_ms=transfers * 1e3,
+                    both_ms=both * 1e3,
+                    hidden=(product + transfers - both) / min(product, transfers),
+                )
+            device.close()
+
+
+def host() -> None:
+    """What the host takes to launch: matrices so small that the device is never behind."""
+    device = cuda_device(0, 1)
+    stream, event = device.stream("host", multiplies=True), device.event()
+    a, b, c = (matrix(device, 64, 64, name) for name in ("A", "B", None))
+    half = a[:32, :32], b[:32, :32]
+    works = {
+        "product": lambda: device.gemm(a, b, c, 0.0, stream),
+        "copy": lambda: device.copy(a, b, stream),
+        "strided copy": lambda: device.copy(*half, stream),
+        "accumulate": lambda: device.accumulate(a, b, stream),
+        "record": lambda: stream.record(event),
+        "wait": lambda: stream.wait(event),
+    }
+    for what, work in works.items():
+        found = []
+        for _ in range(9):
+            device.synchronise()
+            start = Clock.now()
+            for _ in range(200):
+                work()
+            found.append((Clock.now() - start) / 200)
+        say(kind="host", what=what, us=1e6 * statistics.median(found))
+    device.close()
 
 
 def peers() -> None:
@@ -193,3 +247,4 @@ if __name__ == "__main__":
         say(kind="peaks", **{kind: rate / 1e12 for kind, rate in products().items()})
         transfers()
         overlap()
+        host()

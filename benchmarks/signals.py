@@ -3,7 +3,8 @@
 
     OPENBLAS_NUM_THREADS=1 mpiexec -n 2 python -m mpi4py benchmarks/signals.py throttled gather
     ... signals.py throttled reduce                      # or sums: the universal algorithm
-    ... signals.py roof gather [--tiles 512,1024]        # or reduce; MPI as the environment says
+    ... signals.py roof gather [--tiles 512,1024]        # or reduce, sums; MPI as the environment
+                                                         # says, or --transport rma
     ... signals.py cost                                  # of a Push and its Await
 
 ``throttled``: the network is as slow as transfers shall take of compute, which is the same program
@@ -36,7 +37,7 @@ from mpi4py import MPI
 
 from algorithms import get_algorithm
 from algorithms.collective import baseline_of
-from drbench.common import Clock
+from drbench.common import Clock, parse_transport
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.fill import Fill
@@ -81,7 +82,12 @@ LAYOUTS = {
     "reduce": ("column", "row", "row"),
     "row": ("row", "row", "row"),
     "column, column, row": ("column", "column", "row"),
+    "outer": ("column", "row", "row"),
+    "block": ("block", "block", "block"),
+    "misaligned": ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block"),
 }
+#: Of these the sums of Stationary B move, by rows, by columns or both.
+SUMS = ("row", "outer", "column, column, row", "block", "misaligned")
 VARIANTS = {
     "gather": ("ag_gemm", ("pull", "push", "ring"), 1.20),
     "reduce": ("gemm_rs", ("write", "reduce", "pull", "ring"), 1.25),
@@ -178,11 +184,13 @@ def shape_of(problem: Problem) -> tuple[int, int, int]:
 
 
 @contextmanager
-def ground(size: int, layout: tuple[str, str, str], in_place: bool) -> Iterator[Ground]:
+def ground(
+    size: int, layout: tuple[str, str, str], in_place: bool, transport: str = "auto"
+) -> Iterator[Ground]:
     """A cube dealt out (collective)."""
     with Topology(MPI.COMM_WORLD) as topology, no_collection():
         problem = Problem(size, size, size, topology.comm.size, *layout)
-        with distributed(problem, topology) as matrices:
+        with distributed(problem, topology, parse_transport(transport)) as matrices:
             yield Ground(topology.comm, problem, matrices, in_place)
 
 
@@ -222,7 +230,7 @@ def throttled(kind: str, *how) -> list[dict]:
 
 def sums(layout: str, *how) -> list[dict]:
     """Of the universal algorithm where sums move: accumulated, and pushed with signals."""
-    plain = {"stationary": "B"}
+    plain = {"stationary": "B", "signals": "never"}
     pushed = plain | {"signals": "always", "tile": how[1]}
     name = f"universal, {layout}"
     contenders = [
@@ -344,15 +352,43 @@ def predicted(row: dict, size: int, layout: tuple[str, str, str], model: str) ->
     return {"predicted_s": predict(case, machine, RANKS).median_s * slower}
 
 
-def against_roof(kind: str, size: int, tiles: list[int], least: int, budget_s: float) -> list[dict]:
+def against_roof(kind: str, tiles: list[int], *how) -> list[dict]:
     """Programs on the transport that MPI gives, against local products and against the universal
     algorithm."""
+    if kind == "sums":
+        plain = {"stationary": "B", "signals": "never"}
+        pushed = [
+            plain | {"signals": "always"} | ({"tile": tile} if tile else {}) for tile in tiles
+        ]
+        return [
+            row
+            for name in SUMS
+            for row in beside_roof(
+                LAYOUTS[name],
+                [
+                    Contender("universal", plain, label=f"{name}, accumulated"),
+                    *(Contender("universal", each, label=f"{name}, signals") for each in pushed),
+                ],
+                *how,
+            )
+        ]
     algorithm, variants, _ = VARIANTS[kind]
-    first = Contender("universal")
-    contenders = [first] + [
+    contenders = [Contender("universal")] + [
         Contender(algorithm, {"variant": v, "tile": tile}) for v in variants for tile in tiles
     ]
-    with ground(size, LAYOUTS[kind], in_place=True) as here:
+    return beside_roof(LAYOUTS[kind], contenders, *how)
+
+
+def beside_roof(
+    layout: tuple[str, str, str],
+    contenders: list[Contender],
+    size: int,
+    least: int,
+    budget_s: float,
+    transport: str,
+) -> list[dict]:
+    """Rows of contenders, the first of which the others are held against."""
+    with ground(size, layout, True, transport) as here:
         here.in_place = not any(each.uses_rma for each in here.matrices.values())
         executors = [here.executor(each, throttled=False) for each in contenders]
         roof = Roof(here.problem, here.comm, HostWork(here.blas), here.fill)
@@ -421,7 +457,10 @@ def main() -> None:
     parser.add_argument("table", choices=("throttled", "roof", "cost"))
     parser.add_argument("kind", nargs="?", choices=(*VARIANTS, "sums"), default="gather")
     parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--tiles", default="512", help="rows of a communication tile")
+    parser.add_argument(
+        "--tiles", default="512", help="rows of a communication tile; 0: left open (sums)"
+    )
+    parser.add_argument("--transport", default="auto", help="of roof: auto or rma")
     parser.add_argument("--machine", help="a model of this machine, to predict the same times with")
     parser.add_argument("--iters", type=int, default=5, help="least rounds")
     parser.add_argument("--budget", type=float, default=8, help="seconds of a case")
@@ -433,7 +472,7 @@ def main() -> None:
     if chosen.table == "throttled":
         rows = throttled(chosen.kind, chosen.size, tiles[0], *limits, chosen.machine)
     elif chosen.table == "roof":
-        rows = against_roof(chosen.kind, chosen.size, tiles, *limits)
+        rows = against_roof(chosen.kind, tiles, chosen.size, *limits, chosen.transport)
     else:
         with Topology(MPI.COMM_WORLD) as topology:
             rows = [{"case": "Push and Await", "cost_s": cost(300, topology), "bar": 20e-6}]

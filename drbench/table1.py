@@ -159,9 +159,10 @@ class Table1:
         self.topology.comm.Barrier()
         window.sync()
 
-    def reduce_replicas(self, origin: int = 0) -> None:
-        """Origin's tiles += the tiles of all other replicas (collective)."""
-        self._run(reduce_replicas, origin)
+    def reduce_replicas(self, origin: int = 0, how: str = "pull") -> None:
+        """Origin's tiles += the tiles of all other replicas (collective), read by the ranks of the
+        origin, or with ``how="push"`` added by those of the others."""
+        self._run(reduce_replicas, origin, how)
 
     def broadcast_replica(self, origin: int = 0) -> None:
         """All other replicas' tiles = origin's (collective)."""
@@ -171,13 +172,13 @@ class Table1:
         """The executor of a program on this matrix."""
         return Executor(steps, {self.operand.name: self.matrix})
 
-    def _run(self, program, origin: int) -> None:
+    def _run(self, program, origin: int, *how: str) -> None:
         copies = len(self.partition.copies())  # of a pending sum those of each term
         if not 0 <= origin < copies:
             raise UsageError(f"{self.operand.name} has copies 0 to {copies - 1}, got {origin}.")
         self.fence()
         name = self.operand.name
-        steps = program(self.operand, self.rank, origin)
+        steps = program(self.operand, self.rank, origin, *how)
         with self._executor(trace(steps, None, self.rank, fresh=False, written=name)) as executor:
             executor.run()
 

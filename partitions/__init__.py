@@ -26,11 +26,12 @@ from .arithmetic import (
     near_square,
     part,
 )
-from .axes import Axis, Dealt, Listed, Segment, axis_of, pieces
+from .axes import Axis, Dealt, Listed, Segment, axis_of, levelled_axis, pieces
 from .dtensor import PlacementSpec, parse_placements, to_placements
 from .enumerate import (
     equal_replication,
     exhaustive,
+    layouts,
     paired_replication,
     partition_triples,
     replication_triples,
@@ -39,6 +40,7 @@ from .errors import LayoutError
 from .grids import (
     Grid,
     GridSpec,
+    frontier,
     held,
     io_bound,
     most_work,
@@ -81,10 +83,13 @@ __all__ = [
     "explicit_text",
     "extents",
     "flows",
+    "frontier",
     "grid_places",
     "held",
     "intersect",
     "io_bound",
+    "layouts",
+    "levelled_axis",
     "local_extent",
     "mesh_places",
     "most_replicas",

@@ -277,6 +277,42 @@ def strided(ranges: list[tuple[int, int]], parts: int, factor: int) -> list[list
     return [_joined([each for piece in pieces for each in piece[x]]) for x in range(parts)]
 
 
+def levelled_axis(axis: Axis) -> tuple[Axis, list[int]]:
+    """The axis once every coordinate holds as many indices as any other, or one more: those with
+    more leave the ends of their last ranges to those with less, and nothing else changes hands.
+
+    Returns
+    -------
+    axis, numbers
+        As of :func:`axis_of`.
+
+    Examples
+    --------
+    >>> axis, numbers = levelled_axis(Dealt(10, 4, 2))
+    >>> [tuple(segment[:3]) for segment in axis], numbers
+    ([(0, 4, 0), (4, 8, 1), (8, 9, 0), (9, 10, 1)], [0, 1])
+    >>> axis, numbers = levelled_axis(Dealt(9, 3, 4))
+    >>> [tuple(segment[:3]) for segment in axis], numbers
+    ([(0, 3, 0), (3, 5, 1), (5, 6, 2), (6, 8, 3), (8, 9, 2)], [0, 1, 3, 2])
+    """
+    lengths = [axis.length(x) for x in range(axis.parts)]
+    order = sorted(range(axis.parts), key=lambda x: -lengths[x])
+    least, more = divmod(axis.extent, axis.parts)
+    share = {x: least + (at < more) for at, x in enumerate(order)}
+    held = [[(axis[x].start, axis[x].stop) for x in axis.held_by(c)] for c in range(axis.parts)]
+    given: list[tuple[int, int]] = []
+    for x in order:
+        kept, rest = _within(held[x], 0, share[x]), _within(held[x], share[x], lengths[x])
+        held[x] = kept
+        given += rest
+    at = 0
+    for x in order:
+        lacks = share[x] - sum(stop - start for start, stop in held[x])
+        held[x] = _joined(sorted([*held[x], *_within(given, at, at + lacks)]))
+        at += lacks
+    return axis_of(axis.extent, held)
+
+
 def _within(ranges: list[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
     """The part ``[low, high)`` of what ranges hold, counted along them."""
     found, at = [], 0

@@ -8,7 +8,7 @@ lazily: 12 ranks already have 27 · 6³ = 5832 combinations.
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from .arithmetic import divisors
+from .arithmetic import ProcessGrid, divisors
 from .partition import replica_suffix
 
 KINDS = ("row", "column", "block")
@@ -68,6 +68,30 @@ def partition_triples(kinds: Iterable[str] = KINDS) -> Iterator[tuple[str, str, 
     [('row', 'row', 'row'), ('row', 'row', 'column'), ('row', 'column', 'row')]
     """
     yield from product(tuple(kinds), repeat=3)
+
+
+def layouts(p: int, factors: Iterable[int] | None = None) -> Iterator[tuple[str, int]]:
+    """Yield every layout of a matrix with one tile a rank and its replication factor: all process
+    grids, row- and column-major, each once.
+
+    Examples
+    --------
+    >>> [text for text, _ in layouts(8, [1])]
+    ['row', 'column', 'block:2x4', 'block:2x4:col', 'block:4x2', 'block:4x2:col']
+    >>> list(layouts(8, [4, 8]))
+    [('row/c4', 4), ('column/c4', 4), ('row/c8', 8)]
+    >>> sum(1 for _ in layouts(512))
+    91
+    """
+    for factor in divisors(p) if factors is None else factors:
+        ranks, suffix = p // factor, replica_suffix(factor)
+        yield f"row{suffix}", factor
+        if ranks == 1:
+            continue
+        yield f"column{suffix}", factor
+        for rows in divisors(ranks)[1:-1]:
+            for order in ("row", "col"):
+                yield f"block:{ProcessGrid(rows, ranks // rows, order)}{suffix}", factor
 
 
 def placements(mesh: str, words: Iterable[str] = ("S(0)", "S(1)", "R", "P")) -> Iterator[str]:

@@ -181,6 +181,47 @@ def optimal_grid(
     >>> str(optimal_grid(1 << 17, 512, 512, 16))
     '16x1x1'
     """
+    found = _least(m, n, k, nprocs, memory, None if most is None else most * m * n * k / nprocs)
+    if found is None:
+        room = "any number" if memory is None else f"{memory}"
+        raise LayoutError(
+            f"no grid of up to {nprocs} ranks multiplies {m}x{n}x{k} in room for {room} elements a "
+            f"rank with at most {most or 'any number of'} times an even share of work. Use more "
+            "ranks or memory, or allow more work."
+        )
+    return found
+
+
+def frontier(m: int, n: int, k: int, nprocs: int, memory: int | None = None) -> list[Grid]:
+    """The grids worth a thought: no other needs as few elements with less work of the busiest rank.
+    The first is :func:`optimal_grid`; the following ones need more and multiply less, the last as
+    little as any.
+
+    Raises
+    ------
+    LayoutError
+        If no grid fits.
+
+    Examples
+    --------
+    Of 11 ranks one may be idle, or three:
+
+    >>> [str(grid) for grid in frontier(4000, 4000, 4000, 11)]
+    ['2x2x2', '3x1x3', '5x2x1', '11x1x1']
+    """
+    found: list[Grid] = []
+    grid: Grid | None = optimal_grid(m, n, k, nprocs, memory)
+    while grid is not None:
+        found.append(grid)
+        grid = _least(m, n, k, nprocs, memory, prod(block(grid, m, n, k)) - 1)
+    return found
+
+
+def _least(
+    m: int, n: int, k: int, nprocs: int, memory: int | None, work: float | None
+) -> Grid | None:
+    """The grid that needs fewest elements of those with at most so many products of the busiest
+    rank; None if there is none."""
     if min(m, n, k, nprocs) < 1:
         raise LayoutError(f"a product of {m}x{n}x{k} on {nprocs} ranks is none; use at least 1")
     best: list[Grid] = []
@@ -192,16 +233,11 @@ def optimal_grid(
             continue
         if memory is not None and held(grid, m, n, k) > memory:
             continue
-        if most is not None and x * y * z * nprocs > most * m * n * k:
+        if work is not None and x * y * z > work:
             continue
         best, least = [*(best if rank == least else ()), grid], rank
     if not best:
-        room = "any number" if memory is None else f"{memory}"
-        raise LayoutError(
-            f"no grid of up to {nprocs} ranks multiplies {m}x{n}x{k} in room for {room} elements a "
-            f"rank with at most {most or 'any number of'} times an even share of work. Use more "
-            "ranks or memory, or allow more work."
-        )
+        return None
     if len(best) == 1:
         return best[0]
     return min(best, key=lambda grid: (moved(grid, m, n, k), grid[::-1]))

@@ -2,7 +2,7 @@
 list.
 
 >>> print(*(name for name in sorted(figures()) if not name.startswith(("llm-", "overlap-"))))
-algorithms bandwidth best lowering mlp mlp1 mlp2 peers strong timeline volume weak
+algorithms bandwidth best bounds ledger lowering mlp mlp1 mlp2 peers strong timeline volume weak
 """
 
 import os
@@ -83,7 +83,7 @@ def kinds() -> list[str]:
     Examples
     --------
     >>> [kind for kind in kinds() if "-" in kind]
-    ['llm-… (6)', 'overlap-… (16)']
+    ['llm-… (6)', 'overlap-… (18)']
     """
     found = []
     for family, each in groupby(figures(), lambda name: name.partition("-")[0]):

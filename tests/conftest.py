@@ -26,13 +26,17 @@ APART = (
     *("tests/launch/commands/test_option_values", "tests/launch/commands/test_results"),
     "tests/launch/sweeps/test_expansion",
 )
-#: Those that end processes, or look at the clock, come before the other workers help; so do long
-#: ones, so that all workers end together.
+#: Those that end processes, or look at the clock, come before the other workers help.
 EARLY = (
     *("tests/launch/host/", "tests/launch/ranks/", "tests/launch/sweeps/", "tests/docs/"),
     *("tests/mpi/test_a_", "tests/mpi/test_slow_and_late", "tests/mpi/test_nothing_is_left"),
-    *("tests/mpi/test_mesh_algorithms", "tests/launch/commands/test_bandwidth"),
-    *("tests/mpi/test_transposed", "tests/mpi/test_devices"),
+    "tests/launch/commands/test_bandwidth",
+)
+#: Long ones come next, so that all workers end together.
+LONG = (
+    *("tests/mpi/test_mesh_algorithms", "tests/mpi/test_library", "tests/mpi/test_runs_are_exact"),
+    *("tests/mpi/test_moe", "tests/mpi/test_overlap", "tests/mpi/test_device"),
+    *("tests/mpi/test_transposed", "tests/mpi/test_signalled", "tests/mpi/test_no_update"),
 )
 
 
@@ -46,7 +50,8 @@ def pytest_xdist_make_scheduler(config, log):
         def _assign_work_unit(self, node):
             starts = lambda file: file.startswith(PROCESSES) and not file.startswith(APART)
             mine = [file for file in self.workqueue if starts(file) == (node is self.nodes[0])]
-            for file in sorted(mine, key=lambda file: not file.startswith(EARLY))[:1]:
+            turn = lambda file: (not file.startswith(EARLY), not file.startswith(LONG))
+            for file in sorted(mine or self.workqueue, key=turn)[:1]:
                 self.workqueue.move_to_end(file, last=False)
             super()._assign_work_unit(node)
 

@@ -28,6 +28,7 @@ TELL_STEPS_APART = {
     "algorithms/universal/lowering.py",
     "algorithms/universal/op_costs.py",
     "algorithms/universal/search.py",
+    "drbench/chain/joints.py",
     "drbench/device/executor.py",
     "drbench/device/gpu/nccl.py",
     "drbench/host/collectives.py",
@@ -41,6 +42,7 @@ TELL_STEPS_APART = {
     "drbench/plan/explain.py",
     "drbench/plan/refinement.py",
     "drbench/plan/schedule.py",
+    "drbench/program/direct.py",
     "drbench/program/steps.py",
     "drbench/program/trace.py",
 }

@@ -7,7 +7,14 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-from starting import SHARED_MEMORY, clean_environ, run_process, settled
+from starting import (
+    ROOT,
+    SHARED_MEMORY,
+    clean_environ,
+    run_process,
+    settled,
+    shared_memory_names,
+)
 
 ORPHAN = """
 import subprocess, time
@@ -40,6 +47,32 @@ def test_a_file_left_in_shared_memory_is_said(tmp_path):
         assert run_process(["touch", path], tmp_path).left == (path.name,)
     finally:
         path.unlink(missing_ok=True)
+
+
+#: Takes the memory of a fake GPU, and says so.
+FAKE = (
+    "import sys, time; sys.path.insert(0, sys.argv[1])\nfrom fake_cuda import SharedRuntime\n"
+    "SharedRuntime().malloc(4096); print('taken', flush=True)\n"
+)
+
+
+@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
+def test_memory_of_a_fake_gpu_is_said_if_it_is_left_and_removed_whoever_was_killed(tmp_path):
+    start = lambda more, **how: run_process(
+        [sys.executable, "-c", FAKE + more, ROOT / "tests/shared"], tmp_path, **how
+    )
+    ended = start("import os; os.kill(os.getpid(), 9)")
+    (name,) = ended.left
+    assert ended.stdout and name.startswith("drbench-fake-gpu-")
+    names = []
+
+    def remember(process):
+        process.stdout.readline()
+        names.extend(each for each in shared_memory_names() if f"-{process.pid}-" in each)
+
+    with pytest.raises(pytest.fail.Exception, match="no end in 0.5 s"):
+        start("time.sleep(60)", timeout=0.5, during=remember)
+    assert len(names) == 1 and not {name, *names} & shared_memory_names()
 
 
 def test_a_command_without_an_end_fails_the_test_and_is_killed_with_all_it_started(tmp_path):

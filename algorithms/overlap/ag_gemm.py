@@ -2,6 +2,8 @@
 come tile by tile, and each part of one product begins when its rows are here."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 from algorithms.mesh import check_layout
 from algorithms.registry import Option, algorithm
@@ -41,6 +43,14 @@ ORDER = Option(
     says="ranks",
     tried=("ranks", "mesh"),
 )
+#: Of ag_gemm, whose parts are tiles of one rank each.
+ORDERS = replace(
+    ORDER,
+    type=("ranks", "mesh", "turns"),
+    help="order of copies and parts: one rank after the other; the own rows, then a tile of every "
+    "other rank in turn (links of a mesh are all used); or with an own tile in each turn, as "
+    "Triton-distributed's code has it.",
+)
 
 
 def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
@@ -77,7 +87,7 @@ def settling(name: str, layout: Callable) -> Callable[..., dict]:
 
 @algorithm(
     "ag_gemm",
-    options=(VARIANT, SWIZZLE, ORDER, TILE, PART, KERNEL),
+    options=(VARIANT, SWIZZLE, ORDERS, TILE, PART, KERNEL),
     settle=settling("ag_gemm", layout),
     layout=layout,
     signals=True,
@@ -94,27 +104,58 @@ def program(
     kernel: str = "fused",
 ) -> Iterator[Step]:
     """AllGather + GEMM in tiles, pulled, pushed or round a ring (FLUX; Triton-distributed)."""
-    p, rows = problem.nprocs, Rows.of(problem.a, tile)
+    rows = Rows.of(problem.a, tile)
+    gathered = yield from fetched(problem, rank, rows, variant, swizzle, order)
+    yield from multiplied(problem, rank, rows, gathered, part, kernel)
+
+
+class Gathered(NamedTuple):
+    """Tiles of A on their way to a rank.
+
+    Attributes
+    ----------
+    have : dict
+        Those that need no waiting for, by their rows.
+    source : callable
+        Who pushes another one.
+    turn : callable
+        When a tile comes.
+    """
+
+    have: dict[Tile, Step]
+    source: Callable[[Tile], int]
+    turn: Callable[[Tile], tuple]
+
+
+def multiplied(
+    problem: Problem, rank: int, rows: Rows, gathered: Gathered, part: int, kernel: str
+) -> Iterator[Step]:
+    """The product of what is gathered, part by part, as tiles come."""
     b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
-    have = yield from fetched(problem, rank, rows, variant, order)
     if b_tile is None or c_tile is None:
         return
     b = yield Get(b_tile)
     launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
-    turns = ring(rank, p) if swizzle == "ranks" else range(p)
-    groups = rows.ordered(turns, part)
-    if order == "mesh":  # as tiles come: the own ones, then one of every rank in turn
-        groups.sort(key=lambda group: rows.place(group[0]) * (rows.owner(group[0]) != rank))
-    for group in groups:
-        yield from awaited(problem, rows, have, group)
-        a = yield from joined([have[t] for t in group])
+    last = lambda group: max(map(gathered.turn, group))
+    for group in sorted(rows.parts(part), key=last):
+        a = yield from awaited(problem, gathered, group)
         into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
         yield Gemm(a, b, into=into, kernel=launch)  # C[part, :] = A[part, :] · B
 
 
-def fetched(problem: Problem, rank: int, rows: Rows, variant: str, order: str) -> Iterator[Step]:
-    """Send a rank's tiles of A on their way, and ask for those of others: the tiles that need no
-    waiting for, by their rows."""
+def awaited(problem: Problem, gathered: Gathered, tiles: list[Tile]) -> Iterator[Step]:
+    """Tiles one below the other, once those that are pushed are here."""
+    have = gathered.have
+    for t in tiles:
+        if t not in have:
+            have[t] = yield Await(gathered.source(t), t, problem.a.block(t, (0, problem.k)))
+    return (yield from joined([have[t] for t in tiles]))
+
+
+def fetched(
+    problem: Problem, rank: int, rows: Rows, variant: str, swizzle: str, order: str
+) -> Iterator[Step]:
+    """Send a rank's tiles of A on their way, and ask for those of others."""
     p = problem.nprocs
     block = lambda t: problem.a.block(t, (0, problem.k))  # A[t, :]
     have: dict[Tile, Step] = {}
@@ -139,14 +180,12 @@ def fetched(problem: Problem, rank: int, rows: Rows, variant: str, order: str) -
                 yield Push(have[t], before, t)
             for t in rows.tiles[(rank + s + 1) % p]:
                 have[t] = yield Await(after, t, block(t))
-    return have
-
-
-def awaited(problem: Problem, rows: Rows, have: dict[Tile, Step], part: list[Tile]):
-    """Wait for those tiles of a part that their owners push."""
-    for t in part:
-        if t not in have:
-            have[t] = yield Await(rows.owner(t), t, problem.a.block(t, (0, problem.k)))
+    turn = rows.turn(ring(rank, p) if swizzle == "ranks" else range(p))
+    if order == "ranks":
+        return Gathered(have, rows.owner, turn)
+    # one of every rank in turn
+    own_first = lambda t: order == "mesh" and rows.owner(t) == rank
+    return Gathered(have, rows.owner, lambda t: (0 if own_first(t) else rows.place(t), turn(t)))
 
 
 def copies(rows: Rows, ranks: list[int], order: str) -> list[Tile]:
@@ -159,6 +198,6 @@ def copies(rows: Rows, ranks: list[int], order: str) -> list[Tile]:
     [(2, 3), (4, 5), (3, 4), (5, 6)]
     """
     if order == "ranks":
-        return [t for r in ranks for t in rows.tiles[r]]
+        return rows.of_ranks(ranks)
     most = max((len(rows.tiles[r]) for r in ranks), default=0)
     return [rows.tiles[r][x] for x in range(most) for r in ranks if x < len(rows.tiles[r])]

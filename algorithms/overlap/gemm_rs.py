@@ -2,7 +2,7 @@
 product leaves for the owner of its rows as soon as it is done, and is added up beside the rest; and
 GEMM + AllReduce, which gives the sums to all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from algorithms.mesh import check_layout
 from algorithms.registry import Option, algorithm
@@ -99,27 +99,91 @@ def program(
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter in tiles, written, added, pulled or round a ring (FLUX;
     Triton-distributed)."""
-    p, rows = problem.nprocs, Rows.of(problem.c, tile)
+    rows, order = Rows.of(problem.c, tile), own_last(rank, problem.nprocs, swizzle)
+    # sums of a ring meet the products of each rank in one order: its parts are of one rank
+    how = {"across": variant != "ring", "in_place": variant != "reduce"}
+    products = Products(problem, rank, rows, order, part, kernel, units, **how)
+    yield from scattered(problem, rank, rows, products, variant, side)
+
+
+class Products:
+    """What a rank's share of k makes of each tile of rows: parts of one product, each made when the
+    first of its tiles is asked for.
+
+    Parameters
+    ----------
+    rows : Rows
+    order : sequence of int
+        In which the tiles of ranks are asked for.
+    part : int
+        Least rows of a part.
+    kernel, units
+        As of :func:`~algorithms.overlap.rows.kernel_of`.
+    across : bool
+        Whether a part may have tiles of several ranks.
+    in_place : bool
+        Whether parts of own rows alone are made in C.
+
+    Attributes
+    ----------
+    tiles : list of (int, int)
+        In the order in which they are to be asked for; none if the rank has no share of k.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        rank: int,
+        rows: Rows,
+        order: Sequence[int],
+        part: int,
+        kernel: str,
+        units: int | None = None,
+        across: bool = True,
+        in_place: bool = True,
+    ):
+        self._problem, self._b, self._k = problem, None, own_tile(problem.a, rank)
+        self._b_tile, groups, turn = own_tile(problem.b, rank), [], rows.turn(order)
+        if self._k is not None and self._b_tile is not None:
+            self._launch = kernel_of(kernel, problem.m, problem.n, self._k.shape[1], units)
+            shares = [None] if across else [[r] for r in order]
+            groups = [group for ranks in shares for group in rows.parts(part, ranks)]
+        groups.sort(key=lambda group: min(map(turn, group)))
+        self.tiles = [t for group in groups for t in group]
+        self._group = {t: group for group in groups for t in group}
+        own = lambda group: in_place and {rows.owner(t) for t in group} == {rank}
+        self._own = {group[0] for group in groups if own(group)}
+        self._made: dict[Tile, Step] = {}
+
+    def of(self, tile: Tile) -> Iterator[Step]:
+        """A tile's rows of the product; None if they are in C already."""
+        problem, group = self._problem, self._group[tile]
+        if group[0] not in self._made:
+            self._b = self._b or (yield Get(self._b_tile))
+            a = yield Get(problem.a.block(span(group), (self._k.col0, self._k.col1)))
+            own = group[0] in self._own
+            into = problem.c.block(span(group), (0, problem.n)) if own else None
+            self._made[group[0]] = yield Gemm(a, self._b, into=into, kernel=self._launch)
+        if group[0] in self._own:
+            return None
+        return (yield from cut(self._made[group[0]], group, tile))
+
+
+def scattered(
+    problem: Problem, rank: int, rows: Rows, products, variant: str, side: bool = True
+) -> Iterator[Step]:
+    """Each tile that a rank makes goes to the owner of its rows, which adds up what all have made;
+    ``products`` are :class:`Products`, or those of experts."""
     target = lambda t: problem.c.block(t, (0, problem.n))  # C[t, :]
     if variant == "reduce":
         for own in problem.c.own_tiles(rank):
             yield Zero(own)
         yield Fence()
-    a_tile, b_tile = own_tile(problem.a, rank), own_tile(problem.b, rank)
-    if a_tile is not None and b_tile is not None:
-        k, b = (a_tile.col0, a_tile.col1), (yield Get(b_tile))
-        launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1], units)
-        # sums of a ring meet the products of each rank in one order: its parts are of one rank
-        order = own_last(rank, p, swizzle)
-        for group in rows.ordered(order, part, min, across=variant != "ring"):
-            a = yield Get(problem.a.block(span(group), k))
-            if variant != "reduce" and {rows.owner(t) for t in group} == {rank}:
-                yield Gemm(a, b, into=target(span(group)), kernel=launch)
-                continue
-            c = yield Gemm(a, b, kernel=launch)
-            for t in group:
-                piece = yield from cut(c, group, t)
-                yield from delivered(piece, t, target(t), rows.owner(t), rank, p, variant)
+    for t in products.tiles:
+        piece = yield from products.of(t)
+        if piece is not None:
+            owner = rows.owner(t)
+            yield from delivered(piece, t, target(t), owner, rank, problem.nprocs, variant)
     yield from received(problem, rank, rows, variant, side)
 
 
@@ -219,19 +283,14 @@ def program_ar(
     rows = Rows([share(problem.m, r, p) for r in range(p)], tile)
     others, makes = ring(rank, p, 1)[:-1], owners(problem, "A")
     sums: dict[Tile, Step] = {}
-    a_tile, b_tile = own_tile(problem.a, rank), own_tile(problem.b, rank)
-    if a_tile is not None and b_tile is not None:
-        k, b = (a_tile.col0, a_tile.col1), (yield Get(b_tile))
-        launch = kernel_of(kernel, problem.m, n, a_tile.shape[1], units)
-        for group in rows.ordered(own_last(rank, p, swizzle), part, min):
-            a = yield Get(problem.a.block(span(group), k))
-            c = yield Gemm(a, b, kernel=launch)
-            for t in group:
-                piece = yield from cut(c, group, t)
-                if rows.owner(t) == rank:
-                    sums[t] = piece
-                else:
-                    yield Push(piece, rows.owner(t), t)
+    order = own_last(rank, p, swizzle)
+    products = Products(problem, rank, rows, order, part, kernel, units, in_place=False)
+    for t in products.tiles:
+        piece = yield from products.of(t)
+        if rows.owner(t) == rank:
+            sums[t] = piece
+        else:
+            yield Push(piece, rows.owner(t), t)
     for source in reversed(others):
         for t in rows.tiles[rank] if makes[source] else ():
             brought = yield Await(source, t, (t[1] - t[0], n))

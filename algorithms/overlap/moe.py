@@ -1,101 +1,22 @@
-"""Products of experts that overlap (Triton-distributed, §4.1): tokens are gathered and multiplied
-by the matrices of their experts, or the experts' results are weighted, summed up and scattered.
+"""Products of experts that overlap (Triton-distributed, §4.1 and §4.2): tokens are gathered and
+multiplied by the matrices of their experts, or the experts' results are weighted, summed up and
+scattered; within a node or over several. What moves, and when, is as in ag_gemm, gemm_rs, ag2 and
+rs2."""
 
-Each expert's rows are products of their own, all parts of one kernel. What an expert multiplies of
-a communication tile is a range of rows of pairs (:mod:`partitions.mixture`), so a part is one
-of its tiles, or as many as make it high enough.
-"""
-
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from algorithms.mesh import Tiles, check_layout
 from algorithms.registry import algorithm
 from drbench.program.group_steps import AllGather, Piece, ReduceScatter
 from drbench.program.problem import Problem
-from drbench.program.steps import Block, Combine, Copy, Fence, Gemm, Get, Group, Part, Step, Zero
+from drbench.program.steps import Combine, Copy, Gemm, Get, Group, Step
 from partitions.mixture import Mixture
 
-from . import ag_gemm, gemm_rs
-from .ag_gemm import ORDER, awaited, fetched
+from . import ag_gemm, gemm_rs, two_level
+from .ag_gemm import ORDER
 from .baselines import DATAFLOW
-from .gemm_rs import delivered, own_last, received
-from .rows import (
-    KERNEL,
-    LEAST,
-    PART,
-    SWIZZLE,
-    TILE,
-    Rows,
-    Tile,
-    joined,
-    kernel_of,
-    own_tile,
-    ring,
-)
-
-
-class ExpertPart(NamedTuple):
-    """One product: an expert's pairs of some tiles.
-
-    Attributes
-    ----------
-    turn : tuple
-        When it comes.
-    expert : int
-    tiles : list of (int, int)
-        Tiles of tokens, each of which has pairs.
-    rows : (int, int)
-        The rows of the pairs.
-    """
-
-    turn: tuple
-    expert: int
-    tiles: list[Tile]
-    rows: tuple[int, int]
-
-
-def expert_parts(
-    problem: Problem, tiles: list[Tile], least: int, turn: Callable[[list[Tile]], tuple]
-) -> list[ExpertPart]:
-    """The products of all experts in the order of their turns: of tiles of tokens, joined to at
-    least so many pairs; ``turn(tiles)`` says when one comes.
-
-    Examples
-    --------
-    >>> problem = Problem(8, 4, 4, 2, "row", "column", "column", mixture=Mixture(3, 2))
-    >>> for part in expert_parts(problem, [(0, 4), (4, 8)], 3, max):
-    ...     print(part.expert, part.tiles, part.rows)
-    1 [(0, 4)] (3, 7)
-    2 [(0, 4)] (10, 13)
-    0 [(0, 4), (4, 8)] (0, 3)
-    1 [(4, 8)] (7, 10)
-    2 [(4, 8)] (13, 16)
-    """
-    routes, found = problem.routes, []
-    for expert in range(problem.mixture.experts):
-        parts: list[list[tuple[Tile, int]]] = []
-        for tile in sorted(tiles):
-            first, last = routes.rows(expert, *tile)
-            if first == last:
-                continue
-            if not parts or sum(rows for _, rows in parts[-1]) >= least:
-                parts.append([])
-            parts[-1].append((tile, last - first))
-        if len(parts) > 1 and sum(rows for _, rows in parts[-1]) < least:
-            rest = parts.pop()
-            parts[-1] += rest
-        for part in parts:
-            inside = [tile for tile, _ in part]
-            rows = routes.rows(expert, inside[0][0], inside[-1][1])
-            found.append(ExpertPart(turn(inside), expert, inside, rows))
-    return sorted(found)
-
-
-def matrix_of(problem: Problem, expert: int, k: Tile, n: Tile) -> Block:
-    """Rows and columns of an expert's matrix."""
-    top = expert * problem.k
-    return problem.b.block((top + k[0], top + k[1]), n)
+from .experts import Sums, expert_parts, matrix_of, multiplied, tokens_of
+from .rows import KERNEL, LEAST, PART, PER_NODE, SWIZZLE, TILE, Rows, kernel_of, own_tile
 
 
 def gathers_layout(
@@ -133,54 +54,9 @@ def ag_moe(
 ) -> Iterator[Step]:
     """AllGather of tokens in tiles + products of the experts they go to (Triton-distributed
     4.1)."""
-    p, rows = problem.nprocs, Rows.of(problem.a, tile)
-    have = yield from fetched(problem, rank, rows, variant, order)
-    own = own_tile(problem.c, rank)
-    if own is None:
-        return
-    cols, tiles = (own.col0, own.col1), [t for each in rows.tiles for t in each]
-    launch = kernel_of(kernel, problem.rows, own.shape[1], problem.k)
-    place = {r: x for x, r in enumerate(ring(rank, p) if swizzle == "ranks" else range(p))}
-
-    def turn(t: Tile) -> tuple:  # as tiles come; of a mesh one of every rank at a time
-        owner = rows.owner(t)
-        return rows.place(t) * (order == "mesh" and owner != rank), place[owner], t
-
-    weights: dict[int, Step] = {}
-    for _, expert, inside, pairs in expert_parts(
-        problem, tiles, part, lambda tiles: max(map(turn, tiles))
-    ):
-        yield from awaited(problem, rows, have, inside)
-        a = yield from joined([have[t] for t in inside])
-        if expert not in weights:
-            weights[expert] = yield Get(matrix_of(problem, expert, (0, problem.k), cols))
-        # C[pairs, :] = A[their tokens, :] · B[expert]
-        yield Gemm(
-            a,
-            weights[expert],
-            into=problem.c.block(pairs, cols),
-            kernel=launch,
-            rows=tokens_of(problem, expert, inside),
-        )
-
-
-def tokens_of(problem: Problem, expert: int, tiles: list[Tile]) -> list[int] | None:
-    """Which rows of tiles one below the other go to an expert; None if all do.
-
-    Examples
-    --------
-    >>> problem = Problem(8, 4, 4, 2, "row", "column", "column", mixture=Mixture(3, 2))
-    >>> problem.routes.tokens[0], tokens_of(problem, 0, [(0, 4), (6, 8)])
-    ([3, 4, 7], [3, 5])
-    """
-    routes, found, above = problem.routes, [], 0
-    first = routes.first[expert]
-    for start, stop in tiles:
-        low, high = routes.rows(expert, start, stop)
-        tokens = routes.tokens[expert][low - first : high - first]
-        found += [above + token - start for token in tokens]
-        above += stop - start
-    return found if len(found) < above else None
+    rows = Rows.of(problem.a, tile)
+    gathered = yield from ag_gemm.fetched(problem, rank, rows, variant, swizzle, order)
+    yield from multiplied(problem, rank, rows, gathered, part, kernel)
 
 
 @algorithm(
@@ -203,78 +79,58 @@ def moe_rs(
 ) -> Iterator[Step]:
     """Products of experts + weighted sums of a token's + ReduceScatter in tiles
     (Triton-distributed 4.1)."""
-    p, rows = problem.nprocs, Rows.of(problem.c, tile)
-    target = lambda t: problem.c.block(t, (0, problem.n))  # C[t, :]
-    if variant == "reduce":
-        for own in problem.c.own_tiles(rank):
-            yield Zero(own)
-        yield Fence()
-    if own_tile(problem.a, rank) is not None:
-        tiles = [t for r in own_last(rank, p, swizzle) for t in rows.tiles[r]]
-        sums = Sums(problem, rank, tiles, part, kernel)
-        for t in tiles:
-            c = yield from sums.of(t)
-            yield from delivered(c, t, target(t), rows.owner(t), rank, p, variant)
-    yield from received(problem, rank, rows, variant)
+    rows, order = Rows.of(problem.c, tile), gemm_rs.own_last(rank, problem.nprocs, swizzle)
+    sums = Sums(problem, rank, rows.of_ranks(order), part, kernel)
+    yield from gemm_rs.scattered(problem, rank, rows, sums, variant)
 
 
-class Sums:
-    """What a rank's share of k makes of each tile of tokens: products of the experts, each made
-    when the first of its tiles is asked for, weighted and summed up.
+@algorithm(
+    "ag2_moe",
+    options=(PER_NODE, TILE, PART, KERNEL),
+    settle=two_level.settling("ag2_moe", gathers_layout),
+    layout=gathers_layout,
+    signals=True,
+    combines=lambda **options: False,
+)
+def ag2_moe(
+    problem: Problem,
+    rank: int,
+    *,
+    per_node: int,
+    tile: int,
+    part: int = LEAST,
+    kernel: str = "fused",
+) -> Iterator[Step]:
+    """AllGather of tokens over nodes + products of the experts they go to (Triton-distributed
+    4.2)."""
+    rows = Rows.of(problem.a, tile)
+    gathered = yield from two_level.fetched_over_nodes(problem, rank, rows, per_node)
+    yield from multiplied(problem, rank, rows, gathered, part, kernel)
 
-    Parameters
-    ----------
-    problem : Problem
-    rank : int
-    tiles : list of (int, int)
-        In the order in which they are asked for.
-    part : int
-        Least pairs of a product.
-    kernel : str
-        ``fused`` or ``parts``.
-    """
 
-    def __init__(self, problem: Problem, rank: int, tiles: list[Tile], part: int, kernel: str):
-        self._problem, own = problem, own_tile(problem.a, rank)
-        self._k = own.col0, own.col1
-        self._launch = kernel_of(kernel, problem.rows, problem.n, own.shape[1])
-        self._turn = {t: x for x, t in enumerate(tiles)}
-        parts = expert_parts(
-            problem, tiles, part, lambda inside: (min(self._turn[t] for t in inside),)
-        )
-        self._left = iter(parts)
-        self._next = next(self._left, None)
-        self._weights: dict[int, Step] = {}
-        #: Of each tile: (rows of an expert's product, expert).
-        self._pieces: dict[Tile, list[tuple[Step, int]]] = {t: [] for t in tiles}
-
-    def of(self, tile: Tile, side: bool = True) -> Iterator[Step]:
-        """The sums of a tile."""
-        while self._next is not None and self._next.turn <= (self._turn[tile],):
-            yield from self._multiply(self._next)
-            self._next = next(self._left, None)
-        routes, (start, stop) = self._problem.routes, tile
-        places, weights = [], []
-        for _, expert in self._pieces[tile]:
-            first = routes.first[expert]
-            low, high = (row - first for row in routes.rows(expert, start, stop))
-            places.append([token - start for token in routes.tokens[expert][low:high]])
-            weights.append(routes.weights[expert][low:high])
-        tokens = [token for token, _ in self._pieces.pop(tile)]
-        return (yield Combine(tokens, places, weights, stop - start, self._problem.n, side))
-
-    def _multiply(self, part: ExpertPart) -> Iterator[Step]:
-        """An expert's rows of some tiles, times its matrix."""
-        problem, expert, (first, last) = self._problem, part.expert, part.rows
-        if expert not in self._weights:
-            block = matrix_of(problem, expert, self._k, (0, problem.n))
-            self._weights[expert] = yield Get(block)
-        a = yield Get(problem.a.block((first, last), self._k))
-        c = yield Gemm(a, self._weights[expert], kernel=self._launch)
-        for tile in part.tiles:
-            low, high = problem.routes.rows(expert, *tile)
-            piece = c if (low, high) == part.rows else (yield Part(c, 0, low - first, high - first))
-            self._pieces[tile].append((piece, expert))
+@algorithm(
+    "moe_rs2",
+    options=(PER_NODE, TILE, PART, KERNEL),
+    settle=two_level.settling("moe_rs2", combines_layout),
+    layout=combines_layout,
+    signals=True,
+    combines=lambda **options: True,
+)
+def moe_rs2(
+    problem: Problem,
+    rank: int,
+    *,
+    per_node: int,
+    tile: int,
+    part: int = LEAST,
+    kernel: str = "fused",
+) -> Iterator[Step]:
+    """Products of experts + weighted sums of a token's + ReduceScatter over nodes
+    (Triton-distributed 4.2)."""
+    rows = Rows.of(problem.c, tile)
+    order = two_level.own_node_last(rank, problem.nprocs, per_node)
+    sums = Sums(problem, rank, rows.of_ranks(order), part, kernel)
+    yield from two_level.scattered_over_nodes(problem, rank, rows, sums, per_node)
 
 
 def settle_baseline(

@@ -152,17 +152,21 @@ class Rows:
                 found.append(part)
         return found
 
-    def ordered(
-        self, order: Sequence[int], least: int, when: Callable = max, across: bool = True
-    ) -> list[list[Tile]]:
-        """The parts in the order of their ranks, ``across`` ranks or each of one rank alone; one of
-        several ranks comes when the last of its tiles has its turn (``when`` = max), or the first
-        (min)."""
-        if not across:
-            return [part for rank in order for part in self.parts(least, [rank])]
+    def turn(self, order: Sequence[int]) -> Callable[[Tile], tuple]:
+        """When a tile comes, if the ranks come in this order.
+
+        Examples
+        --------
+        >>> rows = Rows([(0, 5), (5, 9)], 2)
+        >>> sorted([(2, 4), (5, 7), (7, 9)], key=rows.turn([1, 0]))
+        [(5, 7), (7, 9), (2, 4)]
+        """
         place = {rank: x for x, rank in enumerate(order)}
-        turn = lambda part: when((place[self.owner(tile)], tile) for tile in part)
-        return sorted(self.parts(least), key=turn)
+        return lambda tile: (place[self.owner(tile)], tile)
+
+    def of_ranks(self, order: Sequence[int]) -> list[Tile]:
+        """The tiles of ranks in this order."""
+        return [tile for rank in order for tile in self.tiles[rank]]
 
 
 def span(part: list[Tile]) -> Tile:

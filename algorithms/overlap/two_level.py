@@ -2,14 +2,14 @@
 crosses between nodes goes once, to the rank of the same number there, which hands it on or adds it
 up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from algorithms.mesh import check_layout
 from algorithms.registry import algorithm
 from drbench.errors import UnsupportedError
 from drbench.program.problem import Problem
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Add, Gemm, Get, Step
+from drbench.program.steps import Add, Copy, Get, Step
 from partitions import divisors
 
 from . import ag_gemm, gemm_rs
@@ -22,19 +22,14 @@ from .rows import (
     UNITS,
     Rows,
     Tile,
-    cut,
-    joined,
-    kernel_of,
-    own_tile,
     owners,
-    span,
     tile_rows,
     units_of,
 )
 
 
-def _settle(name: str, layout):
-    """``settle`` of both programs: check the layout, decide nodes and tile."""
+def settling(name: str, layout: Callable) -> Callable[..., dict]:
+    """Check the layout of a program over nodes; decide nodes and tile."""
 
     def settle(
         problem: Problem,
@@ -71,7 +66,7 @@ def _settle(name: str, layout):
 @algorithm(
     "ag2",
     options=(PER_NODE, TILE, PART, KERNEL),
-    settle=_settle("ag2", ag_gemm.layout),
+    settle=settling("ag2", ag_gemm.layout),
     layout=ag_gemm.layout,
     signals=True,
 )
@@ -86,9 +81,15 @@ def ag2(
 ) -> Iterator[Step]:
     """AllGather + GEMM over nodes: tiles cross once and are handed on where they arrive (FLUX 4.3;
     Triton-distributed, Fig. 4)."""
-    rows, local = Rows.of(problem.a, tile), per_node
-    nodes = problem.nprocs // local
-    d, l = divmod(rank, local)
+    rows = Rows.of(problem.a, tile)
+    gathered = yield from fetched_over_nodes(problem, rank, rows, per_node)
+    yield from ag_gemm.multiplied(problem, rank, rows, gathered, part, kernel)
+
+
+def fetched_over_nodes(problem: Problem, rank: int, rows: Rows, local: int) -> Iterator[Step]:
+    """Push a rank's tiles of A to its node and to its like on every other, and hand on to its node
+    what comes from there."""
+    nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
     block = lambda t: problem.a.block(t, (0, problem.k))
     beside = [at(d, l + i) for i in range(1, local)]
@@ -103,23 +104,16 @@ def ag2(
             have[t] = yield Await(at(d - e, l), t, block(t))
             for there in beside:
                 yield Push(have[t], there, t)
-    b_tile, c_tile = own_tile(problem.b, rank), own_tile(problem.c, rank)
-    b = yield Get(b_tile)
-    launch = kernel_of(kernel, problem.m, c_tile.shape[1], problem.k)
+    # from its owner, or from the one beside it has come to
+    source = lambda t: at(d, rows.owner(t) % local)
     turns = [at(d - e, l + i) for e in range(nodes) for i in range(local)]
-    for group in rows.ordered(turns, part):
-        for t in group:
-            if t not in have:  # from its owner, or from the one beside it has come to
-                have[t] = yield Await(at(d, rows.owner(t) % local), t, block(t))
-        a = yield from joined([have[t] for t in group])
-        into = problem.c.block(span(group), (c_tile.col0, c_tile.col1))
-        yield Gemm(a, b, into=into, kernel=launch)
+    return ag_gemm.Gathered(have, source, rows.turn(turns))
 
 
 @algorithm(
     "rs2",
     options=(PER_NODE, TILE, PART, KERNEL, UNITS),
-    settle=_settle("rs2", gemm_rs.layout),
+    settle=settling("rs2", gemm_rs.layout),
     layout=gemm_rs.layout,
     signals=True,
 )
@@ -135,32 +129,47 @@ def rs2(
 ) -> Iterator[Step]:
     """GEMM + ReduceScatter over nodes: sums of a node cross once, the own node's come last
     (Triton-distributed, Alg. 5 as in its code)."""
-    rows, local = Rows.of(problem.c, tile), per_node
-    nodes = problem.nprocs // local
-    d, l = divmod(rank, local)
+    rows, order = Rows.of(problem.c, tile), own_node_last(rank, problem.nprocs, per_node)
+    products = gemm_rs.Products(problem, rank, rows, order, part, kernel, units, across=False)
+    yield from scattered_over_nodes(problem, rank, rows, products, per_node)
+
+
+def own_node_last(rank: int, nprocs: int, local: int) -> list[int]:
+    """The order in which ranks' rows are multiplied: node after node, the own one last, in each the
+    own number last.
+
+    Examples
+    --------
+    >>> own_node_last(1, 6, 3)
+    [5, 3, 4, 2, 0, 1]
+    """
+    nodes, (d, l) = nprocs // local, divmod(rank, local)
+    return [
+        (d + e) % nodes * local + (l + i) % local
+        for e in range(1, nodes + 1)
+        for i in range(1, local + 1)
+    ]
+
+
+def scattered_over_nodes(
+    problem: Problem, rank: int, rows: Rows, products, local: int
+) -> Iterator[Step]:
+    """What a node makes of a rank's rows is added up by that rank's like there, and crosses once;
+    ``products`` are asked for in the order of :func:`own_node_last`."""
+    nodes, (d, l) = problem.nprocs // local, divmod(rank, local)
     at = lambda node, number: node % nodes * local + number % local
     target = lambda t: problem.c.block(t, (0, problem.n))
-    a_tile = own_tile(problem.a, rank)
-    k, b = (a_tile.col0, a_tile.col1), (yield Get(own_tile(problem.b, rank)))
-    launch = kernel_of(kernel, problem.m, problem.n, a_tile.shape[1], units)
     for e in range(1, nodes + 1):  # own node last
-        home = e == nodes
+        home, like = e == nodes, at(d + e, l)
+        for i in range(1, local):
+            for t in rows.tiles[at(d + e, l + i)]:
+                yield Push((yield from products.of(t)), at(d, l + i), t)
         sums: dict[Tile, Step] = {}
-        for i in range(1, local + 1):  # own number last
-            owner = at(d + e, l + i)
-            for group in rows.parts(part, [owner]):
-                a = yield Get(problem.a.block(span(group), k))
-                if owner == rank:
-                    yield Gemm(a, b, into=target(span(group)), kernel=launch)
-                    continue
-                c = yield Gemm(a, b, kernel=launch)
-                for t in group:
-                    piece = yield from cut(c, group, t)
-                    if i < local:
-                        yield Push(piece, at(d, l + i), t)
-                    else:
-                        sums[t] = piece
-        for t in rows.tiles[at(d + e, l)]:
+        for t in rows.tiles[like]:  # own number last
+            sums[t] = yield from products.of(t)
+            if home and sums[t] is not None:
+                yield Copy(sums[t], into=target(t))
+        for t in rows.tiles[like]:
             for i in range(1, local):
                 brought = yield Await(at(d, l - i), t, target(t).shape)
                 if home:
@@ -168,7 +177,7 @@ def rs2(
                 else:
                     sums[t] = yield Add(brought, into=sums[t], side=True)
             if not home:
-                yield Push(sums[t], at(d + e, l), t)
+                yield Push(sums[t], like, t)
     for e in range(1, nodes):
         for t in rows.tiles[rank]:
             brought = yield Await(at(d - e, l), t, target(t).shape)

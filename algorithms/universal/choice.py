@@ -21,10 +21,19 @@ def busiest_rank(problem: Problem, stationary: str) -> int:
     >>> [busiest_rank(problem, stationary) for stationary in "CBA"]
     [32, 32, 112]
     """
-    return max(_moved(problem, rank, stationary) for rank in range(problem.nprocs))
+    return max(moved_by(problem, rank, stationary, _ACCUMULATE) for rank in range(problem.nprocs))
 
 
-def _moved(problem: Problem, rank: int, stationary: str) -> int:
+def moved_by(problem: Problem, rank: int, stationary: str, accumulate: int = 1) -> int:
+    """Elements that a rank moves with that matrix stationary: each block it reads from others once,
+    what it accumulates ``accumulate`` times.
+
+    Examples
+    --------
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> [moved_by(problem, 0, stationary) for stationary in "CBA"]
+    [32, 32, 48]
+    """
     seen, moved = set(), 0
     for group in slices(problem, rank, stationary):
         for product in group:
@@ -33,5 +42,5 @@ def _moved(problem: Problem, rank: int, stationary: str) -> int:
                     seen.add(block.key)
                     moved += block.size
             if product.last and product.c.owner != rank:
-                moved += _ACCUMULATE * product.c.size
+                moved += accumulate * product.c.size
     return moved

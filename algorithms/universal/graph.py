@@ -8,10 +8,20 @@ reduction of the replicas, and Fences.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
-from drbench.program.steps import Accumulate, Boundary, Fence, Gemm, Get, Step, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Boundary,
+    Fence,
+    Gemm,
+    Get,
+    Part,
+    ReplicaAdd,
+    Step,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 
@@ -87,6 +97,8 @@ class Graph:
                     found[step.index] = fetched[block.key]
                     continue
                 fetched[block.key] = len(self.nodes)
+            elif kind is Part:
+                continue  # of a block that is fetched
             needs, of_sum = set(), None
             if kind is Gemm and block is None:
                 of_sum = found[step.index] = (
@@ -95,7 +107,7 @@ class Graph:
                 self._sums.setdefault(of_sum, []).append(len(self.nodes))
             else:
                 found[step.index] = len(self.nodes)
-            for value in step.inputs:
+            for value in map(_whole, step.inputs):
                 if value is step.onto or (type(value) is Get and value.block.owner == trace.rank):
                     continue
                 if type(value) is Gemm and value.block is None:
@@ -139,7 +151,9 @@ class Graph:
                 yield Fence()
             for number in operation.transfers:
                 step = self.nodes[number].step
-                if type(step) is Accumulate:
+                if type(step) is ReplicaAdd:  # of an own tile
+                    yield ReplicaAdd((yield Get(step.inputs[0].block)), step.block)
+                elif type(step) is Accumulate:
                     sums = (self.nodes[other].sum for other in self.nodes[number].needs)
                     sent = next(of_sum for of_sum in sums if of_sum is not None)
                     yield Accumulate(tokens[sent], step.block)
@@ -155,7 +169,8 @@ class Graph:
                         tokens[value.block.key] = yield Get(value.block)
             for number, step in zip(operation.computes, computes):
                 if type(step) is Gemm:
-                    a, b = (tokens[value.block.key] for value in step.inputs[:2])
+                    a = yield from _sliced(step.inputs[0], tokens)
+                    b = yield from _sliced(step.inputs[1], tokens)
                     of_sum = self.nodes[number].sum
                     if of_sum is None:
                         yield Gemm(a, b, into=step.block)
@@ -166,6 +181,21 @@ class Graph:
                 else:
                     yield type(step)(tokens[step.inputs[0].block.key], into=step.block)
             yield Boundary()
+
+
+def _whole(value: Step) -> Step:
+    """The value that this one is a part of, or itself."""
+    while type(value) is Part:
+        value = value.inputs[0]
+    return value
+
+
+def _sliced(value: Step, tokens: dict) -> Generator[Step, Step, Step]:
+    """The token of a block, or of a part of one, in the lowered program."""
+    if type(value) is not Part:
+        return tokens[value.block.key]
+    whole = yield from _sliced(value.inputs[0], tokens)
+    return (yield Part(whole, value.axis, value.start, value.stop))
 
 
 class Frontier:

@@ -1,23 +1,27 @@
 """The universal one-sided algorithm of *Slicing Is All You Need* (§4): any partitions, any
 replication, get and accumulate."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from math import prod
 
 from algorithms.registry import Option, algorithm
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
-from drbench.program.replicas import broadcast_replica, reduce_replicas
-from drbench.program.steps import Accumulate, Fence, Gemm, Get, Step, Zero
+from drbench.program.replicas import REDUCTIONS, broadcast_replica, reduce_replicas
+from drbench.program.steps import Accumulate, Block, Fence, Gemm, Get, Part, Step, Zero
 from partitions import Grid, LayoutError, parse_grid, summed
 
+from .assembled import ASSEMBLE, Assembly, assembly, cores, multiplied
 from .lowering import MAX_COMM, MAX_COMPUTE, SCHEDULES, lower
 from .signalled import cuts, signalled, slots, tile_of
 from .slicing import (
+    ORDERS,
     Product,
     free_axis,
     grid_of,
     largest_matrix,
+    levelled,
     on_grid,
     own_first_balances,
     result_stays,
@@ -46,10 +50,16 @@ def settle(
     ir_max_comm: int | None = None,
     signals: str = "never",
     tile: int | None = None,
+    assemble: str = "auto",
+    fetch: str = "slice",
+    reduce: str = "pull",
+    order: str = "offset",
+    steal: bool = False,
 ) -> dict:
     """Decide ``auto``: work goes by the grid that all matrices are stored once on, and C's terms
     stay; without one the largest matrix stays. Free ranges are cut only where tiles are not read in
-    place. Sums for other ranks are pushed where transfers take time, and slots are bounded."""
+    place. Sums for other ranks are pushed where transfers take time, and slots are bounded. What is
+    assembled each rank finds for itself."""
     for operand in (problem.a, problem.b):
         if operand.partition.terms > 1:
             raise UnsupportedError(
@@ -71,17 +81,16 @@ def settle(
         }
     if stationary not in ("A", "B", "C", "auto"):
         raise UsageError(f"stationary must be A, B, C or auto, got {stationary!r}.")
-    if signals == "always":
-        if grid not in (None, "auto", "none"):
-            raise UsageError(
-                f"--signals always goes by the tiles of the stationary matrix, --grid {grid} by a "
-                "grid. Leave one of them out."
-            )
-        grid = "none"
     found = _grid(problem, stationary, grid)
     if stationary == "auto":
         stationary = "C" if found else largest_matrix(problem.m, problem.n, problem.k)
-    if signals == "always" and type(chunk) is int:
+    if steal and found:
+        raise UsageError(
+            f"--steal moves products away from who holds most, --grid {found} deals them anew. "
+            "Leave one of them out."
+        )
+    given = chunk if type(chunk) is int else None
+    if signals == "always" and given:
         raise UsageError(
             "--chunk cuts what is moved without signals, with signals it is cut by --tile. Use "
             "one of them."
@@ -94,35 +103,72 @@ def settle(
         still = problem.operand(stationary)
         replicas = on_grid(problem, stationary, found) if found else still
         share = problem.extent(free) // replicas.partition.replicas
-        chunk = None if in_place else max(shortest, -(-share // pieces))
+        chunk = None if in_place or fetch == "tile" else max(shortest, -(-share // pieces))
     settled = {
         "stationary": stationary,
         "chunk": chunk,
         **({"grid": str(found)} if found else {}),
+        **({"steal": True} if steal else {}),
         "replicate_result": replicate_result,
         "schedule": schedule,
         **bounds,
     }
+    named = {"fetch": (fetch, "slice"), "reduce": (reduce, "pull"), "order": (order, "offset")}
+    settled |= {name: value for name, (value, usual) in named.items() if value != usual}
+    if assemble == "always":
+        others = {
+            "--schedule": schedule != "direct",
+            "--signals": signals == "always",
+            "--fetch tile": fetch == "tile",
+            "--order": order != "offset",
+        }
+        for flag in (flag for flag, given in others.items() if given):
+            raise UsageError(
+                f"--assemble always makes few large products, {flag} goes by small ones. Leave one "
+                "of them out."
+            )
+    plain = fetch == "slice" and order == "offset"
+    if assemble != "never" and schedule == "direct" and plain:
+        settled["assemble"] = assemble
+    if signals == "always" and not plain:
+        raise UsageError(
+            "--signals always moves parts of tiles, and multiplies them in the order in which they "
+            "come. Leave it out, or --fetch tile and --order."
+        )
     if signals == "never" and tile is not None:
         raise UsageError(
             "--tile cuts what travels with a signal, but there are no signals. Use --signals "
             "always or auto, or --chunk."
+        )
+    if signals == "always" and steal:
+        raise UsageError(
+            "--signals always goes by who holds the stationary matrix, --steal does not. Leave one "
+            "of them out."
         )
     if signals == "always" and schedule != "direct":
         raise UsageError(
             f"--signals always orders products by what arrives, --schedule {schedule} by "
             "operations. Leave one of them out."
         )
-    told = why_no_signals(problem, stationary, in_place, signals, schedule, settled.get("grid"))
-    if told:
+    how = signals, schedule, settled.get("grid"), given, plain and not steal
+    if why_no_signals(problem, stationary, in_place, *how):
         return settled
-    if tile is None and not in_place:
-        tile = tile_of(problem, stationary)
+    if tile or not in_place:
+        tile = tile_of(problem, stationary, tile, found)
+    settled.pop("assemble", None)
     return settled | {"chunk": None, "signals": "always"} | ({"tile": tile} if tile else {})
 
 
-def why(problem: Problem, in_place: bool = True, **options) -> list[str]:
-    """What ``--signals`` comes to, and why; nothing if there are none and none were asked for.
+def why(
+    problem: Problem,
+    in_place: bool = True,
+    *,
+    ranks: Sequence[int] = (0,),
+    machine: Machine | None = None,
+    **options,
+) -> list[str]:
+    """What ``--signals``, ``--steal`` and ``--assemble`` come to, and why; nothing if there are
+    none and none were asked for.
 
     Examples
     --------
@@ -131,19 +177,59 @@ def why(problem: Problem, in_place: bool = True, **options) -> list[str]:
     ...     print(*why(problem, in_place, stationary="B", signals="auto"))
     no signals: every tile is read and added to in place
     signalled: m is cut into tiles of 512; slots for 33554432 bytes on rank 0, the most
+    >>> tall = Problem(4096, 4096, 4096, 2, a="tiles:512x4096@2x1", b="row", c="row")
+    >>> print(*why(tall, stationary="C", assemble="always"))
+    assembled, rank 0: 2 products of at most 2048x4096x2048 for 8 pieces, 8388608 elements copied...
+    >>> uneven = Problem(4096, 4096, 4096, 2, b="tiles:1300x1700@1x2")
+    >>> print(*why(uneven, stationary="B", steal=True))
+    stolen: products of 1425408 elements of B; the busiest rank has 1.000 times the mean, 1.170...
     """
+    settled = settle(problem, in_place, **options)
+    told = _why_signals(problem, in_place, settled, **options)
+    if "steal" in settled:
+        told.append(_stolen(problem, settled))
+    for rank in ranks:
+        if found := _assembly(problem, rank, settled, machine):
+            told.append(f"assembled, rank {rank}: {found.about}")
+    return told
+
+
+def _stolen(problem: Problem, settled: dict) -> str:
+    """What ``--steal`` moves, in words."""
+    name, work = settled["stationary"], _work(problem, settled)
+    stored = problem.operand(name).partition
+    if work is None:
+        return f"nothing to steal: no rank holds more than its share of {name}"
+    ranks = range(problem.nprocs)
+    before, after = (
+        [prod(partition.local_shape(rank)) for rank in ranks]
+        for partition in (stored, work.partition)
+    )
+    mean = sum(before) / len(before)
+    moved = sum(max(0, old - new) for old, new in zip(before, after)) // stored.replicas
+    return (
+        f"stolen: products of {moved} elements of {name}; the busiest rank has "
+        f"{max(after) / mean:.3f} times the mean, {max(before) / mean:.3f} before"
+    )
+
+
+def _why_signals(problem: Problem, in_place: bool, settled: dict, **options) -> list[str]:
     asked = options.get("signals", "never")
     if asked == "never":
         return []
-    settled = settle(problem, in_place, **options)
     stationary = settled["stationary"]
     if not _signals(**settled):
-        how = settled["schedule"], settled.get("grid")
-        return [f"no signals: {why_no_signals(problem, stationary, in_place, asked, *how)}"]
-    axes = sorted({cuts(problem, rank, stationary) for rank in range(problem.nprocs)}, reverse=True)
+        chunk = options.get("chunk")
+        given = chunk if type(chunk) is int else None
+        plain = not {"fetch", "order", "steal"} & {*settled}
+        how = asked, settled["schedule"], settled.get("grid"), given, plain
+        return [f"no signals: {why_no_signals(problem, stationary, in_place, *how)}"]
+    grid = _grid(problem, stationary, settled.get("grid"))
+    everyone = range(problem.nprocs)
+    axes = sorted({cuts(problem, rank, stationary, grid) for rank in everyone}, reverse=True)
     tile = settled.get("tile")
     cut = f"{' or '.join(axes)} is cut into tiles of {tile}" if tile else "nothing is cut"
-    elements = slots(problem, stationary)
+    elements = slots(problem, stationary, grid)
     most = max(elements)
     held = (
         f"slots for {most * problem.itemsizes['C']} bytes on rank {elements.index(most)}, the most"
@@ -160,8 +246,11 @@ def why_no_signals(
     signals: str = "auto",
     schedule: str = "direct",
     grid: str | None = None,
+    chunk: int | None = None,
+    plain: bool = True,
 ) -> str | None:
-    """Why ``--signals`` has none, in words; None if it has.
+    """Why ``--signals`` has none, in words; None if it has. ``plain``: slices are fetched, in the
+    usual order.
 
     Examples
     --------
@@ -177,14 +266,18 @@ def why_no_signals(
         return None
     if schedule != "direct":
         return f"the schedule {schedule} has operations"
-    if grid:
-        return f"products go by the grid {grid}"
-    if result_stays(problem, stationary):
+    if chunk:
+        return "--chunk cuts what is moved without them"
+    if not plain:
+        return "--fetch tile, --order and --steal are of products without them"
+    by = _grid(problem, stationary, grid)
+    if result_stays(problem, stationary, on_grid(problem, stationary, by) if by else None):
         return "no rank adds to the tiles of another"
     if in_place:
         return "every tile is read and added to in place"
     sizes = problem.itemsizes["C"]
-    needed, rank = max((elements, rank) for rank, elements in enumerate(slots(problem, stationary)))
+    elements = slots(problem, stationary, by)
+    needed, rank = max((each, rank) for rank, each in enumerate(elements))
     tiles = sum(problem.tile_bytes(rank).values())
     if needed * sizes > _SLOTS * tiles:
         return (
@@ -279,13 +372,53 @@ OPTIONS = (
         says="never",
     ),
     Option(
+        "assemble",
+        ASSEMBLE,
+        help="pieces of operands copied together and multiplied at once, results for several "
+        "owners as one product. auto: on cores, where products lose more on pieces than the copies "
+        "cost by the model of --machine, without one by built-in figures; always: also where they "
+        "do not.",
+        says="auto",
+    ),
+    Option(
+        "steal",
+        bool,
+        False,
+        help="ranks that hold more of the stationary matrix than others leave them products, "
+        "planned in advance, and the least that levels them; what those need is moved.",
+    ),
+    Option(
         "tile",
         int,
         least=1,
         unit="elements",
+        tried=(256, 1024, 4096),
         help="with signals: elements of a communication tile along the axis that is cut.",
         says="a quarter of the share of m or n that lies in one place, at least 128, or 1/16 of k; "
         "uncut where tiles are read in place",
+    ),
+    Option(
+        "fetch",
+        ("slice", "tile"),
+        help="what is fetched of another rank's tile. slice: the part that a product takes; tile: "
+        "all of it, once, and products take slices of the copy (as in the paper, §4.2).",
+        says="slice",
+    ),
+    Option(
+        "reduce",
+        REDUCTIONS,
+        help="how the replicas of C become one. pull: the ranks of replica 0 read the others' "
+        "tiles and add them; push: the others accumulate into replica 0 (as in the repository of "
+        "the paper's authors).",
+        says="pull",
+    ),
+    Option(
+        "order",
+        ORDERS,
+        help="in what order a rank's products go. offset: rotated by the place of the stationary "
+        "tile (the paper's iteration offset); cheapest: likewise, but first what needs the fewest "
+        "elements from others.",
+        says="offset",
     ),
 )
 
@@ -328,40 +461,78 @@ def program(
         ``"always"``: sums for other ranks are pushed (:mod:`algorithms.universal.signalled`).
     tile : int, optional
         Elements of a communication tile; without it nothing is cut.
+    assemble : str
+        ``"always"`` or ``"auto"``: products are assembled
+        (:mod:`algorithms.universal.assembled`), everywhere or where that saves time on a machine
+        of cores.
+    fetch : str
+        ``"slice"``: of another rank's tile what a product takes is fetched; ``"tile"``: all of it,
+        once, and kept for all products that take slices of it (paper, §4.2).
+    reduce : str
+        ``"pull"`` or ``"push"``, as of :func:`~drbench.program.replicas.reduce_replicas`.
+    order : str
+        One of :data:`~algorithms.universal.slicing.ORDERS`.
+    steal : bool
+        Ranks that hold more of the stationary matrix than others leave them products, planned in
+        advance (:func:`algorithms.universal.slicing.levelled`).
     machine : Machine, optional
-        Whose times the schedules ``cost`` and ``exhaustive``, and signals, go by.
+        Whose times the schedules ``cost`` and ``exhaustive``, signals and ``assemble`` go by.
     """
     settled = settle(problem, **options)
-    stationary, grid = settled["stationary"], settled.get("grid")
+    stationary = settled["stationary"]
+    grid = _grid(problem, stationary, settled.get("grid"))
     if _signals(**settled):
-        stays, steps = True, signalled(problem, rank, stationary, settled.get("tile"), machine)
+        tile = settled.get("tile")
+        stays, steps = True, signalled(problem, rank, stationary, tile, machine, grid)
     else:
-        work = on_grid(problem, stationary, parse_grid(grid)) if grid else None
-        stays = _stays(problem, stationary, work)
-        steps = _direct(problem, rank, stationary, settled["chunk"], work)
-    steps = _finished(steps, problem, rank, stays, replicate_result)
+        work = _work(problem, settled)
+        stays = result_stays(problem, stationary, work)
+        if found := _assembly(problem, rank, settled, machine):
+            own_first = work is None and own_first_balances(problem, stationary)
+            steps = multiplied(problem, rank, stationary, found, stays, own_first, work)
+        else:
+            steps = _direct(problem, rank, settled, work)
+    how = settled.get("reduce", "pull")
+    steps = _finished(steps, problem, rank, stays, replicate_result, how)
     if settled["schedule"] == "direct":
         return steps
     bounds = settled["ir_max_compute"], settled["ir_max_comm"]
     return lower(steps, problem, rank, settled["schedule"], *bounds, machine)
 
 
-def _stays(problem: Problem, stationary: str, work: Operand | None) -> bool:
-    """Whether no rank accumulates into another's tile; ``work`` is what the grid deals out, if
-    products go by one."""
-    if work is None:
-        return result_stays(problem, stationary)
-    return stationary == "C" and work.partition == problem.c.partition
+def _assembly(
+    problem: Problem, rank: int, settled: dict, machine: Machine | None
+) -> Assembly | None:
+    """How a rank's products are assembled with settled options; None if they are not."""
+    asked = settled.get("assemble", "never")
+    if asked == "never" or (asked == "auto" and not (machine and machine.adds_on_core)):
+        return None
+    stationary, work = settled["stationary"], _work(problem, settled)
+    copies = result_stays(problem, stationary, work) or (
+        work is None and own_first_balances(problem, stationary)
+    )
+    machine = machine or cores(problem.type_of("A"))
+    always = asked == "always"
+    return assembly(problem, rank, stationary, settled["chunk"], work, machine, copies, always)
 
 
-def _direct(
-    problem: Problem, rank: int, stationary: str, chunk: int | None, work: Operand | None
-) -> Iterator[Step]:
+def _work(problem: Problem, settled: dict) -> Operand | None:
+    """Who does which products, as a layout of the stationary matrix; None: who holds its tiles."""
+    stationary = settled["stationary"]
+    if grid := _grid(problem, stationary, settled.get("grid")):
+        return on_grid(problem, stationary, grid)
+    level = levelled(problem.operand(stationary).partition) if settled.get("steal") else None
+    return Operand(stationary, level) if level else None
+
+
+def _direct(problem: Problem, rank: int, settled: dict, work: Operand | None) -> Iterator[Step]:
     """The steps in the order of the slicing."""
-    c, groups = problem.c, slices(problem, rank, stationary, chunk, work)
-    if _stays(problem, stationary, work):
+    c, stationary, order = problem.c, settled["stationary"], settled.get("order", "offset")
+    groups = slices(problem, rank, stationary, settled["chunk"], work, order)
+    fetched = _Fetched(problem, rank, settled.get("fetch") == "tile")
+    if result_stays(problem, stationary, work):
         for group in groups:
-            yield from _multiplied(group, in_place=True)  # C[m, n] += A[m, k] · B[k, n]
+            yield from _multiplied(group, fetched, True)  # C[m, n] += A[m, k] · B[k, n]
     else:
         others = []
         if work is None and own_first_balances(
@@ -369,7 +540,7 @@ def _direct(
         ):  # first what stays here: nobody accumulates yet, so these
             for group in groups:  # products go straight into the tile they start
                 if all(product.c.owner == rank for product in group):
-                    yield from _multiplied(group, in_place=True)
+                    yield from _multiplied(group, fetched, True)
                 else:
                     others.append(group)
         else:
@@ -378,40 +549,95 @@ def _direct(
             others = groups
         yield Fence()  # every tile is ready for everyone's accumulates
         sums: dict = {}
-        kept: dict = {stationary: {}} if work else {}
+        if work:
+            fetched.keep(stationary)
         for group in others:
-            yield from _multiplied(group, False, sums, kept)
+            yield from _multiplied(group, fetched, False, sums)
 
 
 def _finished(
-    steps: Iterator[Step], problem: Problem, rank: int, stays: bool, replicate_result: bool
+    steps: Iterator[Step],
+    problem: Problem,
+    rank: int,
+    stays: bool,
+    replicate_result: bool,
+    how: str,
 ) -> Iterator[Step]:
     """The steps, then what replicas of C do with each other; ``stays``: no rank has accumulated
-    into the tiles of another."""
+    into the tiles of another; ``how`` they are reduced."""
     c = problem.c
     yield from steps
     if c.partition.replicas > 1 or not stays:
         yield Fence()  # the partial results are complete
     if c.partition.replicas > 1:
-        yield from reduce_replicas(c, rank)  # replica 0 += the others, of every term of a sum
+        yield from reduce_replicas(c, rank, how=how)  # replica 0 += the others, of every term
     if replicate_result:
         yield from broadcast_replica(c, rank)
 
 
+class _Fetched:
+    """What a rank has of A and B: the tokens of blocks, for as long as products are to take them.
+
+    Parameters
+    ----------
+    problem : Problem
+    rank : int
+    whole : bool
+        Of another rank's tile all is fetched, once, and kept.
+    """
+
+    def __init__(self, problem: Problem, rank: int, whole: bool):
+        self.problem, self.rank, self.whole = problem, rank, whole
+        self._blocks: dict[str, dict] = {"A": {}, "B": {}}
+        self._tiles: dict[tuple, Step] = {}
+        self._kept: set[str] = set()
+
+    def keep(self, matrix: str) -> None:
+        """Keep the blocks of a matrix beyond their group."""
+        self._kept.add(matrix)
+
+    def next_group(self) -> None:
+        """Let go of the blocks of the last group."""
+        for name in {*self._blocks} - self._kept:
+            self._blocks[name] = {}
+
+    def token(self, block: Block) -> Generator[Step, Step, Step]:
+        """The token of a block, which costs nothing if the tile is the rank's own."""
+        held = self._blocks[block.matrix]
+        if (found := held.get(block)) is None:
+            remote = self.whole and block.owner != self.rank
+            found = held[block] = yield from (self._sliced(block) if remote else _got(block))
+        return found
+
+    def _sliced(self, block: Block) -> Generator[Step, Step, Step]:
+        """A part of the copy of a whole tile."""
+        tile = self.problem.operand(block.matrix).tile_block(block.tile, block.replica)
+        if (token := self._tiles.get(tile.key)) is None:
+            token = self._tiles[tile.key] = yield Get(tile)
+        for axis, start, stop, first in (
+            (0, block.row0, block.row1, tile.row0),
+            (1, block.col0, block.col1, tile.col0),
+        ):
+            if stop - start < tile.shape[axis]:
+                token = yield Part(token, axis, start - first, stop - first)
+        return token
+
+
+def _got(block: Block) -> Generator[Step, Step, Step]:
+    return (yield Get(block))
+
+
 def _multiplied(
-    group: list[Product], in_place: bool, sums: dict | None = None, kept: dict | None = None
+    group: list[Product], fetched: _Fetched, in_place: bool, sums: dict | None = None
 ) -> Iterator[Step]:
     """Products written into this rank's own tiles of C, in place; or for other ranks' tiles: the
     sum over the pieces of k goes to the owner of C[m, n] once. A block that several of them use is
-    fetched once; ``sums`` and the blocks of the matrices in ``kept`` last longer than a group."""
-    held: dict = {}
-    sums, kept = {} if sums is None else sums, kept or {}
+    fetched once; ``sums`` last longer than a group."""
+    fetched.next_group()
+    sums = {} if sums is None else sums
     for left, right, c, first, last in group:
-        of_a, of_b = kept.get("A", held), kept.get("B", held)
-        if (a := of_a.get(left)) is None:
-            a = of_a[left] = yield Get(left)
-        if (b := of_b.get(right)) is None:
-            b = of_b[right] = yield Get(right)
+        a = yield from fetched.token(left)
+        b = yield from fetched.token(right)
         if in_place:
             yield Gemm(a, b, into=c)
             continue

@@ -16,6 +16,7 @@ B           m, which A and C share                 sums over this rank's rows of
 A           n, which B and C share                 sums over this rank's columns of A, by columns
 C           m or n if A or B alone moves and k is  nothing
             whole (AllGather + GEMM), else k
+C, a grid   m, or n if more of B than of A comes   its terms of C, by rows or columns
 ==========  =====================================  =================================================
 
 Ranks cannot wait for each other in a circle: all that a rank sends follows from its own products,
@@ -34,39 +35,67 @@ from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Add, Block, Gemm, Get, Join, Kernel, Step
+from partitions import Grid
 
-from .slicing import Product, free_axis, result_stays, slices
+from .slicing import Product, free_axis, on_grid, result_stays, slices
 
 #: A share of the axis that is cut is in so many tiles where nothing is said, if they are not
 #: smaller than this.
 _TILES, LEAST = 4, 128
 
 
-def tile_of(problem: Problem, stationary: str, tile: int | None = None) -> int:
+def tile_of(
+    problem: Problem, stationary: str, tile: int | None = None, grid: Grid | None = None
+) -> int:
     """Elements of a communication tile, where ``tile`` leaves it open: a quarter of what lies
     between two tile boundaries of the axis that the matrices which move share, at least 128; of k a
-    sixteenth, at least 256.
+    sixteenth, at least 256. Where terms of C leave, of m or n, the shorter. One that is given is no
+    longer than what it cuts.
 
     Examples
     --------
     >>> tile_of(Problem(4096, 4096, 4096, 2, a="row", b="row", c="row"), "B")
     512
+    >>> tile_of(Problem(4096, 4096, 4096, 8, *["grid:2x2x2"] * 3), "C", grid=Grid(2, 2, 2))
+    256
+    >>> tile_of(Problem(4096, 4096, 4096, 2, a="row", b="row", c="row"), "B", 1 << 20)
+    2048
     """
+    work, axes = _work(problem, stationary, grid), free_axis(stationary)
+    if stationary == "C":
+        axes = "mnk" if result_stays(problem, stationary, work) else "mn"
     if tile:
-        return tile
-    free = free_axis(stationary)
-    if free == "k":
-        share = problem.k // problem.operand(stationary).partition.replicas
+        return min(tile, max(max(_ranges(problem, axis, work)) for axis in axes))
+    if axes == "mnk":
+        share = problem.k // (work or problem.c).partition.replicas
         return max(2 * LEAST, ceil(share / (4 * _TILES)))
-    cuts = {0, problem.extent(free)}
-    for operand in problem.operands:
-        if free in operand.axes:
-            cuts.update(operand.cuts(free, 0, problem.extent(free)))
-    return max(LEAST, ceil(problem.extent(free) / (len(cuts) - 1) / _TILES))
+    counts = ((problem.extent(axis), len(_ranges(problem, axis, work))) for axis in axes)
+    return max(LEAST, min(ceil(extent / count / _TILES) for extent, count in counts))
+
+
+def _ranges(problem: Problem, axis: str, work: Operand | None) -> list[int]:
+    """How far tile boundaries of an axis are apart."""
+    extent = problem.extent(axis)
+    cuts = {0, extent}
+    for operand in (*problem.operands, *([work] if work else ())):
+        if axis in operand.axes:
+            cuts.update(operand.cuts(axis, 0, extent))
+    bounds = sorted(cuts)
+    return [stop - start for start, stop in zip(bounds, bounds[1:])] or [0]
+
+
+def _work(problem: Problem, stationary: str, grid: Grid | None) -> Operand | None:
+    """Who multiplies what, if products go by a grid."""
+    return on_grid(problem, stationary, grid) if grid else None
 
 
 def signalled(
-    problem: Problem, rank: int, stationary: str, tile: int | None, machine: Machine | None = None
+    problem: Problem,
+    rank: int,
+    stationary: str,
+    tile: int | None,
+    machine: Machine | None = None,
+    grid: Grid | None = None,
 ) -> Iterator[Step]:
     """The steps of one rank, but for what replicas do with each other.
 
@@ -81,6 +110,8 @@ def signalled(
     machine : Machine, optional
         Whose times the order goes by; without it what a rank moves is taken to last as long as its
         products.
+    grid : Grid, optional
+        Who multiplies what, where that does not go by the tiles of the stationary matrix.
 
     Examples
     --------
@@ -94,7 +125,7 @@ def signalled(
     >>> " ".join(steps)
     'Get Get Gemm Get Gemm Push Get Gemm Push Get Gemm Await Add'
     """
-    everyone = _everyone(problem, stationary, tile, _Model(machine))
+    everyone = _everyone(problem, stationary, tile, _Model(machine), grid)
     products, kernels = everyone.products(rank), everyone.kernels(rank)
     left = Counter(product.c.key for product in products if product.c.owner != rank)
     held: dict[tuple, Step] = {}
@@ -121,7 +152,7 @@ def signalled(
         yield Add(brought, into=c, side=True)  # C[m, n] += what the source has summed up
 
 
-def slots(problem: Problem, stationary: str) -> list[int]:
+def slots(problem: Problem, stationary: str, grid: Grid | None = None) -> list[int]:
     """Elements of each rank's slots: of all that others push to it.
 
     Examples
@@ -129,14 +160,15 @@ def slots(problem: Problem, stationary: str) -> list[int]:
     >>> slots(Problem(8, 8, 8, 2, a="row", b="row", c="row"), "B")
     [32, 32]
     """
-    found, everyone = [0] * problem.nprocs, _everyone(problem, stationary, None, _Model(None))
+    found = [0] * problem.nprocs
+    everyone = _everyone(problem, stationary, None, _Model(None), grid)
     for rank in range(problem.nprocs):
         for owner, blocks in everyone.pushed(rank).items():
             found[owner] += sum(c.size for _, c in blocks)
     return found
 
 
-def cuts(problem: Problem, rank: int, stationary: str) -> str:
+def cuts(problem: Problem, rank: int, stationary: str, grid: Grid | None = None) -> str:
     """The axis along which a rank's products are cut.
 
     Examples
@@ -144,8 +176,13 @@ def cuts(problem: Problem, rank: int, stationary: str) -> str:
     >>> cuts(Problem(8, 8, 8, 2, a="row", b="column", c="column"), 0, "C")
     'm'
     """
-    products = [product for group in slices(problem, rank, stationary) for product in group]
+    products = _sliced(problem, rank, stationary, _work(problem, stationary, grid))
     return cut_along(products, rank, stationary)
+
+
+def _sliced(problem: Problem, rank: int, stationary: str, work: Operand | None) -> list[Product]:
+    groups = slices(problem, rank, stationary, work=work)
+    return [product for group in groups for product in group]
 
 
 class Work(NamedTuple):
@@ -170,9 +207,15 @@ class _Everyone:
     it of others too."""
 
     def __init__(
-        self, problem: Problem, stationary: str, tile: int | None, machine: Machine | None
+        self,
+        problem: Problem,
+        stationary: str,
+        tile: int | None,
+        machine: Machine | None,
+        grid: Grid | None,
     ):
         self.problem, self.stationary, self.tile, self.machine = problem, stationary, tile, machine
+        self.work = _work(problem, stationary, grid)
         self._products: dict[int, list[Work]] = {}
         self._pushed: dict[int, dict[int, list]] = {}
         self._axes: dict[int, str] = {}
@@ -180,11 +223,7 @@ class _Everyone:
     def products(self, rank: int) -> list[Work]:
         """Those of a rank in the order of simulated arrival."""
         if rank not in self._products:
-            whole = [
-                product
-                for group in slices(self.problem, rank, self.stationary)
-                for product in group
-            ]
+            whole = _sliced(self.problem, rank, self.stationary, self.work)
             axis = self._axes[rank] = cut_along(whole, rank, self.stationary)
             found = parts(self.problem, whole, rank, self.tile, axis)
             if axis != "k" and self.machine is not None and not self.machine.adds_on_core:
@@ -232,12 +271,12 @@ class _Everyone:
     def coming(self, rank: int) -> list[tuple[int, Block]]:
         """What others push into a rank's tiles of C, as (source, block), in the order in which it
         is expected."""
-        if result_stays(self.problem, self.stationary):
+        if result_stays(self.problem, self.stationary, self.work):
             return []
         p = self.problem.nprocs
         found = [
             (turn, (source - rank) % p, source, c)
-            for source in contributors(self.problem, rank, self.stationary)
+            for source in contributors(self.problem, rank, self.stationary, self.work)
             for turn, c in self.pushed(source).get(rank, ())
         ]
         return [(source, c) for *_, source, c in sorted(found, key=itemgetter(0, 1))]
@@ -259,27 +298,33 @@ class _Model(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _everyone(problem: Problem, stationary: str, tile: int | None, model: _Model) -> _Everyone:
-    return _Everyone(problem, stationary, tile, model.machine)
+def _everyone(
+    problem: Problem, stationary: str, tile: int | None, model: _Model, grid: Grid | None
+) -> _Everyone:
+    return _Everyone(problem, stationary, tile, model.machine, grid)
 
 
-def contributors(problem: Problem, rank: int, stationary: str) -> list[int]:
+def contributors(
+    problem: Problem, rank: int, stationary: str, work: Operand | None = None
+) -> list[int]:
     """The other ranks that may have something to add to this rank's tiles of C: those of the same
-    replica of it whose stationary tiles lie beside them.
+    replica of it whose stationary tiles, or blocks of a grid, lie beside them.
 
     Examples
     --------
     >>> contributors(Problem(8, 8, 8, 4, a="block", b="block", c="block"), 0, "B")
     [2]
     """
-    still, c = problem.operand(stationary).partition, problem.c.partition
-    along = 0 if stationary == "A" else 1
+    still, c = (work or problem.operand(stationary)).partition, problem.c.partition
+    shared = {"A": slice(0, 1), "B": slice(1, 2), "C": slice(0, 2)}[stationary]
     extents = lambda partition, rank: {
-        partition.tile_bounds(tile)[along] for tile in partition.tiles_of(rank)
+        tuple(partition.tile_bounds(tile)[shared]) for tile in partition.tiles_of(rank)
     }
     mine, replica = extents(c, rank), c.replica_of(rank)
     beside = lambda theirs: any(
-        low < stop and start < high for low, high in theirs for start, stop in mine
+        all(low < stop and start < high for (low, high), (start, stop) in zip(one, other))
+        for one in theirs
+        for other in mine
     )
     return [
         other
@@ -289,7 +334,8 @@ def contributors(problem: Problem, rank: int, stationary: str) -> list[int]:
 
 
 def cut_along(products: list[Product], rank: int, stationary: str) -> str:
-    """The axis along which a rank's products are cut: all matrices have it that move.
+    """The axis along which a rank's products are cut: all matrices have it that move, or as many of
+    them as can.
 
     Examples
     --------
@@ -298,11 +344,21 @@ def cut_along(products: list[Product], rank: int, stationary: str) -> str:
     >>> cut_along(products, 0, "C")
     'm'
     """
-    moves_a, moves_b = (any(p[x].owner != rank for p in products) for x in (0, 1))
-    once = len({product.c.key for product in products}) == len(products)
-    if stationary != "C" or not once or moves_a == moves_b:
+    if stationary != "C":
         return free_axis(stationary)
-    return "m" if moves_a else "n"
+    of_a, of_b = (_coming(products, operand, rank) for operand in (0, 1))
+    if any(product.c.owner != rank for product in products):
+        return "m" if of_a >= of_b else "n"
+    once = len({product.c.key for product in products}) == len(products)
+    if not once or bool(of_a) == bool(of_b):
+        return "k"
+    return "m" if of_a else "n"
+
+
+def _coming(products: list[Product], operand: int, rank: int) -> int:
+    """Elements of A (0) or B (1) that others have."""
+    blocks = {product[operand].key: product[operand] for product in products}
+    return sum(block.size for block in blocks.values() if block.owner != rank)
 
 
 def _launch(product: Work, axis: str) -> tuple | None:

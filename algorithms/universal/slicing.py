@@ -19,6 +19,7 @@ product whose three blocks lie in one tile each.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -29,11 +30,17 @@ from partitions import (
     Axis,
     Grid,
     Partition,
+    Places,
     ceil_div,
+    levelled_axis,
     parse_grid,
     part,
     work_on,
 )
+
+#: In what order the free ranges of a stationary tile are worked off: rotated by its place; or so,
+#: but beginning with that which the fewest elements of A and B are fetched for.
+ORDERS = ("offset", "cheapest")
 
 #: X and Y of the table above.
 _FACTORS = {"C": "AB", "B": "AC", "A": "CB"}
@@ -68,12 +75,13 @@ def free_axis(stationary: str) -> str:
     return free
 
 
-def result_stays(problem: Problem, stationary: str) -> bool:
+def result_stays(problem: Problem, stationary: str, work: Operand | None = None) -> bool:
     """True if every product of every rank lands in a tile of C of its own, so that no rank
     accumulates into another's.
 
     Always with Stationary C; with A (or B) if every rank holds the same rows (columns) of A (B) and
-    of C, and C is divided by rows (columns) alone.
+    of C, and C is divided by rows (columns) alone. ``work`` says who multiplies what if not the
+    owners of the stationary matrix: then with Stationary C, if C is stored so.
 
     Examples
     --------
@@ -83,6 +91,8 @@ def result_stays(problem: Problem, stationary: str) -> bool:
     ... ]
     [True, False, False]
     """
+    if work is not None:
+        return stationary == "C" and work.partition == problem.c.partition
     if stationary == "C":
         return True
     along = 0 if stationary == "A" else 1
@@ -163,12 +173,43 @@ def on_grid(problem: Problem, stationary: str, grid: Grid) -> Operand:
     return Operand(stationary, work_on(grid, stationary, shape, problem.nprocs))
 
 
+def levelled(stored: Partition) -> Partition | None:
+    """Who does which products once ranks that hold more of the stationary matrix than others leave
+    them some, as a layout of it: every coordinate has the same share of rows and of columns, and
+    the least changes hands. None if the matrix is dealt so.
+
+    Examples
+    --------
+    >>> found = levelled(Problem(8, 8, 8, 2, b="tiles:8x3@1x2").b.partition)
+    >>> [found.tiles_of(rank) for rank in range(2)]
+    [[(0, 0), (0, 2)], [(0, 1), (0, 3)]]
+    """
+    # by axes: coordinates without a tile may get one, though to equal partitions they do not matter
+    return _levelled(*_axes(stored), stored.places, stored.text)
+
+
+@lru_cache(maxsize=64)
+def _levelled(rows: Axis, cols: Axis, places: Places, text: str) -> Partition | None:
+    sides, stand = [], []
+    for axis, ranks in ((rows, places.rows), (cols, places.cols)):
+        if max(map(axis.length, range(axis.parts))) > ceil_div(axis.extent, axis.parts):
+            axis, numbers = levelled_axis(axis)
+            ranks = [ranks[x] for x in numbers]
+        sides.append(axis)
+        stand.append(ranks)
+    if sides == [rows, cols]:
+        return None
+    moved = replace(places, rows=stand[0], cols=stand[1])
+    return Partition.of(*sides, moved, f"{text} levelled")
+
+
 def slices(
     problem: Problem,
     rank: int,
     stationary: str,
     chunk: int | None = None,
     work: Operand | None = None,
+    order: str = "offset",
 ) -> Iterator[list[Product]]:
     """The products of one rank, in groups that share a range of the free axis.
 
@@ -184,7 +225,10 @@ def slices(
         m and n always, those of k if nothing is transferred for the tile.
     work : Operand, optional
         A layout of the stationary matrix that says who multiplies what, where it is not the one it
-        is stored in (:func:`on_grid`): its blocks are then fetched too, or accumulated.
+        is stored in (:func:`on_grid`, :func:`levelled`): its blocks are then fetched too, or
+        accumulated.
+    order : str
+        One of :data:`ORDERS`.
 
     Yields
     ------
@@ -201,7 +245,7 @@ def slices(
     the same time (paper, §4.2, *iteration offset*). Ranges whose operands are all at hand are then
     spread evenly between those that need transfers, to be computed meanwhile.
     """
-    stored, x, y, (p, q, free) = _roles(problem, stationary)
+    stored, x, y, (p, q, free) = roles(problem, stationary)
     still = work or stored
     replica, ranges = (
         stored.partition.replica_of(rank),
@@ -214,25 +258,27 @@ def slices(
         if work:
             p_cuts = sorted({*p_cuts, *stored.cuts(p, *p_range)})
             q_cuts = sorted({*q_cuts, *stored.cuts(q, *q_range)})
-        p_pieces, q_pieces = _between(p_cuts), _between(q_cuts)
+        p_pieces, q_pieces = between(p_cuts), between(q_cuts)
         if (p, i) not in panels:
             panels[p, i] = _panel(x, p_pieces, ranges, rank, free)
         if (q, j) not in panels:
             panels[q, j] = _panel(y, q_pieces, ranges, rank, free)
         xs, ys, offset = panels[p, i], panels[q, j], i + j
-        s_order, t_order = _rotated(p_pieces, offset), _rotated(q_pieces, offset)
+        s_order, t_order = rotated(p_pieces, offset), rotated(q_pieces, offset)
         if stationary == "B":  # of the stationary tile: where X's pieces meet Y's
             own = [stored.block(s, t, replica) for t in t_order for s in s_order]
             ends = _ends(s_order) * len(t_order)
         else:
             own = [stored.block(s, t, replica) for s in s_order for t in t_order]
             ends = _ends(t_order) * len(s_order)
-        order = _order(ranges, xs, ys, free, offset)
-        for f in order:
-            x_blocks, y_blocks = _rotated(xs[f][0], offset), _rotated(ys[f][0], offset)
+        in_order = _order(ranges, xs, ys, free, offset)
+        if order == "cheapest":
+            in_order = _cheapest_first(in_order, xs, ys, rank)
+        for f in in_order:
+            x_blocks, y_blocks = rotated(xs[f][0], offset), rotated(ys[f][0], offset)
             if stationary == "C":  # C[s, t] += A[s, f] · B[f, t]
                 pairs = product(x_blocks, y_blocks)
-                end = f == order[0], f == order[-1]
+                end = f == in_order[0], f == in_order[-1]
                 yield [Product(a, b, c, *end) for (a, b), c in zip(pairs, own)]
             elif stationary == "B":  # C[f, t] = sum over the pieces s of A[f, s] · B[s, t]
                 pairs = product(y_blocks, x_blocks)
@@ -247,7 +293,7 @@ def _ends(pieces: list) -> list[tuple[bool, bool]]:
     return [(x == 0, x == len(pieces) - 1) for x in range(len(pieces))]
 
 
-def _roles(problem: Problem, stationary: str):
+def roles(problem: Problem, stationary: str):
     """The stationary matrix, X and Y, and the axes p, q and f, as in the table above."""
     x, y = map(problem.operand, _FACTORS[stationary])
     return problem.operand(stationary), x, y, (*AXES[stationary], free_axis(stationary))
@@ -260,11 +306,11 @@ def _free_ranges(rank, still, x, y, free, chunk) -> list[tuple]:
     replica, replicas = still.partition.replica_of(rank), still.partition.replicas
     start, stop = part(extent, replica, replicas)
     found = []
-    for whole in _between(sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})):
+    for whole in between(sorted({*x.cuts(free, start, stop), *y.cuts(free, start, stop)})):
         (low, high), chunks = whole, []
         if chunk and high - low > chunk:
             count = ceil_div(high - low, chunk)
-            chunks = _between([low + (high - low) * s // count for s in range(count + 1)])
+            chunks = between([low + (high - low) * s // count for s in range(count + 1)])
         found.append((whole, chunks))
     return found
 
@@ -286,31 +332,46 @@ def _order(ranges: list, xs: dict, ys: dict, free: str, offset: int) -> list[tup
     order: list[tuple] = []
     moves = {whole: xs[whole][1] or ys[whole][1] for whole, _ in ranges}
     beside = free == "k" and any(moves.values())  # pieces of local ranges fill the gaps
-    for whole, chunks in _rotated(ranges, offset):
+    for whole, chunks in rotated(ranges, offset):
         order += chunks if chunks and (moves[whole] or beside) else [whole]
-    return _spread(order, [xs[f][1] or ys[f][1] for f in order])
+    return spread(order, [xs[f][1] or ys[f][1] for f in order])
 
 
-def _between(cuts: list[int]) -> list[tuple[int, int]]:
+def _cheapest_first(order: list[tuple], xs: dict, ys: dict, rank: int) -> list[tuple]:
+    """The same order, but first the range that the fewest elements of A and B are fetched for: of
+    several the first."""
+    fetched = [
+        sum(
+            block.size
+            for block in (*xs[f][0], *ys[f][0])
+            if block.owner != rank and block.matrix != "C"
+        )
+        for f in order
+    ]
+    least = fetched.index(min(fetched)) if order else 0
+    return [*order[least : least + 1], *order[:least], *order[least + 1 :]]
+
+
+def between(cuts: list[int]) -> list[tuple[int, int]]:
     return list(zip(cuts, cuts[1:]))
 
 
-def _rotated(items: list, by: int) -> list:
+def rotated(items: list, by: int) -> list:
     if len(items) < 2:
         return items
     by %= len(items)
     return [*items[by:], *items[:by]]
 
 
-def _spread(items: list, moves: list[bool]) -> list:
+def spread(items: list, moves: list[bool]) -> list:
     """Items without transfers spread evenly between those with, each kind in its own order, one
     without first.
 
     Examples
     --------
     >>> (
-    ...     "".join(_spread(list("ABCdef"), [True] * 3 + [False] * 3)),
-    ...     "".join(_spread(list("aBCDE"), [False] + [True] * 4)),
+    ...     "".join(spread(list("ABCdef"), [True] * 3 + [False] * 3)),
+    ...     "".join(spread(list("aBCDE"), [False] + [True] * 4)),
     ... )
     ('dAeBfC', 'aBCDE')
     """

@@ -1,11 +1,17 @@
 """Generated blocks of the pages, each made of committed records: tables, and lists of claims."""
 
+import json
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable
 from functools import cache
+from math import isnan
 
 from pandas import DataFrame, concat
+
+from launch.cases.machine_models import find_machine
+from launch.studies.published_dtensor import points
+from launch.studies.verdicts import HOLDS
 
 from .records import HERE, RESULTS, ROOT, core, only, records, rows, where
 
@@ -61,18 +67,59 @@ def _ratio(row) -> str:
     return f"[{text}]" if str(row.noisy) == "True" else text
 
 
-def _met(row) -> str:
-    return "yes" if row.percent_of_roof >= 100 * row.bar else "no"
+def _met(row, limit: float = 1.0) -> str:
+    return "yes" if row.percent_of_roof >= 100 * row.bar * limit else "no"
 
 
 @block
 def core_ratios(part: str) -> str:
     """The ratios to the roof on one node: ``cube``, ``mlp`` or ``rma``."""
     found = core("one_node", table=part)
+    return _against_bars(found)
+
+
+@block
+def core_layers(m: int) -> str:
+    """The ratios to the roof of MLP layers of m rows."""
+    return _against_bars(core("layers", m=m))
+
+
+@block
+def core_collectives() -> str:
+    """The 2-D algorithms that sum C, with sums through the window and by MPI."""
+    lines = []
+    for case, each in core("collectives").groupby("case", sort=False):
+        direct, mpi = (only(each, collectives=how) for how in ("direct", "mpi"))
+        lines.append((case, _ratio(direct), _ratio(mpi), f"{direct.bar:.2f}", _met(direct)))
+    return table(["algorithm", "direct", "mpi", "bar of direct", "met"], lines)
+
+
+def _against_bars(found: DataFrame) -> str:
+    """A line a case; where ranks have uneven work also what the busiest one allows, by which the
+    ratio is divided before it is held against its bar."""
+    limits = _limits(found)
+    uneven = bool((limits < 1).any())
+    header = ["case", "ratio to the roof (interval)", *["limit by balance"] * uneven, "bar", "met"]
     return table(
-        ["case", "ratio to the roof (interval)", "bar", "met"],
-        [(row.case, _ratio(row), f"{row.bar:.2f}", _met(row)) for row in found.itertuples()],
+        header,
+        [
+            (
+                row.case,
+                _ratio(row),
+                *[f"{limit:.2f}" if limit < 1 else ""] * uneven,
+                f"{row.bar:.2f}",
+                _met(row, limit),
+            )
+            for row, limit in zip(found.itertuples(), limits)
+        ],
     )
+
+
+def _limits(found: DataFrame):
+    """The ratio that the busiest rank allows; 1 where it is not recorded."""
+    if "balance_limit" not in found:
+        return found.bar * 0 + 1
+    return found.balance_limit.fillna(1)
 
 
 @block
@@ -85,7 +132,10 @@ def core_remote() -> str:
         [
             (
                 case,
-                *(_ratio(only(each, progress=engine)) for engine in engines),
+                *(
+                    _ratio(only(each, progress=engine)) if engine in set(each.progress) else ""
+                    for engine in engines
+                ),
                 f"{only(each, progress='poll').bar:.2f}",
                 _met(only(each, progress="poll")),
             )
@@ -343,6 +393,7 @@ _PEERS = {
     "dtensor": "DTensor",
     "dtensor+drbench": "DTensor on drbench",
     "scalapack": "ScaLAPACK",
+    "cosma": "COSMA",
     "pylops": "pylops-mpi",
     "heat": "HeAT",
 }
@@ -408,6 +459,48 @@ def peers_settings(ranks: int) -> str:
             )
         )
     return table(["shape", *names.values()], lines)
+
+
+@block
+def peers_best(ranks: int) -> str:
+    """How many times as long as drbench's fastest the best peer takes, as it comes and with its
+    best setting, in pairs of the same round; and both times of COSMA."""
+    from launch.studies.peers.tables import best_settings, lines
+
+    every = lines(records(f"{HERE}/peers-best-p{ranks}"))
+    best = {(line.shape, line.who): line for line in best_settings(every)}
+    found = []
+    for shape in dict.fromkeys(line.shape for line in every):
+        ours, cosma = best[shape, "drbench"], best.get((shape, "cosma"))
+        comes = next((line for line in every if (line.shape, line.who) == (shape, "cosma")), None)
+        found.append(
+            (
+                shape,
+                _peer_cell(ours, True, False),
+                *(_times_as_long(ours, of) for of in ("", "best_")),
+                *(_peer_cell(line, True, False) if line else "–" for line in (comes, cosma)),
+            )
+        )
+    header = ["shape", "drbench's fastest", "best peer's default", "best peer's best setting"]
+    return table([*header, "COSMA as it comes", "its best setting"], found)
+
+
+def _times_as_long(line, of: str) -> str:
+    """
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Line
+    >>> ends = {"best_low": 0.5, "best_high": 1.0, "best_reference": "cosma pk2"}
+    >>> _times_as_long(Line(best_ratio=0.8, **ends), "best_")
+    '1.25 (1.00–2.00), cosma pk2'
+    """
+    low, high = ("best_low", "best_high") if of else ("ratio_low", "ratio_high")
+    ratio, reference = getattr(line, f"{of}ratio"), getattr(line, f"{of}reference")
+    if ratio is None:
+        return "–"
+    ends = getattr(line, high), getattr(line, low)
+    between = "" if None in ends else " ({:.2f}–{:.2f})".format(*(1 / end for end in ends))
+    return f"{1 / ratio:.2f}{between}, {reference}"
 
 
 _TRIPLES = f"{HERE}/dtensor-triples-p4"
@@ -482,6 +575,63 @@ def verdicts(paper: str) -> list:
         )
     names = sorted(f"simulated/{path.name}" for path in RESULTS.glob("simulated/*-*.csv"))
     return slicing_claims.check_claims(records(*names, "published/h100.csv"))
+
+
+@block
+def shared_links() -> str:
+    """Several flows over one throttled link: when each ended, beside both predictions."""
+    found = rows(f"{HERE}/shared-links.csv").query("mib.astype('str').str.contains(' ')")
+    ends = lambda text: ", ".join(f"{float(each):.2f}" for each in str(text).split())
+    return table(
+        ["MiB of each flow", "ends, s", "fair, s", "off by, %", "fifo, s", "off by, %"],
+        [
+            (
+                row.mib.replace(" ", ", "),
+                ends(row.measured_s),
+                ends(row.fair_s),
+                f"{row.fair_error_percent:.0f}",
+                ends(row.fifo_s),
+                f"{row.fifo_error_percent:.0f}",
+            )
+            for row in found.itertuples()
+        ],
+    )
+
+
+@block
+def perturbations() -> str:
+    """How often something better made a run slower, by rule and by what was better."""
+    return table(
+        ["links", "better", "cases", "more than 2 % slower", "worst, %"],
+        [
+            (
+                row.arbitration,
+                row.better,
+                row.cases,
+                row.slower,
+                "" if isnan(row.worst_percent) else f"{row.worst_percent:.1f}",
+            )
+            for row in rows("simulated/readings/perturbations.csv").itertuples()
+        ],
+    )
+
+
+@block
+def claims_by_arbitration() -> str:
+    """P1 to P12 with links that carry one transfer at a time, and with links that are shared."""
+    from launch.studies import slicing_claims
+
+    names = sorted(f"simulated/fair/{path.name}" for path in RESULTS.glob("simulated/fair/*.csv"))
+    fair = slicing_claims.check_claims(records(*names, "published/h100.csv"))
+    shared = {each.claim: each for each in fair}
+    return table(
+        ["claim", "fifo", "fair"],
+        [
+            (each.claim, HOLDS[each.holds], HOLDS[shared[each.claim].holds])
+            for each in verdicts("slicing")
+            if each.claim in shared
+        ],
+    )
 
 
 @block
@@ -713,6 +863,24 @@ def _turned(row) -> str:
 
 
 @block
+def experts_constants() -> str:
+    """Our time over the paper's in TD's Tables 4 and 5, one constant of the H800 model changed at a
+    time: geometric mean and range."""
+    found = rows("simulated/overlap/experts/constants.csv").fillna("")
+    lines = []
+    for (constant, change), each in found.groupby(["constant", "change"], sort=False):
+        cells = [
+            f"{row.ratio:.2f} ({row.least:.2f} to {row.most:.2f})"
+            for gpus in (8, 16)
+            for name in ("td-table4", "td-table5")
+            for row in [only(each, gpus=gpus, table=name)]
+        ]
+        lines.append([f"`{constant}` {change}" if constant else "as they are", *cells])
+    heads = [f"Table {table}, {gpus} GPUs" for gpus in (8, 16) for table in (4, 5)]
+    return table(["", *heads], lines)
+
+
+@block
 def overlap_split() -> str:
     """Multiprocessors for sums on H800: solved, the best of a search, TD's 16; and the time that
     each takes."""
@@ -776,3 +944,73 @@ def requirements() -> str:
         ["package", "version", "for"],
         [(", ".join(names), ", ".join(f"≥ {least[n]}" for n in names), use) for names, use in told],
     )
+
+
+def _gpu(machine: str) -> dict:
+    """What launch/gpu_check.sh found."""
+    path = RESULTS / "measured" / machine / "gpu_check.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@block
+def gpu_checks(machine: str, *without: str) -> str:
+    """What drbench claims about GPUs, tried on one; lines whose name holds a word of ``without``
+    have a table of their own."""
+    say = {True: "yes", False: "no", None: ""}
+    lines = [
+        (each["what"], each["value"], each["bar"], say[each["ok"]])
+        for each in _gpu(machine)["checks"]
+        if not any(word in each["what"] for word in without)
+    ]
+    return table(["what", "measured", "bar", "met"], lines)
+
+
+def _gpu_lines(machine: str, kind: str) -> list[dict]:
+    stages = _gpu(machine)["stages"]
+    return [line for stage in stages for line in stage["lines"] if line.get("kind") == kind]
+
+
+@block
+def gpu_products(machine: str) -> str:
+    """TFLOP/s of single products, by shape and arithmetic."""
+    found: dict[tuple, dict] = {}
+    for line in _gpu_lines(machine, "product"):
+        shape = tuple(line[extent] for extent in "mnk")
+        found.setdefault(shape, {})[line["arithmetic"]] = f"{line['tflops']:.1f}"
+    kinds = list(next(iter(found.values())))
+    return table(
+        ["m × n × k", *kinds],
+        [
+            (" × ".join(map(str, shape)), *(rates[kind] for kind in kinds))
+            for shape, rates in found.items()
+        ],
+    )
+
+
+@block
+def gpu_overlap(machine: str) -> str:
+    """A product of 8192³ beside accumulates, by the blocks that add."""
+    lines = [
+        (
+            line["arithmetic"],
+            line["blocks"] or "no limit",
+            f"{line['gb_per_s']:.0f}",
+            f"{line['both_ms'] / line['product_alone_ms']:.2f}",
+            f"{line['hidden']:.2f}",
+        )
+        for line in _gpu_lines(machine, "overlap")
+        if line["what"] == "accumulates"
+    ]
+    header = ["arithmetic", "blocks that add", "GB/s added alone", "both, to the product alone"]
+    return table([*header, "hidden of the shorter"], lines)
+
+
+@block
+def dtensor_points() -> str:
+    """Errors of the published DTensor points, percent, by line and batch size."""
+    lines: dict[tuple, list[str]] = {}
+    for point in points(find_machine("h100x8")):
+        cells = lines.setdefault((point.layer.upper().replace("P", "P-"), point.series), [])
+        cells.append(f"{100 * point.error:+.1f}".replace("-", "\N{MINUS SIGN}"))
+    header = ["layer", "line", *(f"m = {m}" for m in (1024, 2048, 4096, 8192))]
+    return table(header, [(*name, *cells) for name, cells in lines.items()])

@@ -4,13 +4,17 @@ A function gives a number, or several; a page calls it in ``<!-- = name(constant
 in seconds unless the name says otherwise, shares in percent.
 """
 
+import json
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
 
 from pandas import DataFrame, concat
 
-from .records import HERE, ROOT, committed_figures, core, only, records, rows, where
+from launch.cases.machine_models import find_machine
+from launch.studies.published_dtensor import points
+
+from .records import HERE, RESULTS, ROOT, committed_figures, core, only, records, rows, where
 from .tables import contest, lowered, verdicts
 
 Numbers = float | Sequence[float]
@@ -350,3 +354,54 @@ def llm_lead(other: str, study: str = "weak", **fields) -> list[float]:
 def llm_strong(algorithm: str) -> float:
     """Utilization of an algorithm for GPT-3 with batch 32 on 256 chips."""
     return llm("utilization_percent", algorithm, "strong")[0]
+
+
+@value
+def gpu(kind: str, column: str, machine: str = "h100-80gb", **fields) -> float:
+    """A figure of launch/gpu_check.sh: a column of the one line of a kind with these values."""
+    path = RESULTS / "measured" / machine / "gpu_check.json"
+    stages = json.loads(path.read_text(encoding="utf-8"))["stages"]
+    lines = [line for stage in stages for line in stage["lines"] if line.get("kind") == kind]
+    found = [x for x in lines if all(x.get(name) == value for name, value in fields.items())]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} lines of {kind} with {fields}, not one")
+    return found[0][column]
+
+
+@value
+def gpu_of_unsplit(arithmetic: str) -> float:
+    """What 8192³ in 64 tiles reaches on one H100, percent of the unsplit product."""
+    return only(records(f"measured/h100-80gb/one-rank-{arithmetic}-8192.csv")).percent_of_roof
+
+
+@value
+def gpu_exact(kind: str) -> int:
+    """Cases of launch/gpu_check.sh that were verified without an error, over 1, 2 and 4 ranks."""
+    found = [
+        records(f"measured/h100-80gb/{folder.name}/records.csv")
+        for folder in sorted((RESULTS / "measured/h100-80gb").glob(f"{kind}-p*"))
+    ]
+    return sum(int(((each.status == "ok") & (each.error == 0)).sum()) for each in found)
+
+
+@value
+def measured_products() -> float:
+    """How much faster a product of 8192³ was on an H100 than h100x8 says, percent."""
+    found = gpu("product", "us", arithmetic="fp32", m=8192, n=8192, k=8192) / 1e6
+    return 100 * (find_machine("h100x8").compute.gemm_s(8192, 8192, 8192) / found - 1)
+
+
+@value
+def dtensor_error(which: str, machine: str = "h100x8") -> float:
+    """Mean or largest error of the published DTensor points, percent."""
+    found = [abs(point.error) for point in points(find_machine(machine))]
+    return 100 * (max(found) if which == "most" else sum(found) / len(found))
+
+
+@value
+def dtensor_missing() -> float:
+    """What is missing in the prediction of the first point of columns of MLP-1, ms."""
+    found = next(
+        p for p in points(find_machine("h100x8")) if p[:3] == ("mlp1", "DT - Column", 1024)
+    )
+    return (found.published_s - found.predicted_s) * 1e3

@@ -1,4 +1,4 @@
-"""What a device offers the executor: memory, streams, events, and five things to do on a stream."""
+"""What a device offers the executor: memory, streams, events, and what to do on a stream."""
 
 from __future__ import annotations
 
@@ -206,6 +206,12 @@ class Device(ABC):
     def add(self, target, value, stream: Stream, beside: bool = False) -> None:
         """target += value (2-D) where nobody else can be writing; ``beside`` products, to which it
         leaves most of the device."""
+
+    @abstractmethod
+    def combine(self, target, table, stream: Stream, beside: bool = False) -> None:
+        """Rows of target (2-D, row-major) = weighted sums of rows that lie anywhere, as ``table``
+        says: int64 elements of :func:`drbench.device.row_table.row_table` in device memory, of rows
+        of target's dtype; ``beside`` as of :meth:`add`."""
 
     @abstractmethod
     def scale(self, target, factor: float, stream: Stream) -> None:

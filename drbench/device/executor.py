@@ -24,6 +24,7 @@ from drbench.program.trace import Trace
 from .address import at_address
 from .base import Device, Event, Lane, completed, until
 from .inbox import DeviceInbox
+from .row_table import RowTerms, row_table
 from .signals import SignalSteps
 from .staging import HostTwins
 
@@ -92,11 +93,6 @@ class DeviceExecutor(SignalSteps, Frame):
             raise UsageError(
                 f"edges are {', '.join(EDGES)}, got {sorted(set(without) - set(EDGES))}."
             )
-        if any(type(step) is Combine or getattr(step, "rows", None) for step in trace.steps):
-            raise UnsupportedError(
-                "products of experts run on cores only (our implementation). Use --backend numpy, "
-                "or simulate them."
-            )
         self.device, self._memory = device, None
         super().__init__(trace, matrices, prefetch, get, arena=arena)
         self._without = frozenset(without)
@@ -108,18 +104,22 @@ class DeviceExecutor(SignalSteps, Frame):
         self._copy_streams = copy_streams
         self._lanes: dict[str, Lane] = {} if lanes is None else lanes
         self._groups = {group: collectives(group) for group in self.groups} if collectives else {}
+        self._views: dict[int, np.ndarray | None] = {}
         self._staged = not all(matrix.direct for matrix in matrices.values())
         self._twins = HostTwins(device, self.arena)
         self._prepare_twins()
         self._prepare_signals()
         self.read_apart = self._agree_on_reads() if agreed is None else agreed
         self._open_lanes()
+        self._prepare_tables()
         self.prepare()
 
     def bound(self, matrices: dict):
         again = super().bound(matrices)
+        again._views = {}
         again._prepare_twins()
         again._prepare_signals()
+        again._prepare_tables()
         return again
 
     # -- before the clock runs
@@ -159,7 +159,7 @@ class DeviceExecutor(SignalSteps, Frame):
                     f"{step!r}: rank {block.owner} is out of reach, and a device's tile cannot be "
                     "written from another node. Use Accumulate, or one node."
                 )
-            if type(step) is Accumulate:  # MPI adds in host memory, whatever it reads
+            if isinstance(step, Accumulate):  # MPI adds in host memory, whatever it reads
                 self._twins.of(self.values[step.inputs[0].index])
             elif self._staged:
                 self._twins.of(self.values[step.index])
@@ -169,6 +169,47 @@ class DeviceExecutor(SignalSteps, Frame):
                     for array in (call.sent, call.received):
                         self._twins.of(array)
 
+    def _prepare_tables(self) -> None:
+        """In device memory, which rows products of experts take, and which their results are summed
+        up of."""
+        made = {}
+        for t, picks in self.picks.items():
+            a = self.products[t][0][0]
+            terms = [
+                RowTerms(source, rows, range(above, above + len(rows)))
+                for source, rows, _, above in picks
+            ]
+            made[t] = a, row_table(len(a), terms)
+        for step in self.trace.steps:
+            if type(step) is Combine:
+                terms = [
+                    RowTerms(self.values[token.index], range(len(places)), places, weights)
+                    for token, places, weights in zip(step.inputs, step.places, step.weights)
+                ]
+                target = self.values[step.index]
+                made[step.index] = target, row_table(len(target), terms)
+        self._tables: dict[int, tuple] = {}  # step -> (what it sums up, the table)
+        self._table_memory, cells = None, sum(table.size for _, table in made.values())
+        if not cells:
+            return
+        self._table_memory = self.device.allocate(cells * 8)
+        every = at_address(self._table_memory.address, cells, np.int64)
+        stage = self.device.allocate_host(cells * 8).view(np.int64)
+        np.concatenate([table for _, table in made.values()], out=stage)
+        stream, at = self._lane("gemm0").stream, 0
+        self.device.copy(every, stage, stream)
+        stream.synchronise()
+        for t, (target, table) in made.items():
+            self._tables[t] = target, every[at : at + table.size]
+            at += table.size
+
+    def _combine(self, t: int, lane: Lane, beside: bool = False) -> bool:
+        """Make the sums of rows of a step; False if it has none."""
+        if t not in self._tables:
+            return False
+        self.device.combine(*self._tables[t], lane.stream, beside)
+        return True
+
     def _open_lanes(self) -> None:
         """All streams that :meth:`run` uses. To make one, or its cuBLAS handle, may wait for all
         that the device is doing, which may wait for other ranks."""
@@ -177,7 +218,7 @@ class DeviceExecutor(SignalSteps, Frame):
         for step in self.trace.steps:
             if step.computes:
                 kinds.add("gemm")
-            elif type(step) in (Put, Accumulate, Fence):
+            elif isinstance(step, (Put, Accumulate, Fence)):
                 kinds.add("out")
             elif isinstance(step, Get) and step.index not in resolved:
                 names.add("in")
@@ -347,7 +388,8 @@ class DeviceExecutor(SignalSteps, Frame):
         step, device = self.trace.steps[t], self.device
         block, matrix, reads = step.block, self.matrices[step.block.matrix], isinstance(step, Get)
         lane = self._lane("in") if reads else self._in_turn("out")
-        value, there = self.values[t if reads else step.inputs[0].index], matrix.view(block)
+        value = self.values[t if reads else step.inputs[0].index]
+        there = self._there(t, matrix, block)
         self.bytes[step.counter] += self._nbytes(block)
         self._begin(lane, t)
         if there is None:
@@ -361,6 +403,13 @@ class DeviceExecutor(SignalSteps, Frame):
         else:
             device.accumulate(there, value, lane.stream, matrix.guard(block))
         self._launched(t, lane)
+
+    def _there(self, t: int, matrix, block):
+        """What the step reads or writes in another rank's memory, the same array in every repeat;
+        None if out of reach."""
+        if t not in self._views:
+            self._views[t] = matrix.view(block)
+        return self._views[t]
 
     _start_get = _start_put = _start_accumulate = _start_one_sided
 
@@ -458,11 +507,12 @@ class DeviceExecutor(SignalSteps, Frame):
         step, device, values = self.trace.steps[t], self.device, self.values
         lane = self._in_turn("gemm")
         self._begin(lane, t)
+        self._combine(t, lane)
         if type(step) is Gemm:
             whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
             for a, b, c, beta in self.products.get(t, (whole,)):
                 device.gemm(a, b, c, self._beta(beta), lane.stream, self.alpha)
-        else:
+        elif type(step) is not Combine:
             self._update(step, values[t], lane.stream)
         self._launched(t, lane)
 
@@ -491,8 +541,9 @@ class DeviceExecutor(SignalSteps, Frame):
         self._close_signals()
         super().close()
         self._twins = None
-        if self._memory is not None:
-            self._memory.free()
+        for memory in (self._memory, self._table_memory):
+            if memory is not None:
+                memory.free()
 
     def __exit__(self, *exc) -> None:
         if exc[0] is None:

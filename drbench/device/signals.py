@@ -247,6 +247,7 @@ class SignalSteps:
         """A reduction beside the products."""
         step, lane = self.trace.steps[t], self._lane("side")
         self._begin(lane, t)
-        value = self.values[step.inputs[0].index]
-        self.device.add(self.values[t], value, lane.stream, beside=True)
+        if not self._combine(t, lane, beside=True):
+            value = self.values[step.inputs[0].index]
+            self.device.add(self.values[t], value, lane.stream, beside=True)
         self._launched(t, lane)

@@ -24,12 +24,14 @@ class HostTwins:
         self._others: dict[tuple[int, int], np.ndarray] = {}
 
     def of(self, array) -> np.ndarray | None:
-        """The twin of an array without gaps; None for None."""
+        """The twin of an array, whose rows or columns may lie apart; None for None."""
         if array is None:
             return None
-        at, nbytes = array.ctypes.data, array.nbytes
-        if not nbytes:
+        if not array.nbytes:
             return np.empty(array.shape, array.dtype)
+        at, item = array.ctypes.data, array.dtype.itemsize
+        steps = zip(array.shape, array.strides)
+        nbytes = item + sum((extent - 1) * stride for extent, stride in steps)
         if self._base <= at and at + nbytes <= self._base + self._size:
             if self._arena is None:
                 self._arena = self._device.allocate_host(self._size)
@@ -38,7 +40,4 @@ class HostTwins:
             memory = self._others.get((at, nbytes))
             if memory is None:
                 memory = self._others[at, nbytes] = self._device.allocate_host(nbytes)
-        found = memory.view(array.dtype)
-        if array.flags.c_contiguous:
-            return found.reshape(array.shape)
-        return found.reshape(array.shape[::-1]).T  # columns are contiguous, as in the array
+        return np.ndarray(array.shape, array.dtype, memory, 0, array.strides)

@@ -25,12 +25,14 @@ from drbench.host.fill import Fill, HostElements
 
 from .address import at_address
 from .base import Device, DeviceInfo, Event, Memory, Stream
+from .row_table import TERM
 
 _ALIGNMENT = 512
 #: Longest random delay before an operation, and how many operations in ten are delayed.
 _DELAY_S, _DELAYED = 4e-4, 5
 #: Between two looks at a flag that is waited for.
 _LOOK_S = 2e-5
+_LAST_S = 5.0  # that a stream which is closed has for what it is doing
 
 
 class _Mark:
@@ -74,7 +76,10 @@ class HostStream(Stream):
         self._random, self._delay_s = random.Random(f"{seed} {name}"), delay_s
         self._failure: BaseException | None = None
         self._closed = False
-        threading.Thread(target=self._work, name=f"drbench-stream-{name}", daemon=True).start()
+        self._thread = threading.Thread(
+            target=self._work, name=f"drbench-stream-{name}", daemon=True
+        )
+        self._thread.start()
 
     def _work(self) -> None:
         while (operation := self._queue.get()) is not None:
@@ -126,6 +131,7 @@ class HostStream(Stream):
         """End the thread once its queue is empty, or what it waits for never comes."""
         self._closed = True
         self._queue.put(None)
+        self._thread.join(_LAST_S)
 
 
 class HostMemory(Memory):
@@ -245,6 +251,21 @@ class HostDevice(HostElements, Device):
 
     def add(self, target, value, stream, beside=False) -> None:
         self.accumulate(target, value, stream)
+
+    def combine(self, target, table, stream, beside=False) -> None:
+        target, table = _elements(target), _elements(table)
+        rows, columns = target.shape
+
+        def work():
+            terms = table[rows + 1 :].reshape(-1, TERM)
+            for row in range(rows):
+                total = np.zeros(columns, target.dtype)
+                for address, across, weight in terms[table[row] : table[row + 1]]:
+                    span = at_address(int(address), (columns - 1) * across + 1, target.dtype)
+                    total += target.dtype.type(weight) * _elements(span)[::across]
+                target[row] = total
+
+        stream.put(work if columns else lambda: None)
 
     def scale(self, target, factor, stream) -> None:
         target = _elements(target)

@@ -78,7 +78,7 @@ def prepare(
         else:
             call.sent, call.received = _contiguous(source, step), _as_stored(value, step)
     elif kind is Broadcast:
-        call.before = _pack(value, step.piece, view_of) if step.packs()[0] else []
+        call.before = pack(value, step.piece, view_of) if step.packs()[0] else []
         moved = _as_stored(value, step)
         call.sent, call.received = (moved, None) if step.own is not None else (None, moved)
     elif kind is AllGather and flat is None:
@@ -88,21 +88,21 @@ def prepare(
         at = sum(piece.size for piece in step.pieces[: step.group.position])
         part = flat[at : at + own.size].reshape(own.shape[:: -1 if step.transposed else 1])
         call.sent, call.received = part, flat
-        call.before = _pack(_as_stored(part, step), own, view_of)
+        call.before = pack(_as_stored(part, step), own, view_of)
     elif comm is None:
-        call.after = _unpack(step.own, source, view_of)
-        call.onto = _pack(source, step.own, view_of)
+        call.after = unpack(step.own, source, view_of)
+        call.onto = pack(source, step.own, view_of)
     else:
         in_strips = kind is ReduceScatter and type(source) is Strips
         call.sent = memory if in_strips else _contiguous(source, step)
         if step.own is not None:
             call.received = _landing(step.own, flat, view_of, call.sent)
-            call.after = _unpack(step.own, call.received, view_of) if flat is not None else []
+            call.after = unpack(step.own, call.received, view_of) if flat is not None else []
             at = sum(
                 piece.size for piece in step.pieces[: step.group.position] if kind is not Reduce
             )
             part = call.sent.reshape(-1)[at : at + step.own.size]
-            call.onto = _pack(part.reshape(step.own.shape), step.own, view_of)
+            call.onto = pack(part.reshape(step.own.shape), step.own, view_of)
     if step.beta == 0.0:
         call.onto = []
     call.issue = _issuer(step, comm) if comm is not None else None
@@ -161,7 +161,7 @@ def _contiguous(array: np.ndarray, step) -> np.ndarray:
     return array
 
 
-def _pack(target: np.ndarray, piece: Piece, view_of) -> list:
+def pack(target: np.ndarray, piece: Piece, view_of) -> list:
     """Copies of a piece of the own tile into an array of its shape."""
     if not piece.size:
         return []
@@ -186,9 +186,9 @@ def _pack(target: np.ndarray, piece: Piece, view_of) -> list:
     return copies
 
 
-def _unpack(piece: Piece, source: np.ndarray, view_of) -> list:
+def unpack(piece: Piece, source: np.ndarray, view_of) -> list:
     """Copies of a contiguous array of a piece's shape into the own tile."""
-    return [(tile, part) for part, tile in _pack(source, piece, view_of)]
+    return [(tile, part) for part, tile in pack(source, piece, view_of)]
 
 
 class _Run(NamedTuple):

@@ -16,15 +16,28 @@ import numpy as np
 from mpi4py import MPI
 
 from drbench.common import Clock
-from drbench.plan.signals import made_in_slots, relays
+from drbench.plan.signals import handed_whole, relays
+from drbench.program.direct import Gather, Sum
+from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
 from drbench.program.signal_steps import Push, Signal, Take
-from drbench.program.steps import Accumulate, Add, Combine, Copy, Fence, Gemm, Get, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Combine,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    ReplicaAdd,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 from .blas import Blas, load_blas, prepared
 from .collectives import Call
 from .frame import Frame
+from .kernels.elementwise import apply
 from .matrix import Window
 from .throttle import Throttle
 
@@ -37,10 +50,13 @@ _CHUNK_K = 256  # ... but never thinner than this
 _FIRST_FLOPS_PER_S = 5e10  # until a Gemm has been timed ...
 _TIMED_S = 1e-3  # ... that took at least this long
 _NAP_S = 5e-4  # between two polls of the progress thread
+_ADD_BYTES_PER_S = 4e9  # about as fast as a product that was made aside is added
+_PANEL_BYTES = 1 << 18  # of a sum: it stays in the cache while one term after another is added
 #: The phase that idle time counts as: of the first kind that is waited for.
 _WAITS = (
     (Fence, "fence"),
     (Get, "get_wait"),
+    (Gather, "get_wait"),
     (GroupStep, "collective_wait"),
     (Signal, "get_wait"),
 )
@@ -122,11 +138,59 @@ def _follows(one: Gemm, two: Gemm, values: list) -> bool:
     )
 
 
+def _same_run(joined: dict[int, Joined], one: int, two: int) -> bool:
+    """Whether two parts lie one below the other, in one run of parts."""
+    return one in joined and two in joined and joined[one].rows is joined[two].rows
+
+
+def _rows(joined: dict[int, Joined], parts: list[int]) -> tuple:
+    """A, B and C of parts that follow each other in a run."""
+    (a, b, c), low, _ = joined[parts[0]]
+    high = joined[parts[-1]].stop
+    return a[low:high], b, c[low:high]
+
+
 def _lower(array: np.ndarray, rows: int) -> np.ndarray:
     """The array with as many rows, down into what lies below it."""
     return np.lib.stride_tricks.as_strided(
         array, (rows, array.shape[1]), array.strides, subok=True, writeable=array.flags.writeable
     )
+
+
+def add_up(target: np.ndarray, terms: list, beta: float) -> None:
+    """target = beta·target + the sum of the terms, panel by panel, so that each panel stays in the
+    cache while all terms are added to it; without other memory.
+
+    Parameters
+    ----------
+    target, terms : ndarray, shape (runs, rows, runs, columns)
+        Views of the same shape.
+
+    Examples
+    --------
+    >>> target, ones = np.full((1, 2, 1, 3), 5.0), np.ones((1, 2, 1, 3))
+    >>> add_up(target, [ones, ones, ones], beta=2.0)
+    >>> target[0, :, 0]
+    array([[13., 13., 13.],
+           [13., 13., 13.]])
+    """
+    runs, rows, *across = target.shape
+    height = max(1, _PANEL_BYTES // max(1, across[0] * across[1] * target.itemsize))
+    if len(terms) < 3 and beta == 0.0:
+        height = max(1, rows)  # everything is read and written once anyway
+    for run in range(runs):
+        for row in range(0, rows, height):
+            panel, *parts = (each[run, row : row + height] for each in (target, *terms))
+            if beta not in (0.0, 1.0):
+                np.multiply(panel, beta, out=panel)
+            if beta == 0.0 and len(parts) == 1:
+                np.copyto(panel, parts[0])
+                continue
+            if beta == 0.0:
+                np.add(parts[0], parts[1], out=panel)
+                parts = parts[2:]
+            for part in parts:
+                np.add(panel, part, out=panel)
 
 
 class Executor(Frame):
@@ -192,9 +256,14 @@ class Executor(Frame):
         self._computes = [step.index for step in self.trace.steps if step.computes]
         #: Nothing is waited for, of anyone: all is in order once it is computed in order.
         self._alone = len(self._computes) + len(self.resolved) == len(self.trace.steps)
-        self._joined = joined_products(
-            self.trace.steps, self.values, self.products, self._handed_over()
-        )
+        goes = self._handed_over()
+        self._joined = joined_products(self.trace.steps, self.values, self.products, goes)
+        #: Products that are made where they are added to if nobody is adding there, and by which
+        #: step; those of them that lie one below the other there.
+        self._adding, self._joined_there = self._added_within_reach(), {}
+        if self._adding:
+            there = [self._target(t) if t in self._adding else x for t, x in enumerate(self.values)]
+            self._joined_there = joined_products(self.trace.steps, there, self.products, goes)
         #: What takes values, or word of them, to ranks whose memory is out of reach.
         self._sends: dict[int, MPI.Prequest] = {}
         if self.inbox is not None:
@@ -205,14 +274,34 @@ class Executor(Frame):
         # where there is no link to keep busy, only what others wait for is looked out for
         near = self.inbox is not None or self.throttle is not None
         self._relays = {t for t in relays(self.trace.steps) if self._hurries(t)} if near else set()
-        self._in_order = self._in_runs() if self._alone else []
+        #: What there is to do in order, of a program that waits for nobody.
+        self._batches: list[list | tuple] = []
         self._ready: dict[int, list] | None = None  # step -> its (product, beta) pairs
         self._terms: dict[int, list] = {}  # of a Combine: (value, rows, weights), once it was made
 
     def _slots_within_reach(self) -> dict[int, int]:
         """Products that are made where they are pushed to: all whose receiver is near by."""
-        found = {} if self.inbox is None else made_in_slots(self.trace.steps)
+        found = {} if self.inbox is None else handed_whole(self.trace.steps)
         return {made: push for made, push in found.items() if self.inbox.is_near(push)}
+
+    def _added_within_reach(self) -> dict[int, int]:
+        """Products that this rank itself adds whole to a tile. With a limited look-ahead there are
+        none: it holds up whoever waits for a lock, and a product keeps one for long."""
+        if self.lookahead.depth < inf:
+            return {}
+        steps = self.trace.steps
+        # the first of a sum of products is not what is added: that is there once the last is made
+        sums = {step.onto.lies_in()[0].index for step in steps if step.computes and step.onto}
+        return {
+            made: taker
+            for made, taker in handed_whole(steps, Accumulate).items()
+            if made not in self.products and made not in sums and self._adds_itself(steps[taker])
+        }
+
+    def _target(self, made: int) -> np.ndarray:
+        """The elements that a product is added to."""
+        block = self.trace.steps[self._adding[made]].block
+        return self.matrices[block.matrix].view(block)
 
     def _hurries(self, t: int) -> bool:
         """Whether what a step lets the rank go on with keeps a link busy, or another rank waits for
@@ -248,7 +337,31 @@ class Executor(Frame):
 
     def _adds_itself(self, step: Accumulate) -> bool:
         """Whether a product is added in place, not by MPI."""
-        return self.matrices[step.block.matrix].protocols[step.block.replica] != "mpi"
+        matrix = self.matrices[step.block.matrix]
+        protocols = matrix.between if type(step) is ReplicaAdd else matrix.protocols
+        return protocols[step.block.replica] != "mpi"
+
+    def _in_batches(self) -> list[list | tuple]:
+        """The computes in order: products that follow each other, with nothing to see to in
+        between, together as a list of (product, beta); other runs as they are."""
+        batches: list[list | tuple] = []
+        for run in self._in_runs():
+            first = run[0]
+            if self._ready is None:  # they are cut
+                batches.append(tuple(run))
+                continue
+            if len(run) > 1:
+                arrays = _rows(self._joined, run)
+                pairs = [(prepared(self.blas, *arrays), self.trace.steps[first].beta)]
+            elif first in self._ready and first not in self.picks:
+                pairs = self._ready[first]
+            else:
+                batches.append(tuple(run))
+                continue
+            if not batches or type(batches[-1]) is tuple:
+                batches.append([])
+            batches[-1] += pairs
+        return batches
 
     def _in_runs(self) -> list[list[int]]:
         """The computes in order, parts that lie one below the other together."""
@@ -262,13 +375,14 @@ class Executor(Frame):
 
     def _below(self, one: int, two: int) -> bool:
         """Whether both are parts of a kernel, of the same run that lies one below the other."""
-        joined = self._joined
-        return one in joined and two in joined and joined[one].rows is joined[two].rows
+        return _same_run(self._joined, one, two)
 
     def _let_go(self) -> None:
         for message in self._sends.values():
             message.Free()
         self._sends, self._joined, self._ready, self._terms = {}, {}, None, {}
+        self._batches = []
+        self._adding, self._joined_there = {}, {}
         super()._let_go()
 
     def prepare(self) -> None:
@@ -282,12 +396,16 @@ class Executor(Frame):
                 for step in self.trace.steps
                 if type(step) is Gemm
             }
+        if self._alone and not self._batches:
+            self._batches = self._in_batches()
         self._watching = 0  # flags of others that are waited for
         self._relaying = self._relays.copy()  # what keeps others waiting until it comes
         self._requests: list = []
         self._request_steps: list[int] = []
         self._timers: list = []  # (due, step), by start
         self._adds: list[int] = []  # accumulates waiting for a lock
+        self._added: set[int] = set()  # whose products were made where they are added to
+        self._patience = True  # no Fence was waited for in vain
         self._left: dict[int, int] = {}  # requests still open, of steps with several
         self._due: dict[int, float] = {}  # when a throttled ring is done with a group step
         self._began: dict[int, float] = {}  # for the timeline
@@ -298,9 +416,9 @@ class Executor(Frame):
         return None if unasked else super()._scheduler()
 
     @property
-    def window(self) -> Window:
-        """Of the written matrix."""
-        return self.matrices[self.trace.written].window
+    def windows(self) -> list[Window]:
+        """Of the written matrices."""
+        return [self.matrices[name].window for name in sorted(self.trace.ordered)]
 
     # -- the loop
     # ---------------------------------------------------------------------------------------------
@@ -313,12 +431,14 @@ class Executor(Frame):
 
     def _work(self) -> None:
         """Start, complete and compute until nothing is left."""
-        if self._alone and self.timeline is None:
-            for run in self._in_order:
-                if len(run) > 1:
-                    self._multiply_joined(run)
+        if self._batches and self.timeline is None:
+            for batch in self._batches:
+                if type(batch) is list:
+                    self._multiply_all(batch)
+                elif len(batch) > 1:
+                    self._multiply_joined(list(batch))
                 else:
-                    self._compute(run[0])
+                    self._compute(*batch)
             return
         if self._schedule is None:
             self._schedule = super()._scheduler()
@@ -329,6 +449,8 @@ class Executor(Frame):
             self._pump()
             t = schedule.next_compute()
             if t is not None:
+                if t in self._adding and self._patience:
+                    self._await_fence(t)
                 together = self._ready_with(t)
                 if together:
                     self._compute_together(together)
@@ -445,7 +567,8 @@ class Executor(Frame):
             self._unpack(t, call)
         else:
             if type(self.trace.steps[t]) is Fence:
-                self.window.sync()
+                for window in self.windows:
+                    window.sync()
             self._finish(t)
 
     def _finish(self, t: int) -> None:
@@ -510,12 +633,22 @@ class Executor(Frame):
             self.bytes[step.counter] += nbytes
             self._request(t, matrix.window.rget(value, block))
             return
-        if value.flags.writeable:  # a buffer: --get copy
-            with self.clock.phase("get_wait"):
+        if value.flags.writeable:  # a buffer: --get copy, or a panel
+            with self.clock.phase("get_wait" if step.onto is None else "pack"):
                 np.copyto(value, source)
             self.bytes[step.counter] += nbytes
         else:
             self.bytes["direct_bytes" if step.counter == "get_bytes" else step.counter] += nbytes
+        self._done_in_place(t, "in", nbytes)
+
+    def _start_gather(self, t: int) -> None:
+        """Copy pieces side by side."""
+        nbytes = sum(elements for _, elements in self.trace.steps[t].moved(self.rank))
+        nbytes *= self.types[t].itemsize
+        with self.clock.phase("pack"):
+            for target, source in self.copies[t]:
+                np.copyto(target, source)
+        self.bytes["get_bytes"] += nbytes
         self._done_in_place(t, "in", nbytes)
 
     def _start_put(self, t: int) -> None:
@@ -534,8 +667,10 @@ class Executor(Frame):
         step = self.trace.steps[t]
         block = step.block
         matrix = self.matrices[block.matrix]
-        self.bytes["accumulate_bytes"] += self._nbytes(block)
-        if not self._adds_itself(step):
+        self.bytes[step.counter] += self._nbytes(block)
+        if t in self._added:
+            self._done_in_place(t, "out", self._nbytes(block))
+        elif not self._adds_itself(step):
             with self.clock.phase("accumulate"):
                 self._request(
                     t, matrix.window.raccumulate(self.values[step.inputs[0].index], block)
@@ -618,7 +753,9 @@ class Executor(Frame):
             return
         if value.flags.writeable:  # a buffer: --get copy
             with self.clock.phase("get_wait"):
-                np.copyto(value, way.place.view(value.dtype).reshape(value.shape))
+                step = self.trace.steps[t]
+                there = self.inbox.there(t, value.shape, step.transposed, value.dtype)
+                np.copyto(value, there)
             self.bytes["get_bytes"] += value.nbytes
         else:
             self.bytes["direct_bytes"] += value.nbytes
@@ -633,8 +770,9 @@ class Executor(Frame):
 
     def _start_fence(self, t: int) -> None:
         with self.clock.phase("fence"):
-            self.window.flush()
-            self.window.sync()
+            for window in self.windows:
+                window.flush()
+                window.sync()
             self._request(t, self.comm.Ibarrier())
 
     # -- computes
@@ -646,6 +784,11 @@ class Executor(Frame):
         if kind is Gemm:
             self._gemm(t, step)
             return
+        if kind is Map:
+            with self.clock.phase("pack"):
+                taken = [self.values[value.index] for value in step.inputs]
+                apply(step.function, self.values[t], taken)
+            return
         with self.clock.phase("accumulate"):
             target, beta = self.values[t], self._beta(step.beta)
             if kind is Add:
@@ -653,6 +796,10 @@ class Executor(Frame):
                 return
             if kind is Combine:
                 self._combine(t, step, target)
+                return
+            if kind is Sum:
+                for room, terms in self.sums[t]:
+                    add_up(room, terms, beta)
                 return
             if beta not in (0.0, 1.0):
                 np.multiply(target, beta, out=target)
@@ -684,15 +831,27 @@ class Executor(Frame):
             target[places] += weights * value
 
     def _gemm(self, t: int, step: Gemm) -> None:
-        for source, rows, there in self.picks.get(t, ()):
+        for source, rows, there, _ in self.picks.get(t, ()):
             with self.clock.phase("pack"):
                 np.take(source, rows, axis=0, out=there, mode="clip")  # in place, not by a buffer
+        if t in self._adding and self._add_product([t]):
+            return
         if self._looks_out():
             for a, b, c, beta in self._products_of(t, step):
                 self._gemm_in_chunks(a, b, c, self._beta(beta))
             return
         for multiply, beta in self._ready[t]:
             self._multiply(multiply, beta)
+
+    def _multiply_all(self, products: list) -> None:
+        """Products one after the other, with one look at the clock."""
+        if self.threaded:  # each lets the thread go on
+            for multiply, beta in products:
+                self._multiply(multiply, beta)
+            return
+        with self.clock.phase("gemm"):
+            for multiply, beta in products:
+                multiply(self._beta(beta), self.alpha)
 
     def _multiply(self, multiply: Callable, beta: float | None) -> None:
         """One product of plain arrays, as it was prepared."""
@@ -711,11 +870,27 @@ class Executor(Frame):
         whole = values[step.inputs[0].index], values[step.inputs[1].index], values[t], step.beta
         return self.products.get(t, (whole,))
 
+    def _await_fence(self, t: int) -> None:
+        """Wait for the Fence before the elements that a product, and those below it, are added to;
+        no longer than making them aside and adding them later would take."""
+        add, run = self._adding[t], self._joined.get(t)
+        if self._schedule.fenced(add):
+            return
+        start = self.clock.now()
+        until = start + (self.values[t] if run is None else run.rows[2]).nbytes / _ADD_BYTES_PER_S
+        while not self._schedule.fenced(add) and self.clock.now() < until:
+            if not self._pump() and self.yields:
+                os.sched_yield()
+        self._patience = self._schedule.fenced(add)
+        self.clock.seconds["fence"] += self.clock.now() - start
+
     def _ready_with(self, t: int) -> list[int]:
         """The parts of a kernel that are ready and lie one below the other, from this one on, if
         they are several."""
         if t not in self._joined:
             return []
+        if t in self._adding and not self._schedule.fenced(self._adding[t]):
+            return []  # the sooner those after it may be made where they are added to
         found = [t]
         while (after := self._schedule.next_compute(len(found))) is not None:
             if not self._below(t, after):
@@ -737,13 +912,40 @@ class Executor(Frame):
 
     def _multiply_joined(self, parts: list[int]) -> None:
         """The one product of parts that lie one below the other."""
-        (a, b, c), low, _ = self._joined[parts[0]]
-        a, c = (array[low : self._joined[parts[-1]].stop] for array in (a, c))
-        beta = self.trace.steps[parts[0]].beta
+        if not (parts[0] in self._adding and self._add_product(parts)):
+            self._multiply_now(*_rows(self._joined, parts), self.trace.steps[parts[0]].beta)
+
+    def _multiply_now(self, a, b, c, beta: float | None) -> None:
+        """A product of arrays that were not known before."""
         if self._looks_out():
             self._gemm_in_chunks(a, b, c, self._beta(beta))
         else:
             self._multiply(prepared(self.blas, a, b, c), beta)
+
+    def _add_product(self, parts: list[int]) -> bool:
+        """Make a product, or parts that lie one below the other, onto the elements that it is to
+        be added to. False, and nothing is done, if a Fence is to come before, or somebody else is
+        adding there: then it is made aside."""
+        first, last, there = parts[0], parts[-1], self._joined_there
+        if len(parts) > 1 and not _same_run(there, first, last):
+            return False
+        adds = [self._adding[t] for t in parts]
+        if not all(map(self._schedule.fenced, adds)):
+            return False
+        blocks = [self.trace.steps[add].block for add in adds]
+        matrix = self.matrices[blocks[0].matrix]
+        with matrix.tried(blocks[0], blocks[-1]) as held:
+            if held:
+                if len(parts) > 1:
+                    a, b, c = _rows(there, parts)
+                else:
+                    (a, b, _), c = (
+                        _operands(self.trace.steps[first], self.values),
+                        self._target(first),
+                    )
+                self._multiply_now(a, b, c, 1.0)
+                self._added.update(adds)
+        return held
 
     def _gemm_in_chunks(self, a, b, c, beta: float) -> None:
         """Split along k (which costs BLAS least) and poll MPI between the chunks, as long as anyone

@@ -12,36 +12,50 @@ from functools import partial
 
 import numpy as np
 
-from drbench.errors import DrbenchError, UsageError
+from drbench.errors import DrbenchError, UnsupportedError, UsageError
 from drbench.plan.refinement import Strips, in_strips, picked, products, strip_widths, value_of
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
-from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter, Shift
+from drbench.program.direct import Gather, Sum
+from drbench.program.group_steps import (
+    AllGather,
+    Broadcast,
+    Piece,
+    Reduce,
+    ReduceScatter,
+    Shift,
+)
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     COUNTERS,
     Accumulate,
     Add,
+    Assemble,
     Combine,
     Fence,
     Gemm,
     Get,
     Join,
+    Panel,
     Part,
     Put,
+    ReplicaAdd,
     ReplicaGet,
     Scratch,
 )
 from drbench.program.trace import Trace
 
-from .collectives import Call, prepare
+from .collectives import Call, pack, prepare, unpack
+from .huge_pages import empty_in_huge_pages
 from .inbox import Inbox
 
 #: What starts each communication step, by the name of the executor's method.
 _STARTS = {
     Get: "_start_get",
     ReplicaGet: "_start_get",
+    Assemble: "_start_get",
     Put: "_start_put",
     Accumulate: "_start_accumulate",
+    ReplicaAdd: "_start_accumulate",
     Fence: "_start_fence",
     Push: "_start_push",
     Await: "_start_await",
@@ -49,6 +63,9 @@ _STARTS = {
     Take: "_start_await",
     Add: "_start_side",
     Combine: "_start_side",
+    Sum: "_start_side",
+    Gather: "_start_gather",
+    Panel: "_start_alias",
     Part: "_start_alias",
     Join: "_start_alias",
     **dict.fromkeys((Shift, Broadcast, AllGather, Reduce, ReduceScatter), "_start_group"),
@@ -95,7 +112,12 @@ class Frame:
         Gemms whose operands lie in strips: (a, b, c, beta) of each product of plain arrays, beta
         being None where it is the run's.
     picks : dict of int to list
-        Gemms of some rows of A: (array, rows of it, where they are copied to) of each array.
+        Gemms of some rows of A: (array, rows of it, where they are copied to, how many rows are
+        above there) of each array.
+    copies : dict of int to list
+        Gathers: (to, from) of each copy.
+    sums : dict of int to list
+        Sums: (target, terms) of each regular part of the piece.
     calls : dict of int to Call
         Group steps.
     groups : list of Group
@@ -168,6 +190,8 @@ class Frame:
         self.calls: dict[int, Call] = {}
         self.products: dict[int, list] = {}
         self.picks: dict[int, list] = {}
+        self.copies: dict[int, list] = {}
+        self.sums: dict[int, list] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.resolved: list[int] = []
         self._resolved_bytes = dict.fromkeys(COUNTERS, 0)
@@ -248,7 +272,7 @@ class Frame:
 
     def _let_go(self) -> None:
         self.values, self.calls, self.products, self.buffers, self._views = [], {}, {}, {}, {}
-        self.picks = {}
+        self.picks, self.copies, self.sums = {}, {}, {}
         self.arena = self._schedule = None
 
     def __enter__(self):
@@ -275,8 +299,11 @@ class Frame:
     # -- the layout
 
     def _allocate(self, nbytes: int) -> np.ndarray:
-        """The arena; written, not only promised: its pages exist before the first repeat."""
-        return np.full(nbytes, 0, np.uint8)
+        """The arena, in huge pages; written, not only promised: its pages exist before the first
+        repeat."""
+        arena = empty_in_huge_pages(nbytes, np.dtype(np.uint8))
+        arena.fill(0)
+        return arena
 
     def _buffer(self, step) -> np.ndarray | None:
         """The memory of a step's own, flat; None if it has none."""
@@ -301,13 +328,14 @@ class Frame:
         group = self.matrices[self.trace.written].topology.group
         for step in steps:
             t, flat = step.index, self._buffer(step)
-            if isinstance(step, Get) and flat is None:
+            if isinstance(step, Get) and flat is None and step.onto is None:
                 values[t] = self._read_only(step.block)
                 self._read_in_place(step, throttled)
                 continue
             if isinstance(step, Take) and flat is None:
-                flat = self.inbox.ways[t].place.view(self.types[t])
-                flat.flags.writeable = False
+                values[t] = self.inbox.there(t, step.shape, step.transposed, self.types[t])
+                values[t].flags.writeable = False
+                continue
             if flat is not None and flat.size and step.onto is None:
                 self.buffers[t] = flat
             values[t] = step.lands(values, self._own_view)
@@ -323,12 +351,16 @@ class Frame:
                     m, _, k = step.extents
                     a, source = flat.reshape(m, k), a
                     self.picks[t] = [
-                        (array, np.array(rows), a[start:stop])
+                        (array, np.array(rows), a[start:stop], start)
                         for array, rows, start, stop in picked(source, step.rows)
                     ]
                     self.products[t] = [(a, b, values[t], step.beta)]
                 elif Strips in (type(a), type(b), type(values[t])):
                     self.products[t] = products(a, b, values[t], step.beta)
+            elif type(step) is Gather:
+                self.copies[t] = self._gathered(step, values[t])
+            elif type(step) is Sum:
+                self.sums[t] = self._summed(step)
             elif step.grouped:
                 source = step.inputs[0].index if step.inputs else None
                 self.calls[t] = prepare(
@@ -342,12 +374,38 @@ class Frame:
                     self.types[t].itemsize,
                 )
 
+    def _gathered(self, step: Gather, value: np.ndarray) -> list:
+        """Copies (to, from) of a Gather."""
+        copies, at = [], 0
+        for part in step.parts:
+            along = part.shape[step.axis]
+            room = value[at : at + along] if step.axis == 0 else value[:, at : at + along]
+            at += along
+            if isinstance(part, Piece):
+                if self._own_view(part.block) is None:
+                    raise UnsupportedError(
+                        f"{step!r}: the tile of rank {part.owner} cannot be read in place (MPI "
+                        "does not share windows). Use --collectives mpi."
+                    )
+                copies += pack(room, part, self._own_view)
+            elif room.size:
+                copies.append((room, self.values[part.index]))
+        return copies
+
+    def _summed(self, step: Sum) -> list:
+        """(target, terms) of each regular part of a Sum's piece."""
+        found = [
+            unpack(step.piece, self.values[token.index], self._own_view)
+            for token in step.inputs[: step.terms]
+        ]
+        return [(each[0][0], [part for _, part in each]) for each in zip(*found)]
+
     def _turned(self, steps) -> dict[int, bool]:
         """Of values with memory of their own that are read from a matrix, or go into one by one
         step: whether columns are contiguous there, which may differ between ranks."""
         found = {}
         for step in steps:
-            if isinstance(step, Get):
+            if isinstance(step, Get) and step.onto is None:
                 found[step.index] = self.matrices[step.block.matrix].turned(step.block)
             elif type(step) in (Accumulate, Put):
                 value = step.inputs[0]
@@ -358,7 +416,10 @@ class Frame:
         return found
 
     def _read_in_place(self, step: Get, throttled: bool) -> None:
-        """A Get without a buffer: what takes no time is counted at once."""
+        """A Get without a buffer: what takes no time is counted at once, unless it waits for a
+        Fence."""
+        if self.lookahead.held(step.index):
+            return
         if step.block.owner == self.rank or not throttled:
             self.resolved.append(step.index)
             counter = "direct_bytes" if step.counter == "get_bytes" else step.counter

@@ -52,6 +52,8 @@ class Way:
         Where the value lies in an inbox, if this rank reaches that.
     offset : int
         Where the value begins in the window of its rank, in bytes.
+    pitch : int
+        Of what is offered: bytes from one run of its elements to the next.
     """
 
     peer: int
@@ -61,6 +63,7 @@ class Way:
     dues: np.ndarray | None
     place: np.ndarray | None
     offset: int
+    pitch: int
 
 
 class Inbox:
@@ -136,10 +139,11 @@ class Inbox:
                     numbers[target][received.step],
                     close,
                     *flags,
-                    memory[end.offset : end.offset + end.nbytes]
+                    memory[end.offset : end.offset + (end.span or end.nbytes)]
                     if memory is not None and (close or holds == comm.rank)
                     else None,
                     _head(counts[holds]) + end.offset,
+                    end.pitch,
                 )
         self.apart = not all(way.near for way in self.ways.values())
         far = any(not near(*pair) for pair in pairs)  # the same on every rank
@@ -241,10 +245,26 @@ class Inbox:
         """The message of this run that a step waits for."""
         return self._messages[t]
 
+    def there(self, t: int, shape: tuple[int, int], transposed: bool, dtype: np.dtype):
+        """What is offered near by, where it lies."""
+        way, stored = self.ways[t], shape[:: -1 if transposed else 1]
+        place = way.place
+        if not stored[0] * stored[1]:
+            return place[:0].view(dtype).reshape(shape)
+        found = type(place)(stored, dtype, place, 0, (way.pitch, dtype.itemsize))
+        return found.T if transposed else found
+
     def read(self, t: int, out: np.ndarray) -> MPI.Request:
         """Start reading what was offered out of reach."""
         way, kind = self.ways[t], mpi_type(out.dtype)
-        return self.window.win.Rget([out, out.size, kind], way.peer, (way.offset, out.size, kind))
+        stored = out if out.flags.c_contiguous else out.T
+        target, pitch = (way.offset, out.size, kind), way.pitch // out.itemsize
+        if not out.size or pitch == stored.shape[1]:
+            return self.window.win.Rget([stored, out.size, kind], way.peer, target)
+        rows = kind.Create_vector(*stored.shape, pitch).Commit()
+        request = self.window.win.Rget([stored, out.size, kind], way.peer, (way.offset, 1, rows))
+        rows.Free()
+        return request
 
     def close(self) -> None:
         """Free window and communicator (collective); no array over the inbox may be used

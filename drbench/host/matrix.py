@@ -80,9 +80,16 @@ class DistributedMatrix:
 
     def _agree(self, reach: list[list[bool]]) -> None:
         """Fix the protocols; ``reach[r][s]`` says that rank r reaches the memory of rank s."""
-        self.protocols = [
-            "locked" if all(reach[r][s] for r in members for s in members) else "mpi"
-            for members in map(self.partition.members, range(self.partition.replicas))
+        p, everyone = self.partition, range(self.partition.replicas)
+
+        def protocol(ranks: Sequence[int]) -> str:
+            return "locked" if all(reach[r][s] for r in ranks for s in ranks) else "mpi"
+
+        self.protocols = [protocol(p.members(replica)) for replica in everyone]
+        #: Of what replicas add to each other, which Fences keep apart from all else.
+        self.between = [
+            protocol([rank for copy in p.copies(replica) for rank in p.members(copy)])
+            for replica in everyone
         ]
         self.uses_rma = not all(reach[self.rank])
         #: True if some rank reaches this one's memory by RMA only, so that this rank's progress
@@ -91,12 +98,12 @@ class DistributedMatrix:
 
     def view(self, block: Block) -> np.ndarray | None:
         """The block in place (rows×columns; rows contiguous, or columns if the matrix is stored
-        transposed), or None if out of reach."""
+        transposed), or None if out of reach; what has no elements is in reach of every rank."""
+        if not block.size:  # it may begin where the storage has ended
+            return np.empty(block.shape, self.dtype)
         memory = self.window.in_reach[block.owner]
         if memory is None:
             return None
-        if not block.size:  # it may begin where the storage has ended
-            return memory[:0].reshape(block.shape)
         item = self.dtype.itemsize
         strides = (item, block.ld * item) if block.transposed else (block.ld * item, item)
         return type(memory)(block.shape, self.dtype, memory, block.offset * item, strides)
@@ -108,15 +115,25 @@ class DistributedMatrix:
 
     def add(self, value: np.ndarray, block: Block) -> bool:
         """Add ``value`` to the block in place, under its lock; False if the lock is taken."""
-        locks, taken = self.topology.locks, self._range(block)
-        if not locks.try_acquire(*taken):
-            return False
+        with self.tried(block, block) as held:
+            if held:
+                target = self.view(block)
+                np.add(target, value, out=target)
+        return held
+
+    @contextmanager
+    def tried(self, first: Block, last: Block) -> Iterator[bool]:
+        """The lock on what lies from one block to another below it, unless someone holds part of
+        it: whether it is held."""
+        owner, start, _ = self._range(first)
+        _, low, length = self._range(last)
+        taken = owner, start, low + length - start
+        held = self.topology.locks.try_acquire(*taken)
         try:
-            target = self.view(block)
-            np.add(target, value, out=target)
+            yield held
         finally:
-            locks.release(*taken)
-        return True
+            if held:
+                self.topology.locks.release(*taken)
 
     @contextmanager
     def guard(self, block: Block) -> Iterator[None]:
@@ -251,31 +268,40 @@ class Window:
         (runs, length), offset, ld = block.stored_shape, block.offset, block.ld
         if length == ld or runs == 1:
             return offset, runs * length, self._mpi_type
+        return offset, 1, self._runs(runs, length, ld)
+
+    def _runs(self, runs: int, length: int, ld: int) -> MPI.Datatype:
+        """So many runs of elements, ``ld`` apart."""
         key = (runs, length, ld)
         kind = self._derived.get(key)
         if kind is None:
             kind = self._derived[key] = self._mpi_type.Create_vector(runs, length, ld).Commit()
-        return offset, 1, kind
+        return kind
 
     def _here(self, array: np.ndarray, block: Block) -> list:
-        """The other side of a transfer: a rows×cols array without gaps in the order of the block's
-        storage."""
+        """The other side of a transfer: a rows×cols array in the order of the block's storage,
+        rows (columns, if that is stored transposed) without gaps."""
         array = array.T if block.transposed else array
-        if array.size and not array.flags.c_contiguous:
-            raise ValueError(f"{block!r} moves from or to memory without gaps, as it is stored")
-        return [array, array.size, self._mpi_type]
+        if not array.size or array.flags.c_contiguous:
+            return [array, array.size, self._mpi_type]
+        (runs, length), (apart, along) = array.shape, array.strides
+        if (along != array.itemsize and length > 1) or apart % array.itemsize:
+            raise ValueError(f"{block!r} moves from or to runs without gaps, as it is stored")
+        span = (runs - 1) * apart + length * array.itemsize
+        memory = MPI.buffer.fromaddress(array.__array_interface__["data"][0], span)
+        return [memory, 1, self._runs(runs, length, apart // array.itemsize)]
 
     def rget(self, out: np.ndarray, block: Block) -> MPI.Request:
-        """Start reading a block into ``out`` (rows×cols, contiguous as the block is stored)."""
+        """Start reading a block into ``out`` (rows×cols, in runs as the block is stored)."""
         return self.win.Rget(self._here(out, block), block.owner, self._target(block))
 
     def rput(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start writing ``value`` (rows×cols, contiguous as the block is stored); complete at the
+        """Start writing ``value`` (rows×cols, in runs as the block is stored); complete at the
         owner after :meth:`flush`."""
         return self.win.Rput(self._here(value, block), block.owner, self._target(block))
 
     def raccumulate(self, value: np.ndarray, block: Block) -> MPI.Request:
-        """Start adding ``value`` (rows×cols, contiguous as the block is stored), element by
+        """Start adding ``value`` (rows×cols, in runs as the block is stored), element by
         element atomic against other accumulates."""
         return self.win.Raccumulate(
             self._here(value, block), block.owner, self._target(block), MPI.SUM

@@ -29,6 +29,9 @@ _MPI_TYPES = {
     "bfloat16": MPI.UINT16_T,
     "uint8": MPI.BYTE,
 }
+#: What UCX is told of TCP where the environment says nothing: bytes that one call of the system,
+#: and one look at MPI, may move. Its own choice is 8 KiB out and 64 KiB in.
+_TCP = {"UCX_TCP_TX_SEG_SIZE": "256K", "UCX_TCP_RX_SEG_SIZE": "256K"}
 #: One owner's storage spans at most this many elements in the lock file's address space.
 _OWNER_SPAN = 1 << 42
 
@@ -166,6 +169,15 @@ class RangeLocks:
     def close(self) -> None:
         """Close the file; any lock still held is released by the kernel."""
         os.close(self._file)
+
+
+def start_mpi() -> None:
+    """Start MPI, unless it runs, with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the
+    core, and a barrier of four ranks on two cores takes 10 ms instead of 20 us."""
+    if not MPI.Is_initialized():
+        for name, value in _TCP.items():
+            os.environ.setdefault(name, value)
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
 
 
 def mpi_version() -> str:

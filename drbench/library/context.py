@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 from drbench.common import parse_transport
 from drbench.errors import CaseFailed, DrbenchError, UsageError, did_you_mean
+from drbench.host.topology import start_mpi
 from partitions import Partition
 
 from .exchange import Exchange
@@ -56,8 +57,7 @@ class Context:
         nbytes, choice = parse_bytes(heap), parse_transport(transport)
         if choice.kind == "throttled":
             raise UsageError("transport must be auto, direct or rma, got throttled.")
-        if not MPI.Is_initialized():
-            MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        start_mpi()
         world = MPI.COMM_WORLD if comm is None else comm
         if not isinstance(world, MPI.Intracomm) or world == MPI.COMM_NULL:
             what = "COMM_NULL" if world == MPI.COMM_NULL else type(comm).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drbench.common import TransportChoice
 from drbench.model.machine import Machine
 from drbench.model.simulate import simulate
 from drbench.plan.explain import memory_bytes, traffic
@@ -50,7 +51,8 @@ class Explanation:
         if machine is not None:
             if not isinstance(machine, Machine):
                 machine = Machine.load(machine)
-            time_s = simulate(traces, machine.for_dtype(plan.problem.dtype)).time_s
+            seen = machine.for_dtype(plan.problem.dtype).for_transport(TransportChoice("auto"))
+            time_s = simulate(traces, seen).time_s
         return cls(
             plan.what,
             plan.stationary,

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 
 from drbench.program.steps import COUNTERS
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 11
 MODES = ("measured", "simulated", "published")
 STATUSES = ("ok", "unsupported", "wrong", "failed", "timeout", "out_of_memory")
 
@@ -83,6 +83,7 @@ class Record:
     schedule: Text = None  # direct | greedy | cost | exhaustive
     ir_max_compute: Integer = None  # products in one operation of a lowered program
     ir_max_comm: Integer = None  # transfers in one operation of a lowered program
+    assemble: Text = None  # never | always: pieces of operands copied together; auto where empty
     options: Text = None  # the algorithm's other options: name=value;name=value
     m: Integer = None  # C is m x n, A is m x k, B is k x n
     n: Integer = None
@@ -109,10 +110,10 @@ class Record:
     )
     max_accumulates: Integer = None
     accumulate_blocks: Integer = None  # thread blocks an accumulate kernel is limited to
-    collectives: Text = (
-        None  # who moves what collectives move on devices: nccl | gpu-aware | staged
-    )
+    copy_streams: Integer = None  # of each direction, in a program with signals on a device
+    collectives: Text = None  # moved by mpi | direct | direct+mpi; nccl | gpu-aware | staged
     transport: Text = None
+    arbitration: Text = None  # of a simulation: fair | fifo, how transfers share links
     get: Text = None
     progress: Text = None  # poll | thread | none; on devices who signals: streams | hosts
     prefetch: Integer = None  # look-ahead in Gemms; empty: all, or a peer's own
@@ -131,7 +132,8 @@ class Record:
     median_s: Number = None
     samples_s: list[float] = field(default_factory=list)  # every timed repeat, slowest rank
     iqr_s: Number = None  # interquartile range of the samples
-    median_low_s: Number = None  # 95 % interval of the median, from order statistics
+    median_low_s: Number = None  # 95 % interval: of the median, from order statistics, or, where
+    # simulated, of the prediction (launch.models.intervals)
     median_high_s: Number = None
     cpu_s: Number = None  # of all threads of a rank: median of the repeats, mean over the ranks
     disturbed: Integer = None  # further repeats, left out: some rank was kept from its core
@@ -143,6 +145,7 @@ class Record:
     gflops: Number = None  # 2mnk (of experts: of each pair) / median_s / 1e9, all ranks together
     roof_gflops: Number = None  # local GEMMs alone, all ranks together: median of the repeats
     percent_of_roof: Number = None  # median of the paired ratios; min and max are their range
+    balance_limit: Number = None  # mean FLOPs of a rank / most of one: no run gets nearer its roof
     percent_of_roof_min: Number = None
     percent_of_roof_max: Number = None
     percent_of_roof_low: Number = None  # 95 % interval of that median
@@ -157,6 +160,7 @@ class Record:
     overlap_efficiency: Number = (
         None  # 1 - effective communication / that of collective on the same layout (FLUX, Eq. 2)
     )
+    beyond: Text = None  # what a prediction needed and its machine's calibration did not see
     get_bytes: Integer = None  # copied; bytes are summed over all ranks
     direct_bytes: Integer = None  # read in place
     put_bytes: Integer = None
@@ -164,6 +168,7 @@ class Record:
     collective_bytes: Integer = None
     replica_bytes: Integer = None
     pool_bytes: Integer = None  # the most one rank holds
+    panel_bytes: Integer = None  # of operands copied into panels, all ranks together
     peak_rss_bytes: Integer = None
     peak_device_bytes: Integer = None  # the most one rank's device memory holds
     plan_s: Number = None
@@ -454,6 +459,9 @@ _ADDED = {
     6: ["transpose", "alpha", "beta", "disturbed"],
     7: ["cpu_s"],
     8: ["experts", "topk", "routing"],
+    9: ["copy_streams"],
+    10: ["assemble", "balance_limit", "panel_bytes"],
+    11: ["arbitration", "beyond"],
 }
 #: Rates of rows before this schema were those of the best repeat; they are read as of the median.
 _RATES_OF_THE_MEDIAN = 5
@@ -490,6 +498,20 @@ def _trouble(schema_version, mode, status, reason, best_s) -> str | None:
 
 
 _CHECKED = ("schema_version", "mode", "status", "reason", "best_s")
+
+
+def by_balance(of: Any) -> str:
+    """Of a record or a row of a table, what stands after its percent of the roof: the most that it
+    could be, where work is uneven.
+
+    Examples
+    --------
+    >>> uneven = Record(mode="measured", status="ok", best_s=1, balance_limit=0.8551)
+    >>> by_balance(uneven), by_balance(Record(mode="measured", status="ok", best_s=1))
+    (' of 85.5 by balance', '')
+    """
+    limit = getattr(of, "balance_limit", None)
+    return f" of {100 * limit:.1f} by balance" if limit is not None and limit < 0.9995 else ""
 
 
 def options_text(options: dict[str, Any]) -> str | None:

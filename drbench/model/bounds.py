@@ -2,15 +2,27 @@
 link, one after another."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import NamedTuple
 
 from drbench.program.trace import Trace
 
-from .costs import compute_s, group_parts, group_seconds, on_links, parts_of, side_s, step_cost
+from .costs import (
+    compute_s,
+    group_parts,
+    group_resources,
+    group_ways,
+    on_links,
+    parts_of,
+    side_s,
+    step_cost,
+)
 from .kernel import part_tiles, tilings
 from .machine import Machine
+
+#: What a way of a device's link is called.
+_WAYS = {"in": "into", "out": "out of", "of": "of", "all": "all of fabric"}
 
 
 class Bound(NamedTuple):
@@ -60,6 +72,87 @@ def bound_of(traces: Iterable[Trace], machine: Machine) -> Bound:
             grouped[resource] = max(grouped[resource], seconds)
     busy.update(grouped)
     return Bound(products_s, max(busy.values(), default=0.0))
+
+
+class Carried(NamedTuple):
+    """What one link carries: its class, which one of them it is, bytes, and seconds they take."""
+
+    name: str
+    where: str
+    nbytes: int
+    seconds: float
+
+
+def carried_by_links(traces: Iterable[Trace], machine: Machine) -> list[Carried]:
+    """What every link that is used carries in a program, from the traces of all ranks; the busiest
+    first.
+
+    Examples
+    --------
+    >>> from algorithms import get_algorithm
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Link
+    >>> from drbench.program.problem import Problem
+    >>> problem = Problem(8, 8, 8, 2, a="column", b="column", c="column")
+    >>> traces = [get_algorithm("universal").trace(problem, rank) for rank in range(2)]
+    >>> carried_by_links(traces, Machine("toy", Compute(256.0), (Link("wire", 64.0),)))[0]
+    Carried(name='wire', where='out of 1', nbytes=128, seconds=2.0)
+    """
+    busy, grouped, nbytes = Counter(), Counter(), Counter()
+    for trace in traces:
+        _, mine, of_groups = _busy(trace, machine)
+        busy.update(mine)
+        for resource, seconds in of_groups.items():
+            grouped[resource] = max(grouped[resource], seconds)
+        for resource, elements in _carried(trace, machine):
+            key = (resource, trace.rank) if isinstance(resource, str) else resource
+            nbytes[key] += trace.problem.itemsize * elements
+    busy.update(grouped)
+    found = [
+        Carried(*_named(key, machine), nbytes[key], seconds)
+        for key, seconds in busy.items()
+        if nbytes[key]
+    ]
+    return sorted(found, key=lambda each: -each.seconds)
+
+
+def _carried(trace: Trace, machine: Machine) -> Iterator[tuple]:
+    """(what carries it, elements) of what a rank moves, and passes on in the groups it is in."""
+    itemsize = trace.problem.itemsize
+    for step in trace.steps:
+        if step.grouped and len(step.group) > 1:
+            members, me = step.group.members, step.group.position
+            if machine.link(*members[:2]).shared == "initiator":
+                way, _, elements = step.ring()
+                yield way, step.shard() if step.kind == "shift" else elements
+                continue
+            for each in group_ways(step, machine, itemsize, (me,)):
+                if each.target != each.source:
+                    for resource in machine.route(each.source, each.target)[1]:
+                        yield resource, each.elements
+        elif step.counter is not None and not step.grouped:
+            for _, elements in step.moved(trace.rank):
+                for resource in step_cost(machine, step, trace.rank, 1).links:
+                    yield resource, elements
+
+
+def _named(key: tuple, machine: Machine) -> tuple[str, str]:
+    """The class of a link, and which one of them it is.
+
+    Examples
+    --------
+    >>> from drbench.model.gemm import Compute
+    >>> from drbench.model.machine import Link
+    >>> toy = Machine("toy", Compute(1.0), (Link("own", 1.0, shared="initiator"),))
+    >>> _named(("nvlink", "in", 3), toy), _named(("xe", 0, 3), toy), _named(("row+", 2), toy)
+    (('nvlink', 'into 3'), ('xe', '0 to 3'), ('own', 'row+ of 2'))
+    >>> _named(("memory", "of", 1), toy), _named(("spine", "all", 0), toy)
+    (('memory', 'of 1'), ('spine', 'all of fabric 0'))
+    """
+    if len(key) == 2:  # of a rank alone
+        return machine.links[0].name, f"{key[0]} of {key[1]}"
+    name, one, other = key
+    return name, f"{_WAYS.get(one, f'{one} to')} {other}"
 
 
 def lower_bound(trace: Trace, machine: Machine) -> float:
@@ -170,13 +263,18 @@ def _of_group(machine: Machine, step, itemsize: int):
     if link.shared == "initiator" and link.bandwidth_bytes_per_s < inf:
         way, _, elements = step.ring()
         return [(way, elements * itemsize / link.bandwidth_bytes_per_s)]
-    by, pairs = 1, zip(members, members[1:] + members[:1])
-    if step.kind == "shift":
-        by = step.by
-        if not by % len(group) or machine.adds_on_core:
-            return []  # the core's share of it is not all of it
-        pairs = [(members[me], members[(me + by) % len(group)])]
+    shifts = step.kind == "shift"
+    if shifts and (not step.by % len(group) or machine.adds_on_core):
+        return []  # the core's share of it is not all of it
+    ways = group_ways(step, machine, itemsize, (me,))
+    pairs = [way[:2] for way in ways] if shifts else zip(members, members[1:] + members[:1])
     rate = min(machine.link(*pair).bandwidth_bytes_per_s for pair in pairs)
-    seconds = group_seconds(step, machine, *on_links(step, itemsize, rate))
-    target = members[(me + by) % len(group)]
-    return [(resource, seconds) for resource in machine.route(members[me], target)[1]]
+    launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
+    _, taken = group_resources(step, machine, ways, machine.route, rate)
+    if machine.arbitration == "fifo":
+        seconds = launch_s + (sync_s + moving_s)
+        return [(each, part * seconds) for each, part in taken.items()]
+    found = [(each, part * moving_s) for each, part in taken.items()]
+    if not shifts:  # those of one group follow each other
+        found.append((("ring", "of", group), launch_s + (sync_s + moving_s)))
+    return found

@@ -15,23 +15,39 @@ shift     ``launch + sync + sent / bandwidth`` for each pair of             Shif
           neighbours, when both have come
 ========  ================================================================  ========================
 
-The shard is the largest of the ring's, whose shards move in step.
+The shard is the largest of the ring's, whose shards move in step. That is for the shape ``ring`` of
+a machine's collective; ``tree`` has ``log2 P``, rounded up, in place of ``P - 1`` synchronisations
+and of the ``P - 1`` stages that fill the pipeline; ``hierarchy`` has a ring between nodes and then
+one in each node; ``fastest`` is that of the three.
 """
 
-from collections.abc import Callable
-from math import inf
+from collections.abc import Callable, Iterable, Iterator
+from math import inf, prod
 from typing import NamedTuple
 
 from drbench.errors import UsageError
 from drbench.plan.refinement import product_shapes
+from drbench.program.direct import Gather, Sum
+from drbench.program.elementwise import Map
 from drbench.program.group_steps import GroupStep
-from drbench.program.steps import Accumulate, Add, Combine, Copy, Gemm, Get, Put, Step, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Combine,
+    Copy,
+    Gemm,
+    Get,
+    Put,
+    ReplicaAdd,
+    Step,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 from .machine import Machine
 
 #: Bytes of memory traffic for each byte of the block, by step: an add reads two and writes one.
-_MEMORY_PASSES = {Add: 3, Accumulate: 3, Copy: 2, Put: 2, Zero: 1}
+_MEMORY_PASSES = {Add: 3, Accumulate: 3, ReplicaAdd: 3, Copy: 2, Put: 2, Zero: 1}
 
 
 class Cost(NamedTuple):
@@ -52,6 +68,10 @@ class Cost(NamedTuple):
         For which part of ``link_s`` each of ``links`` is occupied; empty for all of it.
     lane : str
         The lane of the link class; empty for own memory.
+    bytes_per_s : float
+        What moves a second when nothing else does.
+    engine : bool
+        A copy engine of the rank moves it.
     """
 
     core_s: float = 0.0
@@ -60,6 +80,8 @@ class Cost(NamedTuple):
     latency_s: float = 0.0
     shares: tuple = ()
     lane: str = ""
+    bytes_per_s: float = 1.0
+    engine: bool = False
 
 
 def step_cost(
@@ -91,18 +113,25 @@ def step_cost(
         return Cost(compute_s(machine, step, itemsize))
     if step.signals:
         return _signal_cost(machine, step, rank, itemsize, route)
+    if type(step) is Gather:
+        return _gather_cost(machine, step, rank, itemsize, route)
     block, owner, gets, core_s = step.block, step.block.owner, isinstance(step, Get), 0.0
     nbytes, link = block.size * itemsize, None
+    ends = (owner, rank) if gets else (rank, owner)
     if owner != rank:
-        ends = (owner, rank) if gets else (rank, owner)
         link, links = machine.route(*ends) if route is None else route(*ends)
         bandwidth = link.bandwidth_bytes_per_s
         if link.shared == "initiator":
             links = ("in",) if gets else ("out",)
     if gets:
         bandwidth = bandwidth * machine.pull_efficiency if link else 0.0
+        copied_s = 0.0 if step.onto is None else machine.compute.memory_s(2 * nbytes)
         if link and link.core_bytes_per_s < inf:
             core_s = link.copy_s(block, nbytes)
+        elif not link and not machine.adds_on_core:
+            return Cost(0.0, copied_s, ("own",))
+        elif not link or (link.reads_in_place and machine.adds_on_core):
+            core_s = copied_s
     else:
         seconds = machine.compute.memory_s(_MEMORY_PASSES[type(step)] * nbytes)
         if machine.adds_on_core:
@@ -111,12 +140,43 @@ def step_cost(
             core_s = nbytes / rate if rate < inf else seconds
         elif not link:
             return Cost(0.0, seconds, ("own",))
-        if link and type(step) is Accumulate:
+        if link and isinstance(step, Accumulate):
             bandwidth *= machine.accumulate_efficiency
     if not link:
         return Cost(core_s, 0.0, ("own",))
-    shares = machine.shares(link)
-    return Cost(core_s, nbytes / bandwidth, links, link.latency_s, shares, link.lane)
+    adds = type(step) is Accumulate
+    return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), ends, adds)
+
+
+def _on_the_way(
+    machine: Machine,
+    core_s: float,
+    nbytes: int,
+    bandwidth: float,
+    way: tuple,
+    ends: tuple[int, int],
+    adds: bool = False,
+) -> Cost:
+    """What moving so many bytes takes on a (link, resources), and of the copy engine and the memory
+    of both ends."""
+    link, links = way
+    engine = link.lane == "copy" and not adds  # accumulates are kernels
+    shares, rate = machine.shares(link), bandwidth
+    memory = () if link.shared == "initiator" else machine.memory_of(*ends)
+    passes = (1, 2) if adds else (1, 1)  # what is there is read, and the sum is written
+    if engine:
+        rate = min(rate, machine.copy_engine_bytes_per_s)
+    if memory:
+        rate = min(rate, machine.compute.memory_bytes_per_s / max(passes))
+    if memory or rate < bandwidth:
+        shares = tuple(share * rate / bandwidth for share in shares or (1.0,) * len(links))
+        shares += tuple(
+            min(1.0, each * rate / machine.compute.memory_bytes_per_s)
+            for each, _ in zip(passes, memory)
+        )
+        links += memory
+    seconds = nbytes / rate
+    return Cost(core_s, seconds, links, link.latency_s, shares, link.lane, rate, engine)
 
 
 def _signal_cost(
@@ -136,8 +196,26 @@ def _signal_cost(
         core_s = nbytes / link.core_bytes_per_s
     elif machine.adds_on_core and step.sends:  # a copy into the slot
         core_s = machine.compute.memory_s(2 * nbytes)
-    shares = machine.shares(link)
-    return Cost(core_s, nbytes / bandwidth, links, link.latency_s, shares, link.lane)
+    return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), ends)
+
+
+def _gather_cost(
+    machine: Machine, step: Gather, rank: int, itemsize: int, route: Callable | None
+) -> Cost:
+    """Copies at the speed of memory; where reading takes a link, that of the first rank that
+    anything comes from."""
+    rows, cols = step.shape
+    copied_s = machine.compute.memory_s(2 * rows * cols * itemsize)
+    core_s = copied_s if machine.adds_on_core else 0.0
+    moved = step.moved(rank)
+    if not moved:
+        return Cost(core_s, copied_s - core_s, ("own",))
+    nbytes = itemsize * sum(elements for _, elements in moved)
+    link, links = (machine.route if route is None else route)(moved[0][0], rank)
+    if link.shared == "initiator":
+        links = ("in",)
+    bandwidth = link.bandwidth_bytes_per_s * machine.pull_efficiency
+    return _on_the_way(machine, core_s, nbytes, bandwidth, (link, links), (moved[0][0], rank))
 
 
 def side_s(machine: Machine, step: Step, itemsize: int, beside: bool) -> float:
@@ -160,8 +238,12 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
     products."""
     compute = machine.compute
+    if type(step) is Map and step.seconds is not None:
+        return step.seconds * step.block.size
     if type(step) is not Gemm:
-        return compute.memory_s(_touched(step) * itemsize)
+        inside = step.function.products(*step.block.shape) if type(step) is Map else ()
+        products_s = sum(compute.gemm_s(*each, itemsize) for each in inside)
+        return products_s + compute.memory_s(_touched(step) * itemsize)
     if parts is not None:
         return sum(compute.gemm_s(*part, itemsize) for part in parts)
     m, n, k = step.extents
@@ -171,6 +253,11 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
 
 def _touched(step: Step) -> int:
     """Elements that a compute other than a product reads and writes."""
+    if type(step) is Sum:  # each term is read; the tile too, if it counts
+        size = sum(block.size for block in step.writes())
+        return (step.terms + 1 + (step.beta != 0.0)) * size
+    if type(step) is Map:
+        return step.block.size + sum(prod(token.shape) for token in step.inputs)
     if type(step) is Combine:
         return step.taken + step.shape[0] * step.shape[1]
     rows, cols = (step.onto if step.block is None else step.block).shape
@@ -181,6 +268,14 @@ def parts_of(trace: Trace, machine: Machine) -> dict[int, list[tuple[int, int, i
     """The (m, n, k) of the products that Gemms consist of, where this machine takes more than one
     for a Gemm."""
     return product_shapes(trace.steps) if machine.pieces_apart and trace.groups else {}
+
+
+def products_of(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, int]]:
+    """The (m, n, k) of all products of a rank as this machine makes them."""
+    parts = parts_of(trace, machine)
+    for step in trace.steps:
+        if type(step) is Gemm:
+            yield from parts.get(step.index) or (step.extents,)
 
 
 def group_parts(
@@ -207,16 +302,153 @@ def group_parts(
     (1.0, 1.5, 3.0)
     """
     found = machine.collective(step.operation)
-    launch, sync, own = found.launch_s, found.sync_s, found.ring_bandwidth(group, members)
+    own, (launch, sync) = found.ring_bandwidth(group, members), found.starts(members)
     bandwidth = (1 + found.both_ways) * (own or bandwidth_bytes_per_s)
     if step.kind == "shift":
         return launch, sync, nbytes / bandwidth
+    if step.kind not in ("ring", "pipeline"):
+        raise UsageError(f"a group step must be a ring, pipeline or shift, got {step.kind!r}.")
+    shape = _shape_of(step, machine, ranks, nbytes, bandwidth, members)
+    if shape == "hierarchy":
+        return launch, *_by_nodes(step, machine, nbytes, members)[:2]
+    return launch, *_round(step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth)
+
+
+def _round(
+    kind: str, shape: str, packets: int, ranks: int, nbytes: float, sync: float, bandwidth: float
+) -> tuple[float, float]:
+    """Seconds of synchronising and of transferring on a ring or a tree of ranks.
+
+    A ring passes its shards on P - 1 times; doubling distances moves as many bytes in log2 P rounds
+    (Bruck et al., 1997; Thakur, Rabenseifner, Gropp, 2005). Packets go down a chain, or down two
+    trees that share the work, so that each rank receives the whole once (Sanders, Speck, Träff,
+    2009; NCCL).
+    """
+    rounds = ranks - 1 if shape == "ring" else (ranks - 1).bit_length()
+    if kind == "ring":
+        return rounds * sync, (ranks - 1) * (nbytes / bandwidth)
+    stages = rounds + packets - 1
+    return stages * sync, stages * (nbytes / packets / bandwidth)
+
+
+class _Nodes(NamedTuple):
+    """A group over nodes: its members by node, most of one node, and how many nodes."""
+
+    members: list[list[int]]
+
+    @classmethod
+    def of(cls, machine: Machine, operation: str, members: Iterable[int]) -> "_Nodes":
+        found: dict[int, list[int]] = {}
+        for rank in members:
+            found.setdefault(rank // machine.collective(operation).node, []).append(rank)
+        return cls(list(found.values()))
+
+    @property
+    def wide(self) -> int:
+        return max(map(len, self.members))
+
+    def by_kind(self, kind: str, shard: float) -> tuple[float, float]:
+        """What one rank sends of what the shard counts inside its node, and between nodes."""
+        count = len(self.members)
+        if kind == "ring":
+            return (self.wide - 1) * count * shard, (count - 1) * shard
+        return shard, shard
+
+
+def _by_nodes(
+    step, machine: Machine, nbytes: float, members: tuple[int, ...]
+) -> tuple[float, float, float]:
+    """Seconds of synchronising and of transferring of a collective that goes between nodes first,
+    each rank with those of its place in other nodes, then round each node; and of the latter the
+    part between nodes."""
+    found, nodes = machine.collective(step.operation), _Nodes.of(machine, step.operation, members)
+    count, wide, first = len(nodes.members), nodes.wide, nodes.members[0][0]
+    far_sync = found.sync_s if found.across_sync_s is None else found.across_sync_s
+    link = machine.link(first, nodes.members[1][0])
+    far = found.across_bandwidth_bytes_per_s or link.bandwidth_bytes_per_s
+    near = inf
+    if wide > 1:
+        inside = next(each for each in nodes.members if len(each) == wide)
+        link = machine.link(*inside[:2])
+        near = found.bandwidth_bytes_per_s or link.bandwidth_bytes_per_s
+    near, far = (1 + found.both_ways) * near, (1 + found.both_ways) * far
     if step.kind == "ring":
-        return launch, (ranks - 1) * sync, (ranks - 1) * (nbytes / bandwidth)
-    if step.kind == "pipeline":
-        stages = ranks + machine.packets - 2
-        return launch, stages * sync, stages * (nbytes / machine.packets / bandwidth)
-    raise UsageError(f"a group step must be a ring, pipeline or shift, got {step.kind!r}.")
+        near_bytes, far_bytes = nodes.by_kind(step.kind, nbytes)
+        sync_s = (count - 1) * far_sync + (wide - 1) * found.sync_s
+        return sync_s, far_bytes / far + near_bytes / near, far_bytes / far
+    stages = count + wide - 2 + machine.packets - 1
+    whole_s = stages * (nbytes / machine.packets / min(near, far))
+    return stages * max(found.sync_s, far_sync), whole_s, whole_s
+
+
+def _shape_of(
+    step,
+    machine: Machine,
+    ranks: int,
+    nbytes: float,
+    bandwidth: float,
+    members: tuple[int, ...],
+) -> str:
+    """The shape that a collective has on these members: a hierarchy needs several nodes."""
+    found = machine.collective(step.operation)
+    over_nodes, (_, sync) = found.across(members), found.starts(members)
+    if found.shape == "hierarchy" and not over_nodes:
+        return "ring"
+    if found.shape != "fastest":
+        return found.shape
+    times = {
+        shape: sum(_round(step.kind, shape, machine.packets, ranks, nbytes, sync, bandwidth))
+        for shape in ("ring", "tree")
+    }
+    if over_nodes:
+        times["hierarchy"] = sum(_by_nodes(step, machine, nbytes, members)[:2])
+    return min(times, key=times.__getitem__)
+
+
+class Way(NamedTuple):
+    """What a group step sends from one rank to another: for which part of the time that it takes
+    to transfer, and how many elements."""
+
+    source: int
+    target: int
+    part: float
+    elements: float
+
+
+def group_ways(
+    step: GroupStep, machine: Machine, itemsize: int, senders: Iterable[int]
+) -> list[Way]:
+    """The ways that a group step takes from the members at some positions of its group.
+
+    Round the ring; of a tree the links of the ring stand for those that it takes, as both are those
+    of the same ranks. A hierarchy takes those to the next rank of the node, and to the one of the
+    same place in the next node.
+    """
+    members, found = step.group.members, machine.collective(step.operation)
+    following = lambda x, by: members[(x + by) % len(members)]
+    if step.kind == "shift":
+        return [Way(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
+    pairs = [(rank, following(x, 1)) for x, rank in enumerate(members)]
+    rate = min(machine.link(*pair).bandwidth_bytes_per_s for pair in pairs)
+    own = found.ring_bandwidth(step.group.name, members)
+    nbytes, bandwidth = itemsize * step.shard(), (1 + found.both_ways) * (own or rate)
+    if _shape_of(step, machine, len(members), nbytes, bandwidth, members) != "hierarchy":
+        elements = step.ring().elements // (1 + found.both_ways)
+        by = (1, -1) if found.both_ways else (1,)
+        return [Way(members[x], following(x, each), 1.0, elements) for each in by for x in senders]
+    nodes = _Nodes.of(machine, step.operation, members)
+    near, far = nodes.by_kind(step.kind, step.shard())
+    _, moving_s, far_s = _by_nodes(step, machine, nbytes, members)
+    part, ways = far_s / moving_s if moving_s else 1.0, []
+    for x in senders:
+        at = next(at for at, each in enumerate(nodes.members) if members[x] in each)
+        mine, other = nodes.members[at], nodes.members[(at + 1) % len(nodes.members)]
+        place = mine.index(members[x])
+        if len(mine) > 1:
+            of_node = part if step.kind == "pipeline" else 1 - part
+            ways.append(Way(members[x], mine[(place + 1) % len(mine)], of_node, near))
+        ways.append(Way(members[x], other[place % len(other)], part, far))
+    return ways
 
 
 def group_seconds(step: GroupStep | type[GroupStep], machine: Machine, *on) -> float:
@@ -235,6 +467,29 @@ def group_seconds(step: GroupStep | type[GroupStep], machine: Machine, *on) -> f
     """
     launch, sync, transfer = group_parts(step, machine, *on)
     return launch + (sync + transfer)
+
+
+def group_resources(
+    step: GroupStep,
+    machine: Machine,
+    ways: Iterable[Way],
+    route: Callable,
+    rate: float | None = None,
+) -> tuple[float, dict]:
+    """Bytes a second of the slowest link on the ways of a group step (``rate`` if that is known of
+    more ways than these); and what it takes of each
+    resource on them, as a part of all while it transfers: all of it, but of a hierarchy, and of
+    what carries more where links are shared."""
+    routes = [(way, *route(way.source, way.target)) for way in ways]
+    if rate is None:
+        rate = min(link.bandwidth_bytes_per_s for _, link, _ in routes)
+    fair, taken = machine.arbitration == "fair", {}
+    for way, link, resources in routes:
+        shares = fair and machine.shares(link) or (1.0,) * len(resources)
+        slow = rate / link.bandwidth_bytes_per_s if fair and way.part == 1 and rate < inf else 1.0
+        for resource, share in zip(resources, shares):
+            taken[resource] = max(taken.get(resource, 0.0), way.part * slow * share)
+    return rate, taken
 
 
 def on_links(step: GroupStep, itemsize: int, bandwidth_bytes_per_s: float) -> tuple:

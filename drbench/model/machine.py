@@ -18,15 +18,20 @@ from itertools import pairwise
 from math import inf, prod
 
 from drbench.common import TransportChoice
-from drbench.errors import UnsupportedError, UsageError
+from drbench.errors import UnsupportedError, UsageError, did_you_mean
+from drbench.program.problem import ITEMSIZES
 from drbench.program.steps import Block
 
 from .gemm import Compute
+from .links import ARBITRATIONS
 
 #: What one link may be shared by: the two ranks of an ordered pair; all flows out of (into) a
-#: device; all flows out of (into) a node; or nobody but the rank that started the transfer (the
-#: throttled transport).
-SHARED = ("pair", "device", "node", "initiator")
+#: device; all flows out of (into) a node; all flows there are (the core of a fabric); or nobody but
+#: the rank that started the transfer (the throttled transport).
+SHARED = ("pair", "device", "node", "fabric", "initiator")
+#: What products are made of, each with a peak of its own: element types, and TF32, an arithmetic
+#: for float32.
+ARITHMETICS = (*(name for name in ITEMSIZES if ":" not in name), "tf32")
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,14 @@ class Link:
     within : int
         Joins ranks a and b with ``a // within == b // within``; 0 joins all. The first class that
         joins two ranks is theirs.
+    rails : int
+        Joins ranks a and b with ``a % rails == b % rails``: cards of the same place in their nodes,
+        which hang on one switch; 0 joins whom ``within`` does.
     bandwidth_bytes_per_s : float
-        One direction.
+        One direction; of one transfer, where the link carries more than one.
+    carries_bytes_per_s : float
+        What all transfers on it move together at most, one direction: the cards of a node, or a
+        fabric with fewer links up than down. 0 for no more than one transfer.
     latency_s : float
         From the last byte leaving the link to the step being complete; it does not occupy the link.
     shared : str
@@ -78,6 +89,8 @@ class Link:
     core_add_bytes_per_s: float = inf
     through: tuple[str, ...] = ()
     lane: str = "copy"
+    rails: int = 0
+    carries_bytes_per_s: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "through", tuple(self.through))
@@ -90,6 +103,30 @@ class Link:
                 f"link {self.name}: bandwidth_bytes_per_s must be above 0, got "
                 f"{self.bandwidth_bytes_per_s}."
             )
+        if 0 < self.carries_bytes_per_s < self.bandwidth_bytes_per_s:
+            raise UsageError(
+                f"link {self.name}: carries_bytes_per_s must be at least bandwidth_bytes_per_s, "
+                f"which one transfer has, {self.bandwidth_bytes_per_s:g}, got "
+                f"{self.carries_bytes_per_s:g}."
+            )
+
+    def joins(self, a: int, b: int) -> bool:
+        """Whether it is a link between two ranks.
+
+        Examples
+        --------
+        >>> rail = Link("rail", 50e9, rails=8)
+        >>> rail.joins(1, 9), rail.joins(1, 10), Link("nvlink", 450e9, within=8).joins(1, 7)
+        (True, False, True)
+        """
+        if self.rails and a % self.rails != b % self.rails:
+            return False
+        return not self.within or a // self.within == b // self.within
+
+    @property
+    def free(self) -> bool:
+        """Whether transfers take no time."""
+        return self.bandwidth_bytes_per_s == inf and not self.latency_s
 
     def copy_s(self, block: Block, nbytes: int) -> float:
         """Seconds of the core that getting a block costs.
@@ -121,19 +158,29 @@ class Link:
             return (self.name, "out", source), (self.name, "in", target)
         if self.shared == "node":
             return (self.name, "out", source // self.node), (self.name, "in", target // self.node)
+        if self.shared == "fabric":
+            return ((self.name, "all", 0),)
         return ((self.name, source, target),)
+
+
+#: How a collective may go: round the ring of its group; by doubling distances, or down a pipelined
+#: tree; first between nodes, then inside them; or as is fastest.
+SHAPES = ("ring", "tree", "hierarchy", "fastest")
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective on P ranks: ``launch_s + (P - 1) · (sync_s + bytes of a shard / bandwidth)``
-    (MeshSlice, §3.2.2).
+    """A collective on P ranks, in the simplest shape ``launch_s + (P - 1) · (sync_s + bytes of a
+    shard / bandwidth)`` (MeshSlice, §3.2.2); :mod:`drbench.model.costs` has the others.
+
+    ``shape`` is one of :data:`SHAPES`.
 
     ``bandwidth_bytes_per_s`` is that of the links on the ring if it is None. ``both_ways`` says
     that it goes round the ring in both directions at once: twice that bandwidth, on the links of
     both directions. ``column_bandwidth_bytes_per_s`` is that of process columns where their links
     differ from those of rows; ``across_bandwidth_bytes_per_s`` that of groups which are not within
-    one node of ``node`` ranks: several rings then share the cards of a node.
+    one node of ``node`` ranks: several rings then share the cards of a node. ``across_launch_s``
+    and ``across_sync_s`` are theirs too; None for the same as within a node.
     """
 
     launch_s: float = 0.0
@@ -143,6 +190,40 @@ class Collective:
     both_ways: bool = False
     node: int = 0
     across_bandwidth_bytes_per_s: float | None = None
+    shape: str = "ring"
+    across_sync_s: float | None = None
+    across_launch_s: float | None = None
+
+    def __post_init__(self):
+        if self.shape not in SHAPES:
+            raise UsageError(
+                f"a collective's shape must be one of {', '.join(SHAPES)}, got {self.shape!r}."
+            )
+        if self.shape == "hierarchy" and not self.node:
+            raise UsageError(
+                "a collective of shape hierarchy needs node, the ranks of a node, got none. Add it."
+            )
+
+    def across(self, members: Sequence[int]) -> bool:
+        """Whether a group is not within one node."""
+        return bool(self.node) and len({rank // self.node for rank in members}) > 1
+
+    def starts(self, members: Sequence[int]) -> tuple[float, float]:
+        """Seconds of launching, and of synchronising once, of the group with these members.
+
+        Examples
+        --------
+        >>> gather = Collective(2.0, 1.0, node=2, across_launch_s=5.0)
+        >>> gather.starts((0, 1)), gather.starts((1, 2))
+        ((2.0, 1.0), (5.0, 1.0))
+        """
+        if not self.across(members):
+            return self.launch_s, self.sync_s
+        launch, sync = self.across_launch_s, self.across_sync_s
+        return (
+            self.launch_s if launch is None else launch,
+            self.sync_s if sync is None else sync,
+        )
 
     def ring_bandwidth(self, name: str, members: Sequence[int]) -> float | None:
         """One direction's bandwidth of the group of that name with these members, if the collective
@@ -154,7 +235,7 @@ class Collective:
         >>> gather.ring_bandwidth("row", (0, 1)), gather.ring_bandwidth("row", (1, 2))
         (9.0, 5.0)
         """
-        if self.node and len({rank // self.node for rank in members}) > 1:
+        if self.across(members):
             return self.across_bandwidth_bytes_per_s or self.bandwidth_bytes_per_s
         own = self.column_bandwidth_bytes_per_s if name == "column" else None
         return own or self.bandwidth_bytes_per_s
@@ -178,6 +259,8 @@ class Machine:
         second, and occupy every link on the way.
     fence_s : float
         From the last rank coming to a Fence to all leaving it.
+    fence_round_s : float
+        So much more for each doubling of the ranks: barriers go in rounds (dissemination).
     step_s : float
         Time of the computing core that starting one step costs.
     accumulate_efficiency : float
@@ -188,6 +271,20 @@ class Machine:
     transfer_slowdown : float
         Local products take that much longer for each link that the same rank sends or receives on:
         both share its memory. A ring collective both ways is four.
+    arbitration : str
+        How transfers get over links, one of :data:`drbench.model.links.ARBITRATIONS`.
+    owner_slowdown : float
+        Local products take that much longer while another rank adds to the memory of theirs, as
+        ``accumulate_slowdown`` says of the rank that adds.
+    memory_shared : bool
+        Transfers take the memory of both ends too: of ``compute.memory_bytes_per_s`` what their
+        bytes need, once where they are read, once where they are written, twice where they are
+        added.
+    copy_engines : int
+        Of a rank: so many of its copies on links whose ``lane`` is ``copy`` are under way at once.
+        Accumulates are kernels and need none. 0 for as many as there are copies.
+    copy_engine_bytes_per_s : float
+        What one of them moves.
     copy_streams : int
         Queues in which a rank's transfers of one direction and lane keep their order, peers being
         dealt to them in turn; each starts when the one before it is through. 0 for as many as there
@@ -222,6 +319,9 @@ class Machine:
     calibrated : dict
         Of a machine that ``drbench calibrate`` measured: ``ranks`` that measured at once, BLAS
         ``threads`` of each, ``date`` and ``processor``.
+    residuals : dict of str to list of float
+        Measured over predicted times of whole programs, by transport, ``any`` for those that are
+        not named: intervals of predictions are made of them (:func:`drbench.model.fit.spread`).
     sources : dict
         The section as read, for :meth:`vary`.
 
@@ -248,10 +348,16 @@ class Machine:
     memory_bytes: float = inf
     torus: tuple[int, int] | None = None
     fence_s: float = 0.0
+    fence_round_s: float = 0.0
     step_s: float = 0.0
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
     transfer_slowdown: float = 0.0
+    arbitration: str = "fifo"
+    owner_slowdown: float = 0.0
+    memory_shared: bool = False
+    copy_engines: int = 0
+    copy_engine_bytes_per_s: float = inf
     copy_streams: int = 0
     signal_s: float = 0.0
     pull_efficiency: float = 1.0
@@ -265,6 +371,7 @@ class Machine:
     collectives: dict = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     calibrated: dict = field(default_factory=dict)
+    residuals: dict = field(default_factory=dict)
     sources: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
@@ -285,6 +392,17 @@ class Machine:
             for link, least in zip(self.links, slowest)
         )
         object.__setattr__(self, "links", tuple(links))
+        for name, ratios in self.residuals.items():
+            if len(ratios) < 2 or not all(ratio > 0 for ratio in ratios):
+                raise UsageError(
+                    f"machine {self.name}: residuals.{name} must be two or more measured over "
+                    f"predicted times, all above 0, got {ratios}."
+                )
+        if self.arbitration not in ARBITRATIONS:
+            raise UsageError(
+                f"machine {self.name}: arbitration must be one of {', '.join(ARBITRATIONS)}, got "
+                f"{self.arbitration!r}."
+            )
         if not 0 <= self.side_units < max(self.compute.units, 1):
             raise UsageError(
                 f"machine {self.name}: side_units must be less than compute.units, "
@@ -305,6 +423,7 @@ class Machine:
         values |= {"dtypes": {}} | raw
         values["name"] = name or values.get("name", "unnamed")
         values.pop("transports", None)
+        _check_names(values)
         values["dtypes"] = {
             name: _made(Compute, _of_dtype(raw, name), f"model.dtypes.{name}")
             for name in values["dtypes"]
@@ -379,12 +498,24 @@ class Machine:
 
     def for_transport(self, choice: TransportChoice) -> Machine:
         """The machine as seen through a transport: throttled is exact by definition; others from
-        ``[model.transports.NAME]``.
+        ``[model.transports.NAME]``, which is the link of ranks near each other (all, or those
+        ``within`` a node). Links of the file join the others.
 
         Raises
         ------
         UsageError
             If the machine has no model of that transport.
+
+        Examples
+        --------
+        >>> section = {
+        ...     "compute": {"peak_flops": 1e12},
+        ...     "transports": {"rma": {"within": 2, "bandwidth_bytes_per_s": 1e10}},
+        ...     "links": {"nic": {"bandwidth_bytes_per_s": 1e9}},
+        ... }
+        >>> seen = Machine.from_dict(section).for_transport(TransportChoice("rma"))
+        >>> [seen.link(0, other).name for other in (1, 2)]
+        ['rma', 'nic']
         """
         transports = self.sources.get("transports", {})
         if (
@@ -401,7 +532,7 @@ class Machine:
             }
             seen = {"links": {"throttled": link}, "accumulate_efficiency": 1.0, "collectives": {}}
             return Machine.from_dict(self.sources | seen, self.name)
-        if choice.kind == "auto" and not (transports and not self.links):
+        if choice.kind == "auto" and not transports:
             return self
         kind = "direct" if choice.kind == "auto" else choice.kind
         if kind not in transports:
@@ -409,10 +540,18 @@ class Machine:
                 f"machine {self.name} has no model of the transport {choice.kind}. It has "
                 f"{', '.join(('auto', 'throttled', *transports))}."
             )
-        return Machine.from_dict({**self.sources, "links": {kind: transports[kind]}}, self.name)
+        tiers = {kind: transports[kind]} | self.sources.get("links", {})
+        return Machine.from_dict(self.sources | {"links": tiers}, self.name)
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """FLOP/s of one device by element type, that of ``compute`` first."""
+        return {self.dtype: self.compute.peak_flops} | {
+            name: compute.peak_flops for name, compute in self.dtypes.items()
+        }
 
     def for_dtype(self, dtype: str) -> Machine:
-        """The machine as products of an element type see it.
+        """The machine as products of an element type see it (``"tf32"``: of float32 in TF32).
 
         Raises
         ------
@@ -432,14 +571,25 @@ class Machine:
         if dtype == self.dtype:
             return self
         if dtype not in self.dtypes:
-            known = ", ".join((self.dtype, *self.dtypes))
             raise UnsupportedError(
-                f"machine {self.name} has {'peaks' if self.dtypes else 'a peak'} for {known}, none "
-                f"for {dtype}. Add to its file [model.dtypes.{dtype}] and below it peak_flops = "
-                f"(FLOP/s of one device), or use --dtype {self.dtype}."
+                f"machine {self.name} has {'peaks' if self.dtypes else 'a peak'} for "
+                f"{', '.join(self.peaks)}, none for {dtype}. Add to its file "
+                f"[model.dtypes.{dtype}] and below it peak_flops = (FLOP/s of one device), or use "
+                f"--dtype {self.dtype}."
             )
         compute = _of_dtype(self.sources, dtype)
         return Machine.from_dict(self.sources | {"compute": compute, "dtype": dtype}, self.name)
+
+    def fence_of(self, ranks: int) -> float:
+        """Seconds of a Fence of so many ranks.
+
+        Examples
+        --------
+        >>> machine = Machine("t", Compute(1e12), fence_s=5.0, fence_round_s=2.0)
+        >>> [machine.fence_of(ranks) for ranks in (1, 2, 5, 8)]
+        [5.0, 7.0, 11.0, 11.0]
+        """
+        return self.fence_s + self.fence_round_s * (int(ranks) - 1).bit_length()
 
     def collective(self, operation: str) -> Collective:
         """That of an operation; without a model of its own it takes its links' time alone."""
@@ -448,7 +598,7 @@ class Machine:
     def link(self, a: int, b: int) -> Link:
         """The class of link that joins two ranks."""
         for link in self.links:
-            if not link.within or a // link.within == b // link.within:
+            if link.joins(a, b):
                 return link
         raise UsageError(
             f"machine {self.name} has no link between ranks {a} and {b}. Add one with within = 0."
@@ -474,6 +624,18 @@ class Machine:
         path += [x * cols + to_col for x in _passed(row, to_row, rows)]
         return link, tuple((link.name, a, b) for a, b in pairwise(path))
 
+    def memory_of(self, source: int, target: int) -> tuple:
+        """What a transfer occupies of the memory of both ends; nothing unless it is shared.
+
+        Examples
+        --------
+        >>> Machine("t", Compute(1e12), memory_shared=True).memory_of(0, 3)
+        (('memory', 'of', 0), ('memory', 'of', 3))
+        """
+        if not self.memory_shared:
+            return ()
+        return ("memory", "of", source), ("memory", "of", target)
+
     def shares(self, link: Link) -> tuple[float, ...]:
         """How much of the time of a transfer on a link it occupies each thing on its way, in the
         order of :meth:`route`: less than 1 of faster links that it goes through. Empty if it
@@ -489,9 +651,10 @@ class Machine:
         found = self._shares.get(link.name)
         if found is None:
             ways = [link, *(self._named[name] for name in link.through)]
+            carried = [way.carries_bytes_per_s or way.bandwidth_bytes_per_s for way in ways]
             all_of_it = tuple(
-                link.bandwidth_bytes_per_s / way.bandwidth_bytes_per_s if way is not link else 1.0
-                for way in ways
+                1.0 if whole == link.bandwidth_bytes_per_s else link.bandwidth_bytes_per_s / whole
+                for way, whole in zip(ways, carried)
                 for _ in way.resources(0, 1)
             )
             found = self._shares[link.name] = () if min(all_of_it) == 1 else all_of_it
@@ -508,6 +671,18 @@ class Machine:
 
 def _bandwidth(link: Link) -> float:
     return link.bandwidth_bytes_per_s
+
+
+def _check_names(values: dict) -> None:
+    """Refuse an element type that there is none of: its peak would never be used."""
+    for where, name in (("dtype", values.get("dtype", Machine.dtype)),) + tuple(
+        (f"dtypes.{each}", each) for each in values["dtypes"]
+    ):
+        if name not in ARITHMETICS:
+            raise UsageError(
+                f"model.{where}: no element type {name!r}. Use {', '.join(ARITHMETICS)}."
+                f"{did_you_mean(str(name), ARITHMETICS)}"
+            )
 
 
 def _of_dtype(section: dict, dtype: str) -> dict:

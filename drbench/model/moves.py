@@ -27,8 +27,10 @@ def moving_s(moved: Iterable[tuple[int, int, int]], machine: Machine) -> float:
     latency_s = 0.0
     for source, target, nbytes in moved:
         link, resources = machine.route(source, target)
-        for resource in [("in", target)] if link.shared == "initiator" else resources:
-            busy[resource] += nbytes / link.bandwidth_bytes_per_s
+        if link.shared == "initiator":
+            resources = (("in", target),)
+        for resource, share in zip(resources, machine.shares(link) or (1.0,) * len(resources)):
+            busy[resource] += share * nbytes / link.bandwidth_bytes_per_s
         latency_s = max(latency_s, link.latency_s)
         if machine.adds_on_core:
             copies = link.core_bytes_per_s < inf  # else the core reads and writes memory

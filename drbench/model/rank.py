@@ -7,7 +7,6 @@ changes, only the next of these times is predicted anew.
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from math import inf
 
 from drbench.plan.schedule import Lookahead, Scheduler
 from drbench.program.steps import Get, Scratch
@@ -76,7 +75,9 @@ class Rank:
         computed,
     ):
         self.number, self.steps, self.parts = trace.rank, trace.steps, parts_of(trace, machine)
-        self.schedule = Scheduler(Lookahead(trace, prefetch), at_hand(trace, machine))
+        ahead = Lookahead(trace, prefetch)
+        at_once = [t for t in at_hand(trace, machine) if not ahead.held(t)]
+        self.schedule = Scheduler(ahead, at_once)
         self.kernels = tilings(trace.steps, machine, itemsize)
         self.computing, self.started = [], 0
         self.busy_since = self.shown_until = 0.0
@@ -85,7 +86,7 @@ class Rank:
         self._machine, self._itemsize, self._at, self._computed = machine, itemsize, at, computed
         self._due: list[tuple[float, int, int]] = []  # (work, what, step): a heap
         self._work = self._since = 0.0  # the rank's own clock, and when it was read
-        self._adding = self._moving = self._sums = 0  # what is beside: see beside()
+        self._adding = self._moving = self._sums = self._added = 0  # what is beside: see beside()
         self._kernel, self._workers, self._open = None, None, False
 
     def compute(self, t: int, now: float, seconds: float) -> None:
@@ -153,6 +154,7 @@ class Rank:
         slow = (
             1
             + (machine.accumulate_slowdown if self._adding else 0.0)
+            + (machine.owner_slowdown if self._added else 0.0)
             + machine.transfer_slowdown * self._moving
         )
         if self._sums and machine.side_units:
@@ -162,13 +164,16 @@ class Rank:
             slow += used / (used - taken) - 1
         return slow
 
-    def beside(self, now: float, adds: int = 0, moves: int = 0, sums: int = 0) -> None:
-        """Accumulates, transfers or sums begin or end: they may slow the local products beside
-        them."""
+    def beside(
+        self, now: float, adds: int = 0, moves: int = 0, sums: int = 0, added: int = 0
+    ) -> None:
+        """Accumulates, transfers, sums, or accumulates of others into this rank's memory begin or
+        end: they may slow the local products beside them."""
         before, worked = self._slow(), self._worked(now)
         self._adding += adds
         self._moving += moves
         self._sums += sums
+        self._added += added
         if self._slow() != before:
             self._work, self._since = worked, now
             if self._due:
@@ -204,13 +209,11 @@ def at_hand(trace: Trace, machine: Machine) -> list[int]:
     memory without values."""
     rank, free, out = trace.rank, {trace.rank: True}, []
     for step in trace.steps:
-        if isinstance(step, Get):
+        if isinstance(step, Get) and step.onto is None:
             owner = step.block.owner
             if owner not in free:
                 link = machine.link(owner, rank)
-                free[owner] = (
-                    link.reads_in_place and link.bandwidth_bytes_per_s == inf and not link.latency_s
-                )
+                free[owner] = link.reads_in_place and link.free
             if free[owner]:
                 out.append(step.index)
         elif type(step) is Scratch:

@@ -2,29 +2,39 @@
 MPI, no arrays.
 
 Event-driven and deterministic: events at the same time are worked off in the order they were made.
-A transfer starts when every link on its way is free, the oldest first (:mod:`drbench.model.links`);
-what a step costs is the machine model's business.
+Transfers get over links by the machine's ``arbitration`` (:mod:`drbench.model.links`); what a step
+costs is the machine model's business.
+
+The state: a heap of events (time, number of the event, what is called, with what); for each rank
+its scheduler, its core's clock and what is under way on it (:mod:`drbench.model.rank`); of the
+network the links (:class:`drbench.model.links.FirstCome` and :class:`~drbench.model.links.Fair` say
+what theirs is; a link is an integer), lanes and copy engines; who has come to Fences and group
+steps; and the signals that are seen.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 
 from drbench.common import PHASES, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of
+from drbench.program.direct import Gather, Sum
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     COUNTERS,
     Accumulate,
     Add,
+    Assemble,
     Combine,
     Copy,
     Fence,
     Gemm,
     Get,
     Put,
+    ReplicaAdd,
     ReplicaGet,
     Zero,
 )
@@ -32,7 +42,7 @@ from drbench.program.trace import Trace
 
 from .costs import Cost, compute_s, side_s, step_cost
 from .folding import moved_by_all
-from .links import Lanes, Links, Transfer
+from .links import ARBITRATIONS, Engines, Lanes, Transfer
 from .machine import Machine
 from .rank import Rank
 from .simulate_groups import GroupSteps
@@ -42,18 +52,36 @@ from .simulate_signals import SignalSteps
 #: ``collective_wait`` and ``pack``.
 _WAITS = {
     Get: "get_wait",
+    Assemble: "pack",
     ReplicaGet: "get_wait",
+    Gather: "get_wait",
     Put: "accumulate",
     Accumulate: "accumulate",
+    ReplicaAdd: "accumulate",
     Push: "accumulate",
     Offer: "accumulate",
     Add: "accumulate",  # beside the products
     Combine: "accumulate",
+    Sum: "accumulate",
     Await: "get_wait",
     Take: "get_wait",
     Fence: "fence",
 }
 _WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Combine, Copy, Zero), "accumulate")}
+
+
+class Beyond(Exception):
+    """A simulation was given up, for it takes longer than matters.
+
+    Attributes
+    ----------
+    steps : int
+        Of all programs.
+    """
+
+    def __init__(self, steps: int):
+        super().__init__(f"given up, {steps} steps")
+        self.steps = steps
 
 
 @dataclass
@@ -86,6 +114,7 @@ def simulate(
     prefetch: int | str = 1,
     timeline: bool = False,
     folded: Collection[str] = (),
+    within_s: float = inf,
 ) -> Simulated:
     """Run the traces of all ranks of a problem, in order of rank.
 
@@ -102,9 +131,13 @@ def simulate(
         Names of groups whose members do the same at the same time (:mod:`drbench.model.folding`):
         ``traces`` are then those of one member each, of ranks 0, 1, ...; times are as if all were
         there, counters those of all ranks.
+    within_s : float
+        Give up beyond this time.
 
     Raises
     ------
+    Beyond
+        If the programs are still going on after ``within_s``.
     CaseFailed
         If steps are left that can never start: a program that deadlocks. Where signals do not
         match, or ranks wait for each other in a circle, it is named.
@@ -126,7 +159,7 @@ def simulate(
     (3.0, 2.0, 256)
     """
     pairs_of(traces)
-    return _Run(traces, machine, prefetch, timeline, folded).run()
+    return _Run(traces, machine, prefetch, timeline, folded).run(within_s)
 
 
 class _Run:
@@ -139,14 +172,17 @@ class _Run:
             problem.itemsize if problem else 4,
             folded,
         )
+        self.fence_s = machine.fence_of(problem.nprocs if problem else len(traces))
         self.stands_for = problem.nprocs // len(traces) if folded else 1
         self.heap, self.order, self.end = [], 0, 0.0
         self.ranks = [
             Rank(trace, prefetch, machine, self.itemsize, self.at, self._computed)
             for trace in traces
         ]
-        self.links = Links(self._begin)
-        self.lanes = Lanes(self.links.ask)
+        self.by_number = {rank.number: rank for rank in self.ranks}
+        self.links = ARBITRATIONS[machine.arbitration](self.at, self._begin, self._gone)
+        self.engines = Engines(self.links.ask, machine.copy_engines)
+        self.lanes = Lanes(self.engines.ask)
         self.routes: dict = {}  # (source, target) -> (link, resources)
         self.numbers: dict = {}  # what a transfer can occupy -> its number
         self.phases = dict.fromkeys(PHASES, 0.0)
@@ -154,12 +190,14 @@ class _Run:
         self.fences: dict = {}  # number -> [(rank, step)]
         self.groups, self.signals = GroupSteps(self), SignalSteps(self)
 
-    def run(self) -> Simulated:
+    def run(self, within_s: float) -> Simulated:
         for rank in self.ranks:
             self._wake(rank, 0.0)
         heap, ranks = self.heap, self.ranks
         while heap:
             now, _, act, one, two = heappop(heap)
+            if now > within_s:
+                raise Beyond(sum(len(rank.steps) for rank in ranks))
             act(now, one, two)
         stuck = [rank for rank in ranks if rank.schedule.pending]
         if stuck:
@@ -278,6 +316,7 @@ class _Run:
         """A sum beside the products: one after another, slowing them meanwhile."""
         if self.machine.adds_on_core:
             seconds = compute_s(self.machine, step, self.itemsize)
+            rank.began[t] = now
             self.at(rank.between(now, seconds), self.finish, rank, t)
             return
         self.at(now, self._sum, rank, t)  # after a product that starts now
@@ -293,21 +332,25 @@ class _Run:
         found = self.routes.get((source, target))
         if found is None:
             link, resources = self.machine.route(source, target)
-            found = self.routes[source, target] = (
-                link,
-                tuple(self.numbers.setdefault(each, len(self.numbers)) for each in resources),
-            )
+            found = self.routes[source, target] = link, tuple(map(self.number, resources))
         return found
+
+    def number(self, resource: tuple) -> int:
+        """That of something a transfer can occupy."""
+        return self.numbers.setdefault(resource, len(self.numbers))
 
     def _one_sided(self, rank: Rank, t: int, step, now: float) -> None:
         cost = step_cost(self.machine, step, rank.number, self.itemsize, self.route)
-        if step.block.owner == rank.number:
+        moved, reads = step.moved(rank.number), isinstance(step, (Get, Gather))
+        owner = step.block.owner if step.block is not None else moved[0][0] if moved else None
+        if owner in (rank.number, None):
+            rank.began[t] = now
             now = self._on_core(rank, cost, now)
-            if type(step) is Accumulate:
+            if isinstance(step, Accumulate):
                 rank.beside(now, adds=1)
             self.at(now + cost.link_s, self._own_done, rank, t)
         else:
-            self._transfer(rank, t, cost, step.block.owner, isinstance(step, Get), now)
+            self._transfer(rank, t, cost, owner, reads, now)
 
     def _on_core(self, rank: Rank, cost: Cost, now: float) -> float:
         """When the core itself has copied or added what a step takes of it, computing nothing
@@ -327,82 +370,84 @@ class _Run:
         now, streams = self._on_core(rank, cost, now), self.machine.copy_streams
         if cost.links[0] in ("in", "out"):  # nobody else uses it
             free = rank.queued(cost.links[0], now, cost.link_s)
+            if self.bars is not None:
+                self._bar(rank, rank.steps[t], free - cost.link_s, free)
             self.at(free + cost.latency_s, self.finish, rank, t)
             return
         lane = None
         if streams:
             lane = rank.number, reads, cost.lane, (other - rank.number - 1) % streams
+        links = cost.links
+        if self.machine.memory_shared:
+            links = tuple(each if type(each) is int else self.number(each) for each in links)
         self.lanes.add(
             Transfer(
-                cost.links,
+                links,
                 cost.link_s,
                 cost.latency_s,
                 ((rank, t),),
                 shares=cost.shares,
                 lane=lane,
+                engine=rank.number if cost.engine else None,
+                bytes_per_s=cost.bytes_per_s,
+                onto=other if type(rank.steps[t]) is Accumulate else None,
             ),
             now,
         )
 
     def _own_done(self, now: float, rank: Rank, t: int) -> None:
-        if type(rank.steps[t]) is Accumulate:
+        if isinstance(rank.steps[t], Accumulate):
             rank.beside(now, adds=-1)
         self.finish(now, rank, t)
 
     def _beside(self, transfer: Transfer, now: float, sign: int) -> None:
         """A transfer begins or ends, beside the products of those who take part in it."""
         for rank, t in transfer.steps:
-            if type(rank.steps[t]) is Accumulate:
+            if isinstance(rank.steps[t], Accumulate):
                 rank.beside(now, adds=sign)
             if rank.steps[t].side:
                 rank.beside(now, sums=sign)
             elif self.machine.transfer_slowdown:
                 rank.beside(now, moves=sign * transfer.flows)
+        if transfer.onto is not None and self.machine.owner_slowdown:
+            self.by_number[transfer.onto].beside(now, added=sign)
 
     def _begin(self, transfer: Transfer, now: float) -> None:
-        """Its links are free: the transfer goes."""
+        """The transfer goes."""
         rank, t = transfer.steps[0]
         if rank.steps[t].side:
             beside = bool(rank.computing)
             transfer.seconds = side_s(self.machine, rank.steps[t], self.itemsize, beside)
         self._beside(transfer, now, 1)
-        if transfer.shares:
-            for share, resources in transfer.occupied().items():
-                if share < 1:
-                    self.at(now + share * transfer.seconds, self._left, resources)
-        self.at(now + transfer.seconds, self._gone, transfer)
+        transfer.began = now
         for rank, t in transfer.steps if self.bars is not None else ():
-            step = rank.steps[t]
-            if step.group is None:
-                self._bar(rank, step, now, now + transfer.seconds)
-            else:
+            if rank.steps[t].group is not None:
                 rank.began[t] = now  # its bar does not show the wait for links
 
-    def _left(self, now: float, resources: tuple, _) -> None:
-        """A transfer needs faster links on its way no longer."""
-        self.links.release(resources, now)
-
-    def _go_on(self, now: float, lane: tuple, _) -> None:
-        self.lanes.go_on(lane, now)
-
-    def _gone(self, now: float, transfer: Transfer, _) -> None:
+    def _gone(self, now: float, transfer: Transfer, _=None) -> None:
         """The last byte has left the links."""
         self._beside(transfer, now, -1)
-        self.links.release(transfer.occupied()[1.0] if transfer.shares else transfer.resources, now)
+        self.links.release(transfer, now)
+        self.engines.free(transfer, now)
         if transfer.lane is not None:
-            ((rank, t),) = transfer.steps
+            rank, t = transfer.steps[0]
             signal_s = self.machine.signal_s if type(rank.steps[t]) is Push else 0.0
             if signal_s:  # written by the same queue
                 self.at(now + signal_s, self._go_on, transfer.lane)
             else:
                 self.lanes.go_on(transfer.lane, now)
         for rank, t in transfer.steps:
+            if self.bars is not None and rank.steps[t].group is None:
+                self._bar(rank, rank.steps[t], transfer.began, now)
             if transfer.latency_s:
                 self.at(now + transfer.latency_s, self.finish, rank, t)
             elif rank.steps[t].group is None:
                 self.finish(now, rank, t)
             else:
                 self.groups.part_done(now, rank, t)
+
+    def _go_on(self, now: float, lane: tuple, _) -> None:
+        self.lanes.go_on(lane, now)
 
     # -- Fences
 
@@ -413,4 +458,4 @@ class _Run:
         rank.began[t] = now
         if len(here) == len(self.ranks):
             for each in here:
-                self.at(now + self.machine.fence_s, self.finish, *each)
+                self.at(now + self.fence_s, self.finish, *each)

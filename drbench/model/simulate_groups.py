@@ -4,7 +4,7 @@ belongs."""
 from collections.abc import Iterable
 from math import inf
 
-from .costs import group_seconds, on_links
+from .costs import Way, group_parts, group_resources, group_seconds, group_ways, on_links
 from .folding import packed_by_any
 from .links import Transfer
 from .rank import Rank
@@ -20,7 +20,7 @@ class GroupSteps:
     Parameters
     ----------
     simulation
-        Of which this takes ``machine``, ``itemsize``, ``folded`` (names of groups), ``links``,
+        Of which this takes ``machine``, ``itemsize``, ``folded`` (names of groups), ``lanes``,
         ``route(a, b)``, ``at(time, act, one, two)`` and ``finish(time, rank, step index)``.
     """
 
@@ -77,31 +77,38 @@ class GroupSteps:
         on = on_links(step, self.simulation.itemsize, bandwidth_bytes_per_s)
         return group_seconds(step, self.machine, *on)
 
-    def _ways(self, step) -> tuple[int, ...]:
-        """In which directions of its ring a step sends, and how far."""
-        if step.kind == "shift":
-            return (step.by,)
-        return (1, -1) if self.machine.collective(step.operation).both_ways else (1,)
-
     def _collective(self, step, steps: tuple, senders: Iterable[int], now: float) -> None:
         """The data goes on the links on which these positions send."""
-        members, ways = step.group.members, self._ways(step)
-        routes = [
-            self.simulation.route(members[x], members[(x + way) % len(members)])
-            for way in ways
-            for x in senders
-        ]
-        seconds = self._seconds(step, min(link.bandwidth_bytes_per_s for link, _ in routes))
+        ways = group_ways(step, self.machine, self.simulation.itemsize, senders)
         if self.machine.adds_on_core:
+            links = (self.simulation.route(way.source, way.target)[0] for way in ways)
+            seconds = self._seconds(step, min(link.bandwidth_bytes_per_s for link in links))
             for rank, t in steps:
                 self.simulation.at(rank.between(now, seconds), self._arrived, rank, t)
-        else:
-            self._ask(routes, seconds, steps, 2 * len(ways), now)
+            return
+        both = self.machine.collective(step.operation).both_ways
+        self._ask(step, ways, steps, 2 * (1 + both), now)
 
-    def _ask(self, routes: list, seconds: float, steps: tuple, flows: int, now: float) -> None:
-        """A transfer on all these routes at the same time."""
-        resources = tuple(dict.fromkeys(resource for _, each in routes for resource in each))
-        self.simulation.links.ask(Transfer(resources, seconds, 0.0, steps, flows), now)
+    def _ask(self, step, ways: list, steps: tuple, flows: int, now: float) -> None:
+        """A transfer on all these ways at the same time, as fast as the slowest. Where links are
+        shared, collectives of one group follow each other, as on the stream of a communicator;
+        otherwise the links see to that."""
+        rate, taken = group_resources(step, self.machine, ways, self.simulation.route)
+        on = on_links(step, self.simulation.itemsize, rate)
+        launch_s, sync_s, moving_s = group_parts(step, self.machine, *on)
+        fair = self.machine.arbitration == "fair"
+        transfer = Transfer(
+            tuple(taken),
+            launch_s + (sync_s + moving_s),
+            0.0,
+            steps,
+            flows,
+            shares=tuple(taken.values()) if min(taken.values(), default=1.0) < 1 else (),
+            lane=("ring", step.group) if fair and step.kind != "shift" else None,
+            fixed_s=launch_s + sync_s,
+            bytes_per_s=rate,
+        )
+        self.simulation.lanes.add(transfer, now)
 
     def _shift(self, here: dict, rank: Rank, t: int, now: float) -> None:
         """What this rank sends, and what it receives, as far as the other side has come."""
@@ -115,14 +122,15 @@ class GroupSteps:
                 for each in steps:
                     self.part_done(now, *each)
                 continue
-            route = self.simulation.route(a, b)
             sender, index = steps[0]
-            seconds = self._seconds(sender.steps[index], route[0].bandwidth_bytes_per_s)
+            sent = sender.steps[index]
             if self.machine.adds_on_core:
+                rate = self.simulation.route(a, b)[0].bandwidth_bytes_per_s
+                seconds = self._seconds(sent, rate)
                 for each, other in steps:
                     self.simulation.at(each.between(now, seconds / 2), self.part_done, each, other)
             else:
-                self._ask([route], seconds, steps, 1, now)
+                self._ask(sent, [Way(a, b, 1.0, sent.shard())], steps, 1, now)
 
     def _at_due(self, now: float, rank: Rank, t: int) -> None:
         due = self.due.pop((rank, t))

@@ -111,7 +111,8 @@ def _op_line(trace: Trace, start: int) -> str:
     op = ops[start]
     for step in trace.steps[start : bisect_right(ops, op)]:
         computes += step.computes
-        transfers += not step.computes and (trace.is_remote(step) or bool(step.inputs))
+        moves = trace.is_remote(step) or (bool(step.inputs) and not step.alias)
+        transfers += not step.computes and moves
     return (
         f"-- operation {op}: {computes} compute{'s' * (computes != 1)}, {transfers} "
         f"transfer{'s' * (transfers != 1)}"

@@ -1,9 +1,10 @@
 """How work and bytes are spread over ranks: what can be said of a program without any machine."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from drbench.program.steps import Step
 from drbench.program.trace import Trace
 
 
@@ -30,12 +31,18 @@ def transfers(trace: Trace) -> Iterator[Transfer]:
     >>> list(transfers(get_algorithm("universal").trace(problem, 0)))
     [Transfer(source=1, target=0, nbytes=128, counter='get_bytes')]
     """
-    widths, rank = trace.element_types(trace.problem.itemsizes), trace.rank
+    widths = trace.element_types(trace.problem.itemsizes)
     for step in trace.steps:
-        sends = step.counter in ("put_bytes", "accumulate_bytes") or (step.grouped and step.sums)
-        for other, elements in step.moved(rank):
-            source, target = (rank, other) if sends else (other, rank)
-            yield Transfer(source, target, elements * widths[step.index], step.counter)
+        yield from moved_by(step, trace.rank, widths[step.index])
+
+
+def moved_by(step: Step, rank: int, width: int) -> Iterator[Transfer]:
+    """What one step of a rank moves, of elements of ``width`` bytes."""
+    sends = step.does in ("send", "add") or (step.grouped and step.sums)
+    counter = step.counter or ""  # nothing is moved without one
+    for other, elements in step.moved(rank):
+        source, target = (rank, other) if sends else (other, rank)
+        yield Transfer(source, target, elements * width, counter)
 
 
 class Loads(NamedTuple):
@@ -57,6 +64,18 @@ class Loads(NamedTuple):
     busiest_bytes: int
     busiest_flops: int
     transfers: int
+
+
+def balance(flops: Sequence[int]) -> float | None:
+    """The share of the roof that is the most with so many FLOPs on each rank: their mean over the
+    most; None if there are none.
+
+    Examples
+    --------
+    >>> balance([3, 1]), balance([2, 2]), balance([0])
+    (0.6666666666666666, 1.0, None)
+    """
+    return sum(flops) / len(flops) / max(flops) if any(flops) else None
 
 
 def busiest(moved: Iterable[tuple[int, int, int]]) -> int:

@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import Any
 
 from drbench.program.group_steps import GroupStep
-from drbench.program.steps import Gemm, Join, Part, Step
+from drbench.program.steps import Gemm, Join, Panel, Part, Step
 
 #: An array (see above) or Strips; None for a step without a value.
 Value = Any
@@ -123,6 +123,8 @@ def value_of(
     """
     if isinstance(step, Join):
         return _joined([values[value.index] for value in step.inputs], step.axis)
+    if isinstance(step, Panel):
+        return values[step.inputs[0].index]
     if isinstance(step, Part):
         return _part(values[step.inputs[0].index], step.axis, step.start, step.stop)
     shape = step.shape

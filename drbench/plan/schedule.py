@@ -8,7 +8,8 @@ With look-ahead ``depth`` (``--prefetch``):
 2. A compute may start when its inputs and all earlier computes are finished, and every
    communication step more than ``depth`` exposed computes back is finished.
 3. A step that touches the written matrix, C, starts only when every earlier Fence is finished; a
-   Fence only when every earlier step that touches C is finished.
+   Fence only when every earlier step that touches C is finished. In a chain of products C stands
+   for every matrix that is made (``Trace.ordered``): what is read of others begins before.
 
 A compute is *exposed* if it needs, or makes, a value that moves: an operand another rank owns, or a
 token handed on to communication. Computes on own data only do not use up the look-ahead, so a long
@@ -83,7 +84,7 @@ class Lookahead:
         self.depth: float = inf if depth == "all" else int(depth)
         rank, count, nfences = trace.rank, 0, 0
         self.before, self.exposed, self.fences = [], [], []
-        fenced, written = trace.fences, trace.written
+        fenced, ordered = trace.fences, trace.ordered
         moves: set[int] = set()  # values that are not at hand from the start
         for step in trace.steps:
             kind = type(step)
@@ -96,6 +97,7 @@ class Lookahead:
                             exposed = True
             elif (
                 step.signals
+                or step.onto is not None  # its memory is used again
                 or step.moved(rank)
                 or (step.grouped and len(step.group) > 1)
                 or any(value.computes or value.index in moves for value in step.inputs)
@@ -105,7 +107,7 @@ class Lookahead:
             self.before.append(count)
             self.exposed.append(exposed)
             count += exposed
-            touches = fenced and (kind is Fence or step.matrix == written)
+            touches = fenced and (kind is Fence or step.matrix in ordered)
             self.fences.append(nfences if touches else -1)
             nfences += kind is Fence
         self.lowered = trace.ops is not None
@@ -117,6 +119,11 @@ class Lookahead:
             )
             count = self.before[-1] if self.before else 0
         self.count, self.nfences = count, nfences
+
+    def held(self, t: int) -> bool:
+        """Whether a Fence comes before a step that reads what the program itself makes: then it
+        waits, even if it is read in place."""
+        return type(self.trace.steps[t]) is Get and self.fences[t] > 0
 
     def birth(self, t: int) -> float:
         """When a step starts at the earliest, in half units of finished exposed computes (of a
@@ -281,6 +288,10 @@ class Scheduler:
             needed += -self.depth if self.depth else 1
         return t if self._clear >= needed and self._ready(t) else None
 
+    def fenced(self, t: int) -> bool:
+        """Whether all Fences before a step are finished, so that it may touch the result."""
+        return self._fence_open >= self.lookahead.fences[t]
+
     def finish(self, t: int) -> None:
         """A step handed out has completed."""
         step, lookahead = self.steps[t], self.lookahead
@@ -342,7 +353,7 @@ def buffer_elements(step: Step, rank: int, *, views: Callable[[Any], bool] = all
         is: both have an ``owner``. The default says that none is, which gives the largest arena
         any transport needs.
     """
-    if isinstance(step, Get):
+    if isinstance(step, Get) and step.onto is None:
         block = step.block
         return 0 if block.owner == rank or views(block) else block.size
     if isinstance(step, Take) and views(step):

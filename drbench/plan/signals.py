@@ -44,6 +44,9 @@ class End(NamedTuple):
         (source, key).
     offset, nbytes : int
         Where the value lies in the inbox: the slot of an Await, the value of an Offer.
+    pitch, span : int
+        Of an Offer: bytes from one run of neighbouring elements to the next, and from the first
+        byte of the value to the last.
     """
 
     step: int
@@ -53,6 +56,8 @@ class End(NamedTuple):
     key: Any = None
     offset: int = 0
     nbytes: int = 0
+    pitch: int = 0
+    span: int = 0
 
     @property
     def what(self) -> str:
@@ -83,12 +88,14 @@ class InboxPlan:
 
 def offered(steps: Iterable[Step]) -> set[int]:
     """The steps whose values are offered, and so lie in the inbox."""
-    return {step.inputs[0].lies_in()[0].index for step in steps if isinstance(step, Offer)}
+    kept = (step.inputs[0].lies_in()[0] for step in steps if isinstance(step, Offer))
+    return {root.index for root in kept if not root.anytime}  # what came lies in its slot already
 
 
-def made_in_slots(steps: Iterable[Step]) -> dict[int, int]:
-    """Products that one Push takes whole and nobody else: product -> Push. Where the slot of the
-    receiver is in reach they can be made in it, and the Push has nothing left to copy.
+def handed_whole(steps: Iterable[Step], kind: type[Step] = Push) -> dict[int, int]:
+    """Products that one step of a kind takes whole and nobody else: product -> that step. Where
+    what they go to is in reach they can be made there: in the slot of a Push, which has nothing
+    left to copy, or onto the elements that an Accumulate adds them to.
 
     Examples
     --------
@@ -100,7 +107,7 @@ def made_in_slots(steps: Iterable[Step]) -> dict[int, int]:
     ...     yield Push(once, 1, "x")
     ...     yield Push(twice, 1, "y")
     ...     yield Push(twice, 2, "y")
-    >>> made_in_slots(trace(program(), None, 0, fresh=False).steps)
+    >>> handed_whole(trace(program(), None, 0, fresh=False).steps)
     {1: 3}
     """
     takers: dict[Step, list[Step]] = {}
@@ -113,7 +120,7 @@ def made_in_slots(steps: Iterable[Step]) -> dict[int, int]:
         for made, found in takers.items()
         if made.computes and made.block is None and made.onto is None
         if made.elements() == made.shape[0] * made.shape[1]  # its memory holds nothing else
-        if len(found) == 1 and isinstance(found[0], Push)
+        if len(found) == 1 and isinstance(found[0], kind)
         if found[0].inputs[0].shape == made.shape
     }
 
@@ -195,7 +202,7 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
     ------
     CaseFailed
         If a step sends to, or waits for, its own rank; if the same key is used twice; or if what is
-        offered is no range of rows of a product.
+        offered is no part of a product.
     """
     inbox = inbox or plan_inbox(trace, widths)
     ends, seen = [], set()
@@ -212,23 +219,26 @@ def ends_of(trace: Trace, widths: Sequence[int], inbox: InboxPlan | None = None)
             ends.append(End(t, "use", key=awaited))
         if not isinstance(step, Signal):
             continue
-        offset = nbytes = 0
+        offset = pitch = span = 0
         value = step.inputs[0] if step.sends else step
         if step.kind == "offer" and step.sends:
-            root, start = value.lies_in()
-            made = root.computes or root.side
-            if made and root.block is None and value.shape[1] == root.shape[1]:
-                offset = inbox.offsets[root.index] + start * root.shape[1] * widths[root.index]
-            else:
+            root, row, col = value.lies_in()
+            if not root.may_be_offered:
                 raise CaseFailed(
-                    f"rank {trace.rank}, step {t}, {step!r}: only rows of a product in memory of "
-                    "its own can be offered. Correct the program."
+                    f"rank {trace.rank}, step {t}, {step!r}: only a product in memory of its own, "
+                    "or what was awaited, can be offered. Correct the program."
                 )
+            width = widths[root.index]
+            pitch = root.shape[not root.transposed] * width
+            run, within = (col, row) if root.transposed else (row, col)
+            offset = inbox.offsets[root.index] + run * pitch + within * width
+            runs, length = value.shape[:: -1 if root.transposed else 1]
+            span = ((runs - 1) * pitch + length * width) if runs * length else 0
         elif step.kind == "push" and not step.sends:
             offset = inbox.offsets[t]
         rows, cols = value.shape
         nbytes = rows * cols * widths[value.index]
-        end = End(t, step.kind, step.sends, step.peer, step.key, offset, nbytes)
+        end = End(t, step.kind, step.sends, step.peer, step.key, offset, nbytes, pitch, span)
         name = end[1:5]
         if step.peer == trace.rank or name in seen:
             wrong = "is to itself" if step.peer == trace.rank else "is there twice"

@@ -8,7 +8,7 @@ from .steps import Block, Group, Step, joined_shape
 
 #: Ranges of a piece at least this long on average are multiplied where they lie; shorter ones are
 #: packed first.
-_LONG_RANGE = 128
+LONG_RANGE = 128
 
 
 class Piece:
@@ -127,6 +127,7 @@ class GroupStep(Step):
     group: Group
     pieces: Sequence[Piece]
     grouped = True
+    does = "collective"
     counter = "collective_bytes"
     #: ``"ring"`` (one shard a member goes round), ``"pipeline"`` (the whole goes round in packets)
     #: or ``"shift"``.
@@ -135,8 +136,6 @@ class GroupStep(Step):
     operation: str
     #: Of pieces of all members: 0 if they are stacked, 1 if they lie side by side.
     axis = 0
-    #: True if the members' tokens are summed into pieces; False if pieces are given to the members.
-    sums = False
 
     def __init__(self, tokens: tuple[Step, ...], pieces: Sequence[Piece | Block], group: Group):
         self.inputs, self.group = tokens, group
@@ -238,16 +237,18 @@ class Shift(GroupStep):
     """Send a token ``by`` positions along the ring of the group, and receive the one from as far on
     the other side.
 
-    ``brings`` is the shape of what arrives (tiles may be short, so it can differ from what leaves).
+    ``brings`` is the block that arrives, wherever it has been meanwhile, or its shape (tiles may be
+    short, so it can differ from what leaves).
     """
 
-    __slots__ = ("by", "shape", "what")
+    __slots__ = ("by", "shape", "what", "brings")
     kind, operation = "shift", "shift"
     matrix = own = None
 
     def __init__(self, token: Step, group: Group, by: int, brings: tuple[int, int] | Block):
         self.inputs, self.group, self.by = (token,), group, by
         self.pieces = ()
+        self.brings = brings if isinstance(brings, Block) else None
         self.shape = brings.shape if isinstance(brings, Block) else brings
         self.what = repr(brings) if isinstance(brings, Block) else f"{brings[0]}x{brings[1]}"
 
@@ -347,7 +348,7 @@ class AllGather(GroupStep):
         piece = self.pieces[0]
         across, along = (piece.rows, piece.cols)[:: 1 if self.axis else -1]
         return len(across) <= 1 and (
-            len(along) <= 1 or piece.shape[self.axis] >= _LONG_RANGE * len(along)
+            len(along) <= 1 or piece.shape[self.axis] >= LONG_RANGE * len(along)
         )
 
     def packs(self, always=True):

@@ -17,7 +17,16 @@ TRANSPOSES = ("", "a", "b", "ab")
 
 #: Bytes of an element of A and B. With "bfloat16:float32" products of bfloat16 operands are summed
 #: up and kept in float32.
-ITEMSIZES = {"float32": 4, "float64": 8, "bfloat16": 2, "bfloat16:float32": 2}
+ITEMSIZES = {
+    "float32": 4,
+    "float64": 8,
+    "bfloat16": 2,
+    "bfloat16:float32": 2,
+    "float16": 2,
+    "float8": 1,
+}
+#: Element types that can be planned and simulated only.
+PLANNED = ("bfloat16", "float16", "float8")
 
 
 class Operand:
@@ -54,7 +63,7 @@ class Operand:
 
     def __init__(self, name: str, stored: Partition, transposed: bool = False):
         self.name = name
-        self.axes = AXES[name]
+        self.axes = AXES.get(name, ("row", "column"))  # of a chain: any name
         self.stored, self.transposed = stored, transposed
         self.partition = p = stored.transposed() if transposed else stored
         equal = isinstance(p.rows, Dealt) and isinstance(p.cols, Dealt)
@@ -148,8 +157,8 @@ class Problem:
         Text forms of the partitions (:mod:`partitions.text`) of the matrices as they are stored;
         bound on construction, when they become :class:`Operand`.
     dtype : str
-        ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices;
-        ``"bfloat16"`` can be planned and simulated only.
+        ``"float32"`` or ``"float64"``; ``"bfloat16:float32"`` (A and B, C) on devices; those of
+        :data:`PLANNED` can be planned and simulated only.
     transpose : str
         One of :data:`TRANSPOSES`: with ``"a"`` A is stored k×m and op(A) is its transpose, with
         ``"b"`` B is stored n×k.

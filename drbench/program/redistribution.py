@@ -16,7 +16,9 @@ _PANEL = 1 << 20
 _SUMMED_PANEL = 1 << 16
 
 
-def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step, None]:
+def redistribute(
+    old: Operand, new: Operand, rank: int, most: int | None = None
+) -> Generator[Step, Step, None]:
     """The rank's tiles of ``new`` = the same elements of ``old``, read from the replica that it
     belongs to itself; of a pending sum (Partial) from one copy of each term.
 
@@ -25,6 +27,9 @@ def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step,
     old, new : Operand
         Of matrices of one shape and one type, over as many ranks, whose local arrays are one array
         each: a block may cover neighbouring tiles of one rank, which touch there.
+    rank : int
+    most : int, optional
+        Panels that what comes from one rank is read in, however large they are then.
 
     Examples
     --------
@@ -44,7 +49,8 @@ def redistribute(old: Operand, new: Operand, rank: int) -> Generator[Step, Step,
     widest = max((stop - start for start, stop in columns), default=1)
     height = max(1, (_PANEL if len(terms) < 3 else _SUMMED_PANEL) // widest)
     for ranges in _by_owner(before.rows, here[0], _in_pieces(before.rows, _held(after.rows, row))):
-        for rows in _panels(*ranges, height):
+        tall = max(height, -(-(ranges[1] - ranges[0]) // most)) if most else height
+        for rows in _panels(*ranges, tall):
             for cols in columns:
                 into = new.block(rows, cols, replica)
                 if not terms:  # another term has the whole sum

@@ -5,13 +5,14 @@ own copies: the sum over the terms stays pending.
 
 Both pull: the rank that ends up with the data reads it from the other replicas and adds or copies
 it into its own tile. Nobody else writes that tile, so no lock is needed, and the transfers are
-prefetched like any others.
+prefetched like any others. A reduction may also be pushed, as in the repository of the paper's
+authors: the other replicas add their tiles to the origin's, atomically.
 """
 
 from collections.abc import Generator, Iterator
 
 from .problem import Operand
-from .steps import Add, Block, Copy, Fence, ReplicaGet, Step
+from .steps import Add, Block, Copy, Fence, Get, ReplicaAdd, ReplicaGet, Step
 
 #: Elements moved by one step: large enough for full bandwidth, small enough to stay in cache and to
 #: overlap ...
@@ -21,7 +22,13 @@ _PANEL = 1 << 18
 _MOST_PANELS = 64
 
 
-def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Generator[Step, Step, None]:
+#: How replicas are reduced: the origin reads and adds, or the others add to it.
+REDUCTIONS = ("pull", "push")
+
+
+def reduce_replicas(
+    operand: Operand, rank: int, origin: int = 0, how: str = "pull"
+) -> Generator[Step, Step, None]:
     """The origin copy's tiles += the same tiles of every other copy (paper, Table 1 and §4.2).
 
     Expects a Fence before, ends with a Fence. Yields nothing for a matrix without copies.
@@ -32,13 +39,28 @@ def reduce_replicas(operand: Operand, rank: int, origin: int = 0) -> Generator[S
     rank : int
     origin : int
         Which of the copies: the replica, or of each term of a pending sum the copy of that number.
+    how : str
+        One of :data:`REDUCTIONS`. Pushed tiles go in as many parts as there are copies that push,
+        each of which begins with another part, so that they do not wait for each other.
+
+    Examples
+    --------
+    >>> from drbench.program.problem import Problem
+    >>> c = Problem(8, 8, 8, 2, c="row/c2").c
+    >>> for rank in range(2):
+    ...     print(*(type(each).__name__ for each in reduce_replicas(c, rank, how="push")))
+    Fence
+    Get ReplicaAdd Fence
     """
     partition = operand.partition
     if len(partition.copies()) == 1:
         return
     own = partition.replica_of(rank)
     copies = partition.copies(own)
-    if own == copies[origin]:
+    if how == "push":
+        if own != copies[origin]:
+            yield from _pushed(operand, rank, copies[origin], copies.index(own), len(copies) - 1)
+    elif own == copies[origin]:
         for panel in _panels(operand, rank):
             for replica in copies:
                 if replica != own:
@@ -60,6 +82,21 @@ def broadcast_replica(operand: Operand, rank: int, origin: int = 0) -> Generator
             pulled = yield ReplicaGet(_counterpart(operand, panel, copies[origin]))
             yield Copy(pulled, into=panel)
     yield Fence()
+
+
+def _pushed(
+    operand: Operand, rank: int, origin: int, turn: int, pushing: int
+) -> Generator[Step, Step, None]:
+    """The own tiles of a rank added to the origin's, each in one part for each copy that pushes."""
+    for tile in operand.own_tiles(rank):
+        height = tile.row1 - tile.row0
+        cuts = [tile.row0 + height * x // pushing for x in range(pushing + 1)]
+        parts = [each for each in zip(cuts, cuts[1:]) if each[0] < each[1]]
+        for x in range(len(parts)):
+            rows = parts[(x + turn) % len(parts)]
+            part = operand.block(rows, (tile.col0, tile.col1), tile.replica)
+            token = yield Get(part)
+            yield ReplicaAdd(token, _counterpart(operand, part, origin))
 
 
 def _panels(operand: Operand, rank: int) -> Iterator[Block]:

@@ -11,6 +11,7 @@ step               meaning                                                      
 ``ReplicaGet``     the same from another replica of the result                  ``replica_bytes``
 ``Put``            one-sided write of a token into a block                      ``put_bytes``
 ``Accumulate``     one-sided element-wise add of a token into a block           ``accumulate_bytes``
+``ReplicaAdd``     the same into another replica of the result                  ``replica_bytes``
 ``Gemm``           local multiply; into a block of an own tile, onto a token,   --
                    or (``into=None``) a new token
 ``Add``, ``Copy``  a token added to, or copied into, a block of an own tile     --
@@ -27,7 +28,11 @@ step               meaning                                                      
 ``Await``          what a Push brings, once it is there                         --
 ``Offer``          a token kept for another rank to read, with a signal         --
 ``Take``           what an Offer keeps, read once it is there                   ``get_bytes``
-``Scratch``        memory that Gemms fill part by part                          --
+``Gather``         pieces of tiles and tokens copied into one array             ``get_bytes``
+``Sum``            tokens added up into a piece of an own tile                  --
+``Scratch``        memory that Gemms, or an Assemble each, fill part by part    --
+``Assemble``       one-sided read of a block into its place in a Scratch        ``get_bytes``
+``Panel``          a Scratch once its blocks are there, without a copy          --
 ``Part``           a range of rows or columns of a token, without a copy        --
 ``Join``           tokens side by side, without a copy                          --
 ``Boundary``       end of an operation of a lowered program; not kept in the    --
@@ -36,7 +41,8 @@ step               meaning                                                      
 
 One-sided steps count a block once if its owner is another rank, whatever the transport. Steps of a
 group (:mod:`drbench.program.group_steps`) count the payload a rank receives; ``Reduce`` and
-``ReduceScatter`` what it sends. Steps with signals are in :mod:`drbench.program.signal_steps`.
+``ReduceScatter`` what it sends. Steps with signals are in :mod:`drbench.program.signal_steps`,
+``Gather`` and ``Sum`` in :mod:`drbench.program.direct`.
 """
 
 from __future__ import annotations
@@ -55,6 +61,10 @@ COUNTERS = (
     "collective_bytes",
     "replica_bytes",
 )
+
+#: What a rank does in a step: products, what it reads, writes and adds one-sidedly or by itself,
+#: what it does together with its group, own tiles copied or made ready, and waiting.
+DOES = ("multiply", "fetch", "send", "add", "collective", "copy", "wait")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -193,6 +203,8 @@ class Step:
     beta: Any = 0.0
     index: int
     uses: int
+    #: What a rank does meanwhile, one of :data:`DOES`; empty if it takes no time.
+    does = ""
     #: True for work of the compute engine, which runs in program order; False for communication.
     computes = False
     #: Record counter the bytes of this step go to.
@@ -210,6 +222,8 @@ class Step:
     #: True for a compute that runs beside the others, whenever its inputs are there, and so counts
     #: as communication does.
     side = False
+    #: True if values of several ranks are summed into blocks; in a group step, else given to them.
+    sums = False
     #: True if the value is memory of other steps, seen differently.
     alias = False
     shape: Any = None
@@ -218,6 +232,9 @@ class Step:
     like: str | None = None
     #: True if the columns of the value, not its rows, are contiguous: as its matrix is stored.
     transposed: Any = False
+    #: Which rows of its first input a product takes, beside which its memory holds them; None for
+    #: all.
+    rows: Sequence[int] | None = None
     #: Tokens the step takes, and steps that must be finished before it.
     inputs: tuple[Step, ...] = ()
     #: The token a compute adds onto, or fills; None if it has a value of its own or writes into a
@@ -253,10 +270,26 @@ class Step:
         works = self.computes or self.side
         return view(self.block) if works and self.block is not None else None
 
-    def lies_in(self) -> tuple[Step, int]:
-        """The step in whose memory the value lies without gaps, and how many of its rows come
-        before."""
-        return (self, 0) if self.onto is None else self.onto.lies_in()
+    def lies_in(self) -> tuple[Step, int, int]:
+        """The step in whose memory the value lies, and the row and column at which it begins
+        there.
+
+        Examples
+        --------
+        >>> whole = Scratch((8, 6))
+        >>> Part(Part(whole, 0, 2, 8), 1, 3, 6).lies_in()[1:]
+        (2, 3)
+        """
+        step = self
+        while step.onto is not None:  # sums of thousands of terms are chains as long
+            step = step.onto
+        return (self, 0, 0) if step is self else step.lies_in()
+
+    @property
+    def may_be_offered(self) -> bool:
+        """True if the value has memory of its own that other ranks may read: a product, or what was
+        awaited."""
+        return self.block is None and (self.computes or self.side or self.anytime)
 
     def elements(self) -> int:
         """Elements of memory of its own that the step needs, for its value or on the way into a
@@ -276,6 +309,7 @@ class Get(Step):
     can be reached."""
 
     __slots__ = ("block",)
+    does = "fetch"
     counter = "get_bytes"
 
     def __init__(self, block: Block):
@@ -303,6 +337,36 @@ class ReplicaGet(Get):
     counter = "replica_bytes"
 
 
+class Assemble(Get):
+    """A Get into a place of a Scratch: a copy even where the block could be read in place.
+
+    Parameters
+    ----------
+    block : Block
+    panel : Scratch
+        Of the block's matrix, and as it is stored.
+    row, col : int
+        Where the block begins there.
+    """
+
+    __slots__ = ("inputs", "onto", "row", "col")
+    onto: Step
+
+    def __init__(self, block: Block, panel: Scratch, row: int, col: int):
+        super().__init__(block)
+        self.inputs, self.onto, self.row, self.col = (panel,), panel, row, col
+
+    def lands(self, values, view):
+        rows, cols = self.block.shape
+        panel = values[self.onto.index]
+        return panel[self.row : self.row + rows, self.col : self.col + cols]
+
+    def __repr__(self):
+        rows, cols = self.block.shape
+        place = f"{self.row}:{self.row + rows}, {self.col}:{self.col + cols}"
+        return f"Assemble({self.block!r} -> %{self.onto.index}[{place}])"
+
+
 class _Write(Step):
     __slots__ = ("block", "inputs")
 
@@ -315,6 +379,7 @@ class Put(_Write):
     """One-sided write of a token into a block that no one else touches before the next Fence."""
 
     __slots__ = ()
+    does = "send"
     counter = "put_bytes"
 
 
@@ -322,13 +387,23 @@ class Accumulate(_Write):
     """One-sided element-wise add of a token into a block; atomic against every other Accumulate."""
 
     __slots__ = ()
+    does = "add"
     counter = "accumulate_bytes"
+
+
+class ReplicaAdd(Accumulate):
+    """An Accumulate into another replica of the result, for its reduction: of an own tile, once it
+    is complete."""
+
+    __slots__ = ()
+    counter = "replica_bytes"
 
 
 class Copy(_Write):
     """A token copied into a block of an own tile, or (``beta``) added to what was there."""
 
     __slots__ = ("beta",)
+    does = "copy"
     computes = True
 
     def __init__(self, token: Step, into: Block):
@@ -345,22 +420,20 @@ class Add(_Write):
     order with it.
     """
 
-    __slots__ = ("onto", "side")
+    __slots__ = ("onto", "shape", "side")
+    does = "add"
 
     def __init__(self, token: Step, into: Block | Step, side: bool = False):
         self.side = side
         if isinstance(into, Block):
-            self.block, self.onto, self.inputs = into, None, (token,)
+            self.block, self.onto, self.inputs, self.shape = into, None, (token,), None
         else:
             self.block, self.onto, self.inputs = None, into, (token, into)
+            self.shape = into.shape
 
     @property
     def computes(self):  # type: ignore[override]  # of every other step its class says it
         return not self.side
-
-    @property
-    def shape(self):
-        return None if self.onto is None else self.onto.shape
 
     def __repr__(self):
         into = repr(self.block) if self.onto is None else f"%{self.onto.index}"
@@ -386,6 +459,7 @@ class Combine(Step):
     """
 
     __slots__ = ("inputs", "places", "weights", "shape", "side")
+    does = "add"
 
     def __init__(
         self,
@@ -452,11 +526,12 @@ class Gemm(Step):
     first write, or beta times what was there: ``beta``), a token that was computed or received
     (added onto it, in place), a Part or Join of Scratches (which become the product), or None for a
     new token. ``kernel`` is the launch it is a part of; None for one of its own. With ``rows``,
-    which are rising, and a block these rows of ``a`` are multiplied, and no others: kernels read
-    them where they lie, cores copy them first.
+    which are rising, and a block these rows of ``a`` are multiplied, and no others: fused kernels
+    read them where they lie, libraries have them copied first.
     """
 
     __slots__ = ("inputs", "block", "onto", "beta", "kernel", "rows")
+    does = "multiply"
     computes = True
 
     def __init__(
@@ -515,6 +590,7 @@ class Zero(Step):
     there."""
 
     __slots__ = ("block", "inputs", "beta")
+    does = "copy"
     computes = True
 
     def __init__(self, block: Block):
@@ -528,6 +604,7 @@ class Fence(Step):
     """Everyone's one-sided work on the result is complete and visible to everyone."""
 
     __slots__ = ()
+    does = "wait"
     group = "world"
 
     def __repr__(self):
@@ -535,15 +612,52 @@ class Fence(Step):
 
 
 class Scratch(Step):
-    """Memory without values yet, which Gemms fill part by part."""
+    """Memory without values yet, which Gemms fill part by part, or Assembles: then it is of the
+    type of a matrix (``like``), and as that is stored (``transposed``)."""
 
-    __slots__ = ("shape",)
+    __slots__ = ("shape", "like", "transposed")
+    may_be_offered = True
 
-    def __init__(self, shape: tuple[int, int]):
-        self.shape = shape
+    def __init__(self, shape: tuple[int, int], like: str | None = None, transposed: bool = False):
+        self.shape, self.like, self.transposed = shape, like, transposed
 
     def __repr__(self):
         return f"Scratch({self.shape[0]}x{self.shape[1]})"
+
+
+class Panel(Step):
+    """A Scratch once all its blocks are there; no copy.
+
+    Examples
+    --------
+    Two halves of A, one below the other:
+
+    >>> halves = [Block("A", rank, 0, (rank, 0), 0, 2, 0, 3, 0, 3) for rank in (0, 1)]
+    >>> panel = Scratch((4, 3), "A")
+    >>> Panel(panel, [Assemble(half, panel, 2 * half.owner, 0) for half in halves]).shape
+    (4, 3)
+    """
+
+    __slots__ = ("inputs",)
+    alias = True
+
+    def __init__(self, panel: Scratch, blocks: Sequence[Assemble]):
+        self.inputs = (panel, *blocks)
+
+    @property
+    def shape(self):
+        return self.inputs[0].shape
+
+    @property
+    def transposed(self):
+        return self.inputs[0].transposed
+
+    @property
+    def like(self):  # type: ignore[override]
+        return self.inputs[0].like
+
+    def __repr__(self):
+        return f"Panel(%{self.inputs[0].index}, {len(self.inputs) - 1} blocks)"
 
 
 class Part(Step):
@@ -562,10 +676,8 @@ class Part(Step):
         return self.inputs[0].transposed
 
     def lies_in(self):
-        if self.axis:
-            return self, 0
-        step, before = self.inputs[0].lies_in()
-        return step, before + self.start
+        step, row, col = self.inputs[0].lies_in()
+        return (step, row, col + self.start) if self.axis else (step, row + self.start, col)
 
     def __repr__(self):
         at = f"{self.start}:{self.stop}, :" if self.axis == 0 else f":, {self.start}:{self.stop}"

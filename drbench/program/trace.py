@@ -8,14 +8,14 @@ come first (``beta``), which tiles must be zeroed, and how far a communication s
 
 import gc
 from bisect import bisect_left
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from .problem import Problem
-from .steps import Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
+from .steps import Assemble, Block, Boundary, Copy, Fence, Gemm, Group, Step, Zero
 
 
 @dataclass(slots=True)
@@ -29,12 +29,17 @@ class Trace:
     steps : list of Step
         In program order; ``steps[t].index == t``.
     written : str
-        Name of the matrix that one-sided steps write; Fences order the steps that touch it.
+        Name of the matrix that one-sided steps write, whose type products have.
     ops : list of int or None
         Of a lowered program: the number of each step's operation, ascending. None if the program
         yields no Boundary.
     signals : bool
         Ranks of the program signal each other; this one may have nothing to say.
+    direct : bool
+        Collectives of this rank go through shared memory (:mod:`drbench.program.direct`).
+    ordered : frozenset of str
+        Names of all matrices that steps write: several in a chain of products, where later steps
+        read what earlier ones made. Fences order the steps that touch any of them.
     """
 
     problem: Problem
@@ -43,11 +48,26 @@ class Trace:
     written: str = "C"
     ops: list | None = None
     signals: bool = False
+    direct: bool = False
+    ordered: frozenset = frozenset()
+
+    def __post_init__(self):
+        self.ordered = self.ordered or frozenset({self.written})
 
     @property
     def flops(self) -> int:
         """FLOPs of this rank's products."""
         return sum(step.flops for step in self.steps if type(step) is Gemm)
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes of operands that are copied into panels."""
+        sizes = self.problem.itemsizes if self.problem else {}
+        return sum(
+            step.block.size * sizes[step.block.matrix]
+            for step in self.steps
+            if type(step) is Assemble
+        )
 
     @property
     def fences(self) -> bool:
@@ -57,8 +77,8 @@ class Trace:
     @property
     def groups(self) -> list[Group]:
         """The process rows and columns whose steps this program issues, by name."""
-        found = {step.group.name: step.group for step in self.steps if step.grouped}
-        return [found[name] for name in sorted(found)]
+        found = {step.group for step in self.steps if step.grouped}
+        return sorted(found, key=lambda group: (group.name, len(group), group.members))
 
     def element_types(self, of_matrix: dict) -> list:
         """The type of each step's value, of what it moves, or of the written matrix.
@@ -70,8 +90,8 @@ class Trace:
 
         Notes
         -----
-        What is read keeps its matrix's type, what is shifted its own; products have the type of
-        the written matrix.
+        What is read keeps its matrix's type, what is shifted its own, and so do rows that a
+        product takes; products have the type of the written matrix.
 
         Examples
         --------
@@ -89,7 +109,8 @@ class Trace:
         for step in self.steps:
             block = step.block
             matrix = step.matrix if block is None else block.matrix
-            if matrix is None and step.inputs and not step.computes:
+            moves = matrix is None and step.inputs and not step.computes
+            if moves or step.rows is not None:
                 found.append(found[step.inputs[0].index])
             else:
                 found.append(of_matrix[matrix or step.like or self.written])
@@ -122,6 +143,7 @@ def trace(
     fresh: bool = True,
     written: str = "C",
     signals: bool = False,
+    ordered: Collection[str] = (),
 ) -> Trace:
     """Collect the steps of a program for one rank.
 
@@ -138,6 +160,8 @@ def trace(
         Name of the matrix the program writes.
     signals : bool
         Another rank's program may have steps with signals where this one has none.
+    ordered : collection of str
+        Names of all matrices that the program writes, if they are several.
 
     Returns
     -------
@@ -190,10 +214,10 @@ def trace(
         for value in step.inputs:
             value.uses += 1
     if any(kind.grouped for kind in kinds) or any(step.side for step in steps):
-        _order_beside(steps, written)
+        _order_beside(steps, ordered or (written,))
     signals = signals or any(kind.signals for kind in kinds)
     known: Any = problem  # None in tests
-    return Trace(known, rank, steps, written, ops, signals)
+    return Trace(known, rank, steps, written, ops, signals, ordered=frozenset(ordered))
 
 
 def _numbered(steps: list) -> list[int]:
@@ -247,7 +271,7 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
         elif kind is Copy and not fenced:
             step.beta = start
             received.setdefault(step.block.tile, []).append((step, step.block))
-        elif step.grouped:
+        elif step.grouped or step.sums:
             for block in step.writes():
                 step.beta = start
                 received.setdefault(block.tile, []).append((step, block))
@@ -267,7 +291,7 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
     return zeros
 
 
-def _order_beside(steps: list, written: str) -> None:
+def _order_beside(steps: list, written: Collection[str]) -> None:
     """Where a group step reads or writes elements of an own tile that a compute writes, or that
     another group step writes, the later of the two takes the earlier one as an input; so do a
     reduction beside the computes and a compute.
@@ -277,7 +301,7 @@ def _order_beside(steps: list, written: str) -> None:
     kinds = {}
     for step in steps:
         if step.grouped:
-            if step.matrix == written:
+            if step.matrix in written:
                 kinds[step] = "sum" if step.sums else "read"
         elif step.block is not None and (step.computes or step.side):
             kinds[step] = "side" if step.side else "compute"

@@ -6,7 +6,7 @@ from mpi4py import MPI
 from torch.distributed.device_mesh import init_device_mesh
 
 from drbench.errors import UsageError, did_you_mean
-from drbench.host.topology import Topology
+from drbench.host.topology import Topology, start_mpi
 
 from . import private
 from .blas import TorchBlas
@@ -46,8 +46,7 @@ def install(comm=None, heap="1G", *, when="auto", blas="torch", transport="auto"
     """
     if when not in _WHEN:
         raise UsageError(f"when must be auto or always, got {when!r}.{did_you_mean(when, _WHEN)}")
-    if not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    start_mpi()
     comm = MPI.COMM_WORLD if comm is None else comm
     check_launcher(comm.size)
     if isinstance(getattr(_handler(), "__self__", None), Installed):

@@ -15,7 +15,7 @@ from algorithms.registry import Option, check_options
 from drbench.common import Clock, parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import HEADER, OPTION_COLUMNS, Record, options_text
-from drbench.program.problem import ITEMSIZES, Problem
+from drbench.program.problem import ITEMSIZES, PLANNED, Problem
 from launch.peers import PEERS, get_peer
 from partitions import LayoutError, preset
 from partitions.mixture import Mixture, parse_routing
@@ -30,6 +30,14 @@ BACKENDS = ("numpy", "numpy-async", "cupy")
 #: Backends that obey a field, and what they are called.
 _CORES, _DEVICES, _GPUS = BACKENDS[:2], BACKENDS[1:], BACKENDS[2:]
 _CALLED = {BACKENDS[:1]: "cores", _CORES: "cores", _DEVICES: "devices", _GPUS: "GPUs"}
+
+
+#: Who may move what collectives need, by backend.
+COLLECTIVES = {
+    "numpy": ("auto", "mpi", "direct"),
+    "numpy-async": ("auto", "gpu-aware", "staged"),
+    "cupy": ("auto", "nccl", "gpu-aware", "staged"),
+}
 
 
 def _is(kind=str, default=None, group="Measurement", *, on=BACKENDS, ours=False, **words):
@@ -77,7 +85,7 @@ class Case:
     get : str or None
         None for view with numpy, copy on devices.
     collectives : str or None
-        Also how nodes reach each other, where nccl means the best of the others.
+        On devices also how nodes reach each other, where nccl means the best of the others.
     machine : str
         Name of the machine in the record; ``--label`` on the command line.
     model : str or None
@@ -146,7 +154,7 @@ class Case:
         float, group="Problem", ours=True, check=_finite, help="With 0 C is not read.", says="0"
     )
     dtype: str = _is(
-        ("float32", "float64", "bfloat16", "bfloat16:float32"),
+        tuple(ITEMSIZES),
         "float32",
         "Problem",
         help="Element type; bfloat16:float32, on devices, is that of A and B and that of C.",
@@ -226,12 +234,14 @@ class Case:
         says="1",
     )
     collectives: str | None = _is(
-        ("nccl", "gpu-aware", "staged"),
-        group="GPU",
-        on=_DEVICES,
-        help="Devices: who moves what collectives and other nodes need. nccl: one rank a GPU; "
-        "gpu-aware: MPI reads device memory; staged: through pinned host memory.",
-        says="the first that can, found by asking and trying; recorded",
+        tuple(dict.fromkeys(kind for kinds in COLLECTIVES.values() for kind in kinds)),
+        group=_MOVES,
+        ours=True,
+        help="Who moves what collectives need. Cores: mpi; direct, through shared memory, between "
+        "nodes by a leader each; auto, direct if all ranks share a node. Devices (other nodes "
+        "too): nccl, one rank a GPU; gpu-aware, MPI reads device memory; staged, through pinned "
+        "host memory; auto.",
+        says="mpi; on devices the first that can; recorded",
     )
     prefetch: int | str | None = _is(
         int,
@@ -374,6 +384,8 @@ class Case:
         for name, plain in (("alpha", 1.0), ("beta", 0.0), ("transpose", "")):
             if getattr(self, name) == plain:  # the same case as without it
                 object.__setattr__(self, name, None)
+        if self.collectives == "auto" and self.backend != "numpy":
+            object.__setattr__(self, "collectives", None)
         if self.get is None:
             object.__setattr__(self, "get", "view" if self.backend == "numpy" else "copy")
 
@@ -410,6 +422,11 @@ def check_case(case: Case) -> None:
                 f"{case.backend}. Leave it out{other}."
             )
     on_cores = case.backend == "numpy"
+    if case.dtype in PLANNED:
+        raise UnsupportedError(
+            f"{case.dtype} products run on machine models only (our implementation). Use drbench "
+            "simulate, --dtype float32, or --dtype bfloat16:float32 with --backend cupy."
+        )
     if on_cores and case.dtype.startswith("bfloat16"):
         raise UnsupportedError(
             f"{case.dtype} products do not run on cores (our implementation). Use --dtype float32, "
@@ -420,20 +437,18 @@ def check_case(case: Case) -> None:
             "--transport throttled delays loads and stores of cores, and the backend is "
             f"{case.backend} (our implementation). Use --backend numpy."
         )
-    if case.dtype == "bfloat16":
-        raise UnsupportedError(
-            "sums in bfloat16 run on machine models only (our implementation). Use --dtype "
-            "bfloat16:float32."
-        )
     if case.fill == "uniform" and (case.compute == "tf32" or case.dtype.startswith("bfloat16")):
         raise UnsupportedError(
             "--fill uniform is checked against elements that TF32 and bfloat16 round (our "
             "implementation). Use --fill integer, which both hold exactly."
         )
-    if case.backend == "numpy-async" and case.collectives == "nccl":
-        raise UnsupportedError(
-            "nccl moves data of GPUs, and the backend is numpy-async. Use --collectives staged or "
-            "gpu-aware."
+    kinds = COLLECTIVES[case.backend]
+    if case.collectives is not None and case.collectives not in kinds:
+        of_devices = not on_cores and case.collectives in COLLECTIVES["cupy"]
+        raise (UnsupportedError if of_devices else UsageError)(
+            f"--collectives {case.collectives} is for "
+            f"{'GPUs' if of_devices else 'devices' if on_cores else 'cores'}, and the backend is "
+            f"{case.backend}. Use --collectives {', '.join(kinds[:-1])} or {kinds[-1]}."
         )
 
 
@@ -485,6 +500,32 @@ def case_keys(case: Case) -> dict:
     if case.prefetch in (None, "all"):
         named["prefetch"] = None if case.look_ahead == "all" else case.look_ahead
     return named | {"budget_s": case.budget} | recorded(case.options)
+
+
+def on_one_node(case: Case, ranks: int) -> list[int] | None:
+    """The nodes of :meth:`algorithms.registry.Algorithm.trace` where nothing is known but that all
+    ranks share one; None if collectives are MPI's there.
+
+    Examples
+    --------
+    >>> on_one_node(Case(8, 8, 8, collectives="auto"), 2), on_one_node(Case(8, 8, 8), 2)
+    ([0, 0], None)
+    """
+    kind = parse_transport(case.transport).kind
+    shared = kind != "rma" and (kind != "throttled" or case.collectives == "direct")
+    return [0] * ranks if case.collectives in ("auto", "direct") and shared else None
+
+
+def collectives_by(direct: bool, mpi: bool) -> str | None:
+    """What a record says of collectives on cores: whether any rank's go through shared memory, and
+    whether any are MPI's.
+
+    Examples
+    --------
+    >>> collectives_by(True, False), collectives_by(True, True), collectives_by(False, False)
+    ('direct', 'direct+mpi', None)
+    """
+    return "+".join(name for name, has in (("direct", direct), ("mpi", mpi)) if has) or None
 
 
 def settled_keys(case: Case, settled: dict) -> dict:

@@ -4,6 +4,7 @@ import shlex
 
 from algorithms import get_algorithm
 from drbench.measure.record import Record
+from drbench.program.problem import PLANNED
 
 from .case import FIELDS, Case
 
@@ -16,7 +17,7 @@ def run_command(case: Case, ranks: int) -> str:
     anyway is left out.
 
     A case in bfloat16, which sums in bfloat16 on machine models, is run as ``bfloat16:float32`` on
-    GPUs.
+    GPUs, and so are narrower types; TF32 is of GPUs too.
 
     Examples
     --------
@@ -27,8 +28,10 @@ def run_command(case: Case, ranks: int) -> str:
     """
     words = ["drbench", "run", "-p", ranks, "-m", case.m, "-n", case.n, "-k", case.k]
     dtype, backend = case.dtype, case.backend
-    if dtype == "bfloat16":
+    if dtype in PLANNED:
         dtype, backend = "bfloat16:float32", "cupy"
+    if case.compute == "tf32":
+        backend = "cupy"
     plain = vars(Case(1, 1, 1, backend=case.backend)) | {"backend": Case.backend}
     given = {"dtype": dtype, "backend": backend} | {
         name: getattr(case, name) for name in FIELDS if name not in _OTHERS

@@ -1,10 +1,13 @@
 """Machine models by name: the files of ``launch/data/machines``, or a file of your own."""
 
+import json
 import os
 import re
+from itertools import takewhile
 from pathlib import Path
 
 from algorithms.registry import goes_by_model
+from algorithms.universal.assembled import cores
 from drbench.common import parse_transport
 from drbench.errors import UsageError, did_you_mean
 from drbench.model.machine import Machine
@@ -32,8 +35,32 @@ def machine_names() -> list[str]:
     ]
 
 
-def find_torus(name: str) -> Machine:
-    """A torus by its name without a shape, on 4 x 4 devices.
+def file_of(name: str) -> Path:
+    """The file of a machine by name, with or without the shape of a torus, or the file named.
+
+    Examples
+    --------
+    >>> file_of("tpuv4-4x8").name, file_of("./mine.toml").name
+    ('tpuv4.toml', 'mine.toml')
+    """
+    return shipped("machines").get(name.partition("-")[0], Path(name))
+
+
+def about_file(path: Path) -> str:
+    """The comment that a machine file begins with, in one line; empty if there is none.
+
+    Examples
+    --------
+    >>> about_file(file_of("dgxh100")).partition(",")[0]
+    'NVIDIA DGX H100'
+    """
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
+    return " ".join(line.strip("# ") for line in lines)
+
+
+def find_torus(name: str, arbitration: str | None = None) -> Machine:
+    """A torus by its name without a shape, on 4 x 4 devices; ``arbitration`` as of
+    :func:`find_machine`.
 
     Raises
     ------
@@ -55,12 +82,12 @@ def find_torus(name: str) -> Machine:
         raise UsageError(f"--machine {name} is a file, which says its shape. Use tpuv4.")
     if "torus" not in read_toml(shipped("machines")[name])["model"]:
         raise UsageError(f"--machine {name} is no torus. Use tpuv4.")
-    return find_machine(f"{name}-4x4")
+    return find_machine(f"{name}-4x4", arbitration)
 
 
-def find_machine(name: str) -> Machine:
+def find_machine(name: str, arbitration: str | None = None) -> Machine:
     """The model of a machine: by name, ``tpuv4-RxC`` for a torus of that shape, or from a TOML
-    file.
+    file; with links that are shared as ``arbitration`` says, if it does.
 
     Raises
     ------
@@ -71,7 +98,11 @@ def find_machine(name: str) -> Machine:
     --------
     >>> find_machine("pvc12").compute.peak_flops, find_machine("tpuv4-4x8").devices
     (22700000000000.0, 32)
+    >>> find_machine("pvc12", "fair").arbitration
+    'fair'
     """
+    if arbitration is not None:
+        return find_machine(name).with_value("arbitration", arbitration)
     path = Path(name)
     if name.endswith(".toml") or "/" in name:
         return Machine.load(path)
@@ -91,7 +122,8 @@ def find_machine(name: str) -> Machine:
 def of_schedule(
     model: str | None, settled: dict, transport: str = "auto", dtype: str = "float32"
 ) -> dict:
-    """The option ``machine`` of a program that goes by a model, if one is named.
+    """The option ``machine`` of a program that goes by a model, if one is named; for what is
+    assembled on cores there is one built in.
 
     Raises
     ------
@@ -108,7 +140,11 @@ def of_schedule(
     ...     of_schedule(None, {"schedule": "cost"}),
     ... )
     ('pvc12', {}, {})
+    >>> of_schedule(None, {"assemble": "auto"})["machine"].name
+    'cores'
     """
+    if model is None and "assemble" in settled:
+        return {} if dtype.startswith("bfloat16") else {"machine": cores(dtype)}
     if model is None or not goes_by_model(settled):
         return {}
     machine = find_machine(model).for_dtype(dtype.partition(":")[0])
@@ -144,8 +180,8 @@ def write_table(path: str | os.PathLike, name: str, values: dict, option: str) -
     name : str
         Of the table.
     values : dict
-        Numbers, texts, lists and tables; a pair (value, text) has the text as its comment. In each
-        table ``"#"`` is the comment beside its name.
+        Numbers, texts, lists of them, and tables; a pair (value, text) has the text as its comment.
+        In each table ``"#"`` is the comment beside its name.
     option : str
         What the file was named with, for errors.
 
@@ -174,7 +210,7 @@ def _table(values: dict):
     """A TOML table of values, numbers with six digits."""
     import tomlkit
 
-    plain = lambda value: f"{value:.6g}" if isinstance(value, float) else value
+    plain = lambda value: f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
     of_tables = all(isinstance(value, dict) for value in values.values())
     table = tomlkit.table(of_tables)
     for key, value in values.items():

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from drbench.errors import UsageError
-from drbench.model.machine import Machine
+from drbench.model.machine import ARITHMETICS, Machine
 
 from .machine_models import machine_names, write_table
 from .peaks import Peak, Peaks, arithmetic
@@ -22,7 +22,7 @@ from .sweep_values import check_keys, check_text, read_toml, require, shipped
 #: Words for ``--peak``: measure before the first case, or leave the columns empty.
 MEASURE, NONE = "measure", "none"
 #: Element types that a peak may be of; bfloat16 also stands for products of it summed in float32.
-DTYPES = ("float32", "float64", "tf32", "bfloat16")
+DTYPES = ARITHMETICS
 _UNITS = ("core", "device", "rank")
 
 

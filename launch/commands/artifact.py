@@ -22,7 +22,8 @@ _STYLES = {"PASS": "green", "FAIL": "bold red", "KNOWN": "yellow", "SKIP": "dim"
     "--only",
     metavar="NAMES",
     help="Only checks whose names begin so, as T1,P7. T1 to T4 are the steps, R the committed "
-    "records, X what other machines have, P and M the papers' claims, S those of measurements.",
+    "records, X what other machines have, P, M, F and T the papers' claims, S those of "
+    "measurements. A name that a step and a claim have is the step's: claim:T1 is the claim.",
 )
 @out_option("Folder for records and figures.", default="results/measured/here/artifact")
 @csv_option("Write every check to this file.")
@@ -59,7 +60,7 @@ def artifact(quick, only, out, csv_path, as_json, accepts):
             _show(say, check)
     if not found:
         raise UsageError(
-            f"--only {only}: no check's name begins so. Names are like T1, R, P7, M, S."
+            f"--only {only}: no check's name begins so. Names are like T1, R, P7, M, S, claim:T1."
         )
     if csv_path:
         with open(csv_path, "w", newline="") as file:

@@ -7,7 +7,7 @@ import click
 
 from algorithms.registry import Option
 from drbench.errors import EXIT_CODES
-from launch.cases.case import Case, check_case
+from launch.cases.case import COLLECTIVES, Case, check_case
 from launch.host.files import check_output
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.host.show import console
@@ -57,7 +57,8 @@ from .options import (
 )
 @of_case("transport", "progress")
 @of_case("dtype", type=("float32", "float64"), help="Element type.")
-@of_case("backend", "collectives")
+@of_case("backend")
+@of_case("collectives", type=COLLECTIVES["cupy"], group="GPU", help="Devices: as of run.")
 @timeout_option(
     "With -p: kill the ranks after this many seconds (exit 4).",
     default=600.0,

@@ -18,7 +18,12 @@ from .names import Group
 #: ``@command("name")`` of options.py, and put a line here. Its module is imported when the command,
 #: or the help, is asked for; the first sentence of its docstring is its line in the help.
 _SECTIONS = {
-    "One multiplication": {"run": "run", "plan": "plan", "doctor": "doctor"},
+    "One multiplication": {
+        "run": "run",
+        "plan": "plan",
+        "explain": "predict.explain",
+        "doctor": "doctor",
+    },
     "Many cases": {
         "sweep": "sweep",
         "report": "results",
@@ -29,8 +34,11 @@ _SECTIONS = {
         "advise": "predict.advise",
         "tune": "predict.tune",
         "bounds": "predict.bounds",
+        "chain": "predict.chain",
         "simulate": "predict.model",
+        "machines": "predict.machines",
         "calibrate": "predict.model",
+        "ledger": "predict.ledger",
     },
     "Compare": {
         "peers": "peers",
@@ -144,7 +152,7 @@ _SECTIONS["The paper"]["paper"] = Group(
 @click.group(
     cls=Group,
     sections=_SECTIONS,
-    hidden={"serve": "run"},
+    hidden={"serve": "run", "serve-chain": "predict.chain"},
     old={name: f"paper {name}" for name in _PAPER},
     context_settings={
         "help_option_names": ["-h", "--help"],

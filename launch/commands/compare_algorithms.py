@@ -53,7 +53,7 @@ from .options import (
     "long each, as do repeats in the first; 0: --iters.",
 )
 @of_case("threads", says="1; none on GPUs")
-@of_case("prefetch", "progress", "transport", "backend")
+@of_case("prefetch", "progress", "transport", "backend", "collectives")
 @label_option()
 @peak_option(PEAK_OF_MANY)
 @yes_option(YES)

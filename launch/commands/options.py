@@ -12,9 +12,11 @@ import click
 from algorithms.registry import Option, goes_by_model, read_as_any
 from drbench.errors import DrbenchError, MissingError, UsageError
 from drbench.measure.record import TornRowWarning
-from launch.cases.case import FIELDS, Case, partition_texts
+from drbench.model.links import ARBITRATIONS
+from drbench.program.problem import ITEMSIZES
+from launch.cases.case import COLLECTIVES, FIELDS, Case, partition_texts
 from launch.cases.peak_files import check_peak
-from launch.cases.sweep_values import scale_of, shipped
+from launch.cases.sweep_values import ranks_list, scale_of, shipped
 from launch.host.mpi import launched
 from launch.peers import known_options
 
@@ -225,6 +227,27 @@ def of_case(*names: str, kind: click.ParamType | None = None, required: bool = T
     return add
 
 
+def arithmetic_option():
+    """``--compute`` of commands that predict."""
+    return of_case(
+        "compute",
+        group="Machine model",
+        help="Multiply float32 in TF32, at the peak that the machine model has for it.",
+        says="true float32",
+    )
+
+
+def collectives_on_cores():
+    """``--collectives`` of commands that plan or predict."""
+    return of_case(
+        "collectives",
+        type=COLLECTIVES["numpy"],
+        help="mpi: steps of process rows and columns; direct: what they become through the memory "
+        "that ranks of a node share; auto: direct, if all ranks share one.",
+        says="mpi",
+    )
+
+
 @contextmanager
 def reading(way_out: str = "Use files that can be read."):
     """What cannot be read, or is no result file, as an error in one line; yields the warnings of
@@ -245,6 +268,13 @@ def _shared(*names, **words):
 
 
 json_option = _shared("--json", "as_json", is_flag=True, group="Output")
+ranks_list_option = _shared(
+    "--ranks-list",
+    "counts",
+    type=Value(Option(check=ranks_list)),
+    metavar="P,P,...",
+    group="Ranks and data movement",
+)
 csv_option = _shared("--csv", "csv_path", type=FILE, group="Output")
 out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
 peak_option = _shared(
@@ -264,6 +294,8 @@ ranks_option = _shared(
 #: Help of commands that start ranks, where None stands for launch.commands.guards.default_ranks.
 OWN_RANKS = "MPI ranks. [default: cores this process may use // threads; of GPUs one each]"
 save_option = _shared("-o", "--save", "save", type=FILE, metavar="FILE", group="Output")
+#: Element types of what is planned or predicted, and runs on nothing.
+MODELLED = tuple(name for name in ITEMSIZES if ":" not in name)
 #: Multiplies the paper's extents, or those of a sweep file.
 scale_option = _shared("--scale", type=SCALE, metavar="FACTOR")
 yes_option = _shared("--yes", is_flag=True, group="Options")
@@ -274,6 +306,16 @@ launcher_option = _shared(
     group="Ranks and data movement",
     type=TEXT,
     old={"--machine": lambda text: text if _is_file(text) else None},
+)
+arbitration_option = _shared(
+    "--arbitration",
+    type=click.Choice(tuple(ARBITRATIONS)),
+    group="Machine model",
+)
+#: What ``--arbitration`` says where it is asked for.
+ARBITRATION = (
+    "How transfers get over links. fair: all that want a link share it evenly; fifo: one after "
+    "another, the oldest first. [default: the model's]"
 )
 timeout_option = _shared("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
 
@@ -388,6 +430,23 @@ def _read_option(algorithm: str, name: str, text: str):
         raise UsageError(f"--option {name}: {error}") from None
 
 
+def modelled(machine: str | None, arbitration: str | None):
+    """The machine model of ``--machine`` and ``--arbitration``; None without one.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name, or links are to be shared of no machine.
+    """
+    from launch.cases.machine_models import find_machine
+
+    if machine is not None:
+        return find_machine(machine, arbitration)
+    if arbitration is not None:
+        raise UsageError("--arbitration is of a machine model, got none. Name a --machine.")
+    return None
+
+
 def refuse_ranks(name: str) -> None:
     """Refuse to run under a launcher: the command starts ranks itself."""
     here = launched()
@@ -398,7 +457,7 @@ def refuse_ranks(name: str) -> None:
 
 
 def machine_of(values: dict) -> tuple[str | None, str | None]:
-    """(model that auto:model asks, model that a schedule goes by) of ``--machine`` among the values
+    """(model that auto:model asks, model that a program goes by) of ``--machine`` among the values
     of a command, whose options have been taken.
 
     Raises
@@ -430,8 +489,8 @@ def machine_of(values: dict) -> tuple[str | None, str | None]:
         renamed(f"--machine {text}, which is no model,", "--label")
         values["machine"] = text
         return None, None
-    find_machine(text)
-    return text, text if of_schedule(text, options, transport, dtype) else None
+    of_cores = find_machine(text).adds_on_core and options.get("assemble") != "never"
+    return text, text if of_schedule(text, options, transport, dtype) or of_cores else None
 
 
 def case_of(values: dict, ranks: int, machine) -> Case:

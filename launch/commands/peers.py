@@ -38,7 +38,8 @@ from .options import (
     "--shapes",
     "kinds",
     default="square,mlp1,mlp2",
-    help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048.",
+    help="Which problems: 4096 cubed, MLP-1 and MLP-2 with hidden size 2048; mlp1:1024 is the "
+    "one of m = 1024.",
 )
 @scale_option("Multiply all extents by this, as 1/8 or 2/1.", default="1")
 @of_case("threads", says="1; none on GPUs")
@@ -54,12 +55,12 @@ from .options import (
 @of_case("transpose")
 @option(
     "--settings",
-    type=click.Choice(["default", "all"]),
+    type=click.Choice(["default", "best", "all"]),
     default="default",
-    help="default: what each peer does by itself; all: every setting of it, for the table of best "
-    "settings.",
+    help="default: what each peer does by itself; all: every setting of it; best: all in the first "
+    "round, then each one's default and its fastest setting of that round.",
 )
-@option("--only", metavar="NAMES", help="Only these, as drbench,dtensor,scalapack.")
+@option("--only", metavar="NAMES", help="Only these, as drbench,dtensor,cosma:pk2.")
 @out_option(
     "Where its folder is, peers-pN, triples-pN or placements-pN, with records.csv; the figure "
     "peers-pN.pdf and .png is beside it.",
@@ -132,8 +133,7 @@ def peers(
     from launch.cases.launchers import load_launcher
     from launch.cases.peak_files import read_peaks
     from launch.cases.sweep_values import scale_of
-    from launch.peers import PEERS
-    from launch.studies.peers.bench import contenders, peers_environ, run_peers, shapes
+    from launch.studies.peers.bench import contenders, only_of, peers_environ, run_peers, shapes
     from launch.studies.peers.placements import both_here, product_cases, run_placements
     from launch.studies.peers.triples import run_triples
     from launch.sweeps.estimate import long_time
@@ -145,10 +145,7 @@ def peers(
     where = load_launcher(launcher)
     values["machine"] = values["machine"] or where.name
     ranks = ranks or default_ranks(values["threads"], values["backend"], tuple(where.words))
-    names = {word.strip() for word in only.split(",")} if only else None
-    unknown = sorted((names or set()) - {"drbench", *PEERS})
-    if unknown:
-        raise UsageError(f"--only: {unknown[0]!r} is none of drbench, {', '.join(PEERS)}.")
+    names = only_of(only, ranks) if only else None
     folder = out / f"{which}-p{ranks}"
     path, timeout, code = folder / "records.csv", timeout or None, 0
     if placements:
@@ -164,24 +161,22 @@ def peers(
         if placements:
             both_here()
             values["iters"] = rounds
-        base, every_setting = Case(1, 1, 1, roof=True, **values), settings == "all"
+        base = Case(1, 1, 1, roof=True, **values)
         if values["backend"] == "numpy" and not where.words:
-            once = [
-                replace(base, m=m, n=n, k=k)
-                for contender in contenders(ranks, every_setting, names)
-                for _, m, n, k in chosen
-            ]
+            shapes_of = [replace(base, m=m, n=n, k=k) for _, m, n, k in chosen]
+            first = shapes_of * len(contenders(ranks, settings != "default", names))
+            later = shapes_of * len(contenders(ranks, settings == "all", names)) * (rounds - 1)
             if placements:  # the first round, and those that are timed only
-                once = [case for group in product_cases(base, chosen) for case in group]
-                once += [replace(case, roof=False) for case in once]
-            long = long_time(once * (1 if placements else rounds), ranks, base.threads)
+                first = [case for group in product_cases(base, chosen) for case in group]
+                later = [replace(case, roof=False) for case in first]
+            long = long_time(first + later, ranks, base.threads)
             go_on(long, "drbench peers", yes, "a smaller --scale, --shapes or --rounds")
         peaks = read_peaks(peak, [base], launcher)
         ran = Settings(ranks, where, timeout, environ=peers_environ(), peaks=peaks)
         if placements:
             code = run_placements(base, chosen, ran, folder, fresh)
         else:
-            code = run_peers(base, chosen, rounds, every_setting, names, ran, folder, fresh)
+            code = run_peers(base, chosen, rounds, settings, names, ran, folder, fresh)
     for title, header, rows in _TABLES[which](path):
         if markdown:
             print(f"{title}\n\n{markdown_table(header, rows)}\n")

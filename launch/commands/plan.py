@@ -10,12 +10,13 @@ from algorithms import algorithms
 from drbench.common import Clock
 from drbench.errors import UsageError
 from drbench.plan.explain import listing, memory_bytes, traffic
+from drbench.plan.loads import balance
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import COUNTERS
-from launch.cases.case import bound
-from launch.cases.machine_models import of_schedule
+from launch.cases.case import bound, on_one_node
+from launch.cases.machine_models import machine_names, of_schedule
 from launch.cases.sweep_values import shipped
-from launch.host.show import console, drawing, table
+from launch.host.show import console, drawing, product_text, table
 from launch.host.units import format_bytes, seconds
 from launch.peers import PEERS, peers
 from partitions import PRESETS
@@ -23,6 +24,7 @@ from partitions import PRESETS
 from .options import (
     RANK,
     case_of,
+    collectives_on_cores,
     command,
     json_option,
     machine_of,
@@ -53,6 +55,7 @@ from .options import (
     group="Output",
     help="Steps of the program to list.",
 )
+@collectives_on_cores()
 @machine_option()
 @json_option("Print counts as one JSON object.")
 def plan(ranks, rank, limit, as_json, **values):
@@ -74,15 +77,19 @@ def plan(ranks, rank, limit, as_json, **values):
     settled = algorithm.settle(described, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    known = settled | of_schedule(case.model, settled, dtype=case.dtype)
+    model = of_schedule(case.model, settled, dtype=case.dtype)
+    known, nodes = settled | model, on_one_node(case, ranks)
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory, traces = {}, [], []
+    flops = []
     for each in range(ranks) if rank == "all" else [rank]:
         start = Clock.now()
-        trace = algorithm.trace(described, each, **known)
+        trace = algorithm.trace(described, each, nodes=nodes, **known)
         counts["plan_s"] += Clock.now() - start
         found[each] = traffic(trace)
         counts.update(steps=len(trace.steps), flops=trace.flops, **found[each].counters)
+        counts["panel_bytes"] += trace.panel_bytes
+        flops.append(trace.flops)
         memory.append(memory_bytes(trace, case.ahead(settled)))
         if trace.signals:
             traces.append(trace)
@@ -100,20 +107,24 @@ def plan(ranks, rank, limit, as_json, **values):
             "transpose": described.transpose or None,
             "updates": described.updates,
             "stationary": settled.get("stationary"),
+            "assemble": settled.get("assemble"),
         }
         largest = {
             f"{name}_bytes": max(each[name] for each in memory) for name in ("pool", "pool_direct")
         }
         tiles = {"tile_bytes": max(map(_tile_bytes, memory))}
         told = {} if signals is None else {"signals": signals}
+        if rank == "all":
+            told["balance_limit"] = balance(flops)
         print(json.dumps({"algorithm": algorithm.name} | keys | counts | told | tiles | largest))
         return
     out = console()
     out.print(drawing(described))
+    told = f"\n{product_text(case)}" if case.mixture else ""
     still = f", Stationary {settled['stationary']}" if settled.get("stationary") else ""
     who = f"all {ranks} ranks together" if rank == "all" else f"rank {rank} of {ranks}"
     out.print(
-        f"\n[bold]{algorithm.name}{still}[/], {who}: {counts['steps']} steps, "
+        f"{told}\n[bold]{algorithm.name}{still}[/], {who}: {counts['steps']} steps, "
         f"{counts['flops']:.4g} FLOPs, planned in {seconds(counts['plan_s'])}"
     )
     moved = ", ".join(
@@ -122,7 +133,13 @@ def plan(ranks, rank, limit, as_json, **values):
         if counts[name]
     )
     out.print(f"bytes moved: {moved or 'none'}")
-    for line in algorithm.why(described, True, **options):
+    even = balance(flops) if rank == "all" else None
+    if even is not None and even < 1:
+        out.print(
+            f"balance: rank {flops.index(max(flops))} multiplies most; no run gets beyond "
+            f"{100 * even:.1f} % of the roof"
+        )
+    for line in algorithm.why(described, True, ranks=list(found), **model, **options):
         out.print(line)
     if signals is not None:
         out.print(f"signals: {signals}, each with its other end; no rank waits in a circle")
@@ -207,10 +224,12 @@ _TRANSPORTS = [
 
 def machines() -> list[tuple[str, str]]:
     """The machine `here`, and the machine files of this installation."""
-    named = lambda name: "machine model (as tpuv4-4x8)" if "tpu" in name else "machine file"
+    as_torus = lambda name: " (as tpuv4-4x8)" if "tpu" in name else ""
+    models = machine_names()
+    named = lambda name: f"machine model{as_torus(name)}" if name in models else "launcher"
     return [
         ("here", "this machine's name in records; drbench calibrate makes a model of it"),
-        *((name, named(name)) for name in shipped("machines")),
+        *((name, f"{named(name)}; see drbench machines") for name in shipped("machines")),
     ]
 
 

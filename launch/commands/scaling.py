@@ -5,25 +5,27 @@ from pathlib import Path
 
 import click
 
-from algorithms.registry import Option
 from drbench.errors import UsageError
 from launch.host.files import check_output, made_folder
 
 from .guards import default_ranks, go_on, refuse_too_many
 from .options import (
+    ARBITRATION,
     PEAK_OF_MANY,
     YES,
-    Value,
+    arbitration_option,
     case_of,
     command,
     json_option,
     label_option,
     launcher_option,
+    modelled,
     of_case,
     option,
     out_option,
     peak_option,
     problem_options,
+    ranks_list_option,
     ranks_option,
     reading,
     refuse_ranks,
@@ -32,11 +34,8 @@ from .options import (
     yes_option,
 )
 
-
-def _counts(text: str) -> tuple[int, ...]:
-    from launch.models.scaling import ranks_list
-
-    return ranks_list(text)
+#: What the JSON calls the middle, low and high of a prediction.
+_PREDICTED = ("predicted_s", "predicted_low_s", "predicted_high_s")
 
 
 @command("scaling")
@@ -58,14 +57,7 @@ def _counts(text: str) -> tuple[int, ...]:
     says="float32; with --simulate the machine's",
 )
 @ranks_option(help="Most ranks: 1, 2, 4 and so on up to it. [default: cores, or devices]")
-@option(
-    "--ranks-list",
-    "counts",
-    type=Value(Option(check=_counts)),
-    metavar="P,P,...",
-    group="Ranks and data movement",
-    help="Exactly these numbers of ranks, instead of -p.",
-)
+@ranks_list_option("Exactly these numbers of ranks, instead of -p.")
 @of_case("threads", default=1, says="")
 @of_case("transport", "backend")
 @option(
@@ -84,6 +76,7 @@ def _counts(text: str) -> tuple[int, ...]:
     group="Machine model",
     help="Machine model whose predictions are shown beside what is measured.",
 )
+@arbitration_option(ARBITRATION)
 @option(
     "--simulate",
     is_flag=True,
@@ -125,6 +118,7 @@ def scaling_command(
     counts,
     rounds,
     model,
+    arbitration,
     simulate,
     launcher,
     peak,
@@ -150,7 +144,6 @@ def scaling_command(
     """
     refuse_ranks("scaling")
     from launch.cases.launchers import load_launcher
-    from launch.cases.machine_models import find_machine
     from launch.cases.peak_files import read_peaks
     from launch.models.predict import ranks_on, refuse_more_ranks
     from launch.models.scaling import POINTS, doubling, fitting, run, worst
@@ -161,7 +154,7 @@ def scaling_command(
         raise UsageError("--simulate needs a machine model. Name a --machine.")
     if grow and strong:
         raise UsageError("--grow belongs to --weak. Give both, or leave it out.")
-    model, where = find_machine(model) if model else None, load_launcher(launcher)
+    model, where = modelled(model, arbitration), load_launcher(launcher)
     grow = None if strong else grow or "m"
     if counts and ranks:
         raise UsageError("--ranks-list and -p both say how many ranks. Leave one of them out.")
@@ -238,7 +231,7 @@ def _as_json(found) -> dict:
                 "ranks": point.record.ranks,
                 "speedup": spread(point.speedup),
                 "efficiency_percent": spread(point.efficiency),
-                "predicted_s": point.predicted_s,
+                **dict(zip(_PREDICTED, point.predicted or (None,) * 3)),
                 "record": point.record.to_json_dict(),
             }
             for point in found

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from drbench.common import PHASES
 from drbench.measure.noise import DOUBTS
-from drbench.measure.record import Record, options_of
+from drbench.measure.record import Record, by_balance, options_of
 from drbench.plan.explain import picture
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
 from partitions import Dealt, Partition
 
-from .units import format_bytes, plural, seconds
+from .units import between, format_bytes, plural, seconds
 
 _COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "red", "yellow", "bright_black")
 #: Options that the line about the algorithm has in words of their own.
@@ -122,12 +122,14 @@ def show_record(record: Record) -> None:
     )
     if simulated:
         add("machine", record.machine, plural(record.ranks, "rank"), "simulated")
+        add("", record.beyond and Text(f"beyond the calibration: {record.beyond}", "yellow"))
     else:
         threads = f" x {plural(record.threads, 'thread')}" if record.threads else ""
         add(
             "ranks",
             f"{record.ranks}{threads} on {plural(record.nodes or 1, 'node')}",
             f"transport {record.transport}",
+            f"collectives {record.collectives}" if record.collectives and not record.device else "",
         )
     add(
         "device",
@@ -140,7 +142,7 @@ def show_record(record: Record) -> None:
         local = record.local_gemm_s
         add(
             "time",
-            f"{seconds(record.best_s)} ({seconds(local)} as one local product a rank)"
+            f"{predicted_text(record)}, {seconds(local)} as one local product a rank"
             if simulated
             else f"median {seconds(record.time_s)}{_interval(record)} of "
             f"{len(record.samples_s)} repeats, best {seconds(record.best_s)}",
@@ -153,7 +155,7 @@ def show_record(record: Record) -> None:
             "roof",
             record.percent_of_roof_min
             and f"{record.percent_of_roof:.1f} % of {record.roof_gflops:.4g} GFLOP/s without "
-            f"communication ({low_high(record)} %)",
+            f"communication ({low_high(record)} %){_even(record)}",
         )
         if record.effective_communication_s is not None and not simulated:
             add(
@@ -242,6 +244,24 @@ def _interval(record: Record) -> str:
     return f" ± {100 * half / record.median_s:.2g} %"
 
 
+def predicted_text(record: Record) -> str:
+    """The time of a prediction with its interval, as far as it has one.
+
+    Examples
+    --------
+    >>> told = dict(mode="simulated", status="ok", best_s=2.0)
+    >>> predicted_text(Record(**told, median_low_s=1.5, median_high_s=2.25))
+    '2 s (1.5-2.25)'
+    """
+    return between(record.best_s, record.median_low_s, record.median_high_s)
+
+
+def _even(record: Record) -> str:
+    """How near a case could come to its roof, if its ranks had not the same to do."""
+    limit = record.balance_limit
+    return "" if not by_balance(record) else f"; by the balance of work at most {100 * limit:.1f} %"
+
+
 def low_high(record: Record) -> str:
     """The interval of the ratio; where there are too few for one, its range."""
     low, high = record.percent_of_roof_low, record.percent_of_roof_high
@@ -259,15 +279,23 @@ def product_text(of) -> str:
     >>> product = {"mode": "measured", "status": "ok", "best_s": 1, "m": 8, "n": 6, "k": 4}
     >>> product_text(Record(**product)), product_text(Record(**product, transpose="a", beta=2))
     ('C 8x6 = A 8x4 · B 4x6', 'C 8x6 = (A 4x8)ᵀ · B 4x6 + 2·C')
+    >>> product_text(Record(**product, experts=5, topk=2, routing="skewed:3"))
+    'C = A · B, 8 tokens to 2 of 5 experts each (skewed:3), experts 4x6'
     """
+    scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
+    more = f" + {of.beta:g}·C" if of.beta else ""
     turned, parts = of.transpose or "", []
+    if of.experts:
+        named = " · ".join(name + "ᵀ" * (name.lower() in turned) for name in "AB")
+        return (
+            f"C = {scale}{named}{more}, {of.m} tokens to {of.topk} of {of.experts} experts each "
+            f"({of.routing}), experts {of.k}x{of.n}"
+        )
     for name, rows, cols in (("A", of.m, of.k), ("B", of.k, of.n)):
         if name.lower() in turned:
             parts.append(f"({name} {cols}x{rows})ᵀ")
         else:
             parts.append(f"{name} {rows}x{cols}")
-    scale = f"{of.alpha:g} · " if of.alpha not in (None, 1.0) else ""
-    more = f" + {of.beta:g}·C" if of.beta else ""
     return f"C {of.m}x{of.n} = {scale}{' · '.join(parts)}{more}"
 
 

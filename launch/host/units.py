@@ -56,3 +56,18 @@ def seconds(value: float | None) -> str:
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
         if value >= scale or unit == "us":
             return f"{value / scale:.3g} {unit}"
+
+
+def between(value: float, low: float | None, high: float | None) -> str:
+    """A time with the ends of its interval, as far as it has one, all in the unit of the time.
+
+    Examples
+    --------
+    >>> between(0.0123, 0.0119, 0.0131), between(0.0123, None, None)
+    ('12.3 ms (11.9-13.1)', '12.3 ms')
+    """
+    told = seconds(value)
+    if low is None or high is None:
+        return told
+    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6}[told.split()[1]]
+    return f"{told} ({low / scale:.3g}-{high / scale:.3g})"

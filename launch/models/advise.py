@@ -55,9 +55,9 @@ class Advice:
 
 
 class Sure(NamedTuple):
-    """How far an answer can be trusted: ``counted``, ``calibrated``, ``beyond`` (more ranks than
-    were calibrated), ``elsewhere`` (calibrated on another processor) or ``published`` (a model made
-    of published constants), and why in words."""
+    """How far an answer can be trusted: ``counted``, ``calibrated``, ``beyond`` (what was not
+    calibrated: more ranks, other products or messages), ``elsewhere`` (calibrated on another
+    processor) or ``published`` (a model made of published constants), and why in words."""
 
     level: str
     text: str
@@ -127,8 +127,9 @@ def _with_peak(place: Place, machine: Machine | None, peaks: Peaks | None) -> Pl
     return replace(place, record=replace(place.record, **percent, **told))
 
 
-def how_sure(machine: Machine | None, ranks: int) -> Sure:
-    """How far predictions on a machine can be trusted for so many ranks.
+def how_sure(machine: Machine | None, ranks: int, needed: str | None = None) -> Sure:
+    """How far predictions on a machine can be trusted for so many ranks; ``needed`` is what of
+    them was beyond its calibration, in words (:func:`~launch.models.beyond.beyond`).
 
     Examples
     --------
@@ -150,11 +151,21 @@ def how_sure(machine: Machine | None, ranks: int) -> Sure:
             f"{machine.name} is a model made of published constants, {count} of them assumed; it "
             "was not measured here",
         )
-    when = f"calibrated on {known['ranks']} ranks, {known['date']}" if known else "calibrated"
+    on = f" on {known['ranks']} ranks" if "ranks" in known else ""
+    when = f"calibrated{on}, {known['date']}" if known else "calibrated"
+    if needed:
+        needed = f"beyond that are {needed}"
     if known.get("processor", processor_name()) != processor_name():
-        return Sure("elsewhere", f"{when}, on another processor ({known['processor']})")
-    if not known:
+        told = f"{when}, on another processor ({known['processor']})"
+        if machine.assumed:
+            told += f"; {len(machine.assumed)} constants are assumed"
+        return Sure("elsewhere", f"{told}; {needed}" if needed else told)
+    if not on:
         return Sure("beyond", "calibrated, but the file does not say on how many ranks")
     if ranks > known["ranks"]:
-        return Sure("beyond", f"{when}: {ranks} ranks are beyond that")
-    return Sure("calibrated", f"{when}, on this processor")
+        return Sure("beyond", f"{when}: {needed or f'{ranks} ranks are beyond that'}")
+    return (
+        Sure("beyond", f"{when}: {needed}")
+        if needed
+        else Sure("calibrated", f"{when}, on this processor")
+    )

@@ -2,21 +2,28 @@
 movement, or a 2-D algorithm with its mesh and slices."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 
 from algorithms import algorithms, get_algorithm
+from drbench.program.problem import Problem
 from launch.cases.case import Case, bound
-from partitions.enumerate import KINDS, REPLICATIONS
+from partitions import LayoutError, divisors, frontier, layouts
 from partitions.partition import replica_suffix
 
-_REPLICATION = {
-    "none": lambda ranks: [(1, 1, 1)],
-    **REPLICATIONS,
+#: Which replication factors vary together, by name: whether those of A, B and C do as it says; None
+#: is that of a matrix whose layout is given.
+REPLICATION = {
+    "none": lambda a, b, c: {a, b, c} <= {1, None},
+    "equal": lambda a, b, c: len({a, b, c} - {None}) <= 1,
+    "paired": lambda a, b, c: a == b or None in (a, b),
+    "all": lambda a, b, c: True,
 }
-#: Above this many ranks replication factors vary together unless asked otherwise: 28 · 3 · (number
-#: of divisors)³ cases would take minutes.
-_MANY = 16
+
+
+#: Up to so many ranks aligned tiles are tried with replicas: each takes a trace to bound.
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -32,13 +39,17 @@ class TuneRequest:
     memory : int or None
         Bytes a rank may use for tiles and buffers; None for the device's memory.
     replication : str or None
-        ``none``, or ``equal``, ``paired`` or ``all`` factors; None for all up to 16 ranks and equal
-        above.
+        ``none``, or ``equal``, ``paired`` or ``all`` factors, None for all: a key of
+        :data:`REPLICATION`.
     today : tuple of three (str or None)
         Partitions that A and B come in, and that C is wanted in, where those differ from a
         candidate's: bringing them there and back is charged.
     products : int
         Products that share what is charged so.
+    effort : int or None
+        Steps that are simulated, or counted, at most; None for no end of it.
+    refine : int
+        First places that are tried with other :func:`settings` too.
     """
 
     case: Case
@@ -49,34 +60,88 @@ class TuneRequest:
     top: int = 10
     today: tuple = (None, None, None)
     products: int = 1
+    effort: int | None = None
+    refine: int = 0
 
 
-def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
-    """Every case to consider, each once; ``cuts`` are the values of ``chunk`` to try.
+def candidates(
+    request: TuneRequest, cuts: tuple = ("auto",), signals: bool = False
+) -> Iterator[Case]:
+    """Every case to consider, each once: :func:`triples` with each :func:`ways`, then
+    :func:`others`.
 
     Examples
     --------
     >>> base = Case(64, 64, 64, a="column", b="row")
     >>> cases = list(candidates(TuneRequest(base, 4, algorithms=("universal",))))
     >>> len(cases), cases[0].a, cases[0].c, cases[0].options
-    (27, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
+    (21, 'column', 'row', {'stationary': 'C', 'chunk': 'auto'})
+    """
+    tried, how = texts(request), ways(cuts, signals)
+    if tried:
+        for triple in product(*(tried[name] for name in "ABC")):
+            if REPLICATION[request.replication or "all"](*(factor for _, factor in triple)):
+                for stationary, way in product("CBA", how):
+                    yield on_triple(request.case, [text for text, _ in triple], stationary, way)
+    yield from others(request, cuts, signals)
+
+
+def ways(cuts: tuple, signals: bool) -> list[dict]:
+    """How the universal algorithm is tried on each triple: ``cuts`` are values of ``chunk``,
+    ``signals`` adds those, where they may serve, for they move the same bytes.
+
+    Examples
+    --------
+    >>> ways(("auto", "none"), True)
+    [{'chunk': 'auto'}, {'chunk': 'none'}, {'signals': 'auto'}]
+    """
+    return [*({"chunk": cut} for cut in cuts), *([{"signals": "auto"}] if signals else ())]
+
+
+def on_triple(base: Case, triple, stationary: str, way: dict) -> Case:
+    """The universal algorithm on three layouts."""
+    a, b, c = triple
+    return replace(base, a=a, b=b, c=c, options={"stationary": stationary} | way)
+
+
+def texts(request: TuneRequest) -> dict[str, list[tuple[str, int | None]]]:
+    """For each matrix the layouts that the universal algorithm is tried on, with their replication
+    factors: the given one, or all (:func:`partitions.layouts`); nothing if it is not tried.
+
+    Examples
+    --------
+    >>> found = texts(TuneRequest(Case(64, 64, 64, b="tiles:4x4@2x2"), 4, replication="none"))
+    >>> found["A"], found["B"]
+    ([('row', 1), ('column', 1), ('block:2x2', 1), ('block:2x2:col', 1)], [('tiles:4x4@2x2', None)])
+    """
+    case = request.case
+    tried = request.algorithms or algorithms(mixture=case.mixture is not None)
+    if "universal" not in tried:
+        return {}
+    factors = [1] if request.replication == "none" else None
+    every = [*layouts(request.ranks, factors)]
+    given = zip("ABC", (case.a, case.b, case.c))
+    return {name: [(text, None)] if text else every for name, text in given}
+
+
+def others(request: TuneRequest, cuts: tuple = ("auto",), signals: bool = False) -> Iterator[Case]:
+    """What is tried beside all triples: aligned tiles on each process grid, the grids of preset
+    optimal, and the other algorithms.
+
+    Examples
+    --------
+    >>> [case.a for case in others(TuneRequest(Case(64, 64, 64), 2, ("universal",)))][::3]
+    ['traditional:1x2', 'traditional:2x1', 'traditional:1x1/c2', 'grid:2x1x1']
     """
     base, ranks = request.case, request.ranks
     fit = algorithms(mixture=base.mixture is not None)
     found = {name: get_algorithm(name) for name in request.algorithms or fit}
     if found.pop("universal", None):
-        replication = request.replication or ("all" if ranks <= _MANY else "equal")
-        triples = [*product(KINDS, repeat=3), ("traditional",) * 3]
-        texts = (
-            tuple(
-                fixed or _text(kind, factor, ranks)
-                for fixed, kind, factor in zip((base.a, base.b, base.c), triple, factors)
-            )
-            for factors, triple in product(_REPLICATION[replication](ranks), triples)
-        )
-        for (a, b, c), stationary, chunk in product(dict.fromkeys(texts), "CBA", cuts):
-            options = {"stationary": stationary, "chunk": chunk}
-            yield replace(base, a=a, b=b, c=c, options=options)
+        how = ways(cuts, signals)
+        for text, stationary, way in product(_aligned(request), "CBA", how):
+            yield on_triple(base, [text] * 3, stationary, way)
+        for text, way in product(_grids(request), how):
+            yield on_triple(base, [text] * 3, "auto", way)
     for name, algorithm in found.items():
         tried = {
             option.name: option.tried(ranks) if callable(option.tried) else option.tried
@@ -87,25 +152,107 @@ def candidates(request: TuneRequest, cuts: tuple = ("auto",)) -> Iterator[Case]:
             yield replace(base, algorithm=name, options=dict(zip(axes, values)))
 
 
-def _text(kind: str, factor: int, ranks: int) -> str:
-    """A partition with its factor; a full copy on every rank is the same whatever it is called."""
-    return f"row/c{ranks}" if factor == ranks > 1 else kind + replica_suffix(factor)
+def _aligned(request: TuneRequest) -> list[str]:
+    """Aligned tiles of all three matrices on each process grid, all of them being open; with
+    replicas on few ranks only."""
+    case, alone = request.case, request.replication == "none" or request.ranks > _FEW
+    if case.a or case.b or case.c:
+        return []
+    return [
+        f"traditional:{rows}x{ranks // rows}{replica_suffix(factor)}"
+        for factor in ([1] if alone else divisors(request.ranks))
+        for ranks in [request.ranks // factor]
+        for rows in divisors(ranks)
+    ]
 
 
-def prefetches(case: Case) -> list[Case]:
-    """A case with each look-ahead to try, its own first; that alone if it is given.
+def _grids(request: TuneRequest) -> list[str]:
+    """The partitions of preset optimal, all three matrices being open: the grid that needs fewest
+    bytes, and those that need more and leave fewer ranks idle.
 
     Examples
     --------
-    >>> [each.look_ahead for each in prefetches(Case(8, 8, 8, algorithm="ag_gemm"))]
-    ['all', 1]
-    >>> [each.look_ahead for each in prefetches(Case(8, 8, 8, prefetch=0))]
-    [0]
+    >>> _grids(TuneRequest(Case(4000, 4000, 4000), 7))
+    ['grid:3x2x1', 'grid:7x1x1']
+    >>> _grids(TuneRequest(Case(64, 64, 64, a="row"), 8))
+    []
     """
+    case = request.case
+    if any((case.a, case.b, case.c, case.transpose, case.mixture)):
+        return []
+    found = dict.fromkeys(frontier(case.m, case.n, case.k, request.ranks))
+    if request.memory is not None:
+        elements = request.memory // max(Problem(1, 1, 1, 1, dtype=case.dtype).itemsizes.values())
+        with suppress(LayoutError):  # none fits by the room that is reckoned with
+            found |= dict.fromkeys(frontier(case.m, case.n, case.k, request.ranks, elements))
+    return [f"grid:{grid}" for grid in found]
+
+
+def variants(case: Case) -> list[Case]:
+    """A case with each communication tile of sums that are pushed, and each look-ahead, to try,
+    what is left open first; that alone which is given.
+
+    Examples
+    --------
+    >>> [each.look_ahead for each in variants(Case(8, 8, 8, algorithm="ag_gemm"))]
+    ['all', 1]
+    >>> [each.look_ahead for each in variants(Case(8, 8, 8, prefetch=0))]
+    [0]
+    >>> found = variants(Case(8, 8, 8, options={"signals": "always"}))
+    >>> [each.options.get("tile") for each in found[::2]], len(found)
+    ([None, 256, 1024, 4096], 8)
+    """
+    algorithm, cut = get_algorithm(case.algorithm), [case]
+    if case.options.get("signals") == "always" and "tile" not in case.options:
+        tiles = algorithm.options["tile"].tried
+        cut += [replace(case, options=case.options | {"tile": tile}) for tile in tiles]
     if case.prefetch is not None:
-        return [case]
-    _, *others = get_algorithm(case.algorithm).prefetches(**case.options)
-    return [case, *(replace(case, prefetch=each) for each in others)]
+        return cut
+    _, *others = algorithm.prefetches(**case.options)
+    return [
+        each if ahead is None else replace(each, prefetch=ahead)
+        for each in cut
+        for ahead in (None, *others)
+    ]
+
+
+def settings(case: Case, chunk: int | None) -> list[list[dict]]:
+    """What else a place of the universal algorithm without signals may be run with, one kind after
+    another, as fields or options: look-aheads, half and twice the chunk, and lowerings; nothing
+    that is given.
+
+    Examples
+    --------
+    >>> for kind in settings(Case(8, 8, 8, options={"stationary": "C", "chunk": "auto"}), 4):
+    ...     print(kind)
+    [{'prefetch': 2}, {'prefetch': 'all'}]
+    [{'chunk': 2}, {'chunk': 8}]
+    [{'schedule': 'greedy'}, {'schedule': 'cost'}, {'schedule': 'exhaustive'}]
+    """
+    if case.algorithm != "universal" or case.options.get("signals") == "always":
+        return []
+    kinds = {
+        "prefetch": (2, "all") if case.prefetch is None else (),
+        "chunk": (max(chunk // 2, 1), 2 * chunk) if chunk else (),
+        "schedule": () if "schedule" in case.options else ("greedy", "cost", "exhaustive"),
+    }
+    return [[{name: value} for value in values] for name, values in kinds.items() if values]
+
+
+def changed(case: Case, setting: dict) -> Case:
+    """A case with one of :func:`settings`."""
+    if "prefetch" in setting:
+        return replace(case, **setting)
+    return replace(case, options=case.options | setting)
+
+
+def pushed(case: Case, settled: dict) -> tuple[Case, dict]:
+    """A case with the signals that it has settled on, and the settled options of the variant that
+    no other is faster than by its bound: nothing is cut."""
+    if settled.get("signals") != "always":
+        return case, settled
+    uncut = {name: value for name, value in settled.items() if name != "tile"}
+    return replace(case, options=case.options | {"signals": "always"}), uncut
 
 
 def everywhere(case: Case, ranks: int) -> tuple:

@@ -1,6 +1,10 @@
 """Predict one case: trace all its ranks, run them in virtual time, make the record a run would
 make."""
 
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
 from algorithms import get_algorithm
 from algorithms.registry import goes_by_model
 from drbench.common import PHASES, Clock, parse_transport
@@ -9,12 +13,17 @@ from drbench.measure.record import Record
 from drbench.model.folding import even, fits_torus
 from drbench.model.machine import Machine
 from drbench.model.simulate import Simulated, simulate
+from drbench.plan.loads import balance
 from drbench.plan.schedule import buffer_elements, pool_bytes
 from drbench.plan.signals import plan_inbox
 from drbench.program.problem import Problem
 from drbench.program.trace import Trace, no_collection
-from launch.cases.case import Case, bound, case_keys, settled_keys
+from launch.cases.case import Case, bound, case_keys, collectives_by, settled_keys
+from launch.cases.peaks import arithmetic
 from launch.host.units import format_bytes
+
+from .beyond import beyond
+from .intervals import combined, doubted, otherwise, residuals_of
 
 #: Columns that make no sense without real matrices.
 UNREAL = ("fill", "seed", "get", "progress", "iters", "budget_s", "warmup", "backend")
@@ -58,21 +67,63 @@ def predict_with(
     *,
     timeline: bool = False,
     pool: bool = False,
+    within_s: float = inf,
+    made: "Programs | None" = None,
 ) -> tuple[Record, Simulated | None]:
     """:func:`predict`, with the simulation itself (None if the case was refused).
 
     ``timeline`` keeps a bar for each step; ``pool`` plans the receive memory too, which takes as
-    long as the rest.
+    long as the rest. A case that takes longer than ``within_s`` is not simulated to its end
+    (:class:`drbench.model.simulate.Beyond`). ``made`` are its programs, if they are known from
+    another look-ahead.
     """
     ranks = ranks_on(machine, ranks)
     keys = simulated_keys(case, machine, ranks)
     try:
         with no_collection():
-            return _predict(case, machine, ranks, keys, timeline, pool)
+            return _predict(case, machine, ranks, keys, timeline, pool, within_s, made)
     except UsageError:
         raise
     except DrbenchError as error:
         return Record(**keys, status=error.status, reason=str(error)), None
+
+
+def with_interval(record: Record, case: Case, machine: Machine, ranks: int) -> Record:
+    """A simulated record with the interval of its time, in the columns that hold the interval of
+    the median of a measured one; as it is if nothing is known of how sure it is.
+
+    Parameters
+    ----------
+    record : Record
+        Of :func:`launch.models.predict.predict` for the same case, machine and ranks.
+
+    Examples
+    --------
+    >>> from launch.cases.machine_models import find_machine
+    >>> case, machine = Case(1024, 1024, 1024, "row", "row", "row"), find_machine("h100x8")
+    >>> record = with_interval(predict(case, machine, 4), case, machine, 4)
+    >>> record.median_low_s < record.best_s < record.median_high_s
+    True
+    """
+    if record.status != "ok":
+        return record
+    others = [
+        [predict(case, other, ranks) for other in changed]
+        for changed in (doubted(machine), otherwise(machine))
+    ]
+    found = combined(
+        residuals_of(machine, case.transport),
+        record.best_s,
+        [[other.best_s for other in each if other.status == "ok"] for each in others],
+    )
+    if found is None:
+        return record
+    roof = {
+        "percent_of_roof_low": record.percent_of_roof / found.high,
+        "percent_of_roof_high": record.percent_of_roof / found.low,
+    }
+    low, high = record.best_s * found.low, record.best_s * found.high
+    return replace(record, median_low_s=low, median_high_s=high, **roof)
 
 
 def ranks_on(machine: Machine, ranks: int | None = None) -> int:
@@ -87,7 +138,7 @@ def refuse_more_ranks(machine: Machine, ranks: int) -> None:
     if machine.devices and ranks > machine.devices:
         raise UsageError(
             f"machine {machine.name} has {machine.devices} devices, got {ranks} ranks. Use at "
-            f"most {machine.devices}."
+            f"most {machine.devices}, or a machine of several nodes (drbench machines)."
         )
 
 
@@ -96,7 +147,8 @@ def simulated_keys(case: Case, machine: Machine, ranks: int) -> dict:
     return (
         case_keys(case)
         | dict.fromkeys(UNREAL)
-        | {"mode": "simulated", "machine": machine.name, "ranks": ranks, "threads": None}
+        | {"mode": "simulated", "machine": machine.name, "ranks": ranks}
+        | {"arbitration": machine.arbitration}
     )
 
 
@@ -115,32 +167,100 @@ def seen_by(case: Case, machine: Machine) -> Machine:
             f"machine models count elements of one size (our implementation), got {case.dtype}. "
             "Use --dtype bfloat16 or float32."
         )
-    return machine.for_dtype(case.dtype).for_transport(parse_transport(case.transport))
+    if case.compute == "tf32" and case.dtype != "float32":
+        raise UsageError(
+            f"--compute tf32 is an arithmetic for float32, and the element type is {case.dtype}. "
+            "Use --dtype float32, or leave it out."
+        )
+    seen = machine.for_dtype(arithmetic(case.dtype, case.compute))
+    return seen.for_transport(parse_transport(case.transport))
 
 
-def reads_in_place(machine: Machine) -> bool:
-    """Whether every get is a view."""
-    return bool(machine.links) and all(
-        link.reads_in_place and link.shared != "initiator" for link in machine.links
+def reads_in_place(machine: Machine, ranks: int) -> bool:
+    """Whether every get between so many ranks is a view.
+
+    Examples
+    --------
+    One node of a cluster, and two:
+
+    >>> from launch.cases.machine_models import find_machine
+    >>> seen = find_machine("lumic").for_transport(parse_transport("auto"))
+    >>> reads_in_place(seen, 8), reads_in_place(seen, 16)
+    (True, False)
+    """
+    links = {machine.link(0, rank) for rank in range(ranks)} if machine.links else ()
+    return bool(links) and all(
+        link.reads_in_place and (link.shared != "initiator" or link.free) for link in links
     )
 
 
-def _predict(case, machine, ranks, keys, timeline, pool):
+class Programs(NamedTuple):
+    """What a case is on a machine: the machine as it sees it, its problem, settled options and
+    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, and
+    whether collectives may go through shared memory."""
+
+    machine: Machine
+    problem: Problem
+    settled: dict
+    ahead: int | str
+    folded: tuple
+    traces: list
+    direct: bool
+
+
+def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
+    """The programs of a case, as a simulation on this machine runs them; ``everyone`` leaves
+    nobody to be stood for.
+
+    Raises
+    ------
+    DrbenchError
+        If the machine or the algorithm refuses the case.
+    """
     refuse_more_ranks(machine, ranks)
     machine = seen_by(case, machine)
-    start = Clock.now()
+    _refuse_out_of_reach(case, machine, ranks)
     get_algorithm(case.algorithm)  # a peer has no program to simulate
     algorithm, problem, options = bound(case, ranks)
-    keys.update(problem.texts)
-    settled = algorithm.settle(problem, reads_in_place(machine), **options)
-    keys.update(settled_keys(case, settled))
+    settled = algorithm.settle(problem, reads_in_place(machine, ranks), **options)
     ahead = case.ahead(settled)
-    if goes_by_model(settled):
-        settled["machine"] = machine  # whose times it goes by
-    folded, traces = traces_of(algorithm, problem, settled, machine, everyone=timeline)
+    nodes = sharing_nodes(case, machine, ranks)
+    by = by_times_of(machine, settled)
+    folded, traces = traces_of(algorithm, problem, by, machine, everyone, nodes)
+    return Programs(machine, problem, settled, ahead, folded, traces, bool(nodes))
+
+
+def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
+    """An UnsupportedError if all is to be done in place, and some rank is on another node."""
+    if case.transport == "direct":
+        far = [rank for rank in range(ranks) if not machine.link(0, rank).reads_in_place]
+        if far:
+            raise UnsupportedError(
+                f"--transport direct needs every rank's memory in reach, and on {machine.name} "
+                f"rank {far[0]} is not in that of rank 0. Use --transport auto, or at most "
+                f"{far[0]} ranks."
+            )
+
+
+def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
+    start = Clock.now()
+    made = made or programs_of(case, machine, ranks, timeline)
+    machine, problem, settled, _, folded, traces, direct = made
+    ahead = case.ahead(settled)
+    keys.update(problem.texts)
+    keys.update(settled_keys(case, settled))
+    if direct:
+        keys["collectives"] = collectives_by(
+            any(trace.direct for trace in traces),
+            any(len(group) > 1 for trace in traces for group in trace.groups),
+        )
     plan_s = Clock.now() - start
-    pool_bytes = _memory(problem, traces, machine, ahead, pool)
-    found = simulate(traces, machine, prefetch=ahead, timeline=timeline, folded=folded)
+    pool_bytes = receive_bytes(problem, traces, machine, ahead)  # refused before it is simulated
+    found = simulate(
+        traces, machine, prefetch=ahead, timeline=timeline, folded=folded, within_s=within_s
+    )
+    if pool:
+        pool_bytes = receive_bytes(problem, traces, machine, ahead, pool)
     local_s = min(
         machine.compute.grouped_s(*shape, problem.itemsize, machine.adds_on_core)
         for shape in problem.local_shapes()
@@ -160,6 +280,9 @@ def _predict(case, machine, ranks, keys, timeline, pool):
         plan_s=plan_s,
         steps=sum(len(trace.steps) for trace in traces) * ranks // len(traces),
         pool_bytes=pool_bytes,
+        panel_bytes=sum(trace.panel_bytes for trace in traces) * ranks // len(traces),
+        balance_limit=balance([trace.flops for trace in traces]),
+        beyond=beyond(machine, ranks, traces, problem.itemsize, case.threads),
         **found.counters,
         **{f"phase_{name}_s": found.phases[name] for name in PHASES},
     )
@@ -185,19 +308,58 @@ def trace_of(case: Case, ranks: int, rank: int = 0) -> Trace:
     return algorithm.trace(problem, rank, **algorithm.settle(problem, False, **options))
 
 
+def by_times_of(machine: Machine, settled: dict) -> dict:
+    """The settled options, with the machine if it is its times that the program goes by."""
+    return settled | {"machine": machine} if goes_by_model(settled) else settled
+
+
 def programs(case: Case, machine: Machine, ranks: int) -> list[Trace]:
     """The traces of a case that a simulation on this machine runs: of all ranks, or of those that
     stand for them; ``machine`` is as the case sees it."""
     algorithm, problem, options = bound(case, ranks)
-    settled = algorithm.settle(problem, reads_in_place(machine), **options)
-    return traces_of(algorithm, problem, settled, machine)[1]
+    settled = algorithm.settle(problem, reads_in_place(machine, ranks), **options)
+    nodes = sharing_nodes(case, machine, ranks)
+    return traces_of(algorithm, problem, by_times_of(machine, settled), machine, nodes=nodes)[1]
+
+
+def sharing_nodes(case: Case, machine: Machine, ranks: int) -> list[int] | None:
+    """For each rank the first one whose memory it reads in place, if collectives of the case go
+    through shared memory on this machine; None if not (the rule of ``drbench run``).
+
+    Raises
+    ------
+    UnsupportedError
+        If that is asked for, and no rank of the model reads another's memory.
+    """
+    if case.collectives not in ("auto", "direct"):
+        return None
+    near = lambda one, two: one == two or machine.link(one, two).reads_in_place
+    nodes = [next(other for other in range(rank + 1) if near(other, rank)) for rank in range(ranks)]
+    if case.collectives == "auto":
+        return (
+            nodes if len(set(nodes)) == 1 and not case.transport.startswith("throttled") else None
+        )
+    if len(set(nodes)) == ranks > 1:
+        raise UnsupportedError(
+            "--collectives direct reads the memory of other ranks in place, and none is in reach "
+            f"on machine {machine.name}. Use --collectives mpi or auto."
+        )
+    return nodes
 
 
 def traces_of(
-    algorithm, problem: Problem, settled: dict, machine: Machine, everyone: bool = False
+    algorithm,
+    problem: Problem,
+    settled: dict,
+    machine: Machine,
+    everyone: bool = False,
+    nodes: list[int] | None = None,
 ) -> tuple[tuple, list]:
     """The groups that one member can stand for on this machine, and the traces that are left to
-    simulate: all, the first row's, or one."""
+    simulate: all, the first row's, or one; ``nodes`` as of :func:`sharing_nodes`."""
+    if nodes is not None:
+        ranks = range(problem.nprocs)
+        return (), [algorithm.trace(problem, rank, nodes=nodes, **settled) for rank in ranks]
     if not everyone and even(problem):
         folded = algorithm.congruent(problem, **settled)
         first = algorithm.trace(problem, 0, **settled) if folded else None
@@ -213,7 +375,9 @@ def traces_of(
     return (), [algorithm.trace(problem, rank, **settled) for rank in range(problem.nprocs)]
 
 
-def _memory(problem: Problem, traces, machine: Machine, ahead: int | str, pool: bool) -> int | None:
+def receive_bytes(
+    problem: Problem, traces: list[Trace], machine: Machine, ahead: int | str, pool: bool = False
+) -> int | None:
     """Receive memory of the largest rank; refuses what does not fit. Planned only if asked for, or
     if it might not fit."""
     item, most = problem.itemsize, 0

@@ -1,7 +1,6 @@
 """``drbench scaling``: one problem on more and more ranks, or one that grows with them, measured in
 rounds so that a drifting machine hurts all alike, or predicted on a machine model."""
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,14 +12,14 @@ from rich.console import Console
 
 from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.noise import doubts, median_interval
-from drbench.measure.record import Record
+from drbench.measure.record import Record, by_balance
 from drbench.model.machine import Machine
 from launch.cases.case import Case, bound
 from launch.cases.launchers import Launcher
 from launch.cases.peaks import Peaks
 from launch.host.kernels import without_pins
-from launch.host.show import table
-from launch.host.units import seconds
+from launch.host.show import predicted_text, table
+from launch.host.units import between, seconds
 from launch.peers import PEERS
 from launch.sweeps.folder import opened
 from launch.sweeps.rounds import pooled, turn_name, turn_of, turned
@@ -28,32 +27,10 @@ from launch.sweeps.store import GOOD, case_id, write_csv
 from launch.sweeps.supervisor import Settings, Watch, run_cases
 from partitions import LayoutError
 
-from .predict import predict
+from .predict import predict, with_interval
 
 #: The rows that table and figure are made of, one for each number of ranks, in the folder.
 POINTS = "scaling.csv"
-
-
-def ranks_list(text: str) -> tuple[int, ...]:
-    """Numbers of ranks, as ``1,2,4``, rising.
-
-    Raises
-    ------
-    UsageError
-        If one is no whole number above 0, or there are fewer than two.
-
-    Examples
-    --------
-    >>> ranks_list("4,1,2")
-    (1, 2, 4)
-    """
-    words = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch(r"[1-9]\d{0,6}", word, re.ASCII) for word in words):
-        raise UsageError(f"must be numbers of ranks as 1,2,4, got {text!r}.")
-    found = tuple(sorted({int(word) for word in words}))
-    if len(found) < 2:
-        raise UsageError(f"must be two numbers of ranks or more, as 1,2,4, got {text!r}.")
-    return found
 
 
 def doubling(most: int) -> tuple[int, ...]:
@@ -187,16 +164,17 @@ class Point:
         Middle, low and high: how many times the rate of the fewest ranks; None if it has no time.
     efficiency : tuple of three float, or None
         In percent: of the rate a rank that the fewest ranks have.
-    predicted_s : float or None
+    predicted : tuple of three float, or None
+        Seconds: middle, low and high; the ends None where nothing is known of how sure it is.
     """
 
     record: Record
     speedup: tuple | None = None
     efficiency: tuple | None = None
-    predicted_s: float | None = None
+    predicted: tuple | None = None
 
 
-def points(runs: dict[int, list[Record]], predicted: dict[int, float] | None = None) -> list[Point]:
+def points(runs: dict[int, list[Record]], predicted: dict[int, tuple] | None = None) -> list[Point]:
     """The points of some runs by number of ranks, each round compared with the same round of the
     fewest ranks that are ok.
 
@@ -213,7 +191,7 @@ def points(runs: dict[int, list[Record]], predicted: dict[int, float] | None = N
     for ranks, records in sorted(runs.items()):
         time = (predicted or {}).get(ranks)
         if any(record.status != "ok" for record in records):
-            out.append(Point(pooled(records), predicted_s=time))
+            out.append(Point(pooled(records), predicted=time))
             continue
         rates = [record.m * record.n * record.k / record.time_s for record in records]
         base = base or (ranks, rates)
@@ -231,7 +209,9 @@ def simulated(cases: dict[int, Case], machine: Machine) -> dict[int, list[Record
     with its reason."""
     most = machine.devices or max(cases)
     return {
-        ranks: [predict(case, machine, ranks)] for ranks, case in cases.items() if ranks <= most
+        ranks: [with_interval(predict(case, machine, ranks), case, machine, ranks)]
+        for ranks, case in cases.items()
+        if ranks <= most
     }
 
 
@@ -239,7 +219,7 @@ def show(found: list[Point], say: Console) -> None:
     """Print the table of some points."""
     measured = found[0].record.mode == "measured"
     peak = any(point.record.percent_of_peak is not None for point in found)
-    predicted = any(point.predicted_s is not None for point in found)
+    predicted = any(point.predicted is not None for point in found)
     rows = [_row(point, measured, peak, predicted) for point in found]
     columns = ">ranks|>m x n x k|>time|>speed-up|>efficiency|>% of roof"
     columns += ("|>% of peak" if peak else "") + ("|>predicted" if predicted else "")
@@ -261,17 +241,22 @@ def _row(point: Point, measured: bool, peak: bool, predicted: bool) -> list[str]
     else:
         roof = record.percent_of_roof
         cells += [
-            seconds(record.time_s),
+            seconds(record.time_s) if measured else predicted_text(record),
             _spread(point.speedup, "", measured),
             _spread(point.efficiency, " %", measured),
-            "-" if roof is None else f"{roof:.0f}",
+            "-" if roof is None else f"{roof:.0f}{by_balance(record)}",
         ]
         if peak:
             share = record.percent_of_peak
             cells.append("-" if share is None else f"{share:.0f}")
     if predicted:
-        cells.append("-" if point.predicted_s is None else seconds(point.predicted_s))
+        cells.append("-" if point.predicted is None else between(*point.predicted))
     return cells + ([", ".join(doubts(record))] if measured else [])
+
+
+def _predicted(record: Record) -> tuple | None:
+    ok = record.status == "ok"
+    return (record.best_s, record.median_low_s, record.median_high_s) if ok else None
 
 
 def _spread(values: tuple, unit: str, measured: bool) -> str:
@@ -309,7 +294,7 @@ def run(
     else:
         runs = measure(cases, folder=folder, say=say, **how)
         told = simulated(cases, machine) if machine else {}
-        found = points(runs, {ranks: record.best_s for ranks, (record,) in told.items()})
+        found = points(runs, {ranks: _predicted(each) for ranks, (each,) in told.items()})
     show(found, say)
     write_csv(folder / POINTS, [point.record for point in found])
     return found

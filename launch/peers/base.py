@@ -37,9 +37,16 @@ class Availability(NamedTuple):
     get: str = ""
 
 
-def installed(package: str, get: str) -> Availability:
-    """Whether a Python package is here, which is not imported; its name and version."""
-    name = package.replace("_", "-")
+def installed(package: str, get: str, distribution: str = "") -> Availability:
+    """Whether a Python package is here, which is not imported; its name and version, by those of
+    the distribution it comes in.
+
+    Examples
+    --------
+    >>> installed("yaml_of_nobody", "Do without.").what
+    'yaml-of-nobody is not installed'
+    """
+    name = distribution or package.replace("_", "-")
     if importlib.util.find_spec(package) is None:
         return Availability(False, f"{name} is not installed", get)
     from importlib.metadata import version  # slow, and seldom asked for
@@ -275,6 +282,8 @@ def refuse_alike(comm, name: str, attempt: Callable[[], None]) -> None:
         AssertionError,
         IndexError,
         TypeError,
+        ImportError,
+        OSError,  # a library that a package loads when it is first used
     ) as error:
         words = own_words(error)
     for said in filter(None, comm.allgather(words)):

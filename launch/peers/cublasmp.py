@@ -1,6 +1,8 @@
 """cuBLASMp through nvmath-python: ``nvmath.distributed.linalg.advanced.Matmul`` on the two layouts
 of which cuBLASMp overlaps communication and product."""
 
+import importlib.util
+
 import numpy as np
 
 from .base import Availability, Job, Peer, installed, refuse_alike
@@ -15,11 +17,11 @@ _GET = (
 
 
 def _available() -> Availability:
-    found = [installed("nvmath", _GET), installed("cupy", _GET), installed("nccl", _GET)]
-    for each in found:
-        if not each.ok:
-            return each
-    return with_gpu(Availability(True, found[0].what))
+    found = installed("nvmath", _GET, "nvmath-python")
+    for package in ("cupy", "nccl"):  # in distributions named after the version of CUDA
+        if found.ok and importlib.util.find_spec(package) is None:
+            found = Availability(False, f"{package} is not installed", _GET)
+    return with_gpu(found)
 
 
 class CupyBlas:
@@ -58,22 +60,25 @@ class Multiplication(Job):
 
     def __init__(self, problem, topology, fill, threads, options):
         import cupy
-        import nvmath.distributed as nvmath
-        from nvmath.bindings import cublasMp
-        from nvmath.distributed.distribution import Slab
-        from nvmath.distributed.linalg.advanced import Matmul
 
         self._cupy, self._flow = cupy, options.get("dataflow") or "AG"
         check_even("cublasmp", problem, self._flow, whole=True)
         comm, rank = topology.comm, topology.comm.rank
         device_id = topology.node.rank % devices()
         cupy.cuda.Device(device_id).use()
-        if nvmath.get_context() is None:  # once a process
-            refuse_alike(
-                comm, "cublasmp", lambda: nvmath.initialize(device_id, comm, backends=["nccl"])
-            )
-        version = cublasMp.get_version()
-        self.blas = CupyBlas(cupy, f"cuBLASMp {version}")
+
+        def start():  # finds its libraries now
+            import nvmath.distributed as nvmath
+            from nvmath.bindings import cublasMp
+
+            if nvmath.get_context() is None:  # once a process
+                nvmath.initialize(device_id, comm, backends=["nccl"])
+            self.blas = CupyBlas(cupy, f"cuBLASMp {cublasMp.get_version()}")
+
+        refuse_alike(comm, "cublasmp", start)
+        from nvmath.distributed.distribution import Slab
+        from nvmath.distributed.linalg.advanced import Matmul
+
         self._c = problem.c.own_tiles(rank)
         self.operands, self._multiply = [], None
         for name in "BA":

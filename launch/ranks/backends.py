@@ -67,6 +67,8 @@ class HostBackend:
         Columns of the record.
     work : HostWork
         For the roof.
+    nodes : list of int or None
+        For each rank its node, if collectives go through the memory that its ranks share.
     """
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
@@ -82,6 +84,7 @@ class HostBackend:
             "blas_kernel": self._blas.info.kernel,
         }
         self._yields = topology.node.size * threads > topology.cores
+        self.nodes = _sharing_nodes(case.collectives, choice, topology)
 
     def free_bytes(self) -> None:
         """Nothing lies on a device."""
@@ -121,8 +124,41 @@ class HostBackend:
         pass  # nothing is held
 
 
+def _sharing_nodes(
+    asked: str | None, choice: TransportChoice, topology: Topology
+) -> list[int] | None:
+    """The node of each rank, if collectives are to go through shared memory; None if by MPI.
+
+    ``auto`` takes shared memory where all ranks share it. A throttled transport models a slow
+    network, over which collectives go round rings: there they do unless they are told not to.
+
+    Raises
+    ------
+    UnsupportedError
+        If that is asked for and no rank reaches another's memory.
+    """
+    if asked in (None, "mpi"):
+        return None
+    apart = choice.kind == "rma" or topology.nodes == topology.comm.size > 1
+    if asked == "direct" and apart:
+        why = (
+            "--transport rma hides it"
+            if choice.kind == "rma"
+            else f"each of the {topology.comm.size} ranks is on a node of its own"
+        )
+        raise UnsupportedError(
+            f"--collectives direct reads the memory of other ranks in place, and {why}. Use "
+            "--collectives mpi or auto."
+        )
+    if asked == "auto" and (apart or topology.nodes > 1 or choice.kind == "throttled"):
+        return None
+    return topology.node_of
+
+
 class DeviceBackend:
     """The device of a rank; attributes and methods as of :class:`HostBackend`."""
+
+    nodes = None
 
     def __init__(self, case: Case, choice: TransportChoice, topology: Topology):
         self._case, self._choice, self._topology = case, choice, topology
@@ -236,13 +272,14 @@ class DeviceBackend:
         )
 
     def about(self, executor) -> dict:
-        """Who signals in a program with signals; and that parts of a kernel are products of their
-        own."""
+        """Who signals in a program with signals, beside which streams of copies; and that parts of
+        a kernel are products of their own."""
         if executor.inbox is None:
-            return {}
-        streams = self._case.copy_streams or 1
-        who = "streams" if executor.inbox.why_hosts is None else "hosts"
-        found = {"progress": who + (f", {streams} copy streams" if streams > 1 else "")}
+            return {"copy_streams": None}
+        found = {
+            "progress": "streams" if executor.inbox.why_hosts is None else "hosts",
+            "copy_streams": self._case.copy_streams or 1,
+        }
         if any(getattr(step, "kernel", None) for step in executor.trace.steps):
             found["blas_kernel"] = f"{self.keys['blas_kernel']} parts"
         return found

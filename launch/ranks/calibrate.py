@@ -2,7 +2,9 @@
 all ranks at once."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 
@@ -19,9 +21,13 @@ from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_line
+from drbench.model.machine import Machine
 from drbench.program.problem import Problem
+from launch.cases.case import Case
 from launch.cases.machine_models import read_document, write_model
 from launch.host.environment import processor_name
+
+from .case import run_case
 
 #: Local products, (m, n, k): thick and thin along each axis, down to single tiles.
 _SHAPES = [
@@ -45,47 +51,102 @@ _SHAPES = [
     (512, 4096, 512),
     (32, 32, 32),
     (8, 8, 8),
+    (2048, 2048, 512),
+    (256, 2048, 2048),
+    (2048, 256, 2048),
 ]
 #: Transfers, in bytes.
-_SIZES = [1 << s for s in range(14, 25, 2)]
+SIZES = [1 << s for s in range(14, 25, 2)]
 #: Widths of blocks of columns, in elements.
 _WIDTHS = (64, 256, 1024, 4096, 16384)
 #: Shards of collectives, in bytes.
-_SHARDS = [1 << s for s in range(13, 23, 3)]
+SHARDS = [1 << s for s in range(13, 23, 3)]
+#: Whole programs whose times are held against their predictions: extents in units of 512, layouts
+#: of A, B and C, stationary matrix. Each matrix moves in some of them, and each shape of piece.
+_PROGRAMS = [
+    ((2, 2, 2), "row row row", "C"),
+    ((2, 2, 2), "column column column", "C"),
+    ((2, 2, 2), "row column row", "B"),
+    ((2, 2, 2), "column row column", "A"),
+    ((2, 2, 2), "column row row", "C"),
+    ((3, 3, 3), "row row column", "A"),
+    ((3, 3, 3), "column column row", "B"),
+    ((1, 4, 2), "row row row", "C"),
+    ((1, 4, 2), "column column column", "B"),
+    ((1, 4, 2), "row column column", "A"),
+    ((1, 4, 2), "column row row", "B"),
+    ((2, 1, 4), "row row row", "A"),
+    ((2, 1, 4), "column column row", "C"),
+    ((2, 1, 4), "row row column", "B"),
+    ((2, 1, 4), "column row column", "C"),
+]
+_UNIT = 512
+#: The link of the throttled transport that they are run on: transfers take about as long as
+#: products there.
+_THROTTLED = "throttled:0.5,50"
 
 
 def calibrate_here(
-    out: str, name: str, trials: int, measure: Callable[[Topology, int], tuple[str, dict]]
+    out: str,
+    name: str,
+    trials: int,
+    measure: Callable[[Topology, int], tuple[str, dict]],
+    programs: dict[str, list[Case]],
+    predict: Callable[[Case, Machine, int], float | None],
+    nodes: bool = False,
 ) -> int:
     """Measure on the ranks this process belongs to, the best of so many trials; rank 0 writes the
-    ``[model]`` section of the file.
+    ``[model]`` section of the file. Then whole programs are measured and predicted by that file,
+    which keeps the ratios as ``[model.residuals]``.
 
     Parameters
     ----------
     measure : callable
         ``measure(topology, trials)`` -> what was measured, in words, and its tables (collective).
+    programs : dict of str to list of Case
+        Whole programs, by the name of the residuals (:func:`whole_programs`).
+    predict : callable
+        ``predict(case, machine, ranks)``: seconds; None where the machine refuses the case.
+    nodes : bool
+        The ranks are on several nodes, and the links between them are measured too.
 
     Raises
     ------
     UsageError
-        If links cannot be measured here: on one rank, or on several nodes.
+        If links cannot be measured here: on one rank; on several nodes without ``nodes``, or on one
+        with it; if nodes have different numbers of ranks.
     """
-    comm = MPI.COMM_WORLD
+    comm = _by_nodes(MPI.COMM_WORLD)
     read_document(out)  # what cannot be kept is refused before anything is measured
     with Topology(comm) as topology:
         if comm.size < 2:
             raise UsageError("calibrate needs at least 2 ranks, got 1. Use -p 2.")
-        if topology.nodes > 1:
+        if topology.nodes > 1 and not nodes:
             raise UsageError(
-                f"calibrate measures one node, got {topology.nodes}. Start it on one, and add the "
-                "links between nodes to the file by hand."
+                f"calibrate measures one node, got {topology.nodes}. Start it on one, or measure "
+                "the links between nodes too with --nodes."
+            )
+        if topology.nodes == 1 and nodes:
+            raise UsageError(
+                f"--nodes measures links between nodes, and the {comm.size} ranks are on one. "
+                "Start it on two (srun -N 2, mpiexec -hosts), or leave --nodes out."
+            )
+        sizes = sorted(Counter(topology.node_of).values())
+        if sizes[0] < sizes[-1]:
+            raise UsageError(
+                f"--nodes needs as many ranks on every node, got {sizes[0]} to {sizes[-1]}. Start "
+                f"{sizes[0]} on each."
             )
         where, tables = measure(topology, trials)
         # of all ranks
         fence_s = best_of(comm, lambda: comm.Ibarrier().Wait(), trials, 100)
+        ran = {
+            kind: [run_case(replace(case, iters=trials), comm, topology) for case in cases]
+            for kind, cases in programs.items()
+        }
     if comm.rank == 0:
         model = {
-            "#": f"measured by drbench calibrate -p {comm.size}, {where}, "
+            "#": f"measured by drbench calibrate -p {comm.size}{' --nodes' * nodes}, {where}, "
             f"{datetime.now(UTC):%Y-%m-%d}; best of {trials}, all ranks at once. Seconds, bytes, "
             "FLOP/s.",
             "name": name,
@@ -94,26 +155,87 @@ def calibrate_here(
             "calibrated": tables.get("calibrated", {})
             | {
                 "ranks": comm.size,
+                "nodes": topology.nodes,
+                "node": comm.size // topology.nodes,
                 "date": f"{datetime.now(UTC):%Y-%m-%d}",
                 "processor": processor_name(),
             },
+        }
+        write_model(out, model)
+        machine = Machine.load(out)
+        model["residuals"] = {"#": "measured over predicted times of whole programs"} | {
+            kind: found
+            for kind, cases in programs.items()
+            if len(found := _residuals(cases, ran[kind], machine, comm.size, predict)) > 1
         }
         print(write_model(out, model), flush=True)
     return 0
 
 
-def cores(topology: Topology, trials: int, threads: int | None) -> tuple[str, dict]:
-    """What the cores of this node take, on so many BLAS threads a rank (collective)."""
+def _by_nodes(comm):
+    """The same ranks in blocks: those of a node are neighbours, as machine models count them."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
+    first, place = node.bcast(comm.rank), node.rank
+    node.Free()
+    return comm.Split(0, key=first * comm.size + place)
+
+
+def whole_programs(backend: str, nodes: bool = False) -> dict[str, list[Case]]:
+    """What is held against its prediction, by the name of its residuals: on the cores of one node
+    over every transport.
+
+    Examples
+    --------
+    >>> {kind: len(cases) for kind, cases in whole_programs("numpy").items()}
+    {'direct': 15, 'rma': 15, 'throttled': 15}
+    """
+    ways = {"any": "auto"}
+    if backend == "numpy" and not nodes:
+        ways = {"direct": "direct", "rma": "rma", "throttled": _THROTTLED}
+    return {
+        kind: [
+            Case(
+                *(_UNIT * extent for extent in shape),
+                *layouts.split(),
+                options={"stationary": stationary},
+                transport=transport,
+                backend=backend,
+                check=False,
+                budget=0.0,
+            )
+            for shape, layouts, stationary in _PROGRAMS
+        ]
+        for kind, transport in ways.items()
+    }
+
+
+def _residuals(cases, records, machine: Machine, ranks: int, predict) -> list[float]:
+    """Measured over predicted times of the cases that both have."""
+    found = []
+    for case, record in zip(cases, records):
+        predicted_s = predict(case, machine, ranks) if record.status == "ok" else None
+        if predicted_s:
+            found.append(record.time_s / predicted_s)
+    return found
+
+
+def cores(
+    topology: Topology, trials: int, threads: int | None, everyone: MPI.Comm | None = None
+) -> tuple[str, dict]:
+    """What the cores of this node take, on so many BLAS threads a rank (collective): in words, and
+    the tables. On one rank there are no links and no collectives. ``everyone`` are the ranks of
+    all nodes, which measure their products at once."""
     comm, threads = topology.comm, threads or topology.cores_per_rank
+    everyone = everyone or comm
     threadpoolctl.threadpool_limits(threads)
-    gemm, double = (fit_gemm(_products(comm, trials, code)) for code in ("f4", "f8"))
-    memory, about = _memory(comm, trials), "add of 16 MiB"
+    gemm, double = (fit_gemm(_products(everyone, trials, code)) for code in ("f4", "f8"))
+    memory, about = _memory(everyone, trials), "add of 16 MiB"
     compute = compute_section(gemm, memory, len(_SHAPES), about)
     double_compute = compute_section(double, memory, len(_SHAPES), about)
-    direct, rma = (_transfers(topology, kind, trials) for kind in ("direct", "rma"))
-    get_s, get_rate, row_s = rma["get"]
+    several = comm.size > 1
     return f"{threads} threads a rank, {os.uname().machine}", {
-        "calibrated": {"threads": threads},
+        "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}
+        | ranges(_SHAPES, SIZES, SHARDS),
         "adds_on_core": True,
         "pieces_apart": True,
         "step_s": (
@@ -122,35 +244,53 @@ def cores(topology: Topology, trials: int, threads: int | None) -> tuple[str, di
         ),
         "compute": compute,
         "dtypes": {"float64": double_compute},
-        "transports": {
-            "direct": {
-                "#": "in place: a get is a view",
-                "shared": "initiator",
-                "reads_in_place": True,
-                "bandwidth_bytes_per_s": inf,
-                "core_add_bytes_per_s": (
-                    direct["add"][1],
-                    "locked add into the next rank's tile, fit over "
-                    f"{_SIZES[0]} to {_SIZES[-1]} bytes",
-                ),
-            },
-            "rma": {
-                "shared": "initiator",
-                "bandwidth_bytes_per_s": (
-                    inf,
-                    "on one node the core that gets makes the copy:",
-                ),
-                "core_bytes_per_s": (get_rate, "MPI_Rget, likewise"),
-                "core_row_s": (
-                    row_s,
-                    "more, for each row of a block of columns; widths of "
-                    f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
-                ),
-                "latency_s": get_s,
-                "core_add_bytes_per_s": (rma["add"][1], "MPI_Raccumulate and flush, likewise"),
-            },
+        **({"transports": _near(topology, trials)} if several else {}),
+        "collectives": {
+            name: fit_collective(found) | {"#": about_collective(comm.size)}
+            for name, found in (ring_samples(comm, trials) if several else {}).items()
         },
-        "collectives": _collectives(comm, trials),
+    }
+
+
+def ranges(shapes, sizes: list[int], shards: list[int]) -> dict:
+    """What was measured, from the least to the most: what a file says of it.
+
+    Examples
+    --------
+    >>> ranges([(8, 2, 3), (4, 5, 6)], [16, 64], [32])
+    {'m': [4, 8], 'n': [2, 5], 'k': [3, 6], 'bytes': [16, 64], 'shards': [32, 32]}
+    """
+    found = dict(zip("mnk", zip(*shapes))) | {"bytes": sizes, "shards": shards}
+    return {name: [min(values), max(values)] for name, values in found.items()}
+
+
+def _near(topology: Topology, trials: int) -> dict:
+    """The tables of transports between ranks that share memory."""
+    direct, rma = (transfers(topology, kind, trials) for kind in ("direct", "rma"))
+    get_s, get_rate, row_s = rma["get"]
+    return {
+        "direct": {
+            "#": "in place: a get is a view",
+            "shared": "initiator",
+            "reads_in_place": True,
+            "bandwidth_bytes_per_s": inf,
+            "core_add_bytes_per_s": (
+                direct["add"][1],
+                f"locked add into the next rank's tile, fit over {SIZES[0]} to {SIZES[-1]} bytes",
+            ),
+        },
+        "rma": {
+            "shared": "initiator",
+            "bandwidth_bytes_per_s": (inf, "on one node the core that gets makes the copy:"),
+            "core_bytes_per_s": (get_rate, "MPI_Rget, likewise"),
+            "core_row_s": (
+                row_s,
+                "more, for each row of a block of columns; widths of "
+                f"{_WIDTHS[0]} to {_WIDTHS[-1]} elements",
+            ),
+            "latency_s": get_s,
+            "core_add_bytes_per_s": (rma["add"][1], "MPI_Raccumulate and flush, likewise"),
+        },
     }
 
 
@@ -194,23 +334,28 @@ def _memory(comm, trials: int) -> float:
     return 3 * a.nbytes / best_of(comm, lambda: np.add(a, b, out=a), trials)
 
 
-def _transfers(topology, kind: str, trials: int) -> dict:
-    """Gets (RMA only: in place they cost nothing) and accumulates, each rank to the next: (latency,
-    bytes a second)."""
+def transfers(topology, kind: str, trials: int, hop: int = 1, alone: bool = False) -> dict:
+    """Gets (RMA only: in place they cost nothing) and accumulates, each rank to the one ``hop``
+    ranks on, or only the first (``alone``): (latency, bytes a second), of gets also the seconds of
+    a row that lies apart."""
     comm = topology.comm
-    cols = _SIZES[-1] // 4 // 64
+    cols = SIZES[-1] // 4 // 64
     problem = Problem(64 * comm.size, cols, 8, comm.size, a="row", b="row", c="row")
     matrix = DistributedMatrix(problem.c, topology, "float32", parse_transport(kind))
     # rows, columns, and how many of the rows lie apart
-    shapes = [(max(1, nbytes // 4 // cols), min(cols, nbytes // 4), 0) for nbytes in _SIZES]
+    shapes = [(max(1, nbytes // 4 // cols), min(cols, nbytes // 4), 0) for nbytes in SIZES]
     if kind == "rma":
         shapes += [(64, width, 64) for width in _WIDTHS]
     gets, adds = [], []
+    idle = alone and comm.rank > 0
 
     def get():
-        matrix.window.rget(value, block).Wait()
+        if not idle:
+            matrix.window.rget(value, block).Wait()
 
     def add():
+        if idle:
+            return
         if kind == "rma":
             matrix.window.raccumulate(value, block).Wait()
             matrix.window.flush()
@@ -220,7 +365,7 @@ def _transfers(topology, kind: str, trials: int) -> dict:
     try:
         for _, tile in matrix.own_blocks():
             tile.fill(1)
-        first = 64 * ((comm.rank + 1) % comm.size)
+        first = 64 * ((comm.rank + hop) % comm.size)
         for rows, width, apart in shapes:
             block = problem.c.block((first, first + rows), (0, width))
             value = np.ones(block.shape, "f4")
@@ -251,24 +396,33 @@ def _overhead(topology, gemm: dict, trials: int) -> float:
     return comm.allreduce(max(0.0, seconds / max(1, products) - own), MPI.MAX)
 
 
-def _collectives(comm, trials: int) -> dict:
-    """Rings on 2 ranks, and on all if there are more."""
+def ring_samples(comm, trials: int) -> dict[str, list[tuple[int, int, float]]]:
+    """(ranks, bytes of a shard, seconds) of rings on 2 ranks, and on all if there are more."""
     samples: dict[str, list] = {}
-    about = f"fit over shards of {_SHARDS[0]} to {_SHARDS[-1]} bytes" + (
-        "; launch and sync cannot be told apart on 2 ranks" if comm.size == 2 else ""
-    )
     pairs = comm.Split(comm.rank // 2 if comm.rank < comm.size // 2 * 2 else MPI.UNDEFINED)
     try:
         for group in (pairs, comm) if comm.size > 2 else (comm,):
-            for nbytes in _SHARDS if group != MPI.COMM_NULL else ():
-                repeats = max(1, (1 << 18) // nbytes)
-                for name, call in _calls(group, nbytes // 4).items():
-                    sample = group.size, nbytes, best_of(group, call, trials, repeats)
-                    samples.setdefault(name, []).append(sample)
+            if group != MPI.COMM_NULL:
+                add_samples(samples, group, trials)
     finally:
         if pairs != MPI.COMM_NULL:
             pairs.Free()
-    return {name: fit_collective(found) | {"#": about} for name, found in samples.items()}
+    return samples
+
+
+def add_samples(samples: dict[str, list], group, trials: int) -> None:
+    """Measure each collective on a group, at each size."""
+    for nbytes in SHARDS:
+        repeats = max(1, (1 << 18) // nbytes)
+        for name, call in _calls(group, nbytes // 4).items():
+            sample = group.size, nbytes, best_of(group, call, trials, repeats)
+            samples.setdefault(name, []).append(sample)
+
+
+def about_collective(ranks: int) -> str:
+    """The comment beside what was fitted to collectives of so many ranks at most."""
+    apart = "; launch and sync cannot be told apart on 2 ranks" if ranks == 2 else ""
+    return f"fit over shards of {SHARDS[0]} to {SHARDS[-1]} bytes{apart}"
 
 
 def _calls(comm, count: int) -> dict[str, Callable]:

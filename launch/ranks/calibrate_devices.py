@@ -13,7 +13,7 @@ from drbench.program.problem import Problem
 from launch.cases.case import Case
 
 from .backends import open_backend
-from .calibrate import best_of, compute_section
+from .calibrate import best_of, compute_section, ranges
 from .transfers import Rows, trace_of
 
 #: Local products, (m, n, k), in units that fill a device: thick and thin along each axis.
@@ -55,7 +55,9 @@ def devices(topology: Topology, trials: int, threads: int | None, backend: str) 
         found = _transfers(comm, opened, sizes, trials)
         (latency_s, rate), about = found["get"], opened.keys
         where = f"{about['device']}, {about['blas']}, {about['ranks_per_device']} rank(s) a device"
+        shapes = [tuple(unit * extent for extent in shape) for shape in _SHAPES]
         return where, {
+            "calibrated": {"dtypes": ["float32"]} | ranges(shapes, sizes, sizes),
             "accumulate_efficiency": (
                 min(1.0, found["add"][1] / rate),
                 "accumulate over copy, both from rank to rank; at most 1",

@@ -37,7 +37,7 @@ from algorithms import get_algorithm
 from algorithms.collective import BASELINES, baseline_of
 from drbench.common import PHASES, Clock, parse_transport
 from drbench.host.fill import Fill
-from drbench.host.topology import Topology, mpi_version
+from drbench.host.topology import Topology, mpi_version, start_mpi
 from drbench.measure.noise import (
     Timed,
     enough,
@@ -52,6 +52,7 @@ from drbench.measure.roof import HostWork, Roof, timed
 from drbench.measure.timeline import chrome_trace
 from drbench.measure.verify import Verification, verify
 from drbench.plan.explain import events_of
+from drbench.plan.loads import balance
 from drbench.plan.schedule import pool_bytes
 from drbench.program.problem import Problem
 from drbench.program.steps import COUNTERS
@@ -62,6 +63,7 @@ from launch.cases.case import (
     bound,
     case_keys,
     check_case,
+    collectives_by,
     refuse_our_options,
     settled_keys,
 )
@@ -120,17 +122,13 @@ def _check_outputs(csv_path: str | None, trace: str | None) -> None:
 
 
 def world() -> MPI.Comm:
-    """All ranks, unless launcher and library belong to different MPIs.
-
-    MPI is started with MPI_THREAD_MULTIPLE: below that MPICH's waits never yield the core, and a
-    barrier of four ranks on two cores takes 10 ms instead of 20 us.
-    """
+    """All ranks, unless launcher and library belong to different MPIs."""
     library, here = mpi_version(), launched()
     strangers = (
         here is not None and here.variable.startswith("OMPI_") and library.startswith("MPICH")
     )
-    if not strangers and not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    if not strangers:
+        start_mpi()
     if strangers or (here is not None and here.size > 1 and MPI.COMM_WORLD.size == 1):
         raise MissingError(mismatch_message(here, library))
     if here is None and started_by_us() and MPI.COMM_WORLD.size == 1 and started_by_us() > 1:
@@ -219,7 +217,9 @@ def _run(
         other_pool = pool_bytes(baseline, 1) if baseline else 0
         attempts = [options, *algorithm.lighter(options)]
         for asked in attempts:
-            settled, trace, ahead, pool, plan_s = _planned(case, topology, problem, asked)
+            settled, trace, ahead, pool, plan_s = _planned(
+                case, topology, problem, asked, backend.nodes
+            )
             keys.update(settled_keys(case, settled))
             need = Need.of(problem, comm.rank, case.roof, pool, other_pool)
             try:
@@ -228,6 +228,11 @@ def _run(
             except OutOfMemory:
                 if asked is attempts[-1]:
                     raise
+        if case.backend == "numpy":
+            keys["collectives"] = collectives_by(
+                comm.allreduce(trace.direct, MPI.LOR),
+                comm.allreduce(any(len(group) > 1 for group in trace.groups), MPI.LOR),
+            )
         with backend.distributed(problem) as matrices:
             if choice.kind == "auto":
                 keys["transport"] = found_transport(comm, matrices["C"])
@@ -263,14 +268,19 @@ def _run(
                 copies = problem.c.partition.copies() if settled.get("replicate_result") else [0]
                 verdict = verify(matrices["C"], problem, fill, len(copies))
         keys.update(measured, **backend.peak())
-    plans, steps, pools = zip(*comm.allgather((plan_s, len(trace.steps), executor.arena_bytes)))
+    told = plan_s, len(trace.steps), executor.arena_bytes, trace.panel_bytes, trace.flops
+    plans, steps, pools, panels, flops = zip(*comm.allgather(told))
     keys.update(plan_s=max(plans), steps=sum(steps), pool_bytes=max(pools))
+    keys.update(panel_bytes=sum(panels), balance_limit=balance(flops))
     return verdict
 
 
-def _planned(case: Case, topology: Topology, problem: Problem, options: dict) -> tuple:
+def _planned(
+    case: Case, topology: Topology, problem: Problem, options: dict, nodes: list[int] | None
+) -> tuple:
     """What is settled of the options that are asked for, this rank's trace with them and its
-    look-ahead, the bytes of its pool, and the seconds that planning took (collective)."""
+    look-ahead, the bytes of its pool, and the seconds that planning took (collective). ``nodes``
+    are those whose ranks share memory for collectives, if any do."""
     comm, choice, clock = topology.comm, parse_transport(case.transport), Clock()
     algorithm = get_algorithm(case.algorithm)
     settled = algorithm.settle(
@@ -285,11 +295,11 @@ def _planned(case: Case, topology: Topology, problem: Problem, options: dict) ->
             "drbench simulate."
         )
     ahead, known = case.ahead(settled), dict(settled)
-    if case.model:
+    if case.model or case.backend == "numpy":
         known |= of_schedule(case.model, settled, case.transport, case.dtype)
     start = clock.now()
     # a part that is too large to search may be one rank's alone
-    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, **known))
+    trace = everywhere(comm, lambda: algorithm.trace(problem, comm.rank, nodes=nodes, **known))
     plan_s = clock.now() - start
     # read in place, as far as the plan can tell before windows exist
     near, node_of = case.get == "view" and choice.kind != "rma", topology.node_of

@@ -25,6 +25,8 @@ from .verdicts import Verdict
 
 #: The committed verdicts, and the sums of the files under results/.
 EXPECTED, SUMS = "claims.csv", "SHA256SUMS"
+#: What a claim is asked for with if a step has its name: ``claim:T1`` is not step T1.
+CLAIM = "claim:"
 #: Numbers of a claim may differ by this share from the committed ones, or by one of the last digit.
 NUMBERS_SHARE = 0.01
 #: Simulated times may differ by this share: the same floating-point work on another processor.
@@ -59,7 +61,8 @@ class Place:
     results : Path
         The committed records.
     only : tuple of str
-        Beginnings of the names of checks that are wanted; empty for all.
+        Beginnings of the names of checks that are wanted; empty for all. One that a step and a
+        claim have is the step's; ``claim:`` before it asks for the claim.
     """
 
     out: Path
@@ -75,9 +78,26 @@ class Place:
         >>> [Place(Path(), only=("P1", "R")).wants(name) for name in ("P1", "P10", "R.rows")]
         [True, False, True]
         """
+        return not self.only or any(_begins(o, name) for o in self.only)
+
+    def wants_some(self, names: Iterable[str]) -> bool:
+        """Whether some check may be wanted whose name begins with one of these."""
         return not self.only or any(
-            re.match(rf"{re.escape(o)}(?!(?<=\d)\d)", name) for o in self.only
+            _begins(o, name) or _begins(name, o) for o in self.only for name in names
         )
+
+    def of(self, claims: bool) -> "Place | None":
+        """The same with what is wanted of the claims alone, or of all else; None for nothing.
+
+        Examples
+        --------
+        >>> place = Place(Path(), only=("T1", "claim:T2", "T5", "P"))
+        >>> place.of(claims=False).only, place.of(claims=True).only
+        (('T1',), ('T2', 'T5', 'P'))
+        """
+        asked = [(o.startswith(CLAIM) or not _of_a_step(o), o) for o in self.only]
+        only = tuple(o.removeprefix(CLAIM) for of_claim, o in asked if of_claim == claims)
+        return replace(self, only=only) if only or not self.only else None
 
     def run(self, *words: str, to: Path | None = None, given: Path | None = None):
         """Run a Python program from the checkout; its output as text, or in the file ``to``."""
@@ -99,6 +119,17 @@ class Place:
     def drbench(self, *words: str):
         """Run drbench, as :meth:`run` does."""
         return self.run("-m", "drbench", *words)
+
+
+def _begins(beginning: str, name: str) -> bool:
+    """Whether a name begins so; P10 does not begin with P1."""
+    return bool(re.match(rf"{re.escape(beginning)}(?!(?<=\d)\d)", name))
+
+
+def _of_a_step(beginning: str) -> bool:
+    """Whether a check that is not a claim begins so."""
+    steps = Place(Path(), only=(beginning,))
+    return any(steps.wants_some(names) for step, names in STEPS.items() if step is not claims)
 
 
 def passed(good: bool) -> str:
@@ -449,7 +480,7 @@ def meshslice_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
 
 
 def overlap_claims(results: Path, wanted: Wanted = bool) -> list[Verdict]:
-    """F1-F9 and T1-T9 on the committed studies."""
+    """F1-F9 and T1-T11 on the committed studies."""
     from .overlap.claims import check, committed
 
     return check(*committed(results / "simulated/overlap"), wanted=wanted)
@@ -477,7 +508,7 @@ def claims(place: Place) -> Iterator[Check]:
     with open(place.results / EXPECTED, newline="") as file:
         expected = {row["claim"]: row for row in csv.DictReader(file)}
     for letter, (command, verdicts_of) in CLAIMS.items():
-        if place.only and not any(name.startswith(tuple(letter)) for name in place.only):
+        if not place.wants_some(letter):
             continue  # their records need not be read
         for verdict in verdicts_of(place.results, place.wants):
             yield held(verdict, expected.pop(verdict.claim, None), command)
@@ -568,13 +599,11 @@ def check_artifact(place: Place) -> Iterator[Check]:
         )
     place = replace(place, out=place.out.resolve())  # programs run in the checkout
     for step, names in STEPS.items():
-        wanted = (
-            place.wants(name) or any(o.startswith(name) for o in place.only) for name in names
-        )
-        if not any(wanted):
+        here = place.of(claims=step is claims)
+        if here is None or not here.wants_some(names):
             continue
         try:
-            yield from (check for check in step(place) if place.wants(check.name))
+            yield from (check for check in step(here) if here.wants(check.name))
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             about = (step.__doc__ or "").partition("\n")[0]
             what = " ".join(str(error).split()) or type(error).__name__

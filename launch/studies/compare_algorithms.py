@@ -10,12 +10,12 @@ from rich.table import Table
 from algorithms import algorithms
 from drbench.errors import UnsupportedError
 from drbench.measure.noise import doubts
-from drbench.measure.record import Record
+from drbench.measure.record import Record, by_balance
 from launch.cases.case import Case, bound
 from launch.cases.command_line import describe
 from launch.cases.peaks import Peaks
 from launch.host.kernels import without_pins
-from launch.host.show import low_high, table
+from launch.host.show import low_high, product_text, table
 from launch.host.units import seconds
 from launch.sweeps.progress import progress_console
 from launch.sweeps.rounds import Standing, standings
@@ -28,6 +28,9 @@ _STATIONARY = {"OS": "C", "LS": "A", "RS": "B", "AG": "B", "RdS": "B"}
 #: Options that make another program of an algorithm without a mesh.
 _KINDS = ("dataflow", "variant")
 _PHASES = ("get_wait", "collective_wait", "gemm", "accumulate", "fence", "pack")
+
+#: Algorithms that are named as no slower than the fastest.
+_SHOWN = 6
 
 
 def layout_cases(
@@ -93,8 +96,9 @@ def run_layouts(
     runs = run_rounds(groups, "compare-algorithms", settings, say, out)
     case = groups[0][0]
     say.print(
-        f"C {case.m}x{case.n} = A {case.m}x{case.k} · B {case.k}x{case.n} on {ranks} ranks, "
+        f"{product_text(case)} on {ranks} ranks, "
         f"transport {case.transport}, prefetch {case.look_ahead}"
+        + (f", collectives {case.collectives}" if case.collectives else "")
     )
     for layout, group in zip(layouts, runs):
         say.print(_table(layout, standings(group)))
@@ -112,7 +116,8 @@ def run_layouts(
 
 
 def fastest_of_all(layouts: list[str], found: list[Standing]) -> list[str]:
-    """Which of all is the fastest, and which are not told apart from it; nothing without a time.
+    """Which of all is the fastest, and which are not told apart from it, the first few by name;
+    nothing without a time.
 
     Examples
     --------
@@ -122,6 +127,9 @@ def fastest_of_all(layouts: list[str], found: list[Standing]) -> list[str]:
     >>> found = [Standing(row, Ratio(1.0), True), Standing(row, Ratio(1.01, 0.98, 1.05))]
     >>> fastest_of_all(["OS on 1x2", "OS on 2x1"], found)
     ['fastest of all: summa, OS on 1x2; not told apart from it: summa, OS on 2x1']
+    >>> meshes = [f"OS on 1x{n}" for n in range(2, 12)]
+    >>> fastest_of_all(["OS on 1x1", *meshes], [found[0], *[found[1]] * 10])[0][-42:]
+    'summa, OS on 1x6; summa, OS on 1x7; 4 more'
     """
     named = [(f"{_name(each.record)}, {layout}", each) for layout, each in zip(layouts, found)]
     best = [name for name, each in named if each.fastest]
@@ -130,7 +138,8 @@ def fastest_of_all(layouts: list[str], found: list[Standing]) -> list[str]:
     as_fast = [
         name for name, each in named if each.ratio and not each.fastest and not each.ratio.apart
     ]
-    more = f"; not told apart from it: {'; '.join(as_fast)}" if as_fast else ""
+    shown = as_fast[:_SHOWN] + [f"{len(as_fast) - _SHOWN} more"] * (len(as_fast) > _SHOWN)
+    more = f"; not told apart from it: {'; '.join(shown)}" if shown else ""
     return [f"fastest of all: {best[0]}{more}"]
 
 
@@ -157,7 +166,8 @@ def _table(layout: str, found: list[Standing]) -> Table:
             "-" if r.phase_gemm_s is None else seconds(getattr(r, f"phase_{name}_s"))
             for name in _PHASES
         ]
-        spread = f"{r.percent_of_roof:.1f} ({low_high(r)})" if not r.oversubscribed else "-"
+        ratio = f"{r.percent_of_roof:.1f} ({low_high(r)}){by_balance(r)}"
+        spread = ratio if not r.oversubscribed else "-"
         efficiency = "-" if r.overlap_efficiency is None else f"{r.overlap_efficiency:.2f}"
         local = r.effective_communication_s
         rows.append(

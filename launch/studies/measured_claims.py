@@ -134,7 +134,7 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 }
 #: Claims that do not hold, and where the documentation says why.
 KNOWN = {
-    **dict.fromkeys(["S1", "S2", "S3"], "docs/reproduction.md#the-model-against-this-machine"),
+    "S1": "docs/reproduction.md#the-model-against-this-machine",
     "S5": "docs/performance.md#one-node-tiles-read-in-place",
     **dict.fromkeys(["S6", "S7"], "docs/performance.md#mlp-shapes-h--2048-m--1024"),
     "S9": "docs/performance.md#every-rank-remote-over-tcp",

@@ -9,7 +9,7 @@ from launch.models.llm import MODELS, PRODUCTS
 from .verdicts import Verdict, named, show, verdicts
 
 #: Points by which a percentage may differ from the paper's and still agree.
-NEAR = 6.0
+NEAR = 5.0
 #: The paper's numbers, percent: (GPT-3, Megatron-NLG).
 PAPER = {
     "lead over wang": (13.8, 26.0),
@@ -323,8 +323,8 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 
 _PAGE = "docs/reproduction.md#"
 #: Claims that do not hold for both models, and where the documentation says why.
-KNOWN = dict.fromkeys(["M2", "M10"], _PAGE + "the-lead-over-wang") | dict.fromkeys(
-    ["M8", "M9", "M12", "M19"], _PAGE + "meshslices-claims"
+KNOWN = dict.fromkeys(["M2", "M4", "M10"], _PAGE + "the-lead-over-wang") | dict.fromkeys(
+    ["M8", "M9", "M12", "M18", "M19"], _PAGE + "meshslices-claims"
 )
 
 

@@ -27,7 +27,7 @@ from drbench.errors import UsageError
 from drbench.model.bounds import link_parts
 from drbench.model.machine import Machine
 from launch.cases.case import Case
-from launch.cases.machine_models import find_machine
+from launch.cases.machine_models import find_machine, find_torus
 from launch.models.llm import (
     Layer,
     Plan,
@@ -55,6 +55,8 @@ CHIPS = (16, 32, 64, 128, 256)
 STRONG_BATCH, MOST_CHIPS, SEQ = 32, 256, 2048
 #: Slice counts are tried on this mesh (Figure 14).
 SLICES_MESH = (32, 8)
+#: The variant that has the constants of the paper's own simulation.
+AUTHORS = "constants of the paper's simulation"
 #: Columns of the products of one chip, and of what its busiest link does.
 _PARTS = ("compute_s", "launch_s", "sync_s", "transfer_s")
 
@@ -237,7 +239,9 @@ def dataflows(model: Transformer, base: Machine) -> Iterator:
 def slice4x4(model: Transformer, base: Machine) -> Iterator:
     """Table 3: TPUs overlapped no collective, so MeshSlice runs without overlap, and its last
     column with. Batch and S are those of the authors' script."""
-    study = Study("slice4x4", model, find_machine("tpuv4slice-4x4"), 16, 16)
+    study = Study(
+        "slice4x4", model, find_machine("tpuv4slice-4x4", base.sources.get("arbitration")), 16, 16
+    )
     for name, study.variant, ahead in (
         ("collective", "", 0),
         ("wang", "nothing overlaps", 0),
@@ -258,6 +262,7 @@ def changes(base: Machine) -> Iterator[tuple[str, Machine]]:
         return machine
 
     yield "as it is", base
+    yield AUTHORS, find_torus("tpuv4sim", None)
     for factor in (0.75, 1.25, 1.5, 2):
         yield f"bandwidth x {factor}", each("bandwidth_bytes_per_s", partial(mul, factor))
     for rate in (32, 50):

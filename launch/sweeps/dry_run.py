@@ -11,7 +11,7 @@ from rich.text import Text
 from drbench.errors import DrbenchError
 from drbench.plan.explain import traffic
 from drbench.plan.schedule import pool_bytes
-from launch.cases.case import Case, bound
+from launch.cases.case import Case, bound, on_one_node
 from launch.cases.launchers import Launcher
 from launch.cases.machine_models import of_schedule
 from launch.cases.sweep_file import Sweep
@@ -66,9 +66,9 @@ def needs(case: Case, ranks: int) -> Needs:
             in_place = case.get == "view" and case.transport in ("auto", "direct")
             settled = taker.settle(problem, in_place, **options)
             settled |= of_schedule(case.model, settled, case.transport, case.dtype)
-            moves = False
+            moves, nodes = False, on_one_node(case, ranks)
             for rank in range(ranks):
-                trace = taker.trace(problem, rank, **settled)
+                trace = taker.trace(problem, rank, nodes=nodes, **settled)
                 moves = moves or any(traffic(trace).counters.values())
                 pools[rank] = pool_bytes(trace, case.ahead(settled), lambda block: in_place)
     except (DrbenchError, LayoutError) as error:

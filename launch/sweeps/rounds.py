@@ -1,7 +1,7 @@
 """Rounds: contenders are measured in turn, each once a round, so that a drifting machine hurts all
 alike; what is compared are ratios of times of the same round. Pure: nothing is run here.
 
-``compare-algorithms`` and ``tune --measure-top`` go on until the ratios to the fastest are known
+``compare-algorithms`` and ``tune --measure`` go on until the ratios to the fastest are known
 (:func:`turns`); ``peers`` and ``scaling``, whose ranks are started anew for every turn, make as
 many rounds as they are told, in the same order (:func:`turned`).
 """
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from drbench.measure.noise import (
     MOST_REPEATS,
+    STABLE,
     enough,
     is_noisy,
     median_interval,
@@ -176,6 +177,55 @@ def turns(
             return
 
 
+def halving(
+    group: Mapping[str, Case], done: Mapping[str, Record], least: int, budget_s: float
+) -> Iterator[tuple[str, Case]]:
+    """The next turn of a probe for the fastest: after ``least`` rounds, and again after as many as
+    were made before, the slower half has no further turn. The last two go on until their ratio is
+    known within 2 %, or that they differ by more, or a budget is spent: then it is a tie. Pure, and
+    as of :func:`turns`, whose arguments these are, for one group.
+
+    Notes
+    -----
+    Successive halving (Karnin, Koren and Somekh, ICML 2013): the turns go to those among whom it is
+    hard to decide.
+
+    Examples
+    --------
+    Four contenders, two rounds of all, then four of two:
+
+    >>> done, ran = {}, []
+    >>> for name, case in halving({x: Case(8, 8, 8) for x in "abcd"}, done, 2, 60.0):
+    ...     seconds = 1.0 + "abcd".index(name[-1])
+    ...     done[name] = Record(mode="measured", status="ok", best_s=seconds, samples_s=[seconds])
+    ...     ran.append(name[-1])
+    >>> "".join(ran)
+    'abcddcbabaababba'
+    """
+    left, turn, until = list(group), 0, max(1, least)
+    while left and turn < MOST_REPEATS:
+        for name in turned(left, turn):
+            yield turn_name(turn, name), turn_case(group[name], turn)
+        turn += 1
+        runs = {name: runs_of(name, done, turn) for name in left}
+        left = [name for name in left if all(r.status == "ok" for r in runs[name].values())]
+        if len(left) < 2:
+            return
+        fastest, ratios = paired({name: seconds_of(runs[name]) for name in left})
+        if turn >= until and len(left) > 2:
+            order = sorted(left, key=lambda name: (name != fastest, median(ratios[name])))
+            left = [name for name in left if name in order[: -(-len(left) // 2)]]
+            until = 2 * turn
+        if len(left) == 2 and turn >= least:
+            (other,) = (name for name in left if name != fastest)
+            found = ratio_of(ratios[other])
+            spent_s = max(_spent_s(runs[name]) for name in left)
+            if found.low is not None and found.low > 1 + STABLE:
+                return
+            if enough(ratios[other], spent_s, least, budget_s):
+                return
+
+
 def _unknown(
     group: Iterable[str], done: Mapping[str, Record], rounds: int, least: int, budget_s: float
 ) -> list[str]:
@@ -225,11 +275,14 @@ class Standing:
         Its time over that of the fastest, in pairs; None if it has no time.
     fastest : bool
         Whether it is that one.
+    given_up : bool
+        A probe (:func:`halving`) gave it no further turn.
     """
 
     record: Record
     ratio: Ratio | None = None
     fastest: bool = False
+    given_up: bool = False
 
     def __str__(self) -> str:
         """The ratio in words; empty without one.
@@ -248,12 +301,15 @@ class Standing:
             return ""
         if self.fastest:
             return "1 (the fastest)"
+        if self.given_up:
+            return f"{self.ratio}, given up"
         return f"{self.ratio}{'' if self.ratio.apart else ', not told apart'}"
 
     def to_json_dict(self) -> dict:
         """The ratio, its interval, and whether that excludes 1, or this is the fastest."""
         ratio = self.ratio or Ratio(None)
         told = {"fastest": self.fastest, "told_apart": self.ratio is not None and ratio.apart}
+        told["given_up"] = self.given_up
         return {"ratio": ratio.middle, "ratio_low": ratio.low, "ratio_high": ratio.high, **told}
 
 
@@ -267,9 +323,13 @@ def standings(runs: Sequence[Mapping[int, Record]]) -> list[Standing]:
     }
     if not times:
         return [Standing(pool) for pool in pools]
-    fastest, ratios = paired(times)
+    most = max(map(len, times.values()))  # who was given up early is no fastest
+    fastest, _ = paired({at: each for at, each in times.items() if len(each) == most})
+    ratios = {at: over(each, times[fastest]) for at, each in times.items()}
     return [
-        Standing(pool, ratio_of(ratios[at]), at == fastest) if at in ratios else Standing(pool)
+        Standing(pool, ratio_of(ratios[at]), at == fastest, len(times[at]) < most)
+        if at in ratios
+        else Standing(pool)
         for at, pool in zip(map(str, range(len(pools))), pools)
     ]
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +18,7 @@ from launch.host.units import plural
 
 from .folder import opened
 from .progress import SweepProgress
-from .rounds import pooled, runs_of, turn_name, turns
+from .rounds import halving, pooled, runs_of, turn_name, turns
 from .store import case_id, write_csv
 from .supervisor import Settings, run_cases
 
@@ -32,13 +33,15 @@ def run_rounds(
     console: Console,
     out: str | Path | None = None,
     fresh: bool = False,
+    probe: bool = False,
 ) -> list[list[dict[int, Record]]]:
     """Measure the cases of each group in rounds (:func:`turns`), all groups in the same ones; the
     records of each case by turn.
 
     ``iters`` of a case are its rounds at least, ``budget`` is that of all its rounds. With ``out``
     the turns are kept in its folder :data:`ROUNDS`, where those that have a row are not run again
-    (unless ``fresh`` moves them aside), and a row a case in its :data:`POOLED`.
+    (unless ``fresh`` moves them aside), and a row a case in its :data:`POOLED`. A ``probe`` looks
+    for the fastest of one group only (:func:`halving`).
     """
     named = [{case_id(case, settings.ranks): case for case in group} for group in groups]
     cases = {who: case for group in named for who, case in group.items()}
@@ -46,6 +49,7 @@ def run_rounds(
         max(getattr(case, field) for case in cases.values()) for field in ("iters", "budget")
     )
     most = max(least, MOST_REPEATS)
+    next_turns = partial(halving, named[0]) if probe else partial(turns, named)
     wanted = [turn_name(turn, who) for turn in range(most) for who in cases]
     folder = Path(out) / ROUNDS if out else None
     if folder is not None and not folder.is_dir() and (folder.parent / POOLED).exists():
@@ -60,7 +64,7 @@ def run_rounds(
         try:
             with watch:
                 run_cases(
-                    _counted(turns(named, store.done, least, budget_s), watch, store.done),
+                    _counted(next_turns(store.done, least, budget_s), watch, store.done),
                     store,
                     settings,
                     watch,

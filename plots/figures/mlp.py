@@ -133,7 +133,11 @@ def _chart(drawn: Sequence[Line], axis: str) -> Chart:
 
 def _spot(point, roof: bool) -> Spot:
     interval = point.percent_of_roof_low, point.percent_of_roof_high
-    return Spot(point.value, point.Index, point.hollow, *interval * (roof and None not in interval))
+    if not roof:  # of a prediction, whose interval is of its time
+        ends = point.median_high_s, point.median_low_s
+        known = point.mode == "simulated" and None not in ends
+        interval = [point.value * point.time_s / end for end in ends] if known else (None, None)
+    return Spot(point.value, point.Index, point.hollow, *interval if None not in interval else ())
 
 
 def ends(values: Sequence[float], axis: str = Options.axis) -> tuple[tuple[int, float], int]:
@@ -223,8 +227,11 @@ def _notes(chosen: dict[str, list[Line]], drawn: Sequence[Sequence[Line]]) -> li
     texts = texts * any(line.stationary for lines in drawn for line in lines)
     if any(line.quantity == "percent_of_roof" for lines in drawn for line in lines):
         texts.append("roof: the same local work without communication, measured in turn")
-    if any(point.percent_of_roof_low is not None for point in points):
+    known = {p.mode for p in points if p.percent_of_roof_low is not None}
+    if "measured" in known:
         texts.append("upright: 95 % interval of the median paired ratio")
+    if "simulated" in known:
+        texts.append("upright: 95 % interval of the prediction")
     texts += doubts([point.hollow for point in points], [point.oversubscribed for point in points])
     own_of = [[*_elsewhere(lines), *missing(chosen[name])] for name, lines in zip(chosen, drawn)]
     shared = [text for text in own_of[0] if all(text in each for each in own_of)]

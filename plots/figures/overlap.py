@@ -12,7 +12,16 @@ from pathlib import Path
 from matplotlib.lines import Line2D
 
 from plots.draw.chart import Axis, Chart, Marks, Spot, draw_axis, draw_bars, panels, polyline
-from plots.draw.page import GRID, MARKER_PT, line_handle, line_look, note, patch_handle
+from plots.draw.page import (
+    GRID,
+    MARKER_PT,
+    line_handle,
+    line_look,
+    log_ticks,
+    note,
+    number,
+    patch_handle,
+)
 from plots.draw.style import SMALL_PT, Fill, LineStyle
 from plots.draw.telling import named
 from plots.registry import Figure, Made
@@ -26,7 +35,12 @@ _METHODS = {
     "flux": Fill("FLUX", "#0072B2"),
     "td": Fill("Triton-distributed", "#009E73"),
 }
-_PRODUCTS = {"ag": "AllGather + GEMM", "rs": "GEMM + ReduceScatter"}
+_PRODUCTS = {
+    "ag": "AllGather + GEMM",
+    "rs": "GEMM + ReduceScatter",
+    "ag_moe": "AllGather + experts",
+    "moe_rs": "experts + ReduceScatter",
+}
 _MACHINES = {
     "a100pcie": "A100 PCIe",
     "a100nvlink": "A100 NVLink",
@@ -224,6 +238,91 @@ def _speedups(study: str, source: _Source, options: Options) -> Made:
     return Made(page.picture, [])
 
 
+#: Of the tables of experts: method -> what the legend calls it.
+_EXPERTS = {"td": "Triton-distributed", "pytorch": "loop over experts (PyTorch)"}
+
+
+def _tables(study: str, source: _Source, options: Options) -> Made:
+    """TD, Tables 4 and 5: milliseconds of each row, simulated joined by a line within a layer, the
+    paper's as stars; a panel a number of GPUs."""
+    every = source.of(study)
+    papers = source.of(study, "published")
+    looks = {"td": LineStyle("#009E73", "o", "-"), "pytorch": LineStyle("#8C8C8C", "s", "-")}
+    layer = lambda row: (row.n, row.k, row.variant)
+    charts, stars = [], []
+    seconds = [row.seconds for row in [*every, *papers]]
+    top, least = 1e3 * max(seconds), 1e3 * min(seconds)
+    y = Axis("time (ms)", (0.6 * least, 1.8 * top), 10, log_ticks(least, top, number))
+    for ranks in sorted({row.ranks for row in every}):
+        here = [row for row in every if row.ranks == ranks]
+        keys = list(dict.fromkeys((*layer(row), row.m) for row in here))
+        by_layer = len({key[:3] for key in keys}) < len(keys)
+        layers = list(dict.fromkeys(key[:3] for key in keys))
+        gap = 1 if by_layer else 0  # between layers
+        at = {key: place + gap * layers.index(key[:3]) for place, key in enumerate(keys)}
+        where = lambda row: at[(*layer(row), row.m)]
+        marks = []
+        for method, look in looks.items():
+            for of in dict.fromkeys(layer(row) for row in here):
+                mine = sorted((r for r in here if layer(r) == of and r.method == method), key=where)
+                spots = {where(row): Spot(1e3 * row.seconds) for row in mine}
+                marks.append(polyline(_EXPERTS[method], look, list(spots), spots))
+        ends = (-0.7, max(at.values()) + 0.7)
+        ms = {row.m for row in here}
+        told = f"{ranks} GPUs, {'one node' if ranks <= 8 else 'two nodes'}"
+        told += f", {here[0].m} tokens" if len(ms) == 1 else ""
+        title = "tokens; experts; n x k" if by_layer else "experts; n x k"
+        x = Axis(title, ends, ticks=_expert_ticks(at, by_layer))
+        charts.append(Chart(_title(here[0]), told, x, y, marks))
+        stars.append([
+            (where(row), 1e3 * row.seconds, row.method)
+            for row in papers if row.ranks == ranks and (*layer(row), row.m) in at
+        ])  # fmt: skip
+    handles = []
+    for method, look in looks.items():
+        handles.append(line_handle(f"{_EXPERTS[method]}, simulated", look))
+        handles.append(
+            Line2D([], [], **_STAR | {"color": look.color}, label=f"{_EXPERTS[method]}, the paper")
+        )
+    page, axes_of = panels(charts, handles, [], 2.0, 1, (0.56, 0.12), 0.72)
+    for axes, chart, found in zip(axes_of, charts, stars):
+        axes.grid(axis="y", **GRID)
+        for marks in chart.marks:
+            (line,) = axes.plot(marks.x, marks.y, zorder=3, clip_on=False, **line_look(marks.look))
+            named(line, marks.name)
+        for method, look in looks.items():
+            spots = [(x, y) for x, y, each in found if each == method]
+            if spots:
+                (drawn,) = axes.plot(*zip(*spots), **_STAR | {"color": look.color})
+                named(drawn, f"{_EXPERTS[method]}, published")
+        _names(axes, chart, SMALL_PT - 0.5)
+    return Made(page.picture, [])
+
+
+def _expert_ticks(at: dict[tuple, float], by_layer: bool) -> dict[float, str]:
+    """What stands under the rows of a table: the layer, or tokens, and in the middle of those of a
+    layer what it is.
+
+    Examples
+    --------
+    >>> row = (1408, 2048, "60 experts, top 4")
+    >>> _expert_ticks({(*row, 2048): 0}, False)
+    {0: '60 experts\\ntop 4\\n1408 x 2048'}
+    >>> _expert_ticks({(*row, 2048): 0, (*row, 4096): 1}, True)
+    {0: '2048', 1: '4096', 0.5: '\\n60 experts, top 4\\n1408 x 2048'}
+    """
+    layers: dict[tuple, list[float]] = {}
+    for (*layer, _), place in at.items():
+        layers.setdefault(tuple(layer), []).append(place)
+    found = {place: str(m) if by_layer else "" for (*_, m), place in at.items()}
+    for (n, k, variant), places in layers.items():
+        middle = sum(places) / len(places) if by_layer else places[0]
+        told = variant if by_layer else variant.replace(", ", "\n")
+        lines = [found.get(middle, "")] * by_layer + [told, f"{n} x {k}"]
+        found[middle] = "\n".join(lines)
+    return found
+
+
 def _curves(study: str, by: Callable[[OverlapRow], str], source: _Source, options: Options) -> Made:
     """FLUX, Figures 8 to 10: time by m, a line a variant."""
     groups: dict = {}
@@ -374,6 +473,14 @@ FIGURES = tuple(
                 (17, "AllGather, 8 MI308X"),
                 (18, "ReduceScatter, 8 MI308X"),
             )
+        ),
+        *(
+            (
+                f"td-table{number}",
+                f"Triton-distributed, Table {number}: time of {told}, 8 and 16 H800",
+                partial(_tables, f"td-table{number}"),
+            )
+            for number, told in ((4, "AllGather + experts"), (5, "experts + ReduceScatter"))
         ),
     )
 )

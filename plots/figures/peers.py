@@ -41,7 +41,7 @@ from plots.select.cases import (
 from plots.select.records import Records
 from plots.select.selection import FASTEST, SETTING, groups, usable
 
-_MOST_NAMES, _MOST_PANELS, _MOST_SHAPES, _COLUMNS = 16, 6, 16, 4
+_MOST_NAMES, _MOST_PANELS, _MOST_SHAPES, _COLUMNS = 32, 6, 16, 4
 _ROW_IN, _HEAD_IN, _BELOW_IN, _GAP_IN = 0.135, 0.36, 0.26, 0.22
 _SETTING = ["source", "shape", "name", *SETTING]
 

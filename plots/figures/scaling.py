@@ -181,12 +181,24 @@ def _chart(panel: Panel, weak: bool) -> Chart:
             name,
             style_of(name),
             ranks,
-            dict(zip(its.ranks, map(Spot, values[its.index], its.index, its.hollow))),
+            dict(
+                zip(
+                    its.ranks,
+                    map(Spot, values[its.index], its.index, its.hollow, *_ends(its, values, weak)),
+                )
+            ),
         )
         for name, its in lines.groupby("series", sort=False)
     ]
     x = Axis("ranks", ends, 2, {each: str(each) for each in some})
     return Chart(title, source.text, x, y, [*marks, ideal])
+
+
+def _ends(its: DataFrame, values: Series, weak: bool) -> tuple[Series, Series]:
+    """The ends of the interval of each value, which is a time, or, weak, goes by one over it."""
+    low, high = its.median_low_s / its.time_s, its.median_high_s / its.time_s
+    low, high = (1 / high, 1 / low) if weak else (low, high)
+    return values[its.index] * low, values[its.index] * high
 
 
 def charts(select: Callable, weak: bool, records: Records, options: Options) -> Charts:

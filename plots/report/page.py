@@ -87,8 +87,6 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
     >>> "alert(1)</script>" in text, "<title>&lt;b&gt;" in text
     (False, True)
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     table = frame(records)
     figures, lacking = specs(table)
     every = rows(table)
@@ -98,20 +96,10 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
         (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
         (_HERE / "report.js").read_text(encoding="utf-8"),
     ]
-    hashes = " ".join(
-        f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts
-    )
-    template = Environment(
-        autoescape=True,
-        loader=FileSystemLoader(_HERE),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return template.get_template("report.html").render(
+    return rendered(
+        "report.html",
+        scripts,
         name=name,
-        policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
-        "blob:; base-uri 'none'; form-action 'none'",
         verdict=verdict(table),
         total=len(every),
         figures=figures,
@@ -128,6 +116,27 @@ def page(records: Records, provenance: list[dict[str, Any]], name: str) -> str:
             }
         ),
     )
+
+
+def rendered(template: str, scripts: Sequence[str], **values: Any) -> str:
+    """A page of a template of this folder, with a policy that admits these scripts alone."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    hashes = " ".join(
+        f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
+        "blob:; base-uri 'none'; form-action 'none'"
+    )
+    made = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(_HERE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return made.get_template(template).render(policy=policy, **values)
 
 
 def embedded(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pandas import DataFrame
 
-from drbench.measure.record import OPTION_COLUMNS, read_options
+from drbench.measure.record import OPTION_COLUMNS, by_balance, read_options
 from plots.draw.page import number, time_unit
 from plots.draw.style import ON_DRBENCH, PEERS, PHASES
 from plots.select.cases import UNIVERSAL, by_name, cases, configuration, rising, shape_name
@@ -93,6 +93,7 @@ def _true(column) -> int:
 def _fastest(row: Any) -> Fastest:
     one, unit = time_unit(row.time_s)
     percent = lambda value: "" if value is None else f"{value:.0f} %"
+    roof = percent(row.percent_of_roof)
     rate = row.gflops or 2 * row.m * row.n * row.k / row.time_s / 1e9
     return Fastest(
         shape_name(row.shape),
@@ -100,7 +101,7 @@ def _fastest(row: Any) -> Fastest:
         ": ".join(filter(None, (row.variant, configuration(row)))),
         f"{number(row.time_s / one)} {unit}",
         f"{number(rate)} GFLOP/s",
-        "" if row.oversubscribed else percent(row.percent_of_roof),
+        "" if row.oversubscribed else roof and roof + by_balance(row),
         percent(row.percent_of_peak),
         limit(row),
         command(row),

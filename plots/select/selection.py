@@ -54,6 +54,7 @@ SETTING = (
     "max_gemms",
     "max_accumulates",
     "accumulate_blocks",
+    "copy_streams",
     "transport",
     "get",
     "progress",

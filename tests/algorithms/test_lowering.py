@@ -22,7 +22,17 @@ from drbench.model.simulate import simulate
 from drbench.plan.explain import listing, traffic
 from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Part,
+    ReplicaAdd,
+    ReplicaGet,
+)
 from launch.cases.machine_models import find_machine
 
 LOWERED = ("greedy", "cost", "exhaustive")
@@ -33,7 +43,7 @@ lowerings = pytest.mark.parametrize("schedule", LOWERED)
 def transfers(step, rank):
     """Whether a step is one of the transfers that are bounded: everything one-sided but looking at
     an own tile."""
-    return type(step) in (ReplicaGet, Accumulate) or (
+    return type(step) in (ReplicaGet, Accumulate, ReplicaAdd) or (
         type(step) is Get and step.block.owner != rank
     )
 
@@ -101,8 +111,10 @@ def test_operations_keep_to_their_bounds_and_use_nothing_of_their_own(schedule):
                 counts = Counter(op[s.index] for s in chosen)
                 assert all(count <= bound for count in counts.values())
                 found[kind] += sum(count == bound for count in counts.values())
-            for step in trace.steps:
-                for value in step.inputs:
+            for step in (step for step in trace.steps if type(step) is not Part):
+                for value in (
+                    each.lies_in()[0] if type(each) is Part else each for each in step.inputs
+                ):
                     own = type(value) is Get and value.block.owner == trace.rank
                     if not own and value is not step.onto:
                         assert op[value.index] < op[step.index], (value, step)
@@ -121,7 +133,7 @@ def test_a_remote_tile_is_fetched_once_and_no_other_bytes_move(schedule):
             sent = lambda t: Counter(
                 (type(s), s.block.key)
                 for s in t.steps
-                if type(s) in (Accumulate, ReplicaGet, Add, Copy)
+                if type(s) in (Accumulate, ReplicaAdd, ReplicaGet, Add, Copy)
             )
             assert sent(trace) == sent(direct)
             assert sum(type(s) is Fence for s in trace.steps) == sum(
@@ -253,7 +265,7 @@ class RandomCosts:
         block = (
             step.block.key
             if step.block is not None
-            else tuple(value.block.key for value in step.inputs[:2])
+            else tuple(value.lies_in()[0].block.key for value in step.inputs[:2])
             if step.computes
             else ()
         )
@@ -263,7 +275,7 @@ class RandomCosts:
             return Cost(core_s=some())
         links = (
             ("out",)
-            if type(step) is Accumulate
+            if isinstance(step, Accumulate)
             else ("in", ("pair", step.block.owner))
             if self.seed % 2
             else (("pair", step.block.owner),)

@@ -9,14 +9,14 @@ from oracles import Violation
 from signal_machine import SignalMachine
 
 from algorithms import algorithms, get_algorithm
-from algorithms.overlap import moe
+from algorithms.overlap import experts
 from drbench.errors import UnsupportedError, UsageError
 from drbench.plan.explain import traffic
 from drbench.plan.signals import pairs_of
 from drbench.program.steps import Combine, Gemm
 from partitions.mixture import Mixture, Routes
 
-SHAPES = [(32, 8, 16), (29, 7, 9), (3, 5, 4)]
+SHAPES = [(32, 16, 24), (29, 7, 9), (3, 5, 4)]
 #: Even and uneven, one expert alone, every expert of every token, more experts than pairs.
 EXPERTS = [
     Mixture(4, 2),
@@ -28,7 +28,14 @@ EXPERTS = [
 PROGRAMS = [
     ("ag_moe", {"variant": variant, "order": order})
     for variant, order in product(("pull", "push", "ring"), ("ranks", "mesh"))
-] + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+]
+PROGRAMS += [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+#: Over nodes of half of the ranks, of one and of all.
+PROGRAMS += [
+    (name, options)
+    for name in ("ag2_moe", "moe_rs2")
+    for options in ({}, {"per_node": "one"}, {"per_node": "all"})
+]
 named = pytest.mark.parametrize(
     "name, options",
     PROGRAMS,
@@ -39,7 +46,9 @@ named = pytest.mark.parametrize(
 def made(name, options, p, shape, mixture, **more):
     """The problem, and the traces of all ranks; None if it is refused."""
     algorithm = get_algorithm(name)
-    options = options | {each: value for each, value in more.items() if value is not None}
+    more = {each: value for each, value in more.items() if value is not None}
+    options = {each: {"one": 1, "all": p}.get(value, value) for each, value in options.items()}
+    options |= {each: value for each, value in more.items() if each in algorithm.options}
     problem = algorithm.problem(*shape, p, mixture=mixture)
     try:
         settled = algorithm.settle(problem, **options)
@@ -51,13 +60,15 @@ def made(name, options, p, shape, mixture, **more):
 @named
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
 def test_c_is_what_a_loop_over_experts_makes_in_every_order_of_completion(name, options, p):
-    ran = 0
+    ran = refused = 0
     for seed, (shape, mixture) in enumerate(product(SHAPES, EXPERTS)):
         tile, part = (None, 2, 100)[seed % 3], (1, 3, 100)[seed // 3 % 3]
         swizzle = ("ranks", "naive")[seed % 2]
         found = made(name, options, p, shape, mixture, tile=tile, part=part, swizzle=swizzle)
         if found is None:
-            assert options["variant"] == "ring" and -(-shape[2] // p) * (p - 1) >= shape[2]
+            refused += 1
+            idle = [extent for extent in shape if -(-extent // p) * (p - 1) >= extent]
+            assert idle and (options.get("variant") == "ring" or name in ("ag2_moe", "moe_rs2"))
             continue
         problem, traces = found
         pairs_of(traces)
@@ -66,7 +77,7 @@ def test_c_is_what_a_loop_over_experts_makes_in_every_order_of_completion(name, 
         assert np.array_equal(c[0], expected), (shape, mixture, tile, part, depth)
         assert sum(trace.flops for trace in traces) == problem.flops
         ran += 1
-    assert ran
+    assert ran >= len(EXPERTS) and ran + refused == len(SHAPES) * len(EXPERTS)
 
 
 def test_tokens_are_gathered_once_and_sums_are_scattered_once():
@@ -81,9 +92,25 @@ def test_tokens_are_gathered_once_and_sums_are_scattered_once():
             assert moved == (p - 1) * m * width * 4, (name, variant)
 
 
+def test_over_nodes_tokens_and_sums_cross_once():
+    """Between two nodes of three: each node's tokens once, each node's sums once."""
+    (m, n, k), p, local, mixture = (36, 16, 24), 6, 3, Mixture(6, 3, "skewed")
+    for name, width in (("ag2_moe", k), ("moe_rs2", n)):
+        _, traces = made(name, {}, p, (m, n, k), mixture, tile=2)
+        within = across = 0
+        for trace in traces:
+            for peer, moved in traffic(trace).by_peer.items():
+                if peer // local == trace.rank // local:
+                    within += sum(moved.values())
+                else:
+                    across += sum(moved.values())
+        assert across == m * width * 4, name
+        assert within == 2 * (local - 1) * m * width * 4, name
+
+
 def test_all_parts_share_one_kernel_and_are_as_high_as_they_are_asked_to_be():
     mixture = Mixture(5, 2, "skewed")
-    for name in ("ag_moe", "moe_rs"):
+    for name in ("ag_moe", "moe_rs", "ag2_moe", "moe_rs2"):
         problem, traces = made(name, {}, 4, (64, 8, 12), mixture, tile=2, part=6)
         counts = problem.routes.counts
         for trace in traces:
@@ -127,9 +154,9 @@ def wrong_offset(monkeypatch):
 
 
 def a_skipped_expert(monkeypatch):
-    right = moe.expert_parts
+    right = experts.expert_parts
     monkeypatch.setattr(
-        moe, "expert_parts", lambda *a: [part for part in right(*a) if part.expert != 1]
+        experts, "expert_parts", lambda *a: [part for part in right(*a) if part.expert != 1]
     )
 
 
@@ -138,33 +165,30 @@ def weights_ignored(monkeypatch):
         def __new__(cls, tokens, places, weights, *rest):
             return Combine(tokens, places, [[1] * len(each) for each in weights], *rest)
 
-    monkeypatch.setattr(moe, "Combine", Unweighted)
+    monkeypatch.setattr(experts, "Combine", Unweighted)
 
 
 def rows_of_another_tile(monkeypatch):
-    right = moe.tokens_of
+    right = experts.tokens_of
     monkeypatch.setattr(
-        moe, "tokens_of", lambda *a: (found := right(*a)) and [max(0, row - 1) for row in found]
+        experts, "tokens_of", lambda *a: (found := right(*a)) and [max(0, row - 1) for row in found]
     )
 
 
 @pytest.mark.parametrize(
     "name, mutant",
     [
-        ("ag_moe", wrong_offset),
-        ("moe_rs", wrong_offset),
-        ("ag_moe", a_skipped_expert),
-        ("moe_rs", a_skipped_expert),
-        ("moe_rs", weights_ignored),
-        ("ag_moe", rows_of_another_tile),
+        *product(("ag_moe", "moe_rs", "ag2_moe", "moe_rs2"), (wrong_offset, a_skipped_expert)),
+        *product(("moe_rs", "moe_rs2"), (weights_ignored,)),
+        *product(("ag_moe", "ag2_moe"), (rows_of_another_tile,)),
     ],
 )
 def test_routes_broken_on_purpose_are_caught(monkeypatch, name, mutant):
     mutant(monkeypatch)
-    problem, traces = made(name, {}, 3, (24, 6, 9), Mixture(4, 2), tile=4, part=1)
+    problem, traces = made(name, {}, 4, (24, 8, 12), Mixture(4, 2), tile=4, part=1)
     try:
         c, expected = SignalMachine(problem, traces, "all", 0).run()
-    except (Violation, ValueError, TypeError):
+    except (Violation, ValueError, IndexError):
         return
     assert not np.array_equal(c[0], expected)
 
@@ -192,6 +216,8 @@ def test_an_algorithm_of_experts_says_what_it_wants(name):
         ("moe_rs", {}, {"b": "row"}, r"moe_rs needs B as _S\(0,4\)"),
         ("moe_rs", {"variant": "ring"}, {}, "needs a share of k on every rank"),
         ("moe_collective", {"dataflow": "RS"}, {"c": "column"}, "moe_collective RS needs C as row"),
+        ("ag2_moe", {"per_node": 3}, {}, "got 4 ranks, 3 a node"),
+        ("moe_rs2", {}, {}, "needs a share of A and of C on every rank"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(name, options, texts, said):

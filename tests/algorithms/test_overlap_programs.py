@@ -14,7 +14,7 @@ from drbench.plan.explain import traffic
 from drbench.plan.schedule import Lookahead, pool_bytes
 from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Gemm, Join
+from drbench.program.steps import Gemm, Get, Join
 
 SHAPES = {"even": (32, 16, 24), "ragged": (29, 13, 17), "fewer rows than ranks": (3, 7, 5)}
 #: Program and options: each variant and order.
@@ -22,7 +22,7 @@ PROGRAMS = (
     [
         ("ag_gemm", {"variant": variant, "order": order, "swizzle": swizzle})
         for variant, order, swizzle in product(
-            ("pull", "push", "ring"), ("ranks", "mesh"), ("ranks", "naive")
+            ("pull", "push", "ring"), ("ranks", "mesh", "turns"), ("ranks", "naive")
         )
     ]
     + [
@@ -128,6 +128,38 @@ def test_a_mesh_copies_a_tile_of_every_rank_in_turn():
     assert [(step.peer, step.key) for step in pushes] == [
         (2, (0, 2)), (1, (0, 2)), (2, (2, 4)), (1, (2, 4)),
     ]  # fmt: skip
+
+
+#: Triton-distributed, Fig. 8 and its text, of rank 1 of 4 with three sub-chunks each: in each step
+#: the next sub-chunk (rank, number) of every other rank is gathered, and multiplied.
+STEPS = [
+    [(2, 0), (3, 0), (0, 0)],
+    [(2, 1), (3, 1), (0, 1)],
+    [(2, 2), (3, 2), (0, 2)],
+]
+#: When the own sub-chunks are multiplied: before all steps, or one in each, as in their code
+#: (``swizzle_ag_gemm_imperfect``: group g is sub-chunk g // 4 of rank (g % 4 + 1) % 4).
+PRODUCTS = {
+    "mesh": [[(1, 0), (1, 1), (1, 2)], *STEPS],
+    "turns": [[(1, number), *step] for number, step in enumerate(STEPS)],
+}
+
+
+@pytest.mark.parametrize("variant", ["pull", "push"])
+@pytest.mark.parametrize("order", PRODUCTS)
+def test_the_tiles_of_a_mesh_have_the_order_of_the_figure(order, variant):
+    options = {"variant": variant, "order": order}
+    _, _, traces = made("ag_gemm", options, 4, (24, 8, 8), tile=2, part=1)
+    told = [rank_number for step in PRODUCTS[order] for rank_number in step]
+    row = lambda rank_number: 6 * rank_number[0] + 2 * rank_number[1]
+    assert order_of(traces[1]) == [row(each) for each in told]
+    if variant == "pull":
+        gets = [s.block for s in traces[1].steps if type(s) is Get and s.block.matrix == "A"]
+        assert [b.row0 for b in gets if b.owner != 1] == [row(x) for step in STEPS for x in step]
+    else:  # in each step a rank gives its next sub-chunk to every other one
+        pushes = [(s.peer, s.key[0]) for s in traces[1].steps if type(s) is Push]
+        assert [first for _, first in pushes] == [row((1, x)) for x in range(3) for _ in range(3)]
+        assert all({peer for peer, _ in pushes[x : x + 3]} == {0, 2, 3} for x in (0, 3, 6))
 
 
 def test_no_part_of_a_product_is_lower_than_asked_for():

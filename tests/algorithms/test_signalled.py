@@ -26,11 +26,16 @@ from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
 from drbench.program.trace import trace
 from launch.cases.machine_models import find_machine
-from partitions import divisors
+from partitions import Grid, divisors
 
 universal = get_algorithm("universal")
 KINDS = ("row", "column", "block", "tiles:3x2", "tiles:2x3", "tiles:5x9", "traditional")
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 3.0), (3.0, 0.0))
+
+
+def grids(p):
+    """All grids of up to so many ranks."""
+    return [Grid(*each) for each in product(range(1, p + 1), repeat=3) if Grid(*each).size <= p]
 
 
 def traces_of(problem, stationary, tile=None, machine=None, **more):
@@ -82,6 +87,7 @@ def cases(draw):
         "beta": beta,
         "everywhere": draw(st.booleans()),
         "machine": draw(st.sampled_from([None, BALANCE])),
+        "grid": str(draw(st.sampled_from(grids(p)))) if draw(st.booleans()) else None,
     }
 
 
@@ -90,7 +96,8 @@ def cases(draw):
 def test_c_is_exact_for_any_layout_in_every_order_of_completion(case):
     problem, how = case
     settled = [how.pop(name) for name in ("stationary", "tile", "machine")]
-    traces = traces_of(problem, *settled, replicate_result=how["everywhere"])
+    more = {"grid": how.pop("grid"), "replicate_result": how["everywhere"]}
+    traces = traces_of(problem, *settled, **more)
     pairs_of(traces)
     assert prove(problem, traces, **how)
 
@@ -106,6 +113,40 @@ def test_triples_of_kinds_with_any_replication_are_exact(p, stationary):
         traces = traces_of(problem, stationary, *how)
         pairs_of(traces)
         assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+@pytest.mark.parametrize("p, grid", [(4, "1x2x2"), (6, "1x1x5"), (8, "2x2x2")])
+def test_products_that_go_by_a_grid_are_exact_and_their_terms_are_pushed(p, grid, stationary):
+    """On layouts stored on the grid, and on others; with idle ranks."""
+    chance = random.Random(f"{grid} {stationary}")
+    layouts = [[f"grid:{grid}"] * 3, *([chance.choice(KINDS) for _ in "abc"] for _ in range(4))]
+    for seed, texts in enumerate(layouts):
+        problem = Problem(9, 7, 8, p, *texts)
+        how = chance.choice((None, 1, 2, 4)), chance.choice((None, BALANCE))
+        traces = traces_of(problem, stationary, *how, grid=grid)
+        pairs_of(traces)
+        assert prove(problem, traces, chance.choice(("all", 0, 1)), seed), texts
+        assert not count(traces, Accumulate) and not count(traces, Fence)
+        assert count(traces, Push) == count(traces, Await)
+        if not seed:
+            assert count(traces, Push) > 0
+            direct = universal.settle(problem, stationary=stationary, grid=grid)
+            direct = [universal.trace(problem, rank, **direct) for rank in range(p)]
+            moved = lambda found, name: sum(traffic(each).counters[name] for each in found)
+            assert moved(traces, "put_bytes") <= moved(direct, "accumulate_bytes")
+            assert moved(traces, "get_bytes") <= moved(direct, "get_bytes")
+
+
+def test_terms_of_a_grid_leave_in_tiles_of_the_operand_that_comes_more():
+    """Rank (i, j, l) of 1x2x2 has its B whole, and fetches half of its A: rows are cut."""
+    problem = Problem(4096, 4096, 4096, 4, *["grid:1x2x2"] * 3)
+    for rank, each in enumerate(traces_of(problem, "C", 512, grid="1x2x2")):
+        assert signalled.cuts(problem, rank, "C", Grid(1, 2, 2)) == "m"
+        assert [s.inputs[0].shape for s in each.steps if type(s) is Push] == [(512, 2048)] * 4
+        assert kinds_of(each.steps).startswith("gg") and kinds_of(each.steps).endswith("G")
+    turned = Problem(4096, 4096, 4096, 4, *["grid:2x1x2"] * 3)
+    assert {signalled.cuts(turned, rank, "C", Grid(2, 1, 2)) for rank in range(4)} == {"n"}
 
 
 def count(traces, kind):
@@ -255,6 +296,9 @@ def test_auto_takes_signals_where_others_tiles_are_added_to_out_of_place_and_slo
     assert chosen(rows, True, stationary="B") is None
     assert chosen(rows, False, stationary="C") is None
     assert chosen(rows, False, stationary="B", schedule="greedy") is None
+    assert chosen(rows, False, stationary="B", chunk=8) is None  # it was left out unsaid
+    assert chosen(Problem(64, 64, 64, 4, *["grid:1x2x2"] * 3), False) == "always"
+    assert chosen(Problem(64, 64, 64, 4, *["grid:2x2x1"] * 3), False) is None  # no terms
     many = Problem(64, 64, 4, 8, "column", "row", "row")  # all of C on each of eight ranks
     assert chosen(many, False, stationary="B") is None
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import home, layouts, prove, traces_of
 
+from algorithms import get_algorithm
 from algorithms.universal.slicing import largest_matrix, own_first_balances, result_stays, slices
 from drbench.program.problem import Problem
-from drbench.program.steps import Get
-from partitions import divisors, exhaustive
+from drbench.program.steps import Gemm, Get
+from partitions import divisors, exhaustive, preset
 
 KINDS = ("row", "column", "block", "tiles:3x2")
 # tiles of 3x2 are misaligned on every axis, and 2, 3, 4, 6 ranks divide none evenly
@@ -453,3 +454,14 @@ def test_with_one_tile_of_c_a_rank_reads_every_element_it_needs_once(p):
         for trace in traces_of(problem, stationary="C"):
             read = sum(s.block.size for s in trace.steps if type(s) is Get and trace.is_remote(s))
             assert read == reads_needed(problem, trace.rank), (texts, trace.rank)
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+@pytest.mark.parametrize("name", ["megatron", "sequence"])
+def test_what_moves_nothing_is_one_product_a_rank_even_where_ranges_are_cut(name, stationary):
+    problem = Problem(512, 4096, 8192, 8, *preset(name, 8))
+    settled = get_algorithm("universal").settle(problem, False, stationary=stationary)
+    assert settled["chunk"]  # for what would move
+    for trace in traces_of(problem, **settled):
+        assert sum(type(step) is Gemm for step in trace.steps) == 1
+        assert not any(step.moved(trace.rank) for step in trace.steps if isinstance(step, Get))

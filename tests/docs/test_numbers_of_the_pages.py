@@ -5,6 +5,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import made_up
+from pandas import DataFrame
 
 from docs.check import __main__ as command
 from docs.check import records, tables, values
@@ -220,3 +222,60 @@ def test_lines_fit_a_screen(path):
         if len(line) > (160 if line.startswith("|") else 120)
     ]
     assert long == []
+
+
+def test_bars_are_held_against_what_uneven_work_allows(monkeypatch):
+    row = {"percent_of_roof_low": 79.0, "percent_of_roof_high": 82.0, "noisy": False, "bar": 0.93}
+    made = DataFrame(
+        [
+            row | {"case": "even", "percent_of_roof": 92.0, "balance_limit": None},
+            row | {"case": "uneven", "percent_of_roof": 81.0, "balance_limit": 0.855},
+        ]
+    )
+    monkeypatch.setattr(tables, "core", lambda section, **fields: made)
+    lines = tables.core_ratios("cube").splitlines()
+    assert lines[0].split(" | ")[2] == "limit by balance"
+    assert lines[2].endswith("|  | 0.93 | no |") and lines[3].endswith("| 0.85 | 0.93 | yes |")
+    old = made.drop(columns="balance_limit")
+    monkeypatch.setattr(tables, "core", lambda section, **fields: old)
+    assert "balance" not in tables.core_layers(256)
+    assert tables.core_layers(256).count("| no |") == 2
+
+
+def test_sums_through_the_window_stand_beside_those_of_mpi(monkeypatch):
+    row = {"percent_of_roof_low": 1.0, "percent_of_roof_high": 99.0, "noisy": False}
+    made = DataFrame(
+        [
+            row | {"case": "summa LS", "collectives": "direct", "percent_of_roof": 97, "bar": 0.95},
+            row | {"case": "summa LS", "collectives": "mpi", "percent_of_roof": 88, "bar": None},
+        ]
+    )
+    monkeypatch.setattr(tables, "core", lambda section, **fields: made)
+    assert tables.core_collectives().splitlines()[2] == (
+        "| summa LS | 0.97 (0.01–0.99) | 0.88 (0.01–0.99) | 0.95 | yes |"
+    )
+
+
+def test_peers_are_shown_as_they_come_and_at_their_best(monkeypatch):
+    """Six rounds: cosma takes twice as long as it comes, and with a forced split 1.1 times."""
+    made = []
+    for turn in range(1, 7):
+        for who, label, seconds in (
+            ("drbench", "row", 1.0),
+            ("cosma", "its own choice", 2.0),
+            ("cosma", "pk2", 1.1),
+        ):
+            made.append(
+                made_up(
+                    case=f"{turn} | square 8 | {who} | {label}",
+                    best_s=seconds,
+                    median_s=seconds,
+                    samples_s=[seconds],
+                    gflops=1.0,
+                )
+            )
+    monkeypatch.setattr(tables, "records", lambda name: made)
+    assert tables.peers_best(2).splitlines()[2] == (
+        "| square 8 | row 1000 ms | 2.00 (2.00–2.00), cosma its own choice | "
+        "1.10 (1.10–1.10), cosma pk2 | its own choice 2000 ms | pk2 1100 ms |"
+    )

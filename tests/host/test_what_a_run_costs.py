@@ -15,7 +15,7 @@ from drbench.host.frame import Frame
 from drbench.host.matrix import DistributedMatrix
 from drbench.host.topology import Topology
 from drbench.program.problem import Operand
-from drbench.program.steps import Accumulate, Block, Gemm, Get, ReplicaGet, Scratch
+from drbench.program.steps import Accumulate, Block, Copy, Gemm, Get, ReplicaGet, Scratch
 from drbench.program.trace import trace
 from partitions import partition
 
@@ -79,6 +79,39 @@ def test_products_are_prepared_before_the_first_run(matrix):
         for _ in range(2):
             executor.run()
     assert happened == ["prepared", "multiplied", "multiplied"]
+
+
+def test_products_that_wait_for_nobody_take_one_look_at_the_clock(matrix):
+    """Of tens of milliseconds hundreds of looks would be a good part."""
+    (block,) = matrix.operand.own_tiles(0)
+    done = []
+
+    class Noting:
+        def prepared(self, a, b, c):
+            return lambda beta, alpha: done.append("product")
+
+    class Counting(Clock):
+        def phase(self, name):
+            done.append(name)
+            return super().phase(name)
+
+    def program():
+        a = yield Get(block)
+        first, second = (yield Scratch(block.shape)), (yield Scratch(block.shape))
+        for _ in range(3):
+            yield Gemm(a, a, into=first)
+        yield Copy(first, into=block)
+        for _ in range(2):
+            yield Gemm(a, a, into=second)
+
+    with Executor(
+        traced(program()), {"C": matrix}, clock=Counting(), blas=Noting(), progress="none"
+    ) as executor:
+        done.clear()
+        executor.run()
+    products = ["gemm", *["product"] * 3], ["gemm", *["product"] * 2]
+    assert done == [*products[0], *done[4:-3], *products[1]]
+    assert len(done[4:-3]) == 1  # the copy between
 
 
 def test_the_arena_has_its_pages_before_the_clock_runs(matrix):

@@ -9,14 +9,19 @@ import pytest
 from drbench.common import parse_transport
 from drbench.errors import UnsupportedError, UsageError
 from drbench.model.gemm import Compute
-from drbench.model.machine import Link, Machine
-from launch.cases.machine_models import find_machine
+from drbench.model.machine import ARITHMETICS, Link, Machine
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine, machine_names
 from launch.cases.sweep_values import shipped
+from launch.models.predict import predict
 
 #: A file as drbench calibrate writes it.
 CALIBRATED = str(Path(__file__).parents[2] / "results/measured/spr-2core/model/rma/here.toml")
-OVERLAPPED = ("a100pcie", "a100nvlink", "h800", "mi308x")
-NAMES = ("pvc12", "h100x8", "h200x8", "tpuv4-4x8", *OVERLAPPED, CALIBRATED)
+OVERLAPPED = ("a100pcie", "a100nvlink", "h800", "mi308x", "dgxa100", "dgxh100", "mi300x")
+SHIPPED = tuple(f"{name}-4x4" if "tpu" in name else name for name in machine_names())
+NAMES = (*SHIPPED, CALIBRATED)
+#: Ranks of a node, or of a rack.
+NODES = {"gb200nvl72": 72} | dict.fromkeys((*OVERLAPPED, "lumic"), 8)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,17 +47,108 @@ def test_every_number_of_a_model_has_a_comment_with_its_source(path):
         elif (
             section
             and re.match(r"\w+ = [\[\d]", line)
-            and not line.startswith(("assumed", "devices", "within"))
+            and not line.startswith(("assumed", "devices", "within", "node"))
         ):
             assert "#" in line or told[table] or "collectives" in table, f"{path.name}: {line}"
 
 
-@pytest.mark.parametrize("name", ["pvc12", "h100x8", "h200x8", "tpuv4-4x8", *OVERLAPPED])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_every_assumed_constant_can_be_varied_and_changes_the_machine(name):
     machine = find_machine(name)
     assert machine.assumed
+    kinds = ("auto", *machine.sources.get("transports", {}))
+    seen = lambda machine: [machine.for_transport(parse_transport(kind)) for kind in kinds]
     for path in machine.assumed:
-        assert machine.vary(path, 0.75) != machine
+        assert seen(machine.vary(path, 0.75)) != seen(machine)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_type_has_its_own_peak_and_its_products_never_beat_it(name):
+    machine = find_machine(name)
+    assert set(machine.peaks) == {machine.dtype, *machine.dtypes}
+    for dtype, peak in machine.peaks.items():
+        compute = machine.for_dtype(dtype).compute
+        assert compute.peak_flops == peak and machine.for_dtype(dtype).dtype == dtype
+        assert compute.gemm_s(4096, 4096, 4096) * peak >= 2 * 4096**3
+    order = ("float64", "float32", "tf32", "bfloat16", "float16", "float8")
+    peaks = [machine.peaks[dtype] for dtype in order if dtype in machine.peaks]
+    assert peaks == sorted(peaks)
+
+
+@pytest.mark.parametrize(
+    "name, has",
+    [
+        ("h100x8", "float32 float64 bfloat16 float16 float8 tf32"),
+        ("dgxh100", "float32 float64 bfloat16 float16 float8 tf32"),
+        ("mi300x", "float32 float64 bfloat16 float16 float8 tf32"),
+        ("gb200nvl72", "float32 float64 bfloat16 float16 float8 tf32"),
+        ("dgxa100", "float32 float64 bfloat16 float16 tf32"),
+        ("a100nvlink", "float32 float64 bfloat16 float16 tf32"),
+        ("lumic", "float32 float64"),
+        ("tpuv4-2x2", "bfloat16"),
+    ],
+)
+def test_machines_have_peaks_for_what_their_hardware_multiplies_and_refuse_the_rest(name, has):
+    machine = find_machine(name)
+    assert set(machine.peaks) == set(has.split())
+    for dtype in set(ARITHMETICS) - set(has.split()):
+        with pytest.raises(
+            UnsupportedError, match=rf"none for {dtype}\. Add .* or use --dtype"
+        ) as e:
+            machine.for_dtype(dtype)
+        assert "\n" not in str(e.value)
+
+
+def test_one_node_of_a_cluster_is_the_machine_of_one_node():
+    """dgxh100 is h100x8, with cards: the same links, products and times on 8 ranks."""
+    one, many = find_machine("h100x8"), find_machine("dgxh100")
+    assert many.compute == one.compute and many.dtypes == one.dtypes
+    case = Case(4096, 8192, 4096, "block", "block", "block", options={"stationary": "C"})
+    assert predict(case, many, 8).best_s == predict(case, one, 8).best_s
+    assert predict(case, many, 16).best_s > predict(case, many, 8).best_s / 2
+
+
+@pytest.mark.parametrize("name", sorted(NODES))
+def test_ranks_of_a_node_are_joined_by_the_nearest_tier_and_nodes_by_cards(name):
+    machine = find_machine(name).for_transport(parse_transport("auto"))
+    size = NODES[name]
+    links = {peer: machine.link(0, peer) for peer in range(1, 3 * size)}
+    inside = {links[peer].name for peer in range(1, size)}
+    outside = {links[peer].name for peer in range(size, 3 * size)}
+    if machine.devices is None:
+        assert "nic" in outside <= {"nic", "rail"} and not inside & outside
+    assert machine.link(size - 1, 0).name in inside
+
+
+def test_rails_join_gpus_of_the_same_place_and_the_spine_takes_the_same_cards():
+    machine = find_machine("dgxh100")
+    assert [machine.link(1, peer).name for peer in (2, 9, 10, 17)] == [
+        "nvlink",
+        "rail",
+        "nic",
+        "rail",
+    ]
+    (same, on_rail), (other, on_spine) = machine.route(1, 9), machine.route(1, 10)
+    assert set(on_rail) == {("rail", "out", 1), ("rail", "in", 9)}
+    assert {("rail", "out", 1), ("rail", "in", 10)} < set(on_spine)
+    assert same.latency_s < other.latency_s and same.lane == other.lane == "nic"
+
+
+def test_a_transport_is_that_of_ranks_near_each_other_and_links_join_the_others():
+    machine = find_machine("lumic")
+    for kind, near in (("auto", "direct"), ("direct", "direct"), ("rma", "rma")):
+        seen = machine.for_transport(parse_transport(kind))
+        assert [link.name for link in seen.links] == [near, "nic"]
+        assert [seen.link(a, b).name for a, b in ((0, 7), (7, 8), (9, 15))] == [near, "nic", near]
+        assert seen.route(3, 12)[1] == (("nic", "out", 0), ("nic", "in", 1))
+
+
+def test_an_unknown_element_type_in_a_file_is_refused():
+    section = {"compute": {"peak_flops": 1.0}, "dtypes": {"bf16": {"peak_flops": 1.0}}}
+    with pytest.raises(UsageError, match=r"model.dtypes.bf16: no element type 'bf16'. Use floa"):
+        Machine.from_dict(section)
+    with pytest.raises(UsageError, match="model.dtype: no element type 'half'"):
+        Machine.from_dict({"compute": {"peak_flops": 1.0}, "dtype": "half"})
 
 
 def test_thin_products_are_slow_padding_and_waves_count():
@@ -102,7 +198,7 @@ def test_the_two_tiles_of_a_gpu_have_their_own_link():
     ] and machine.link(11, 10).name == "stack"
 
 
-@pytest.mark.parametrize("name", OVERLAPPED)
+@pytest.mark.parametrize("name", sorted(OVERLAPPED))
 def test_two_nodes_are_joined_by_cards_and_every_pair_within_one_by_something_faster(name):
     machine = find_machine(name)
     within = [machine.link(0, peer) for peer in range(1, 8)]
@@ -202,9 +298,9 @@ def test_each_element_type_has_a_peak_of_its_own_or_is_refused():
     assert again.compute == Compute(5e11, launch_s=2e-6)
     through = machine.for_dtype("float64").for_transport(parse_transport("throttled:1,0"))
     assert through.compute.peak_flops == 5e11
-    for model in (machine, *map(find_machine, ("h100x8", "pvc12", "h200x8"))):
-        with pytest.raises(UnsupportedError, match=r"none for bfloat16. Add to its file \[model.d"):
-            model.for_dtype("bfloat16")
+    with pytest.raises(UnsupportedError, match=r"none for bfloat16. Add to its file \[model.d"):
+        machine.for_dtype("bfloat16")
     with pytest.raises(UsageError, match=r"model.dtypes.float64 needs peak_flops"):
         Machine.from_dict(section | {"dtypes": {"float64": {"launch_s": 1.0}}})
-    assert find_machine(CALIBRATED).calibrated == {}  # a file of an earlier drbench
+    assert find_machine(CALIBRATED).calibrated["ranks"] == 2
+    assert Machine.from_dict(section, "of an earlier drbench").calibrated == {}

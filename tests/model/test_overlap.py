@@ -5,10 +5,10 @@ import random
 from time import perf_counter
 
 import pytest
+from any_machines import any_signalled, slow_signalled, with_lanes
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from overlap_programs import ag_traces, rs_traces
-from slow_simulator import slow_simulate, ways
 
 from drbench.errors import CaseFailed
 from drbench.model.bounds import lower_bound
@@ -27,58 +27,13 @@ seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-def any_machine(seed, **fixed):
-    rng = random.Random(seed)
-    links = (
-        Link("near", rng.uniform(1, 9), rng.choice([0, 0.5]), within=2),
-        Link("far", rng.uniform(0.5, 3), rng.choice([0, 1.5]), shared=rng.choice(["pair", "node"]),
-             node=2, lane=rng.choice(["copy", "nic"])),
-    )  # fmt: skip
-    compute = Compute(rng.uniform(5, 200), memory_bytes_per_s=rng.uniform(20, 90))
-    values = {"copy_streams": rng.choice([0, 1, 2, 3]), "signal_s": rng.choice([0, 0.3, 2.0])}
-    return Machine("any", compute, links, **values | fixed)
-
-
-def any_traces(seed, **options):
-    rng = random.Random(seed)
-    p, rows = rng.choice([2, 3, 4]), rng.randint(1, 4)
-    sizes = p * rows, p * rng.randint(1, 3), p * rng.randint(1, 3), p
-    if rng.random() < 0.5:
-        mode = rng.choice(["pull", "push", "ring"])
-        return ag_traces(*sizes, mode, rng.randint(1, rows), naive=rng.random() < 0.5, **options)
-    mode = rng.choice(["write", "pull", "reduce"])
-    return rs_traces(*sizes, mode, rng.randint(1, rows), own_last=rng.random() < 0.5, **options)
-
-
 @settings(quick, max_examples=120)
 @given(seeds)
 def test_signals_and_lanes_are_those_of_a_slow_simulator(seed):
-    machine, traces = any_machine(seed), any_traces(seed, split=True)
-    link, links_of = ways(*machine.links)
-    streams, p = machine.copy_streams, len(traces)
-
-    def lane_of(rank, step):
-        if not streams:
-            return None
-        other = step.peer if step.signals else step.block.owner
-        reads = isinstance(step, Get) or (step.signals and not step.sends)
-        return rank, reads, link(rank, other).lane, (other - rank - 1) % streams
-
-    slow = lambda order: slow_simulate(
-        traces,
-        10**6,
-        lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM),
-        machine.compute.memory_s,
-        machine.fence_s,
-        lambda a, b, nbytes, adds: nbytes / link(a, b).bandwidth_bytes_per_s,
-        lambda a, b: link(a, b).latency_s,
-        links_of,
-        order,
-        lane_of,
-        machine.signal_s,
-    )
+    machine, traces = with_lanes(seed), any_signalled(seed, split=True)
+    p = len(traces)
     orders = [range(p), range(p)[::-1], random.Random(seed).sample(range(p), p)]
-    expected = [slow(list(order)) for order in orders]
+    expected = slow_signalled(machine, traces, orders)
     # transfers asked for at the same instant have no oldest: the tie must not matter
     assume(max(expected) - min(expected) < 1e-9)
     found = simulate(traces, machine, prefetch="all").time_s

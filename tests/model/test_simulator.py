@@ -5,6 +5,7 @@ import random
 from math import inf
 
 import pytest
+from any_machines import any_machine
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import any_case, traces_of
@@ -24,37 +25,6 @@ from drbench.program.trace import Trace, trace
 ITEM = 4
 seeds = st.integers(0, 10**6)
 quick = settings(max_examples=60, deadline=None, derandomize=True)
-
-
-def any_machine(seed, **fixed):
-    """Rates at which products and transfers take about as long as each other, in any kind of
-    network."""
-    rng = random.Random(seed)
-    links = (
-        Link("near", rng.uniform(1, 9), rng.choice([0, 0.5]), within=2, shared="pair"),
-        Link(
-            "far",
-            rng.uniform(0.5, 3),
-            rng.choice([0, 1.5]),
-            shared=rng.choice(["pair", "device", "node"]),
-            node=2,
-        ),
-    )
-    compute = Compute(
-        rng.uniform(1, 20),
-        rng.uniform(0.5, 1),
-        tiles=rng.choice([((1, 1),), ((2, 3), (1, 1))]),
-        units=rng.choice([1, 3]),
-        memory_bytes_per_s=rng.uniform(20, 90),
-        launch_s=rng.choice([0, 0.1]),
-        k_ramp=rng.choice([0, 1]),
-    )
-    fixed = {
-        "accumulate_efficiency": rng.choice([1, 0.8]),
-        "fence_s": rng.choice([0, 0.7]),
-        **fixed,
-    }
-    return Machine("any", compute, links, **fixed)
 
 
 def compute_seconds(machine, step):
@@ -155,7 +125,7 @@ def test_time_is_at_least_the_computes_of_any_rank_and_the_transfers_of_any_link
                     else (each.rank, step.block.owner)
                 )
                 link, resources = machine.route(*ends)
-                share = machine.accumulate_efficiency if type(step) is Accumulate else 1
+                share = machine.accumulate_efficiency if isinstance(step, Accumulate) else 1
                 for resource in resources:
                     busy[resource] = (
                         busy.get(resource, 0)

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pool import Pool
 from starting import ROOT, Ended, run_process
 
 collect_ignore = ["programs"]  # they start MPI when they are imported
@@ -34,19 +35,65 @@ SITUATIONS = {
 }
 
 
+#: Programs that leave their process as they found it, whatever their arguments but these.
+TOGETHER = {
+    "corrupt.py": (),
+    "device_signals.py": ("--mutant",),
+    "device_table.py": (),
+    "devices.py": (),
+    "idle.py": (),
+    "large_replicas.py": (),
+    "library.py": ("--device", "bad_input", "leaving", "outliving", "repeated"),
+    "other_replica.py": (),
+    "placements.py": (),
+    "run_cases.py": (),
+    "signals.py": ("--mutant",),
+    "stress.py": (),
+    "table1.py": (),
+}
+#: Ranks that sleep for their next program, at most, in all pools together.
+MOST_RANKS = 24
+
+
 class MpiRun:
     """Runs programs under mpiexec; see :meth:`__call__`."""
 
     def __init__(self, mpiexec: str, library: str, folder: Path):
         self._mpiexec, self._library, self._folder, self._files = mpiexec, library, folder, 0
+        self._pools: dict[tuple, Pool] = {}  # the latest last
 
-    def __call__(self, n, script, *args, **how):
+    def __call__(self, n, script, *args, situation="direct", timeout=90, gently=True):
         """What ``script`` answers (JSON on stdout) on ``n`` ranks.
 
         Fails the test as :meth:`Ended.json` does. An argument that is not a text goes through a
-        JSON file.
+        JSON file. Programs of :data:`TOGETHER` share ranks that are started once; others, and those
+        that have to wait otherwise than gently, have a process of their own.
         """
-        return self.process(n, script, *args, **how).json()
+        apart = TOGETHER.get(script)
+        if not gently or apart is None or any(str(arg).startswith(apart) for arg in args):
+            how = {"situation": situation, "timeout": timeout, "gently": gently}
+            return self.process(n, script, *args, **how).json()
+        pool = self._pool(n, self._environ(n, situation, gently))
+        return pool.run([PROGRAMS / script, *self._words(args)], situation, timeout).json()
+
+    def _pool(self, n: int, environ: dict) -> Pool:
+        """Ranks that wait for a program; those that have waited longest make place for them."""
+        key = n, environ["UCX_TLS"] if "UCX_TLS" in environ else "MPIR_CVAR_NUM_CLIQUES" in environ
+        found = self._pools.pop(key, None)
+        if found is None or not found.alive:
+            while self._pools and n + sum(pool.size for pool in self._pools.values()) > MOST_RANKS:
+                self._pools.pop(next(iter(self._pools))).close().json()
+            self._files += 1
+            found = Pool(self._mpiexec, n, environ, self._folder / f"pool-{self._files}")
+        self._pools[key] = found
+        return found
+
+    def close(self) -> None:
+        """End all pools; what MPI says then fails."""
+        ended = [pool.close() for pool in self._pools.values()]
+        self._pools.clear()
+        for each in ended:
+            each.json()
 
     def process(self, n, script, *args, situation="direct", timeout=90, gently=True) -> Ended:
         """The run as it ended, well or not. Every process of it is gone when this returns.
@@ -55,19 +102,24 @@ class MpiRun:
         ``gently`` where no time is measured: MPICH lets them sleep for a moment instead of asking
         again at once, so that those with work get to it.
         """
+        environ = self._environ(n, situation, gently)
+        command = [self._mpiexec, "-n", n, sys.executable, "-m", "mpi4py", PROGRAMS / script]
+        return run_process([*command, *self._words(args)], self._folder, environ, timeout)
+
+    def _environ(self, n, situation, gently) -> dict:
         if SITUATIONS[situation] and not self._library.startswith("MPICH"):
             pytest.skip(
                 f"only MPICH can pretend to be several nodes; this is {self._library.split(',')[0]}"
             )
-        environ = SITUATIONS[situation] | {
+        return SITUATIONS[situation] | {
             "OPENBLAS_NUM_THREADS": "1",
             "MPIR_CVAR_ENABLE_HEAVY_YIELD": str(int(n > 1 and gently)),
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'shared'}",
             "DRBENCH_TEST_SITUATION": situation,
         }
-        command = [self._mpiexec, "-n", n, sys.executable, "-m", "mpi4py", PROGRAMS / script]
-        command += [arg if isinstance(arg, str) else self._json_file(arg) for arg in args]
-        return run_process(command, self._folder, environ, timeout)
+
+    def _words(self, args) -> list[str]:
+        return [arg if isinstance(arg, str) else self._json_file(arg) for arg in args]
 
     def cases(self, n, cases, *options, situation="direct", timeout=90) -> list[dict]:
         """What ``programs/run_cases.py`` says of each case; in the situation rma they ask for that
@@ -80,15 +132,7 @@ class MpiRun:
         """The same, and how often ranks slept before what (``--delays``)."""
         if situation == "rma":
             cases = [{"transport": "rma", **case} for case in cases]
-        out = self(
-            n,
-            "run_cases.py",
-            cases,
-            *options,
-            situation=situation,
-            timeout=timeout,
-            gently="--delays" not in options,
-        )
+        out = self(n, "run_cases.py", cases, *options, situation=situation, timeout=timeout)
         assert len(out["answers"]) == len(cases)
         return out["answers"], out["naps"]
 
@@ -100,10 +144,12 @@ class MpiRun:
 
 
 @pytest.fixture(scope="session")
-def mpirun(tmp_path_factory, mpiexec, mpi_library) -> MpiRun:
+def mpirun(tmp_path_factory, mpiexec, mpi_library):
     """``mpirun(n, script, *args, situation=...)``: the JSON that a program answers under
     mpiexec."""
-    return MpiRun(mpiexec, mpi_library[0], tmp_path_factory.mktemp("mpi"))
+    run = MpiRun(mpiexec, mpi_library[0], tmp_path_factory.mktemp("mpi"))
+    yield run
+    run.close()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,13 @@ VARIANTS = (
     + [(name, {"dataflow": flow}) for name in ("te_chunks", "async_tp") for flow in ("AG", "RS")]
     + [("gemm_ar", {}), ("ag2", {}), ("rs2", {})]
 )
+EXPERTS = (
+    [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
+    + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+    + [("moe_collective", {"dataflow": flow}) for flow in ("AG", "RS")]
+    + [("ag2_moe", {}), ("moe_rs2", {})]
+)
+WHOLE = ("te_chunks", "async_tp", "moe_collective")  # their tiles are chunks
 SHAPES = [(64, 48, 32), (45, 43, 43)]
 RUNS = {
     (1, "direct"): {},
@@ -32,13 +39,13 @@ def sample(p, how):
     """Every variant; shapes, orders and all else are drawn."""
     chance = random.Random(p)
     cases = []
-    for seed, (name, options) in enumerate(VARIANTS):
-        if name not in ("te_chunks", "async_tp"):
+    for seed, (name, options) in enumerate(VARIANTS + EXPERTS):
+        if name not in WHOLE:
             tile = chance.choice((5, 16, 200))
             options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
-        if name == "ag_gemm":
+        if name in ("ag_gemm", "ag_moe"):
             options = options | {"order": chance.choice(("ranks", "mesh"))}
-        if name in ("ag_gemm", "gemm_rs", "gemm_ar"):
+        if name in ("ag_gemm", "gemm_rs", "gemm_ar", "ag_moe", "moe_rs"):
             options = options | {"swizzle": chance.choice(("ranks", "naive"))}
         cases.append(
             {
@@ -53,6 +60,7 @@ def sample(p, how):
                 "transpose": chance.choice(("", "a", "b", "ab")),
                 "seed": seed,
             }
+            | ({"experts": chance.choice(([1, 1], [5, 3], [30, 2]))} if "moe" in name else {})
             | how
         )
     return cases
@@ -67,9 +75,9 @@ def test_every_variant_is_exact_in_every_run_and_moves_what_the_plan_says(mpirun
     streams = next((wanted[name] for name in how if name in wanted), [True] * 2)
     for case, out in zip(cases, found):
         assert "refused" not in out, (case, out)
-        assert (out["wrong"], out["as_planned"], out["by_streams"]) == ([0] * 2, True, streams), (
-            case
-        )
+        said = [False] * 2 if case["algorithm"] == "moe_collective" else streams
+        told = out["wrong"], out["as_planned"], out["by_streams"]
+        assert told == ([0] * 2, True, said), case
     apart = [out["apart"] for out in found]
     assert (max(apart) > 0) == (situation != "direct")
 
@@ -95,8 +103,35 @@ def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant, hosts):
     words = () if edges else ("--mutant", mutant)
     if edges:  # late all the same: streams with long delays
         cases = [case | {"delay_s": 4e-3} for case in cases]
-    for case, out in zip(cases, mpirun(3, "device_signals.py", cases, *words, gently=True)):
-        assert sum(out["wrong"]) > 0, (mutant, case)
+    run = lambda cases: mpirun(3, "device_signals.py", cases, *words, gently=True)
+    right = [case for case, out in zip(cases, run(cases)) if not sum(out["wrong"])]
+    if edges and right:  # nobody came too early: this machine is slower than the delays
+        longer = [case | {"delay_s": 4e-2} for case in right]
+        right = [case for case, out in zip(longer, run(longer)) if not sum(out["wrong"])]
+    assert right == [], mutant
+
+
+@pytest.mark.parametrize(
+    "mutant, name",
+    [
+        ("first_rows", "ag_moe"),
+        ("no_weights", "moe_rs"),
+        ("one_place", "moe_rs"),
+        ("made", "moe_rs"),
+        ("ready", "ag_moe"),
+        ("free", "ag_moe"),
+    ],
+)
+def test_experts_broken_on_purpose_give_wrong_results(mpirun, mutant, name):
+    """Other rows, no weights, one term of a sum; no wait for what experts made, for tokens that are
+    copied, for whoever had the memory before."""
+    case = {"algorithm": name, "shape": [64, 32, 32], "experts": [4, 3], "prefetch": 2, "gemms": 2}
+    edges = mutant in ("made", "ready", "free")
+    options = {"tile": 4, "part": 1, "swizzle": "naive"}  # rows of others first
+    case |= {"options": options, "without": [mutant] * edges, "seed": 1}
+    words = () if edges else ("--mutant", mutant)
+    (out,) = mpirun(3, "device_signals.py", [case | {"delay_s": 2e-3}], *words, gently=True)
+    assert sum(out["wrong"]) > 0
 
 
 def test_copies_are_dealt_to_as_many_streams_as_are_asked_for(mpirun):

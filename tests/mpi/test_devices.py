@@ -10,6 +10,7 @@ LAYOUTS = (
     ("tiles:7x9@{grid}", "block", "column"),
     ("column/c2", "row", "row"),
     ("row", "row", "column/c2"),
+    ("column", "row/c2", "block/c{ranks}"),
     ("S(0),R@{grid}", "_S(0,2),S(1)@{grid}", "R,S(1)@{grid}"),  # replicas on strided ranks
 )
 #: Edge -> a case that needs it.
@@ -51,16 +52,26 @@ def universal(ranks, seeds):
         {"transport": "rma", "direct": True, "gemms": 2},
     ]
     grid = {2: "1x2", 4: "2x2"}[ranks]
-    layouts = [tuple(text.format(grid=grid) for text in texts) for texts in LAYOUTS]
+    layouts = [tuple(text.format(grid=grid, ranks=ranks) for text in texts) for texts in LAYOUTS]
     for x, texts in enumerate(layouts):
         for y, stationary in enumerate("ABC"):
-            for setting in (settings[(x + y) % 3], settings[3 + (x + y) % 3]):
+            for z, setting in enumerate((settings[(x + y) % 3], settings[3 + (x + y) % 3])):
+                papers = {"fetch": "tile", "reduce": "push"} if (x + y + z) % 2 else {}
+                options = {"stationary": stationary, "chunk": 8, "replicate_result": y == 1}
                 yield {
                     "shape": [33, 47, 29],
-                    "options": {"stationary": stationary, "chunk": 8, "replicate_result": y == 1},
+                    "options": options | papers,
                     "texts": texts,
                     "seeds": seeds,
                 } | setting
+    tiles = [f"tiles:{tile}@{grid}" for tile in ("7x9", "10x11", "12x8")]
+    for x, setting in enumerate(settings):  # panels are filled and used again
+        yield {
+            "shape": [33, 47, 29],
+            "options": {"stationary": "ABC"[x % 3], "chunk": 8, "assemble": "always"},
+            "texts": tiles,
+            "seeds": seeds,
+        } | setting
     yield {
         "shape": [33, 47, 29],
         "options": {"stationary": "B", "schedule": "greedy", "ir_max_compute": 2},

@@ -45,6 +45,10 @@ def cases():
                 "roof": True,
             }
     yield {"m": 48, "n": 40, "k": 56, "algorithm": "fsdp"}
+    for dataflow in ("AG", "RS"):
+        for more in ({}, {"dtype": "bfloat16:float32", "roof": True}):
+            options = {"algorithm": "moe_collective", "options": {"dataflow": dataflow}}
+            yield {"m": 48, "n": 40, "k": 56, "experts": 5, "topk": 2} | options | more
 
 
 def test_every_way_through_the_gpu_code_is_exact_and_leaves_nothing_behind(mpirun, kernels):
@@ -118,13 +122,28 @@ OVERLAP = (
 )
 
 
+EXPERTS = (
+    [("ag_moe", {"variant": variant}) for variant in ("pull", "push", "ring")]
+    + [("moe_rs", {"variant": variant}) for variant in ("write", "reduce", "pull", "ring")]
+    + [("ag2_moe", {}), ("moe_rs2", {})]
+)
+
+
 def overlapping(**more):
-    """Every program of fused overlap; in the first run hosts signal, in the second streams."""
-    for x, (name, options) in enumerate(OVERLAP):
+    """Every program of fused overlap, experts too; in the first run hosts signal, in the second
+    streams."""
+    for x, (name, options) in enumerate(OVERLAP + EXPERTS):
         if name not in ("te_chunks", "async_tp"):
             options = options | {"tile": (5, 16)[x % 2]}
         get = ("copy", "view")[x // 2 % 2]
         case = {"algorithm": name, "options": options, "get": get, "warmup": 1}
+        if "moe" in name:
+            case |= {
+                "experts": 5,
+                "topk": 2,
+                "routing": "skewed:1",
+                "transpose": (None, "a")[x % 2],
+            }
         yield {"m": 67, "n": 48, "k": 56} | case | more
 
 
@@ -132,11 +151,14 @@ def test_fused_overlap_is_exact_through_the_gpu_code_where_streams_wait_for_flag
     more = {"devices": 3, "copy_streams": 2}
     wanted = [*overlapping(**more), *overlapping(**more, max_gemms=2, dtype="bfloat16:float32")]
     wanted = [
-        case for case in wanted if case.get("dtype") is None or case["algorithm"] == "ag_gemm"
+        case
+        for case in wanted
+        if case.get("dtype") is None or case["algorithm"] in ("ag_gemm", "ag_moe", "moe_rs")
     ]
     found = mpirun(3, "fake_gpu.py", kernels, wanted)
-    told = [(record["status"], record["error"], record["progress"]) for record in found["records"]]
-    assert told == [("ok", 0.0, "streams, 2 copy streams")] * len(wanted), [
+    columns = "status", "error", "progress", "copy_streams"
+    told = [tuple(record[name] for name in columns) for record in found["records"]]
+    assert told == [("ok", 0.0, "streams", 2)] * len(wanted), [
         record["reason"] for record in found["records"]
     ]
     assert found["left"] == 0

@@ -27,7 +27,7 @@ def sample(p):
             tile = chance.choice((1, 5, 16, 200)) if m > 4 else 1
             options = options | {"tile": tile, "part": chance.choice((1, 7, 40))}
         if name == "ag_gemm":
-            options = options | {"order": chance.choice(("ranks", "mesh"))}
+            options = options | {"order": chance.choice(("ranks", "mesh", "turns"))}
         if name in ("ag_gemm", "gemm_rs", "gemm_ar"):
             options = options | {"swizzle": chance.choice(("ranks", "naive"))}
         cases.append(
@@ -128,6 +128,32 @@ def test_signals_broken_on_purpose_give_wrong_results(mpirun, mutant):
     answers = mpirun(3, "signals.py", cases, "--mutant", mutant, "--delays", "3")
     for case, out in zip(cases, answers):
         assert sum(out["wrong"]) > 0, case
+
+
+#: All ranks add to the rows of the same rank at the same time.
+REDUCED = {
+    "algorithm": "gemm_rs",
+    "shape": [1024, 512, 512],
+    "options": {"variant": "reduce", "tile": 64, "part": 1, "swizzle": "naive"},
+    "flops_per_s": 1e10,
+}
+
+
+def test_products_are_made_where_they_are_added_to_one_rank_at_a_time(mpirun):
+    """Of 2 x 16 parts; not with a limited look-ahead, nor where MPI adds."""
+    own = REDUCED | {"options": REDUCED["options"] | {"swizzle": "ranks"}}
+    slow, limited = own | {"throttle": [1e9, 0.0]}, own | {"prefetch": 1}
+    for situation, cases in {"direct": [own, slow, REDUCED, limited], "remote": [own]}.items():
+        for case, out in zip(cases, mpirun(2, "signals.py", cases, situation=situation)):
+            assert not any(out["wrong"]), (situation, case)
+            made = case is not limited and situation == "direct"
+            assert bool(out["added"]) == made and out["added"] <= 2 * 16, (situation, case)
+
+
+@pytest.mark.parametrize("mutant", ["no_lock", "no_fence"])
+def test_products_that_are_added_without_waiting_give_wrong_results(mpirun, mutant):
+    (out,) = mpirun(2, "signals.py", [REDUCED], "--mutant", mutant)
+    assert sum(out["wrong"]) > 0
 
 
 # -- time

@@ -32,7 +32,7 @@ NONSENSE = [
     ({"c": "tiles:0x4"}, ["0"]),
     ({"m": 0}, ["m", "0"]),
     ({"k": -3}, ["k", "-3"]),
-    ({"dtype": "float16"}, ["float16", "float32"]),
+    ({"dtype": "float61"}, ["float61", "float32"]),
     ({"fill": "random"}, ["random", "uniform"]),
     ({"k": 2**24}, ["2**24", "uniform"]),
     ({"stationary": "D"}, ["D", "auto"]),

@@ -1,6 +1,7 @@
 """A broad sample of cases under mpiexec: exact, with the plan's bytes, within the plan's memory."""
 
 import random
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +44,10 @@ def sample(p, situation):
         deal((None, None, 1, 5, 64)),
         deal((False, True)),
         deal(("integer", "integer", "integer", "uniform")),
+        deal(("always", "auto", "never")),
+        deal(("slice", "slice", "tile")),
+        deal(("pull", "push")),
+        deal(("offset", "offset", "cheapest")),
     )
     cases = []
     for seed, (
@@ -60,7 +65,13 @@ def sample(p, situation):
         chunk,
         replicate,
         fill,
+        assemble,
+        fetch,
+        reduce,
+        order,
     ) in enumerate(dealt):
+        if (fetch, order) != ("slice", "offset"):
+            assemble = {"always": "auto"}.get(assemble, assemble)
         if chunk and chunk * 20 < max(m, n, k):  # enough pieces are enough
             chunk = 32
         cases.append(
@@ -77,6 +88,10 @@ def sample(p, situation):
                 "progress": progress,
                 "dtype": dtype,
                 "options": {"chunk": chunk} if chunk else {},
+                "assemble": assemble,
+                "fetch": fetch,
+                "reduce": reduce,
+                "order": order,
                 "replicate_result": replicate,
                 "fill": fill,
                 "seed": seed,
@@ -87,12 +102,24 @@ def sample(p, situation):
     for rows in divisors(p):  # on grids over m, n and k, the last rank idle on one of them
         once = f"grid:1x{rows}x{p // rows}"
         mine = {"m": 33, "n": 17, "k": 600, "options": {"chunk": 100}, "iters": 1}
+        mine["assemble"] = chance.choice(("always", "never"))
         cases.append(mine | {"a": once, "b": once, "c": once})
         last = {"stationary": chance.choice("ABC"), "grid": f"{max(1, p - 1)}x1x1"}
         cases.append(mine | last | {"a": "column", "b": once, "c": "block"})
     large = {"prefetch": 2, "iters": 1, "warmup": 0, "m": 500, "n": 700, "k": 600}
     for stationary in "BC":  # messages too long to be sent at once
         cases.append(large | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
+    for m, texts in enumerate(product(("row", "column", "block"), repeat=3), 40):
+        # products onto products, then added to the tile of another rank
+        whole = {"m": m, "n": 33, "k": 50, "assemble": "never", "prefetch": "all", "iters": 2}
+        cases += [whole | dict(zip("abc", texts)) | {"stationary": still} for still in "AB"]
+    tiles = {name: f"tiles:{tile}" for name, tile in zip("abc", ("100x90", "70x110", "130x51"))}
+    for stationary in "ABC":
+        cases.append(large | tiles | {"stationary": stationary, "assemble": "always"})
+        uneven = {"a": "tiles:310x250", "b": "tiles:290x410", "c": "tiles:330x430"}
+        for assemble in ("always", "never"):
+            levelled = {"stationary": stationary, "assemble": assemble, "options": {"steal": True}}
+            cases.append(large | uneven | levelled)
     return cases
 
 
@@ -144,6 +171,8 @@ def test_the_bytes_that_moved_are_those_of_the_plan(ran):
 def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
     def copied(case, out):
         moved = out["planned"]["get_bytes"]
+        if out["panel_bytes"]:  # some of it is copied into panels
+            return out["get_bytes"] + out["direct_bytes"] == moved
         if case.get("get", "view") == "copy" or ran.situation == "rma":
             return (out["get_bytes"], out["direct_bytes"]) == (moved, 0)
         if ran.situation == "direct":
@@ -158,6 +187,12 @@ def test_gets_copy_only_what_is_out_of_reach_or_asked_to_be_copied(ran):
     if ran.situation in ("mixed", "nodes") and ran.p > 2:
         both = [out for _, out in ran.pairs if out["get_bytes"] and out["direct_bytes"]]
         assert len(both) > 2
+
+
+def test_products_are_assembled_in_many_cases_and_in_none_that_forbids_it(ran):
+    told = [(case.get("assemble"), bool(out["panel_bytes"])) for case, out in ran.pairs]
+    assert sum(assembled for _, assembled in told) > 2
+    assert ("never", True) not in told
 
 
 def test_no_rank_holds_more_than_the_arena_of_the_plan(ran):
@@ -186,6 +221,10 @@ def test_the_sample_has_every_value_of_every_option():
         cases = sample(p, situation)
         for name, values in {
             "stationary": ("A", "B", "C", "auto"),
+            "assemble": ("always", "auto", "never"),
+            "fetch": ("slice", "tile"),
+            "reduce": ("pull", "push"),
+            "order": ("offset", "cheapest"),
             "prefetch": range(4),
             "get": ("view", "copy"),
             "progress": ("poll", "thread", "none"),

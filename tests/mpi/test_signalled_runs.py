@@ -2,6 +2,8 @@
 with the plan's bytes and memory; and signals that are broken on purpose are caught."""
 
 import random
+from itertools import product
+from math import prod
 
 import pytest
 from drawn_layouts import FORMS, layout
@@ -23,6 +25,7 @@ RUNS = {
 def sample(p, situation):
     """Layouts, shapes and all else are drawn."""
     chance = random.Random(f"{p} {situation}")
+    others = random.Random(f"grids {p} {situation}")
     extents, cases = (1, 3, 16, 31, 65, 130), []
     for seed in range(12 if p > 4 else 16):
         m, n, k = (chance.choice(extents) for _ in "mnk")
@@ -46,6 +49,12 @@ def sample(p, situation):
             "warmup": seed % 2,
             "seed": seed,
         }
+        if seed % 3 == 1:
+            grids = [
+                each for each in product(range(1, p + 1), repeat=3) if p - prod(each) in (0, 1)
+            ]
+            case["options"]["grid"] = "x".join(map(str, others.choice(grids)))
+            case["options"]["stationary"] = others.choice("ABCC")
         tile = chance.choice((None, 5, 16, 40))
         if tile:
             case["options"]["tile"] = max(tile, max(m, n, k) // 12)
@@ -63,7 +72,7 @@ def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, p, situation
     answers, naps = mpirun.cases_and_naps(
         p, cases, *RUNS[p, situation], situation=where, timeout=200
     )
-    pushed = 0
+    pushed = by_grid = 0
     for case, out in zip(cases, answers):
         plan = out["planned"]
         assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
@@ -75,7 +84,8 @@ def test_every_layout_is_exact_and_moves_what_the_plan_says(mpirun, p, situation
         assert not any(out["left_open"].values()), (case, out["left_open"])
         assert "signals=always" in out["options"]
         pushed += bool(out["put_bytes"])
-    assert pushed >= len(cases) // 8
+        by_grid += bool(out["put_bytes"]) and "grid" in case["options"]
+    assert pushed >= len(cases) // 8 and by_grid
     if "--delays" in RUNS[p, situation]:
         assert set(naps) >= {"_compute", "Signal"}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drbench.errors import CaseFailed
 from drbench.plan.schedule import Lookahead, Scheduler, plan_arena, pool_bytes
-from drbench.plan.signals import made_in_slots, offered, pairs_of, plan_inbox, relays
+from drbench.plan.signals import ends_of, handed_whole, offered, pairs_of, plan_inbox, relays
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import Accumulate, Add, Block, Fence, Gemm, Get, Part
 from drbench.program.trace import trace
@@ -88,13 +88,21 @@ def test_a_signal_without_its_other_end_is_refused(wrong):
     assert "Correct the program." in str(refused.value)
 
 
-def test_only_rows_of_a_product_can_be_offered():
+def test_only_parts_of_a_product_can_be_offered():
     def columns():
         token = yield from product(0)
-        yield Offer((yield Part(token, 1, 0, 2)), 1, "x")
+        yield Offer((yield Part(token, 1, 1, 3)), 1, "x")
 
-    with pytest.raises(CaseFailed, match="only rows of a product"):
-        pairs_of(traced(columns(), receives((Take, 0, "x", (4, 2)))))
+    taken = traced(columns(), receives((Take, 0, "x", (4, 2))))
+    assert len(pairs_of(taken)) == 1
+    (end,) = (end for end in ends_of(taken[0], [4] * 5) if end.kind == "offer")
+    assert (end.offset, end.nbytes, end.pitch, end.span) == (4, 32, 16, 56)
+
+    def operand():
+        yield Offer((yield Get(block("B", 0, (0, 4)))), 1, "x")
+
+    with pytest.raises(CaseFailed, match="only a product in memory of its own"):
+        pairs_of(traced(operand(), receives((Take, 0, "x", (4, 4)))))
 
 
 # -- circles
@@ -378,7 +386,7 @@ def in_an_own_tile():
     ],
 )
 def test_a_product_is_made_in_the_slot_of_the_one_push_that_takes_all_of_it(program, found):
-    assert made_in_slots(trace(program(), None, 0, fresh=False).steps) == found
+    assert handed_whole(trace(program(), None, 0, fresh=False).steps) == found
 
 
 def test_what_lets_a_rank_go_on_communicating_is_looked_out_for():

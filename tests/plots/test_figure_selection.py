@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithms import algorithms as names_of_algorithms
+from plots.draw import style
 from plots.figures import algorithms, best, peers, scaling, volume
 from plots.select.cases import Options
 from plots.select.records import rows
@@ -220,6 +222,18 @@ def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_unde
     assert list(chart.y.ticks.values()) == ["universal", "dtensor+drbench", "dtensor"]
     (rule,) = [marks for marks in chart.marks if marks.kind == "rule"]
     assert list(rule.x) == [100.0, 100.0]
+
+
+def test_every_contender_of_the_comparison_has_a_row(synthetic):
+    """All algorithms and peers, as many as ``drbench peers`` runs."""
+    every = [*names_of_algorithms(mixture=False), *style.PEERS, *style.ON_DRBENCH]
+    assert len(every) > 20
+    records = [
+        replace(synthetic.comparison(shapes=((512,) * 3,), ranks=(2,))[0], algorithm=name)
+        for name in every
+    ]
+    (_,), drawn, notes = peers.panels(records, Options())
+    assert sorted(drawn) == sorted(every) and not [each for each in notes if "at most" in each]
 
 
 def test_shapes_of_peers_are_named_and_in_order_and_no_panel_is_empty(synthetic):

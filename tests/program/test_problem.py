@@ -105,7 +105,7 @@ def test_the_local_shapes_of_the_roof_together_hold_the_whole_work(m, n, k, p):
         ({"m": 0}, "m must be at least 1, got 0"),
         ({"k": -3}, "k must be at least 1, got -3"),
         ({"nprocs": 0}, "nprocs must be at least 1"),
-        ({"dtype": "int8"}, "float32, float64, bfloat16, bfloat16:float32, got 'int8'"),
+        ({"dtype": "int8"}, "bfloat16:float32, float16, float8, got 'int8'"),
         (
             {"nprocs": 3, "a": "block:2x2"},
             r"--a: block:2x2 needs 4 ranks .* Use block:1x3 or block:3x1",

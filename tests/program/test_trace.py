@@ -13,7 +13,7 @@ from oracles import any_case, assign, home, operands, traces_of
 from algorithms import get_algorithm
 from drbench.errors import UsageError
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Fence, Gemm, Get, Put, Zero
+from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Put, Scratch, Zero
 from drbench.program.trace import trace
 
 M, N, K = 6, 8, 4
@@ -308,3 +308,12 @@ def test_printing_a_program_names_blocks_owners_and_inputs():
         "Get(B[4:8, 4:8]@1)",
         "Gemm(%0 · %1 -> C[0:8, 4:8]@1, 8x4x4, beta=0)",
     ]
+
+
+def test_a_sum_of_thousands_of_terms_tells_its_shape_and_its_place():
+    """A chain of Adds and Gemms as long as there are ranks."""
+    a, b = Scratch((2, 3)), Scratch((3, 4))
+    first = total = Gemm(a, b)
+    for _ in range(5000):
+        total = Add(Gemm(a, b), into=total)
+    assert total.shape == (2, 4) and total.lies_in() == (first, 0, 0)

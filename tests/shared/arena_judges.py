@@ -6,7 +6,7 @@ from oracles import Memory, assign, operands, require
 from virtual_time import RandomDelays, drive, reads_all, reads_even, reads_own
 
 from drbench.plan.schedule import Lookahead, plan_arena
-from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Zero
+from drbench.program.steps import Accumulate, Add, Copy, Gemm, Get, Part, ReplicaAdd, Zero
 
 ITEMSIZE = 8
 
@@ -25,7 +25,7 @@ def check_lifetimes(trace, plan, start, end):
     ended."""
     root, alive = {}, {}
     for step in trace.steps:
-        onto = step.onto if type(step) is Gemm else None
+        onto = step.onto if type(step) is Gemm else step.inputs[0] if type(step) is Part else None
         root[step.index] = root[onto.index] if onto is not None else step.index
         if step.index in plan.offsets:
             first, last = alive.get(root[step.index], (start[step.index], 0))
@@ -66,6 +66,9 @@ class ArenaRun:
 
     def value(self, rank, t):
         step, offset = self.traces[rank].steps[t], self.plans[rank].offsets.get(t)
+        if type(step) is Part:
+            whole, within = self.value(rank, step.inputs[0].index), slice(step.start, step.stop)
+            return whole[within] if step.axis == 0 else whole[:, within]
         if offset is None:
             return self.memory.view(step.block)
         rows, cols = step.shape
@@ -86,13 +89,15 @@ class ArenaRun:
             if t in self.plans[rank].offsets:
                 self.value(rank, t)[...] = self.memory.view(step.block)
             return
+        if type(step) is Part:
+            return
         taken = [self.value(rank, value.index) for value in step.inputs]
         same = all(np.array_equal(x, y) for x, y in zip(self.taken[rank, t], taken, strict=True))
         require(same, "operands are left alone while they are used", step)
         if kind is Gemm:
             target = self.memory.view(step.block) if step.block is not None else self.value(rank, t)
             assign(target, taken[0] @ taken[1], step.beta)
-        elif kind in (Accumulate, Add):
+        elif kind in (Accumulate, Add, ReplicaAdd):
             self.memory.view(step.block)[...] += taken[0]
         elif kind is Copy:
             self.memory.view(step.block)[...] = taken[0]

@@ -165,7 +165,11 @@ class FakeRuntime:
         self.calls.append(("hostRegister", size))
 
     def pointerGetAttributes(self, address):
-        return SimpleNamespace(devicePointer=address)
+        """Of the allocation that the address lies in, and of registered host memory."""
+        for start, (_, size) in self.allocations.items():
+            if start <= address < start + size:
+                return SimpleNamespace(devicePointer=address, type=2, device=self.device)
+        return SimpleNamespace(devicePointer=address, type=1, device=-2)
 
     def hostUnregister(self, address):
         self.calls.append(("hostUnregister",))
@@ -194,17 +198,20 @@ class FakeRuntime:
 
 class SharedRuntime(FakeRuntime):
     """Allocations are files in memory, and a handle is the name of one: other processes open
-    them."""
+    them. Each has the mark of its test in its name, by which what a killed process
+    has left is removed (``starting.run_process``)."""
 
     def __init__(self, **options):
         super().__init__(**options)
         self.files, self.mapped = 0, {}
+        mark = os.environ.get("DRBENCH_TEST_RUN", "")[:12]
+        self._name = f"/dev/shm/drbench-fake-gpu-{mark}-{os.getpid()}"
 
     def malloc(self, size):
         if size > self.total - self.used:
             raise CUDARuntimeError(2)
         self.files += 1
-        path = f"/dev/shm/drbench-fake-gpu-{os.getpid()}-{self.files}"
+        path = f"{self._name}-{self.files}"
         with open(path, "wb+") as file:
             file.truncate(size)
             block = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
@@ -431,8 +438,9 @@ class FakeCupy:
         fake = self
 
         class Stream:
-            def __init__(self, non_blocking):
+            def __init__(self, non_blocking, priority):
                 assert non_blocking
+                self.priority = priority
                 fake.streams += 1
                 self.ptr = 0x5000 + fake.streams
                 self.device = fake.runtime.device

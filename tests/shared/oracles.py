@@ -16,7 +16,21 @@ from hypothesis import strategies as st
 
 from algorithms import get_algorithm
 from drbench.program.problem import Problem
-from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, ReplicaGet, Zero
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Assemble,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Panel,
+    Part,
+    ReplicaAdd,
+    ReplicaGet,
+    Scratch,
+    Zero,
+)
 from partitions import Partition, ProcessGrid, divisors
 
 universal = get_algorithm("universal")
@@ -52,6 +66,9 @@ def any_case(seed):
         "chunk": rng.choice([None, None, 1, 2, 3]),
         "replicate_result": rng.random() < 0.3,
     }
+    for name, value in (("fetch", "tile"), ("reduce", "push"), ("order", "cheapest")):
+        if rng.random() < 0.4:
+            options[name] = value
     return Problem(m, n, k, p, *texts), options
 
 
@@ -317,72 +334,132 @@ def work_done(problem, traces, stationary):
                 check_block(at[block.matrix], block)
                 checked.add(key)
 
-        unsent = {}  # products summed in a token that has not been accumulated yet
+        unsent = {}  # sums in a token: its elements' rows and columns of C, products, what is left
+        shown = {}  # operands and parts of sums, by token
         for step in trace.steps:
             kind = type(step)
-            if kind is Get:
+            if kind is Get and step.block.matrix == "C":  # to be pushed: replicas_moved looks
+                require(step.block.owner == rank, "own tiles of the result are read", step)
+            elif kind in (Get, Assemble):
                 check(step.block, "AB")
+                if kind is Get:
+                    block = step.block
+                    shown[step] = block.matrix, *_indices(block)
+            elif kind is Panel:
+                shown[step] = _laid_out(step, turned)
             elif kind is Gemm:
-                a, b = step.inputs[0].block, step.inputs[1].block
-                require(
-                    type(step.inputs[0]) is type(step.inputs[1]) is Get,
-                    "operands are fetched",
-                    step,
-                )
-                require((a.matrix, b.matrix) == ("A", "B"), "a product is A times B", step)
-                require((a.col0, a.col1) == (b.row0, b.row1), "A's columns are B's rows", step)
+                a, b = step.inputs[:2]
+                require(a in shown and b in shown, "operands are fetched", step)
+                (of_a, ms, along), (of_b, across, ns) = shown[a], shown[b]
+                require((of_a, of_b) == ("A", "B"), "a product is A times B", step)
+                require(list(along) == list(across), "A's columns are B's rows", step)
                 if step.block is not None:
                     require(step.block.owner == rank, "a Gemm writes an own tile", step)
-                    _add_work(count, check, [(a, b)], step.block)
+                    check(step.block, "C")
+                    _add_work(count, step.block, ms, ns, [along])
                 else:
-                    before = _handed_on(unsent, step.onto) if step.onto is not None else []
-                    unsent[id(step)] = [*before, (a, b)]
-            elif kind is Accumulate:
-                _add_work(count, check, _handed_on(unsent, step.inputs[0]), step.block)
+                    before = []
+                    if step.onto is not None:
+                        require(step.onto in unsent, "a sum is taken once", step)
+                        *same, before, left = unsent.pop(step.onto)
+                        require(left.all(), "a sum is whole until it is handed on", step)
+                        require(same == [list(ms), list(ns)], "a sum is of one block", step)
+                    left = np.ones((len(ms), len(ns)), bool)
+                    unsent[step] = [list(ms), list(ns), [*before, along], left]
+            elif kind is Part and (step.inputs[0] in unsent or step.inputs[0] in shown):
+                sums, rows, cols = shown.get(step.inputs[0], (step.inputs[0], None, None))
+                if rows is None:
+                    rows, cols = map(np.arange, unsent[sums][3].shape)
+                within = slice(step.start, step.stop)
+                rows, cols = (rows[within], cols) if step.axis == 0 else (rows, cols[within])
+                shown[step] = sums, rows, cols
+            elif kind is Accumulate or (kind is Copy and type(step.inputs[0]) is not ReplicaGet):
+                token = step.inputs[0]
+                sums, rows, cols = shown.get(token, (token, None, None))
+                require(sums in unsent, "a sum is taken once", step)
+                ms, ns, products, left = unsent[sums]
+                rows = range(len(ms)) if rows is None else rows
+                cols = range(len(ns)) if cols is None else cols
+                require(left[np.ix_(rows, cols)].all(), "a sum is taken once", step)
+                left[np.ix_(rows, cols)] = False
+                if not left.any():
+                    del unsent[sums]
+                require(kind is Accumulate or step.block.owner == rank, "copies stay here", step)
+                check(step.block, "C")
+                ms, ns = [ms[x] for x in rows], [ns[x] for x in cols]
+                _add_work(count, step.block, ms, ns, products)
         require(not unsent, "every product is accumulated", unsent)
     return count
 
 
-def _handed_on(unsent, token):
-    require(id(token) in unsent, "a sum is taken once", token)
-    return unsent.pop(id(token))
+def _indices(block):
+    return range(block.row0, block.row1), range(block.col0, block.col1)
 
 
-def _add_work(count, check, products, c):
-    check(c, "C")
-    for a, b in products:
-        require((a.row0, a.row1) == (c.row0, c.row1), "A's rows are C's rows", a, c)
-        require((b.col0, b.col1) == (c.col0, c.col1), "B's columns are C's columns", b, c)
-        count[c.row0 : c.row1, c.col0 : c.col1, a.col0 : a.col1] += 1
+def _laid_out(panel, turned):
+    """The matrix of a panel, and which row and column of it each row and column of the panel is:
+    found element by element."""
+    scratch, *blocks = panel.inputs
+    rows, cols = scratch.shape
+    held = np.full((rows, cols, 2), -1)
+    for each in blocks:
+        require(each.onto is scratch, "a panel is of its own blocks", panel)
+        require(each.block.matrix == scratch.like, "a panel is of one matrix", panel)
+        for y, row in enumerate(_indices(each.block)[0]):
+            for x, col in enumerate(_indices(each.block)[1]):
+                at = each.row + y, each.col + x
+                require(held[at][0] < 0, "blocks of a panel do not overlap", panel)
+                held[at] = row, col
+    require((held >= 0).all(), "a panel is full", panel)
+    require(scratch.transposed == turned[scratch.like], "a panel lies as its matrix", panel)
+    ms, ns = held[:, 0, 0], held[0, :, 1]
+    require(
+        (held[..., 0] == ms[:, None]).all() and (held[..., 1] == ns).all(), "it is a box", panel
+    )
+    return scratch.like, ms.tolist(), ns.tolist()
+
+
+def _add_work(count, c, ms, ns, products):
+    rows, cols = _indices(c)
+    require(list(ms) == list(rows), "A's rows are C's rows", c, ms)
+    require(list(ns) == list(cols), "B's columns are C's columns", c, ns)
+    for along in products:
+        count[np.ix_(ms, ns, list(along))] += 1
 
 
 def replicas_moved(problem, traces, kind):
-    """Count how often each element of each replica of C is moved between replicas by ``kind`` (Add
-    or Copy).
+    """Count how often each element of each replica of C is moved between replicas by ``kind``
+    (Add, ReplicaAdd or Copy).
 
     Returns
     -------
     ndarray of int, shape (replicas, m, n)
-        For Add indexed by the replica that is read, for Copy by the one that is written.
+        For Add and ReplicaAdd indexed by the replica that is read, for Copy by the one that is
+        written.
     """
     at = home(problem.c.partition)
     count = np.zeros(at.owner.shape, np.int16)
     for rank, trace in enumerate(traces):
         for step in trace.steps:
-            if type(step) is not kind:
+            if type(step) is not kind or (kind is Copy and type(step.inputs[0]) is not ReplicaGet):
                 continue
             (pulled,) = step.inputs
             source, into = pulled.block, step.block
-            require(type(pulled) is ReplicaGet, "replicas are read through ReplicaGet", step)
             require(
-                source.matrix == into.matrix == "C" and into.owner == rank,
-                "a rank writes its own tile",
+                type(pulled) is (Get if kind is ReplicaAdd else ReplicaGet),
+                "replicas are read through ReplicaGet, own tiles are pushed",
+                step,
+            )
+            own = source if kind is ReplicaAdd else into
+            require(
+                source.matrix == into.matrix == "C" and own.owner == rank,
+                "a rank writes, or pushes, its own tile",
                 step,
             )
             require(source.key[2:] == into.key[2:], "replicas are moved element by element", step)
             check_block(at, source)
             check_block(at, into)
-            origin, other = (into, source) if kind is Add else (source, into)
+            origin, other = (source, into) if kind is Copy else (into, source)
             term = at.term[other.replica]
             require(
                 origin.replica == at.term.index(term),
@@ -527,6 +604,18 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
     beta = product_beta if step.beta is None else step.beta
     if kind is Get:
         values[step.index] = memory.view(block).copy()
+    elif kind is Scratch:
+        values[step.index] = np.full(step.shape, np.nan)
+    elif kind is Assemble:
+        rows, cols = block.shape
+        panel = values[step.onto.index]
+        panel[step.row : step.row + rows, step.col : step.col + cols] = memory.view(block)
+    elif kind is Panel:
+        values[step.index] = values[step.inputs[0].index]
+    elif kind is Part:
+        within, whole = slice(step.start, step.stop), slice(None)
+        at = (within, whole) if step.axis == 0 else (whole, within)
+        values[step.index] = values[step.inputs[0].index][at]
     elif kind is ReplicaGet:
         memory.touch("read", rank, block)
         values[step.index] = memory.view(block).copy()
@@ -540,7 +629,7 @@ def _run(step, rank, values, memory, alpha=1.0, product_beta=0.0):
         else:
             target = values[step.index] = np.full(product.shape, np.nan)
         assign(target, product, beta)
-    elif kind is Accumulate:
+    elif kind in (Accumulate, ReplicaAdd):
         memory.touch("add", rank, block)
         memory.view(block)[...] += values[step.inputs[0].index]
     else:
@@ -565,13 +654,16 @@ def prove(problem, seed, **options):
     """Every unit of work is done once, every replica reduced once, and C = A·B comes out of NaN,
     exactly."""
     traces = traces_of(problem, **options)
-    still = None if "grid" in options else options["stationary"]
+    moves = "grid" in options or options.get("steal")
+    still = None if moves else options["stationary"]
     assert (work_done(problem, traces, still) == 1).all()
     terms = home(problem.c.partition).term
     copies = np.array([[q for q, term in enumerate(terms) if term == t] for t in sorted({*terms})])
     expected = np.ones((len(terms), problem.m, problem.n))
     expected[copies[:, 0]] = 0
-    assert (replicas_moved(problem, traces, Add) == expected).all()
+    pushes = options.get("reduce") == "push"
+    assert (replicas_moved(problem, traces, Add) == expected * (not pushes)).all()
+    assert (replicas_moved(problem, traces, ReplicaAdd) == expected * pushes).all()
     replicate = options.get("replicate_result", False)
     assert (replicas_moved(problem, traces, Copy) == expected * replicate).all()
     a, b = operands(problem, seed)

@@ -12,6 +12,7 @@ from oracles import Memory, assign, expected, operands, require
 
 from drbench.plan.schedule import Lookahead, Scheduler, plan_arena
 from drbench.plan.signals import plan_inbox
+from drbench.program.direct import Gather, Sum
 from drbench.program.signal_steps import Await, Offer, Push, Take
 from drbench.program.steps import (
     Accumulate,
@@ -23,6 +24,7 @@ from drbench.program.steps import (
     Get,
     Join,
     Part,
+    Step,
     Zero,
 )
 
@@ -101,6 +103,8 @@ class SignalMachine:
         if step.onto is not None:
             return self.value(rank, step.onto)
         t, (rows, cols) = step.index, step.shape
+        if not rows * cols:
+            return np.zeros(step.shape)
         if t in self.slots[rank].offsets:
             at, where = self.slots[rank].offsets[t] // ITEM, self.inboxes[rank]
         elif t in self.plans[rank].offsets:
@@ -111,8 +115,23 @@ class SignalMachine:
         return where[at : at + rows * cols].reshape(rows, cols)
 
     def taken(self, rank, step):
-        takes = [value for value in step.inputs if value.shape is not None]
+        inputs = step.inputs[: step.terms] if type(step) is Sum else step.inputs
+        takes = [value for value in inputs if value.shape is not None]
         return [np.array(self.value(rank, value)) for value in takes]
+
+    def piece(self, piece):
+        """What a piece holds, packed."""
+        found = np.full(piece.shape, np.nan)
+        for block in piece.blocks() if piece.size else ():
+            rows, cols = (self.places(piece, axis, block) for axis in (0, 1))
+            found[np.ix_(rows, cols)] = self.memory.view(block)
+        return found
+
+    def places(self, piece, axis, block):
+        """Where rows (axis 0) or columns of a block lie in its piece."""
+        all_of = [x for low, high in (piece.rows, piece.cols)[axis] for x in range(low, high)]
+        low, high = ((block.row0, block.row1), (block.col0, block.col1))[axis]
+        return [all_of.index(x) for x in range(low, high)]
 
     # -- events
 
@@ -152,6 +171,15 @@ class SignalMachine:
         if isinstance(step, Get):
             if step.block.owner != rank:
                 self.value(rank, step)[...] = self.memory.view(step.block)
+        elif kind is Gather:
+            came = iter(before)
+            parts = [next(came) if isinstance(p, Step) else self.piece(p) for p in step.parts]
+            self.value(rank, step)[...] = np.concatenate(parts, step.axis)
+        elif kind is Sum:
+            whole = sum(before)
+            for block in step.writes():
+                rows, cols = (self.places(step.piece, axis, block) for axis in (0, 1))
+                assign(self.memory.view(block), whole[np.ix_(rows, cols)], beta)
         elif kind is Push:
             self.value(step.peer, self.other(rank, step))[...] = before[0]
         elif kind is Take:
@@ -164,7 +192,17 @@ class SignalMachine:
         elif kind is Gemm:
             target = self.memory.view(step.block) if step.block else self.value(rank, step)
             a = before[0] if step.rows is None else before[0][list(step.rows)]
-            assign(target, self.alpha * (a @ before[1]), beta)
+            product = self.alpha * (a @ before[1])
+            if isinstance(step.onto, Join):  # which shows several arrays
+                start = 0
+                for token in step.onto.inputs:
+                    stop = start + token.shape[step.onto.axis]
+                    cut = slice(start, stop)
+                    part = product[cut] if step.onto.axis == 0 else product[:, cut]
+                    assign(self.value(rank, token), part, beta)
+                    start = stop
+            else:
+                assign(target, product, beta)
         elif kind is Combine:
             target = self.value(rank, step)
             target[...] = 0

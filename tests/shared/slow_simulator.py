@@ -5,10 +5,11 @@ Knows DESIGN's rules 3 and 11 from the steps themselves: no scheduler, no queues
 Machines are plain dictionaries of functions.
 """
 
-from drbench.program.signal_steps import Await, Offer, Push, Take
-from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Put, ReplicaGet, Zero
+from fractions import Fraction
 
-MOVES = (Get, ReplicaGet, Put, Accumulate)
+from drbench.program.signal_steps import Await, Offer, Push, Take
+from drbench.program.steps import Accumulate, Add, Copy, Fence, Gemm, Get, Part, Zero
+
 LATE = 1e-12
 
 
@@ -24,6 +25,7 @@ def slow_simulate(
     order=None,
     lane_of=lambda rank, step: None,
     signal_s=0.0,
+    fair=False,
 ):
     """When everything ends.
 
@@ -31,13 +33,14 @@ def slow_simulate(
     ``latency_s(source, target)`` of a transfer, ``links_of(source, target)`` a set of what it
     occupies. ``order`` of ranks decides what comes first where several start something at the same
     instant. Transfers with the same ``lane_of(rank, step)`` keep their order; ``signal_s`` is what
-    a signal takes.
+    a signal takes. If ``fair``, transfers share what they occupy max-min fairly, in bytes.
     """
     item = traces[0].problem.itemsize
     steps = {(trace.rank, step.index): step for trace in traces for step in trace.steps}
     state = dict.fromkeys(steps, "waits")
     ends, leaves, links, asked = {}, {}, {}, []
     fenced = {trace.rank: trace.fences for trace in traces}
+    rest, full = {}, {}  # of a transfer: seconds alone that are left; bytes a second alone
     seen, awaiting, summing = {}, [], []  # signals: when; who waits for one; sums
     queued, held = [], {}  # transfers in their lanes; until when a lane writes a signal
 
@@ -52,7 +55,8 @@ def slow_simulate(
             return False
         if depth == 0 or (type(step) is Gemm and step.block is None):
             return True
-        return any(value.computes or remote(rank, value) for value in step.inputs)
+        operands = [value.lies_in()[0] for value in step.inputs]
+        return any(value.computes or remote(rank, value) for value in operands)
 
     def touches(step):
         return type(step) is Fence or (step.block is not None and step.block.matrix == "C")
@@ -129,6 +133,8 @@ def slow_simulate(
                         )
                     elif type(step) is Fence:
                         state[key] = "fence"
+                    elif type(step) is Part:
+                        ends[key] = now
                     elif type(step) in (Await, Take):
                         awaiting.append(key)
                     elif type(step) is Offer:
@@ -139,7 +145,7 @@ def slow_simulate(
                         summing.append(key)
                     elif not remote(rank, step):
                         ends[key] = now + memory_s(
-                            (3 if type(step) is Accumulate else 2) * step.block.size * item
+                            (3 if isinstance(step, Accumulate) else 2) * step.block.size * item
                         )
                     else:
                         queued.append(key)
@@ -178,20 +184,57 @@ def slow_simulate(
                 rank, step = key[0], steps[key]
                 source, target = ends_of(rank, step)
                 needs = links_of(source, target)
-                if not any(needs & taken for taken in links.values()):
+                if fair or not any(needs & taken for taken in links.values()):
                     asked.remove(key)
                     links[key] = needs
-                    leaves[key] = now + send_s(
-                        source, target, size(step) * item, type(step) is Accumulate
-                    )
+                    nbytes = size(step) * item
+                    rest[key] = send_s(source, target, nbytes, isinstance(step, Accumulate))
+                    full[key] = nbytes / rest[key]
+                    leaves[key] = now + rest[key]
                     changed = True
+        speed = {}
+        if fair:
+            going = list(leaves)
+            speed = dict(zip(going, filled([(full[x], dict.fromkeys(links[x], 1)) for x in going])))
+            leaves.update((key, now + rest[key] / float(speed[key])) for key in going)
         coming = [*ends.values(), *leaves.values()]
         coming += [when for when in (*seen.values(), *held.values()) if when > now + LATE]
         if not coming:
             break
+        for key in speed:
+            rest[key] -= float(speed[key]) * (min(coming) - now)
         now = min(coming)
     assert all(each == "done" for each in state.values()), "steps are left"
     return last
+
+
+def filled(flows):
+    """Progressive filling in fractions: all flows rise together, byte for byte, until one is at its
+    full rate or a link is full; those then stay, and the others rise on.
+
+    ``flows``: (bytes a second alone, {link: part of it taken then}); found are parts of the full
+    rate.
+    """
+    full = [Fraction(rate) for rate, _ in flows]
+    takes = [
+        {link: Fraction(share) / rate for link, share in uses.items()}
+        for rate, (_, uses) in zip(full, flows)
+    ]
+    found, rising = [Fraction(0)] * len(flows), set(range(len(flows)))
+    while rising:
+        used = lambda link, of: sum(takes[f].get(link, 0) * found[f] for f in of)
+        slope = lambda link: sum(takes[f].get(link, 0) for f in rising)
+        everyone = range(len(flows))
+        crossed = {link for f in rising for link in takes[f]}
+        more = min(
+            [full[f] - found[f] for f in rising]
+            + [(1 - used(link, everyone)) / slope(link) for link in crossed]
+        )
+        for f in rising:
+            found[f] += more
+        at_end = {link for link in crossed if used(link, everyone) == 1}
+        rising = {f for f in rising if found[f] < full[f] and not at_end & takes[f].keys()}
+    return [rate / most for rate, most in zip(found, full)]
 
 
 def size(step):

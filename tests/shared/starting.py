@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SHARED_MEMORY = Path("/dev/shm")
 #: Marks every process that a test started, however far down, so that none is overlooked.
-_MARK = "DRBENCH_TEST_RUN"
+MARK = "DRBENCH_TEST_RUN"
 #: What an earlier launcher, or a user's experiments, may have left in the environment.
 STRANGE = (
     "PMI_",
@@ -92,12 +92,13 @@ def clean_environ(**more) -> dict:
 
 def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
     """Run a command to its end; ``during(process)`` is called meanwhile. Nothing of it is alive
-    when this returns. Its time is that of a machine of its own (see :func:`slowness`)."""
+    when this returns, and the memory of its fake GPUs is gone. Its time is that of a machine of its
+    own (see :func:`slowness`)."""
     mark, before = uuid.uuid4().hex, shared_memory_names()
     start = time.monotonic()
     process = subprocess.Popen(
         [str(word) for word in command],
-        env=clean_environ(**(env or {}), **{_MARK: mark}),
+        env=clean_environ(**(env or {}), **{MARK: mark}),
         cwd=folder,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -113,8 +114,9 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
         except subprocess.TimeoutExpired:
             stdout, stderr = process.communicate(timeout=timeout * (slowness() - 1))
     except BaseException as error:  # too late, pytest-timeout, Ctrl-C
-        _kill(marked(mark))
+        kill(marked(mark))
         stdout, stderr = process.communicate()
+        _remove_fake_memory(mark)
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         pytest.fail(
@@ -124,8 +126,9 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
         )
     seconds = time.monotonic() - start
     alive = settled(lambda: marked(mark), tries=10)
-    _kill(alive)
+    kill(alive)
     left = (*alive, *sorted(settled(lambda: abandoned(before), tries=20)))
+    _remove_fake_memory(mark)
     return Ended(process.returncode, stdout, stderr, seconds, left)
 
 
@@ -165,7 +168,7 @@ def settled(what, tries=4):
 
 def marked(mark: str) -> list[int]:
     """Processes that were started, directly or not, with this mark in their environment."""
-    found, want = [], f"{_MARK}={mark}".encode()
+    found, want = [], f"{MARK}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if (
@@ -178,12 +181,20 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def _kill(pids) -> None:
+def kill(pids) -> None:
+    """Kill processes that are ours."""
     for pid in pids:
         try:
             psutil.Process(pid).kill()
         except psutil.NoSuchProcess:
             pass  # it ended by itself meanwhile
+
+
+def _remove_fake_memory(mark: str) -> None:
+    """Remove the memory of the fake GPUs (``fake_cuda.SharedRuntime``) of what has this mark: who
+    is killed leaves it behind."""
+    for path in SHARED_MEMORY.glob(f"drbench-fake-gpu-{mark[:12]}-*"):
+        path.unlink(missing_ok=True)
 
 
 def shared_memory_names() -> set[str]:

@@ -251,7 +251,8 @@ def _spends_look_ahead(trace, step, depth):
         return False
     if depth == 0 or step.shape is not None:
         return True
-    return any(value.computes or value.block.owner != trace.rank for value in step.inputs)
+    operands = [value.lies_in()[0] for value in step.inputs]
+    return any(value.computes or value.block.owner != trace.rank for value in operands)
 
 
 def _check_fences(traces, timeline, in_place):

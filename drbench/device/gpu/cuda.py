@@ -5,6 +5,7 @@ CuPy is imported by :func:`cuda_device` only, so that everything else works with
 """
 
 import functools
+from collections.abc import Callable
 from contextlib import contextmanager
 from importlib import resources
 from itertools import pairwise, permutations
@@ -20,11 +21,16 @@ from .copies import merged_axes, pitched
 from .cuda_gemm import CublasGemm
 from .cuda_stream import CudaEvent, CudaMemory, CudaStream, Modules
 from .ipc import Peers
-from .kernels import NAMES, Kernels
+from .kernels import NAMES, Kernels, Launch
+from .prepared import Prepared
 from .stream_values import StreamValues, load_driver
 
 _MEMCPY_DEFAULT = 4  # the addresses say which side is host and which is device
+_DEVICE_MEMORY = 2  # cudaMemoryTypeDevice
 _ERROR_OUT_OF_MEMORY = 2
+#: From so many bytes on our kernel copies rows inside a device faster than cudaMemcpy2D, the longer
+#: launch included.
+_LONG_COPY = 8 << 20
 _PORTABLE_AND_MAPPED = 1 | 2
 _INSTALL = (
     "Install CuPy with pip install 'drbench[cuda12]' or 'drbench[cuda13]', as the driver has it, "
@@ -80,19 +86,17 @@ class CudaDevice(CupyArrays, Device, Peers):
         self.bus_id = self._runtime.deviceGetPCIBusId(index)
         Peers.__init__(self, self._runtime, index, self.bus_id)
         properties = self._runtime.getDeviceProperties(index)
-        self._gemm = CublasGemm(modules.cublas, tf32)
+        self._gemm, self._prepared = CublasGemm(modules.cublas, tf32), Prepared()
         module = modules.raw_module(
             code=resources.files(__package__).joinpath("kernels.cu").read_text(),
             options=("-std=c++17",),
         )
         # compiled now, not while the clock runs
         self._functions = {name: module.get_function(name) for name in NAMES}
-        self._kernels = Kernels(
-            self._launch,
-            properties["major"] >= 9,
-            accumulate_blocks,
-            properties["multiProcessorCount"],
-        )
+        multiprocessors = properties["multiProcessorCount"]
+        self._kernels = Kernels(properties["major"] >= 9, accumulate_blocks, multiprocessors)
+        beside = accumulate_blocks or multiprocessors
+        self._left_to_products = max(multiprocessors - beside, 0)
         self._values = StreamValues(modules.driver, self._runtime, index)
         self._checks = CudaStream(modules, "checks")
         version = modules.cublas.getVersion(self._checks.handle)
@@ -164,9 +168,11 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     def stream(self, name: str, multiplies: bool = False) -> CudaStream:
         self.use()
-        stream = CudaStream(self._modules, name)
+        # what moves is short, and somebody waits for it
+        stream = CudaStream(self._modules, name, first=not multiplies)
         if multiplies:
-            stream.handle  # noqa: B018  (made here, before the clock)
+            # made here, before the clock
+            self._gemm.leave(stream.handle, self._left_to_products)
         self._streams.append(stream)
         return stream
 
@@ -182,6 +188,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         for stream in [*self._streams, self._checks]:
             stream.close()
         self._streams = []
+        self._prepared.clear()
         for memory in list(
             self._living.values()
         ):  # of a case that was refused half-way; a sweep goes on in this process
@@ -194,47 +201,83 @@ class CudaDevice(CupyArrays, Device, Peers):
             if beta != 1.0:
                 self.scale(c, beta, stream)
         elif c.size:
+            call = self._prepared(self._gemm.call, a, b, c)
             self.use()
             with stream.cupy:  # gemmEx computes on CuPy's current stream, whatever the handle's was
-                self._gemm(stream.handle, a, b, c, beta, alpha)
+                self._gemm(stream.handle, call, beta, alpha)
 
     def copy(self, target, source, stream: CudaStream) -> None:
+        self._prepared(self._copying, target, source)(stream)
+
+    def _copying(self, target, source) -> Callable[[CudaStream], None]:
+        """What copies on a stream."""
         if target.shape != source.shape or target.dtype != source.dtype:
             raise UsageError(
                 f"a copy needs one shape and dtype, got {target.shape} {target.dtype} = "
                 f"{source.shape} {source.dtype}."
             )
         if not target.size:
-            return
+            return lambda stream: None
         to, of = target.ctypes.data, source.ctypes.data
         axes = merged_axes(target.shape, target.strides, source.strides)
-        rows = pitched(axes, target.itemsize)
+        rows, on_device = (
+            pitched(axes, target.itemsize),
+            isinstance(target, DeviceArray) and isinstance(source, DeviceArray),
+        )
         if rows is None:
-            if not (isinstance(target, DeviceArray) and isinstance(source, DeviceArray)):
+            if not on_device:
                 raise UnsupportedError(
                     "our copies between host and device take rows at a pitch; pack on the device "
                     "first."
                 )
-            self._kernels.copy(axes, target.itemsize, to, of, stream)
-        elif rows[0] == 1:
-            self._runtime.memcpyAsync(to, of, rows[1], _MEMCPY_DEFAULT, stream.cupy.ptr)
-        else:
-            count, width, to_pitch, of_pitch = rows
-            self._runtime.memcpy2DAsync(
-                to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT, stream.cupy.ptr
-            )
+            launch = self._kernels.copy(axes, target.itemsize, to, of)
+            return functools.partial(self._launch, launch)
+        count, width, to_pitch, of_pitch = rows
+        if count == 1:
+            copy = functools.partial(self._runtime.memcpyAsync, to, of, width, _MEMCPY_DEFAULT)
+            return lambda stream: copy(stream.cupy.ptr)
+        if on_device and target.nbytes >= _LONG_COPY and self._holds(to) and self._holds(of):
+            launch = self._kernels.copy_rows(to, of, *rows)
+            if launch is not None:
+                return functools.partial(self._launch, launch)
+        copy = functools.partial(
+            self._runtime.memcpy2DAsync, to, to_pitch, of, of_pitch, width, count, _MEMCPY_DEFAULT
+        )
+        return lambda stream: copy(stream.cupy.ptr)
+
+    def _holds(self, address: int) -> bool:
+        """Whether it is an address in this device's own memory."""
+        found = self._runtime.pointerGetAttributes(address)
+        return found.type == _DEVICE_MEMORY and found.device == self._index
 
     def accumulate(self, target, value, stream: CudaStream, guard=None) -> None:
-        self._kernels.accumulate(*by_rows(target, value), stream)
+        self._launch(self._prepared(self._accumulating, target, value), stream)
+
+    def _accumulating(self, target, value) -> Launch | None:
+        return self._kernels.accumulate(*by_rows(target, value))
 
     def add(self, target, value, stream: CudaStream, beside: bool = False) -> None:
-        self._kernels.add(*by_rows(target, value), stream, beside)
+        make = self._adding_beside if beside else self._adding
+        self._launch(self._prepared(make, target, value), stream)
+
+    def _adding(self, target, value, beside: bool = False) -> Launch | None:
+        return self._kernels.add(*by_rows(target, value), beside)
+
+    def _adding_beside(self, target, value) -> Launch | None:
+        return self._adding(target, value, True)
+
+    def combine(self, target, table, stream: CudaStream, beside: bool = False) -> None:
+        make = self._combining_beside if beside else self._kernels.combine
+        self._launch(self._prepared(make, target, table), stream)
+
+    def _combining_beside(self, target, table) -> Launch | None:
+        return self._kernels.combine(target, table, True)
 
     def scale(self, target, factor: float, stream: CudaStream) -> None:
         if factor == 0.0:
             self.zero(target, stream)
         else:
-            self._kernels.scale(*by_rows(target), factor, stream)
+            self._launch(self._kernels.scale(*by_rows(target), factor), stream)
 
     def zero(self, target, stream: CudaStream) -> None:
         if not target.size:
@@ -242,7 +285,7 @@ class CudaDevice(CupyArrays, Device, Peers):
         if target.flags.forc:
             self._runtime.memsetAsync(target.ctypes.data, 0, target.nbytes, stream.cupy.ptr)
         else:
-            self._kernels.zero(*by_rows(target), stream)
+            self._launch(self._kernels.zero(*by_rows(target)), stream)
 
     def poison(self, target, stream: CudaStream) -> None:
         if target.size:  # all bits of every element set is a NaN, whatever its width
@@ -266,10 +309,11 @@ class CudaDevice(CupyArrays, Device, Peers):
         self.use()
         self._values.wait(flag.ctypes.data, number, stream.cupy.ptr)
 
-    def _launch(self, name: str, grid, block, arguments, stream: CudaStream) -> None:
-        self.use()
-        with stream.cupy:
-            self._functions[name](grid, block, tuple(arguments))
+    def _launch(self, launch: Launch | None, stream: CudaStream) -> None:
+        if launch is not None:
+            self.use()
+            with stream.cupy:
+                self._functions[launch.name](launch.grid, launch.block, launch.arguments)
 
     # -- outside the clock: everything the device was given is complete before, and what is done
     # here after
@@ -284,10 +328,10 @@ class CudaDevice(CupyArrays, Device, Peers):
 
     def fill(self, target, fill, matrix: str, row0: int, col0: int) -> None:
         with self._alone() as stream:
-            self._kernels.fill(target, fill, matrix, row0, col0, stream)
+            self._launch(self._kernels.fill(target, fill, matrix, row0, col0), stream)
 
     def times(self, tile, x: np.ndarray) -> np.ndarray:
-        return self._product(tile.shape[0], x, lambda *where: self._kernels.times(tile, *where))
+        return self._product(tile.shape[0], x, functools.partial(self._kernels.times, tile))
 
     def hashed_times(
         self, fill, matrix: str, row0: int, row1: int, columns: int, x: np.ndarray
@@ -295,15 +339,15 @@ class CudaDevice(CupyArrays, Device, Peers):
         return self._product(
             row1 - row0,
             x,
-            lambda *where: self._kernels.hashed_times(fill, matrix, row0, row1, columns, *where),
+            functools.partial(self._kernels.hashed_times, fill, matrix, row0, row1, columns),
         )
 
-    def _product(self, rows: int, x: np.ndarray, start) -> np.ndarray:
-        """Give x and the result a place on the device; ``start(address of x, vectors, address of
-        the result, stream)``."""
+    def _product(self, rows: int, x: np.ndarray, make) -> np.ndarray:
+        """Give x and the result a place on the device; ``make(address of x, vectors, address of the
+        result)`` is the launch."""
         x, vectors = np.asarray(x, float), x.shape[1]
         both = np.vstack([x, np.empty((rows, vectors))])
-        self._lent(both, lambda at, stream: start(at, vectors, at + x.nbytes, stream))
+        self._lent(both, lambda at: make(at, vectors, at + x.nbytes))
         return both[len(x) :]
 
     def all_finite(self, tile, whole: bool = False) -> bool:
@@ -311,8 +355,8 @@ class CudaDevice(CupyArrays, Device, Peers):
         self._lent(found, functools.partial(self._kernels.not_finite, tile, whole))
         return not found[0]
 
-    def _lent(self, array: np.ndarray, start) -> None:
-        """Copy an array of the host to the device, ``start(address, stream)``, and copy it back."""
+    def _lent(self, array: np.ndarray, make) -> None:
+        """Copy an array of the host to the device, launch ``make(address)``, and copy it back."""
         memory = self.allocate(array.nbytes)
         here = array.ctypes.data
         try:
@@ -320,7 +364,7 @@ class CudaDevice(CupyArrays, Device, Peers):
             with self._alone() as stream:
                 moved = array.nbytes, _MEMCPY_DEFAULT, stream.cupy.ptr
                 self._runtime.memcpyAsync(memory.address, here, *moved)
-                start(memory.address, stream)
+                self._launch(make(memory.address), stream)
                 self._runtime.memcpyAsync(here, memory.address, *moved)
         finally:
             memory.free()

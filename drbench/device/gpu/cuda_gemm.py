@@ -1,7 +1,9 @@
 """cuBLAS on row- or column-major views in place: the call of :class:`drbench.host.blas.Blas`, in
 the terms of ``cublasGemmEx``."""
 
+import ctypes
 import functools
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -87,6 +89,14 @@ def _name(dtype: np.dtype) -> str:
     return dtype.name
 
 
+def loaded_cublas(version: int):
+    """The library that CuPy has loaded, by its major version; None if it goes by another name."""
+    try:
+        return ctypes.CDLL(f"libcublas.so.{version}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
+
+
 class CublasGemm:
     """``cublasGemmEx`` with the constants it reads from host memory.
 
@@ -100,18 +110,30 @@ class CublasGemm:
 
     def __init__(self, cublas, tf32: bool):
         self._cublas, self.tf32 = cublas, tf32
-        self._scalars: dict[tuple[str, float], np.ndarray] = {}
+        self._scalars: dict[tuple[str, float], tuple[int, np.ndarray]] = {}
 
     def _address(self, kind: str, value: float) -> int:
         """Where cuBLAS finds a number, which must stay there."""
         found = self._scalars.get((kind, value))
         if found is None:
-            found = self._scalars[kind, value] = np.array([value], kind)
-        return found.ctypes.data
+            number = np.array([value], kind)
+            found = self._scalars[kind, value] = number.ctypes.data, number
+        return found[0]
 
-    def __call__(self, handle: int, a, b, c, beta: float, alpha: float = 1.0) -> None:
-        """c = beta·c + alpha·a·b on CuPy's current stream, to which ``gemmEx`` ties the handle; no
-        extent is zero. Transposed operands are multiplied where they lie."""
+    def leave(self, handle: int, multiprocessors: int) -> None:
+        """Let the products of a handle use so many multiprocessors, where cuBLAS can (since 11.5);
+        0: all. Kernels beside them then run on the others: on a device that a product fills they
+        would wait for its end."""
+        if multiprocessors:
+            version = self._cublas.getVersion(handle) // 10000
+            limit = getattr(loaded_cublas(version), "cublasSetSmCountTarget", None)
+            if limit is not None:
+                limit(ctypes.c_void_p(handle), ctypes.c_int(multiprocessors))
+
+    def call(self, a, b, c) -> tuple:
+        """What ``gemmEx`` is told of three matrices, none with an extent of zero: operations and
+        extents; a and b; c and the arithmetic; the dtype of alpha and beta. Transposed operands are
+        multiplied where they lie."""
         inputs, output = _name(a.dtype), _name(c.dtype)
         if (inputs, output) not in _COMPUTE_TYPES or b.dtype != a.dtype:
             raise UnsupportedError(
@@ -124,22 +146,16 @@ class CublasGemm:
                 "dtype."
             )
         compute, scalar = _COMPUTE_TYPES[inputs, output]
-        x = gemm_call(a, b, c)
-        kind = _DATA_TYPES[inputs]
-        self._cublas.gemmEx(
-            handle,
-            *x[:5],  # operations and extents
-            self._address(scalar, alpha),
-            x.a,
-            kind,
-            x.lda,
-            x.b,
-            kind,
-            x.ldb,
-            self._address(scalar, beta),
-            x.c,
-            _DATA_TYPES[output],
-            x.ldc,
-            _TF32 if self.tf32 else compute,
-            _DEFAULT_ALGORITHM,
+        x, kind = gemm_call(a, b, c), _DATA_TYPES[inputs]
+        return (
+            x[:5],
+            (x.a, kind, x.lda, x.b, kind, x.ldb),
+            (x.c, _DATA_TYPES[output], x.ldc, _TF32 if self.tf32 else compute, _DEFAULT_ALGORITHM),
+            scalar,
         )
+
+    def __call__(self, handle: int, call: tuple, beta: float, alpha: float = 1.0) -> None:
+        """c = beta·c + alpha·a·b on CuPy's current stream, to which ``gemmEx`` ties the handle."""
+        extents, operands, result, scalar = call
+        at_alpha, at_beta = self._address(scalar, alpha), self._address(scalar, beta)
+        self._cublas.gemmEx(handle, *extents, at_alpha, *operands, at_beta, *result)

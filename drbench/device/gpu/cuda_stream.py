@@ -9,6 +9,7 @@ from drbench.errors import CaseFailed, UsageError
 
 _ERROR_NOT_READY = 600
 _ALIGNMENT = 512
+_HIGHEST_PRIORITY = -5  # CUDA takes the highest that the device has
 _PAGE = 2 << 20
 
 
@@ -51,11 +52,20 @@ class CudaStream(Stream):
 
     A handle has one workspace of megabytes, so two streams that multiply at once must not share it,
     and streams that only copy have none.
+
+    Parameters
+    ----------
+    modules : Modules
+    name : str
+    first : bool
+        Its kernels get the multiprocessors that blocks of others leave.
     """
 
-    def __init__(self, modules: Modules, name: str):
+    def __init__(self, modules: Modules, name: str, first: bool = False):
         self.name = name
-        self.cupy = modules.cuda.Stream(non_blocking=True)
+        self.cupy = modules.cuda.Stream(
+            non_blocking=True, priority=_HIGHEST_PRIORITY if first else 0
+        )
         self._cublas, self._handle = modules.cublas, None
 
     @property

@@ -20,7 +20,7 @@ static __device__ double widened(double x) { return x; }
 static __device__ double widened(bf16 x) { Word w; w.bits = (u32)x.bits << 16; return w.value; }
 
 static __device__ void store(float* to, float x) { *to = x; }
-static __device__ void store(double* to, float x) { *to = x; }
+static __device__ void store(double* to, double x) { *to = x; }
 static __device__ void store(bf16* to, float x) {              // rounded to nearest, ties to even; x is finite
     Word w; w.value = x;
     to->bits = (unsigned short)((w.bits + 0x7FFFu + ((w.bits >> 16) & 1u)) >> 16);
@@ -41,23 +41,64 @@ KERNEL accumulate_f64(double* target, i64 ldt, const double* value, i64 ldv, i64
     accumulate(target, ldt, value, ldv, rows, columns);
 }
 
-// Four neighbours in one 16-byte operation (each is atomic by itself): addresses, leading dimensions and columns are multiples of four.
-KERNEL accumulate_f32x4(float* target, i64 ldt, const float* value, i64 ldv, i64 rows, i64 columns) {
-    EACH_ROW(r, rows) {
-        float4* to = (float4*)(target + r * ldt);
-        const float4* from = (const float4*)(value + r * ldv);
-        EACH_COLUMN(c, columns / 4) {
-#if __CUDA_ARCH__ >= 900
-            atomicAdd_system(to + c, from[c]);
-#else
-            const float4 v = from[c];
-            atomicAdd_system(&to[c].x, v.x);
-            atomicAdd_system(&to[c].y, v.y);
-            atomicAdd_system(&to[c].z, v.z);
-            atomicAdd_system(&to[c].w, v.w);
-#endif
+// -- the same for words of 16 bytes, four rows at once: a thread has four loads under way, so that few multiprocessors fill a link.
+//    Addresses, leading dimensions and rows are multiples of 16 bytes; columns and leading dimensions count words.
+
+#define ROWS_AT_ONCE 4
+
+template <class Word16, class Make, class Put>
+static __device__ void in_words(Word16* target, i64 ldt, const Word16* source, i64 lds, i64 rows, i64 columns, Make make, Put put) {
+    const i64 step = (i64)gridDim.y * blockDim.y;
+    for (i64 first = (i64)blockIdx.y * blockDim.y + threadIdx.y; first < rows; first += ROWS_AT_ONCE * step) {
+        EACH_COLUMN(c, columns) {
+            Word16 made[ROWS_AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < ROWS_AT_ONCE; ++i) {
+                const i64 r = first + i * step;
+                if (r < rows) made[i] = make(target + r * ldt + c, source + r * lds + c);
+            }
+#pragma unroll
+            for (int i = 0; i < ROWS_AT_ONCE; ++i) {
+                const i64 r = first + i * step;
+                if (r < rows) put(target + r * ldt + c, made[i]);
+            }
         }
     }
+}
+
+struct Source { template <class T> __device__ T operator()(const T*, const T* source) const { return *source; } };
+struct Write { template <class T> __device__ void operator()(T* target, T made) const { *target = made; } };
+
+struct Sum {
+    __device__ float4 operator()(const float4* target, const float4* source) const {
+        const float4 x = *target, y = *source;
+        return float4{x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
+    }
+};
+
+struct AddAtomically {                                         // each of the four is atomic by itself
+    __device__ void operator()(float4* target, float4 made) const {
+#if __CUDA_ARCH__ >= 900
+        atomicAdd_system(target, made);
+#else
+        atomicAdd_system(&target->x, made.x);
+        atomicAdd_system(&target->y, made.y);
+        atomicAdd_system(&target->z, made.z);
+        atomicAdd_system(&target->w, made.w);
+#endif
+    }
+};
+
+KERNEL accumulate_f32x4(float4* target, i64 ldt, const float4* value, i64 ldv, i64 rows, i64 columns) {
+    in_words(target, ldt, value, ldv, rows, columns, Source{}, AddAtomically{});
+}
+
+KERNEL add_f32x4(float4* target, i64 ldt, const float4* value, i64 ldv, i64 rows, i64 columns) {
+    in_words(target, ldt, value, ldv, rows, columns, Sum{}, Write{});
+}
+
+KERNEL copy_rows(uint4* target, i64 ldt, const uint4* source, i64 lds, i64 rows, i64 columns) {
+    in_words(target, ldt, source, lds, rows, columns, Source{}, Write{});
 }
 
 // -- target += value where nobody else writes; elements of a row of the value are `across` apart, so it may lie by columns
@@ -74,6 +115,30 @@ KERNEL add_f32(float* target, i64 ldt, const float* value, i64 down, i64 across,
 KERNEL add_f64(double* target, i64 ldt, const double* value, i64 down, i64 across, i64 rows, i64 columns) {
     add(target, ldt, value, down, across, rows, columns);
 }
+
+// -- rows of target = weighted sums of rows that lie anywhere. Of row r terms table[r] to table[r + 1] are added up, in order; a
+//    term is the address of its first element, elements from one to the next, and a weight (drbench/device/row_table.py).
+
+template <class T> struct Wide { typedef T type; };
+template <> struct Wide<bf16> { typedef float type; };
+
+template <class T>
+static __device__ void combine(T* target, i64 ldt, const i64* __restrict__ table, i64 rows, i64 columns) {
+    typedef typename Wide<T>::type S;
+    const i64* terms = table + rows + 1;
+    EACH_ROW(r, rows) EACH_COLUMN(c, columns) {
+        S sum = 0;
+        for (i64 x = table[r]; x < table[r + 1]; ++x) {
+            const i64* term = terms + 3 * x;
+            sum += (S)term[2] * (S)widened(((const T*)term[0])[c * term[1]]);
+        }
+        store(target + r * ldt + c, sum);
+    }
+}
+
+KERNEL combine_f32(float* target, i64 ldt, const i64* table, i64 rows, i64 columns) { combine(target, ldt, table, rows, columns); }
+KERNEL combine_f64(double* target, i64 ldt, const i64* table, i64 rows, i64 columns) { combine(target, ldt, table, rows, columns); }
+KERNEL combine_bf16(bf16* target, i64 ldt, const i64* table, i64 rows, i64 columns) { combine(target, ldt, table, rows, columns); }
 
 // -- target *= factor
 

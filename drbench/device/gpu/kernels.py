@@ -2,7 +2,8 @@
 arguments."""
 
 import functools
-from collections.abc import Callable
+from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,10 @@ NAMES = (
     "accumulate_f32x4",
     "add_f32",
     "add_f64",
+    "add_f32x4",
+    "combine_f32",
+    "combine_f64",
+    "combine_bf16",
     "scale_f32",
     "scale_f64",
     "zero_b2",
@@ -27,6 +32,7 @@ NAMES = (
     "copy_b4",
     "copy_b8",
     "copy_b16",
+    "copy_rows",
     "fill_f32",
     "fill_f64",
     "fill_bf16",
@@ -38,91 +44,98 @@ NAMES = (
     "not_finite_f64",
     "not_finite_bf16",
 )
-_THREADS = 256
+#: Threads of a block, and of one of few: on an H100 16 such blocks add 0.6 TB/s, 16 of 256 threads
+#: a fifth of it.
+_THREADS, _THREADS_OF_FEW = 256, 1024
+_WORD = 16  # bytes
+#: Rows that a thread of a kernel over words moves at once; ROWS_AT_ONCE in kernels.cu.
+ROWS_AT_ONCE = 4
 #: Threads of a block of ``times_*`` and ``hashed_times``; THREADS in kernels.cu.
 PRODUCT_THREADS = 128
 _MOST_BLOCKS_DOWN = 65535  # of a grid's second axis
 
 
+class Launch(NamedTuple):
+    """A kernel with its grid and arguments (NumPy scalars of the width that it declares)."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple
+
+
 class Kernels:
-    """Launches with arguments made from arrays.
+    """What is to be launched for given arrays: a :class:`Launch`, or None where there is nothing to
+    do.
 
     Parameters
     ----------
-    launch : callable
-        ``launch(name, grid, block, arguments, stream)``; arguments are NumPy scalars of the width
-        the kernel declares.
     vector_atomics : bool
         Whether four neighbouring floats can be added in one operation (compute capability 9.0 and
         later).
     accumulate_blocks : int or None
-        At most so many blocks add at a time, which leaves the other multiprocessors to GEMMs; None
-        for as many as there is work for.
+        At most so many blocks add at a time, each on a multiprocessor that products leave to it;
+        None for as many as there is work for.
     multiprocessors : int
-        Of the device. A sum beside products takes at most as many blocks, which is an eighth of the
-        threads that run at the same time, or ``accumulate_blocks``.
+        Of the device. A sum beside products takes at most as many blocks, or
+        ``accumulate_blocks``.
     """
 
     def __init__(
         self,
-        launch: Callable,
         vector_atomics: bool,
         accumulate_blocks: int | None = None,
         multiprocessors: int = 1,
     ):
         if accumulate_blocks is not None and accumulate_blocks < 1:
             raise UsageError(f"accumulate needs at least 1 block, got {accumulate_blocks}.")
-        self._launch, self._vectors, self._accumulate_blocks = (
-            launch,
-            vector_atomics,
-            accumulate_blocks,
-        )
+        self._vectors, self._accumulate_blocks = vector_atomics, accumulate_blocks
         self._blocks_beside = accumulate_blocks or multiprocessors
 
-    def accumulate(self, target, value, stream) -> None:
+    def accumulate(self, target, value) -> Launch | None:
         """target += value, atomically; float32 or float64."""
-        name = self._sum("accumulate", target, value)
-        rows, columns = target.shape
+        name, most = self._sum("accumulate", target, value), self._accumulate_blocks
+        if self._vectors and name == "accumulate_f32" and (rows := _rows_of_words(target, value)):
+            return _words_of_rows("accumulate_f32x4", rows, most)
         places = target.ctypes.data, _leading(target), value.ctypes.data, _leading(value)
-        arguments = _words64(*places, *target.shape)
-        if (
-            self._vectors
-            and name == "accumulate_f32"
-            and not (
-                columns % 4 or places[0] % 16 or places[1] % 4 or places[2] % 16 or places[3] % 4
-            )
-        ):
-            name, columns = "accumulate_f32x4", columns // 4
-        self._over(name, rows, columns, arguments, stream, self._accumulate_blocks)
+        return _over(name, *target.shape, _words64(*places, *target.shape), most)
 
-    def add(self, target, value, stream, beside: bool = False) -> None:
+    def add(self, target, value, beside: bool = False) -> Launch | None:
         """target += value; float32 or float64. The value may lie by rows or by columns. ``beside``
         products the grid is capped."""
         name, item = self._sum("add", target, value), value.itemsize
         down, across = (step // item for step in value.strides)
-        places = target.ctypes.data, _leading(target), value.ctypes.data, down, across
         most = self._blocks_beside if beside else None
-        self._over(name, *target.shape, _words64(*places, *target.shape), stream, most)
+        if (
+            name == "add_f32"
+            and (across == 1 or value.shape[1] == 1)
+            and (rows := _rows_of_words(target, value))
+        ):
+            return _words_of_rows("add_f32x4", rows, most)
+        places = target.ctypes.data, _leading(target), value.ctypes.data, down, across
+        return _over(name, *target.shape, _words64(*places, *target.shape), most)
 
-    def scale(self, target, factor: float, stream) -> None:
+    def combine(self, target, table, beside: bool = False) -> Launch | None:
+        """Rows of target = sums of rows as :func:`drbench.device.row_table.row_table` says, in
+        float32, float64 or bfloat16, whose sums are float32 and rounded once."""
+        places = target.ctypes.data, _leading(target), table.ctypes.data
+        name, most = f"combine_{_suffix(target.dtype)}", self._blocks_beside if beside else None
+        return _over(name, *target.shape, _words64(*places, *target.shape), most)
+
+    def scale(self, target, factor: float) -> Launch | None:
         """target *= factor; float32 or float64."""
         if target.dtype.char not in "fd":
             raise UnsupportedError(
                 f"our scale kernel takes float32 or float64, got {target.dtype}."
             )
         arguments = [*_whole(target), target.dtype.type(factor)]
-        self._over(f"scale_{_suffix(target.dtype)}", *target.shape, arguments, stream)
+        return _over(f"scale_{_suffix(target.dtype)}", *target.shape, arguments)
 
-    def zero(self, target, stream) -> None:
+    def zero(self, target) -> Launch | None:
         """target = 0; elements of 2, 4 or 8 bytes."""
-        self._over(
-            f"zero_b{_words(target.itemsize)}",
-            *target.shape,
-            _whole(target),
-            stream,
-        )
+        return _over(f"zero_b{_words(target.itemsize)}", *target.shape, _whole(target))
 
-    def copy(self, axes: list[Axis], itemsize: int, target: int, source: int, stream) -> None:
+    def copy(self, axes: list[Axis], itemsize: int, target: int, source: int) -> Launch | None:
         """Move elements of ``itemsize`` bytes from one address to another along at most four axes
         with strides in bytes."""
         word, axes = in_words(axes, _words(itemsize), target, source)
@@ -137,9 +150,19 @@ class Kernels:
             _words64(target, *(axis.target for axis in axes)),
             _words64(source, *(axis.source for axis in axes)),
         )
-        self._over(f"copy_b{word}", rows, columns, [*to, *of, *map(np.uint32, extents)], stream)
+        return _over(f"copy_b{word}", rows, columns, [*to, *of, *map(np.uint32, extents)])
 
-    def fill(self, target, fill, matrix: str, row0: int, col0: int, stream) -> None:
+    def copy_rows(
+        self, target: int, source: int, count: int, width: int, to_pitch: int, of_pitch: int
+    ) -> Launch | None:
+        """Move rows at a pitch, all numbers in bytes, where all but ``count`` are multiples of 16;
+        None where they are not."""
+        if gcd(_WORD, target, source, width, to_pitch, of_pitch) < _WORD:
+            return None
+        rows = Words(target, to_pitch // _WORD, source, of_pitch // _WORD, count, width // _WORD)
+        return _words_of_rows("copy_rows", rows)
+
+    def fill(self, target, fill, matrix: str, row0: int, col0: int) -> Launch | None:
         """:meth:`drbench.host.fill.Fill.into`, in float32, float64 or (rounded once, from float32)
         bfloat16. A target whose columns are contiguous is filled as it lies."""
         turned = target.strides[0] < target.strides[1]
@@ -150,21 +173,14 @@ class Kernels:
             np.uint32(turned),
             *_hash(fill, matrix),
         ]
-        self._over(f"fill_{_suffix(target.dtype)}", *target.shape, arguments, stream)
+        return _over(f"fill_{_suffix(target.dtype)}", *target.shape, arguments)
 
-    def times(self, tile, x: int, vectors: int, out: int, stream) -> None:
+    def times(self, tile, x: int, vectors: int, out: int) -> Launch | None:
         """out = tile · x in double; ``x`` and ``out`` are addresses of columns×vectors and
         rows×vectors doubles without gaps."""
         rows, columns = tile.shape
-        self._product(
-            f"times_{_suffix(tile.dtype)}",
-            rows,
-            _words64(tile.ctypes.data, _leading(tile), columns),
-            x,
-            vectors,
-            out,
-            stream,
-        )
+        words = _words64(tile.ctypes.data, _leading(tile), columns)
+        return _product(f"times_{_suffix(tile.dtype)}", rows, words, x, vectors, out)
 
     def hashed_times(
         self,
@@ -176,28 +192,16 @@ class Kernels:
         x: int,
         vectors: int,
         out: int,
-        stream,
-    ) -> None:
+    ) -> Launch | None:
         """out = rows [row0, row1) of A or B, remade from their hash, times x."""
-        self._product(
-            "hashed_times",
-            row1 - row0,
-            [*_words64(row0), *_hash(fill, matrix), *_words64(columns)],
-            x,
-            vectors,
-            out,
-            stream,
-        )
+        words = [*_words64(row0), *_hash(fill, matrix), *_words64(columns)]
+        return _product("hashed_times", row1 - row0, words, x, vectors, out)
 
-    def not_finite(self, tile, whole: bool, found: int, stream) -> None:
+    def not_finite(self, tile, whole: bool, found: int) -> Launch | None:
         """Set the 32-bit integer at address ``found`` to 1 if an element is NaN or infinite, or (if
         ``whole``) has a fraction; it is left alone otherwise."""
-        self._over(
-            f"not_finite_{_suffix(tile.dtype)}",
-            *tile.shape,
-            [*_whole(tile), np.uint32(whole), *_words64(found)],
-            stream,
-        )
+        arguments = [*_whole(tile), np.uint32(whole), *_words64(found)]
+        return _over(f"not_finite_{_suffix(tile.dtype)}", *tile.shape, arguments)
 
     def _sum(self, what: str, target, value) -> str:
         """The kernel's name."""
@@ -210,33 +214,60 @@ class Kernels:
             raise UsageError(f"{what} needs one shape, got {target.shape} += {value.shape}.")
         return f"{what}_{_suffix(target.dtype)}"
 
-    def _over(
-        self,
-        name: str,
-        rows: int,
-        columns: int,
-        arguments: list,
-        stream,
-        most_blocks: int | None = None,
-    ) -> None:
-        """One thread for each element (or four of them) if the grid is large enough; blocks are as
-        wide as short rows need."""
-        if not (rows and columns):
-            return
-        across = min(_THREADS, 1 << (columns - 1).bit_length())
-        down = _THREADS // across
-        grid = [min(-(-columns // across), (1 << 31) - 1), min(-(-rows // down), _MOST_BLOCKS_DOWN)]
-        if most_blocks is not None:
-            grid[0] = min(grid[0], most_blocks)
-            grid[1] = min(grid[1], most_blocks // grid[0])
-        self._launch(name, (*grid, 1), (across, down, 1), arguments, stream)
 
-    def _product(
-        self, name: str, rows: int, matrix: list, x: int, vectors: int, out: int, stream
-    ) -> None:
-        if rows and vectors:
-            arguments = [*matrix, *_words64(x, vectors, out)]
-            self._launch(name, (rows, vectors, 1), (PRODUCT_THREADS, 1, 1), arguments, stream)
+class Words(NamedTuple):
+    """Two matrices in words of 16 bytes: addresses, leading dimensions, extents."""
+
+    target: int
+    ldt: int
+    source: int
+    lds: int
+    rows: int
+    columns: int
+
+
+def _rows_of_words(target, value) -> Words | None:
+    """Two row-major matrices in words; None if they do not consist of whole ones."""
+    (rows, columns), item, each = target.shape, target.itemsize, _WORD // target.itemsize
+    found = Words(
+        target.ctypes.data, _leading(target), value.ctypes.data, _leading(value), rows, columns
+    )
+    if (
+        gcd(_WORD, found.target, found.source, *(x * item for x in (*found[1:4:2], columns)))
+        < _WORD
+    ):
+        return None
+    return found._replace(ldt=found.ldt // each, lds=found.lds // each, columns=columns // each)
+
+
+def _words_of_rows(name: str, words: Words, most_blocks: int | None = None) -> Launch | None:
+    """A kernel whose threads move :data:`ROWS_AT_ONCE` rows at once."""
+    down = -(-words.rows // ROWS_AT_ONCE)
+    return _over(name, down, words.columns, _words64(*words), most_blocks)
+
+
+def _over(
+    name: str, rows: int, columns: int, arguments: list, most_blocks: int | None = None
+) -> Launch | None:
+    """One thread for each element (or word) if the grid is large enough; blocks are as wide as
+    short rows need. Few blocks have as many threads as a multiprocessor takes."""
+    if not (rows and columns):
+        return None
+    threads = _THREADS if most_blocks is None else _THREADS_OF_FEW
+    across = min(threads, 1 << (columns - 1).bit_length())
+    down = threads // across
+    grid = [min(-(-columns // across), (1 << 31) - 1), min(-(-rows // down), _MOST_BLOCKS_DOWN)]
+    if most_blocks is not None:
+        grid[0] = min(grid[0], most_blocks)
+        grid[1] = min(grid[1], most_blocks // grid[0])
+    return Launch(name, (*grid, 1), (across, down, 1), tuple(arguments))
+
+
+def _product(name: str, rows: int, matrix: list, x: int, vectors: int, out: int) -> Launch | None:
+    if not (rows and vectors):
+        return None
+    arguments = (*matrix, *_words64(x, vectors, out))
+    return Launch(name, (rows, vectors, 1), (PRODUCT_THREADS, 1, 1), arguments)
 
 
 def _leading(x) -> int:

@@ -51,7 +51,7 @@ from ..options import command, json_option, option, out_option, reading
 @json_option("Print the verdicts as one JSON list.")
 def check_claims(folder, published, factor, only, most_replicas, out, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER, and F1-F9 of
-    FLUX and T1-T9 of Triton-distributed on those of FOLDER/overlap.
+    FLUX and T1-T11 of Triton-distributed on those of FOLDER/overlap.
 
     \b
       drbench paper check-claims results/simulated
@@ -126,7 +126,7 @@ def holds_overlap_rows(path) -> bool:
 
 
 def overlap_verdicts(folder: Path) -> list:
-    """F1-F9 and T1-T9 on the rows in a folder, or in its folder ``overlap``; none without rows."""
+    """F1-F9 and T1-T11 on the rows in a folder, or in its folder ``overlap``; none without rows."""
     from launch.studies.overlap.claims import check, committed
 
     for place in (folder, folder / "overlap"):
@@ -213,6 +213,9 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
 
 def _variants(machine, share: float) -> list:
     """(what is changed, the changed machine)."""
+    from drbench.model.machine import Machine
+    from launch.cases.machine_models import find_machine, machine_names
+
     out = [
         (f"{path} x {1 + sign * share:g}", machine.vary(path, 1 + sign * share))
         for path in machine.assumed
@@ -238,6 +241,10 @@ def _variants(machine, share: float) -> list:
         for link in machine.links
         if link.within and far
     ]
+    measured = f"{machine.name}measured"
+    if measured in machine_names():
+        told = f"products, and accumulates beside them, as measured ({measured})"
+        out.append((told, Machine.from_dict(find_machine(measured).sources, machine.name)))
     if machine.accumulate_slowdown:
         out.append(("accumulate_slowdown = 0", machine.with_value("accumulate_slowdown", 0.0)))
         out.append(

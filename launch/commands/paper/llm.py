@@ -10,7 +10,16 @@ from drbench.errors import UsageError
 from launch.host.show import console, table
 from launch.host.units import plural, seconds
 
-from ..options import command, json_option, option, out_option, ranks_option, reading
+from ..options import (
+    ARBITRATION,
+    arbitration_option,
+    command,
+    json_option,
+    option,
+    out_option,
+    ranks_option,
+    reading,
+)
 
 
 @command("tune-llm")
@@ -28,6 +37,7 @@ from ..options import command, json_option, option, out_option, ranks_option, re
     metavar="NAME",
     help="Machine model of a torus; its shape is what is looked for.",
 )
+@arbitration_option(ARBITRATION)
 @option(
     "--batch",
     type=click.IntRange(1),
@@ -48,7 +58,7 @@ from ..options import command, json_option, option, out_option, ranks_option, re
     "each at its best mesh.",
 )
 @json_option("Print what was found as one JSON object.")
-def tune_llm_command(text, ranks, machine, batch, seq, stays, compare, as_json):
+def tune_llm_command(text, ranks, machine, arbitration, batch, seq, stays, compare, as_json):
     """Choose dataflows, mesh shape and slice counts for the FC layers of a transformer (MeshSlice's
     LLM autotuner).
 
@@ -62,7 +72,7 @@ def tune_llm_command(text, ranks, machine, batch, seq, stays, compare, as_json):
     study = Study(
         "tune-llm",
         transformer(text),
-        find_torus(machine),
+        find_torus(machine, arbitration),
         ranks,
         batch or max(1, ranks // 2),
         stays=None if stays == "auto" else stays,
@@ -199,6 +209,7 @@ def _show(study, compared) -> None:
     metavar="NAME",
     help="Machine model of a torus, without its shape.",
 )
+@arbitration_option(ARBITRATION)
 @out_option(
     "Folder of the rows, a CSV file a study; those of the studies asked for are written anew.",
     default="results/simulated/tpuv4-llm",
@@ -208,7 +219,7 @@ def _show(study, compared) -> None:
     default=True,
     help="Say beside each number of the paper what the rows of the folder say.",
 )
-def llm_study_command(studies, models, machine, out, claims):
+def llm_study_command(studies, models, machine, arbitration, out, claims):
     """Simulate the studies of MeshSlice's evaluation and write their rows: weak, strong, meshes,
     slices, dataflows, slice4x4, sensitivity.
 
@@ -223,7 +234,7 @@ def llm_study_command(studies, models, machine, out, claims):
     from plots.select.llm_rows import read_rows, write_rows
 
     check_studies(studies)
-    base = find_torus(machine)
+    base = find_torus(machine, arbitration)
     chosen = [transformer(text) for text in models or ("gpt3", "megatron-nlg")]
     folder = Path(out)
     try:

@@ -7,7 +7,15 @@ import click
 from drbench.errors import UsageError
 from launch.host.units import plural
 
-from ..options import TEXT, command, option, out_option, reading
+from ..options import (
+    ARBITRATION,
+    TEXT,
+    arbitration_option,
+    command,
+    option,
+    out_option,
+    reading,
+)
 
 
 @command("overlap-study")
@@ -31,12 +39,13 @@ from ..options import TEXT, command, option, out_option, reading
     metavar="NAME",
     help="With --sensitivity: vary this machine's constants only. [default: all]",
 )
+@arbitration_option(ARBITRATION)
 @option(
     "--claims/--no-claims",
     default=True,
     help="Say beside each number of the papers what the rows of the folder say.",
 )
-def overlap_study_command(studies, out, factors, only, claims):
+def overlap_study_command(studies, out, factors, only, arbitration, claims):
     """Simulate the figures of FLUX and Triton-distributed and write their rows: flux8 to flux15,
     td11 to td14, td17, td18, td-table4, td-table5, equal, order, sums, headroom, split.
 
@@ -53,7 +62,9 @@ def overlap_study_command(studies, out, factors, only, claims):
     check_studies(studies)
     if only and not factors:
         raise UsageError("--machine belongs to --sensitivity. Give both, or leave it out.")
-    folder, benches = Path(out), Benches()
+    if arbitration and factors:
+        raise UsageError("--arbitration is for rows, and --sensitivity writes none. Leave one out.")
+    folder, benches = Path(out), Benches(arbitration=arbitration)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if factors:

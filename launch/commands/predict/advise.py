@@ -4,7 +4,7 @@ import json
 
 from drbench.errors import UsageError
 from launch.host.files import add_records, check_csv
-from launch.host.show import product_text
+from launch.host.show import predicted_text, product_text
 from launch.host.units import format_bytes, seconds
 
 from ..options import command, csv_option, json_option, of_case
@@ -19,7 +19,7 @@ from .tune import layouts, place_json, search_options, searched, told
 @of_case("preset", help="All three by name, see drbench list; --a, --b, --c override it.")
 @csv_option("Append the predicted records to this file.")
 @json_option("Print the advice as one JSON object.")
-def advise_command(memory, replication, products, csv_path, as_json, **values):
+def advise_command(memory, replication, effort, products, csv_path, as_json, **values):
     """Say what is best for the layouts you have, and whether another layout pays.
 
     \b
@@ -53,11 +53,13 @@ def advise_command(memory, replication, products, csv_path, as_json, **values):
         replication,
         today=tuple(today[name] for name in "abc"),
         products=products,
+        effort=effort or None,
     )
     found = advise(request, model, read_peaks(None, [request.case], machine))
     places = [place for place in (found.mine, found.better) if place]
     add_records(csv_path, *(place.record for place in places if place.record))
-    sure = how_sure(model, ranks)
+    told = [place.record.beyond for place in places if place.record and place.record.beyond]
+    sure = how_sure(model, ranks, told[0] if told else None)
     if as_json:
         print(json.dumps(_as_json(found, model, ranks, sure)))
     else:
@@ -130,7 +132,7 @@ def _what(place, ranks: int) -> str:
         )
     peak = record.percent_of_peak
     return (
-        f"{what}, {seconds(record.best_s)}, {record.percent_of_roof:.0f} % of the roof"
+        f"{what}, {predicted_text(record)}, {record.percent_of_roof:.0f} % of the roof"
         f"{'' if peak is None else f', {peak:.0f} % of peak'}, {memory}"
     )
 

@@ -15,8 +15,13 @@ from launch.host.units import plural
 
 from ..guards import default_ranks, go_on, refuse_too_many
 from ..options import (
+    ARBITRATION,
     FILE,
+    MODELLED,
+    arbitration_option,
+    arithmetic_option,
     case_of,
+    collectives_on_cores,
     command,
     csv_option,
     json_option,
@@ -41,13 +46,21 @@ _LOOK_S = 20.0
 @click.argument("sweep", required=False, metavar="[mlp1|mlp2|SWEEP|FILE]")
 @problem_options(
     required=False,
-    type=("float32", "float64", "bfloat16"),
+    type=MODELLED,
     default=None,
     says="the machine's",
     help="Element type.",
 )
+@arithmetic_option()
 @ranks_option(help="Ranks. [default: the machine's devices]")
 @of_case("transport", help="Transport, where the machine has models of several.")
+@of_case(
+    "threads",
+    help="BLAS threads a rank is to have. A calibrated machine predicts for those it was "
+    "calibrated with, and says so if these are others.",
+    says="the machine's",
+)
+@collectives_on_cores()
 @option(
     "--machine",
     metavar="NAME|FILE",
@@ -55,6 +68,7 @@ _LOOK_S = 20.0
     help="Machine model: pvc12, h100x8, h200x8, tpuv4-RxC, or a TOML file, such as drbench "
     "calibrate makes. Without one, one problem is counted: bytes and balance, no time.",
 )
+@arbitration_option(ARBITRATION)
 @option(
     "--set",
     "changes",
@@ -93,12 +107,21 @@ _LOOK_S = 20.0
     help="One problem: write what each step did when, for chrome://tracing, ui.perfetto.dev "
     "or drbench plot timeline.",
 )
+@option(
+    "--goal",
+    group="Output",
+    type=FILE,
+    metavar="FILE",
+    help="One problem: write the one-sided programs of all ranks in GOAL, for LogGOPSim and "
+    "ATLAHS; products take as long as simulated.",
+)
 @yes_option("Sweeps: go on although it is estimated at more than 30 minutes.", group="Sweeps")
 @json_option("One problem: print the record as one JSON object.")
 def simulate(
     sweep,
     ranks,
     machine,
+    arbitration,
     transport,
     changes,
     out,
@@ -107,6 +130,7 @@ def simulate(
     excerpt,
     csv_path,
     timeline,
+    goal,
     as_json,
     yes,
     **values,
@@ -127,8 +151,10 @@ def simulate(
     from launch.cases.machine_models import find_machine
 
     if machine is None:
-        return _count(sweep, ranks, changes, csv_path, timeline, as_json, transport, values)
-    model = find_machine(machine)
+        needs = [("sweeps", sweep), ("--set", changes), ("--arbitration", arbitration)]
+        needs += [("--csv", csv_path), ("--timeline", timeline), ("--goal", goal)]
+        return _count(needs, ranks, as_json, transport, values)
+    model = find_machine(machine, arbitration)
     for change in changes:
         name, _, value = change.partition("=")
         if not (name and value):
@@ -140,14 +166,18 @@ def simulate(
                 raise UsageError(
                     f"{name} belongs to sweeps. Name one (mlp1, mlp2 or a file), or leave it out."
                 )
-        return _one(model, ranks, transport, csv_path, timeline, as_json, values)
+        return _one(model, ranks, transport, csv_path, timeline, goal, as_json, values)
     for name, given in (
         ("-m, -n and -k", values["m"] or values["n"] or values["k"]),
         ("--csv", csv_path),
         ("--timeline", timeline),
+        ("--goal", goal),
         ("--json", as_json),
+        ("--compute", values["compute"]),
+        ("--threads", values["threads"]),
         *((f"--{name}", values[name]) for name in ("a", "b", "c", "preset", "stationary")),
         ("--algorithm", values["algorithm"] != "universal"),
+        ("--collectives", values["collectives"]),
     ):
         if given:
             raise UsageError(
@@ -161,8 +191,9 @@ def simulate(
     )
 
 
-def _count(sweep, ranks, changes, csv_path, timeline, as_json, transport, values) -> int:
-    """One problem without a machine: what can be counted."""
+def _count(needs, ranks, as_json, transport, values) -> int:
+    """One problem without a machine: what can be counted. ``needs`` are (name, what is given) of
+    what takes a machine."""
     import json
 
     from launch.cases.command_line import run_command
@@ -171,7 +202,7 @@ def _count(sweep, ranks, changes, csv_path, timeline, as_json, transport, values
     from launch.host.units import format_bytes
     from launch.models.counts import counted
 
-    needs = [("sweeps", sweep), ("--set", changes), ("--csv", csv_path), ("--timeline", timeline)]
+    needs = [*needs, *((f"--{name}", values[name]) for name in ("compute", "threads"))]
     for name, given in needs:
         if given:
             raise UsageError(
@@ -223,19 +254,21 @@ def _value(text: str):
         return text
 
 
-def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
+def _one(machine, ranks, transport, csv_path, timeline, goal, as_json, values) -> int:
     from drbench.measure.timeline import chrome_trace
     from launch.cases.case import TOLD
-    from launch.models.predict import predict_with, ranks_on
+    from launch.models.predict import predict_with, ranks_on, with_interval
 
     check_csv(csv_path)
     check_output("--timeline", timeline)
+    check_output("--goal", goal)
     values["dtype"] = values["dtype"] or machine.dtype
     _check_sizes(values)
     values |= {"options": take_options(values), "transport": transport, "machine": machine.name}
     ranks = ranks_on(machine, ranks)
     case = case_of(values, ranks, machine)
-    record, found = predict_with(case, machine, ranks, timeline=timeline is not None, pool=True)
+    record, found = predict_with(case, machine, ranks, timeline=bool(timeline or goal), pool=True)
+    record = with_interval(record, case, machine, ranks)
     code = hand_over(record, csv_path, as_json)
     if timeline and found:
         try:
@@ -245,7 +278,25 @@ def _one(machine, ranks, transport, csv_path, timeline, as_json, values) -> int:
             raise UsageError(
                 f"--timeline {timeline}: {error.strerror}. Use a file that can be made."
             ) from None
+    if goal and found:
+        _write_goal(goal, case, machine, ranks, found.timeline)
     return code
+
+
+def _write_goal(path: str, case, machine, ranks: int, events: list) -> None:
+    """The programs of all ranks in GOAL, what moves nothing taking as long as in a simulation."""
+    from drbench.plan.goal import goal_ops, write_goal
+    from launch.models.predict import programs_of
+
+    took: Counter = Counter()
+    for event in events:
+        took[event.rank, event.index] += event.stop_s - event.start_s
+    traces = programs_of(case, machine, ranks, everyone=True).traces
+    ops = goal_ops(traces, lambda rank, step: round(1e9 * took[rank, step.index]))
+    try:
+        Path(path).write_text(f"{write_goal(ops)}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--goal {path}: {error.strerror}. Use a file that can be made.") from None
 
 
 def _sweep(
@@ -338,6 +389,12 @@ def _sweep(
 @of_case("threads")
 @label_option(old=("--name",), help="Name of the machine in the file.")
 @option(
+    "--nodes",
+    is_flag=True,
+    help="The ranks are on several nodes, as many on each: measure the links between nodes too. "
+    "Start it there: srun -N 2 drbench calibrate --nodes --save FILE.",
+)
+@option(
     "--rounds",
     type=click.IntRange(1),
     default=5,
@@ -348,18 +405,26 @@ def _sweep(
 @timeout_option("Kill the ranks after this many seconds (exit 4).", default=600.0)
 @yes_option("Start -p ranks although they are far above the cores.")
 @click.pass_obj
-def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout, yes):
+def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate, tune and advise:
-    products (on cores of float32 and float64), gets, accumulates, barriers, collectives. About half
-    a minute.
+    products (on cores of float32 and float64), gets, accumulates, barriers, collectives, with
+    --nodes the links between nodes too; then whole programs, whose distance from their predictions
+    makes the intervals. About a minute; with --nodes a few.
 
     \b
       drbench calibrate -p 2 --save mine.toml
+      srun -N 2 --ntasks-per-node=4 drbench calibrate --nodes --save mine.toml
       drbench simulate -m 2Ki -n 2Ki -k 2Ki -p 2 --machine mine.toml --transport throttled:0.2,50
     """
     if backend == "cupy" and threads is not None:
         raise UsageError(
             "--threads sets BLAS threads of cores, and the backend is cupy. Leave it out."
+        )
+    if backend != "numpy" and nodes:
+        raise UsageError(
+            f"--nodes measures cores of several nodes, and the backend is {backend} (our "
+            "implementation). Measure the devices of one node, and copy the table [model.links] of "
+            "its cores."
         )
     if launched() is None and not started_by_us():
         from launch.cases.machine_models import read_document
@@ -376,12 +441,19 @@ def calibrate(arguments, ranks, save, threads, machine, rounds, backend, timeout
         return run_ranks(ranks, list(arguments), timeout, without_pins())
     from mpi4py import MPI  # noqa: F401  (initialises)
 
-    from launch.ranks.calibrate import calibrate_here, cores
+    from launch.models.predict import predict
+    from launch.ranks.calibrate import calibrate_here, cores, whole_programs
 
-    if backend == "numpy":
+    if nodes:
+        from launch.ranks import calibrate_nodes
+
+        measure = partial(calibrate_nodes.nodes, threads=threads)
+    elif backend == "numpy":
         measure = partial(cores, threads=threads)
     else:
         from launch.ranks.calibrate_devices import devices
 
         measure = partial(devices, threads=threads, backend=backend)
-    return calibrate_here(save, machine, rounds, measure)
+    predicted_s = lambda *what: predict(*what).best_s
+    programs = whole_programs(backend, nodes)
+    return calibrate_here(save, machine, rounds, measure, programs, predicted_s, nodes)

@@ -1,5 +1,5 @@
 """``drbench tune``: which partitioning, data movement or algorithm to use, by the model; and
-``--measure-top`` to see whether it is so."""
+``--measure`` to see whether it is so."""
 
 import json
 from itertools import zip_longest
@@ -9,23 +9,35 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from drbench.measure.record import Record
+from drbench.program.problem import PLANNED
 from launch.cases.command_line import describe
 from launch.host.files import add_records, check_csv
-from launch.host.show import console, product_text, table
+from launch.host.show import console, predicted_text, product_text, table
 from launch.host.units import format_bytes, seconds
 
 from ..guards import refuse_too_many
 from ..options import (
+    ARBITRATION,
     BYTES,
+    MODELLED,
     TEXT,
+    arbitration_option,
+    arithmetic_option,
     command,
     csv_option,
     json_option,
+    modelled,
     of_case,
     option,
     ranks_option,
     yes_option,
 )
+
+#: Steps that a search simulates: some seconds.
+EFFORT = 50_000
+
+#: Most programs that ``--measure`` runs where it is not said how many.
+_MOST_PROBED = 8
 
 
 def search_options(products: int):
@@ -37,10 +49,11 @@ def search_options(products: int):
         of_case("transpose", "alpha", "beta"),
         of_case(
             "dtype",
-            type=("float32", "float64", "bfloat16"),
+            type=MODELLED,
             default=None,
             says="the machine's",
         ),
+        arithmetic_option(),
         ranks_option(help="Ranks. [default: the machine's devices]"),
         option(
             "--machine",
@@ -49,6 +62,7 @@ def search_options(products: int):
             help="Machine model to predict times with, as in drbench simulate; without one "
             "candidates are compared by bytes and balance.",
         ),
+        arbitration_option(ARBITRATION),
         option(
             "--memory",
             type=BYTES,
@@ -71,7 +85,16 @@ def search_options(products: int):
             type=click.Choice(["none", "equal", "paired", "all"]),
             group="Layout",
             help="Replication factors to try: none, of A, B and C all equal, of A and B equal, "
-            "or every triple. [default: all up to 16 ranks, else equal]",
+            "or every triple. [default: all]",
+        ),
+        option(
+            "--effort",
+            type=click.IntRange(0),
+            metavar="STEPS",
+            default=EFFORT,
+            group="Machine model",
+            help="Steps of programs to simulate, or count, at most; then the search says how much "
+            "faster than the first place what is left could be. 0: no end before all is known.",
         ),
         option(
             "--products",
@@ -94,11 +117,10 @@ def search_options(products: int):
 def searched(values: dict) -> tuple:
     """(machine or None, ranks, algorithms or None) of the values of a command that searches; the
     case's element type is set."""
-    from launch.cases.machine_models import find_machine
     from launch.models.predict import ranks_on
 
     machine, ranks, names = (values.pop(name) for name in ("machine", "ranks", "names"))
-    model = find_machine(machine) if machine else None
+    model = modelled(machine, values.pop("arbitration"))
     if model is not None:
         ranks = ranks_on(model, ranks)
     elif ranks is None:
@@ -129,34 +151,50 @@ def searched(values: dict) -> tuple:
 )
 @option("--top", type=click.IntRange(1), default=10, group="Output", help="Places of the ranking.")
 @option(
-    "--measure-top",
-    type=click.IntRange(1),
+    "--refine",
+    type=click.IntRange(0),
     metavar="N",
-    group="Measurement",
-    help="Run the first N on MPI ranks of this machine, in turn, and show predicted against "
-    "measured, and each beside the fastest.",
+    default=3,
+    group="Machine model",
+    help="Try the first N places with other look-aheads and chunks, and lowered (--schedule) if "
+    "they are small.",
 )
-@of_case("iters", default=5, help="With --measure-top: rounds, at least; see --budget.")
+@option(
+    "--measure",
+    "--measure-top",
+    "measure",
+    is_flag=False,
+    flag_value=0,
+    type=click.IntRange(0),
+    metavar="[N]",
+    group="Measurement",
+    help="Run those that may be fastest, or the first N, on MPI ranks of this machine: in turn, "
+    "the slower half given up again and again, until the fastest is known within 2 % or is tied.",
+)
+@of_case("iters", default=5, help="With --measure: rounds, at least; see --budget.")
 @of_case(
     "budget",
-    help="With --measure-top: rounds go on until the ratio to the fastest is known within 2 %, or "
+    help="With --measure: rounds go on until the ratio to the fastest is known within 2 %, or "
     "for so long each; 0: --iters rounds.",
 )
-@of_case("threads", help="With --measure-top: BLAS threads a rank.", says="cores // ranks")
-@of_case("backend", default=None, help="With --measure-top: where products run.", says="numpy")
-@yes_option("With --measure-top: start -p ranks although they are far above the cores.")
+@of_case("threads", help="With --measure: BLAS threads a rank.", says="cores // ranks")
+@of_case("backend", default=None, help="With --measure: where products run.", says="numpy")
+@yes_option("With --measure: start -p ranks although they are far above the cores.")
 @csv_option("Append the records of the ranking to this file, measured ones too.")
 @json_option("Print the ranking as one JSON object.")
 def tune_command(
     memory,
     replication,
+    effort,
     products,
     from_a,
     from_b,
     from_c,
     top,
-    measure_top,
+    refine,
+    measure,
     iters,
+    budget,
     csv_path,
     as_json,
     yes,
@@ -168,7 +206,7 @@ def tune_command(
     \b
       drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --machine h100x8 --memory 60GiB --b column
       drbench tune -m 8192 -n 48Ki -k 12Ki -p 8 --from-a row --from-b column --products 100
-      drbench tune -m 2048 -n 2048 -k 2048 -p 2 --replication none --measure-top 5
+      drbench tune -m 2048 -n 2048 -k 2048 -p 2 --replication none --measure
 
     Within the memory, more replicas of A and B mean less to move; how they get there is charged
     only from where --from-a, --from-b and --from-c say that they are. A C with replicas is finished
@@ -180,27 +218,38 @@ def tune_command(
 
     check_csv(csv_path)
     model, ranks, names = searched(values)
-    refuse_too_many(ranks if measure_top else None, values["threads"], yes)
+    refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
     for name in ("threads", "backend"):
-        if measure_top is None and values[name] is not None:
-            raise UsageError(f"--{name} belongs to --measure-top. Give both, or leave it out.")
+        if measure is None and values[name] is not None:
+            raise UsageError(f"--{name} belongs to --measure. Give both, or leave it out.")
     values["backend"] = values["backend"] or "numpy"
-    if measure_top is not None and values["dtype"] == "bfloat16":
+    if measure is not None and values["dtype"] in PLANNED:
         raise UsageError(
-            "bfloat16 products run on machine models only. Leave out --measure-top, or use "
+            f"{values['dtype']} products run on machine models only. Leave out --measure, or use "
             "--dtype float32."
         )
-    if csv_path and model is None and measure_top is None:
+    if csv_path and model is None and measure is None:
         raise UsageError(
             "--csv takes times, and without a machine model there are none. Name a --machine, or "
-            "measure with --measure-top."
+            "measure with --measure."
         )
-    today, top = (from_a, from_b, from_c), max(top, measure_top or 0)
+    today, top = (from_a, from_b, from_c), max(top, _MOST_PROBED if measure == 0 else measure or 0)
     request = TuneRequest(
-        Case(**values), ranks, names, memory, replication, top, today=today, products=products
+        Case(**values),
+        ranks,
+        names,
+        memory,
+        replication,
+        top,
+        today=today,
+        products=products,
+        effort=effort or None,
+        refine=refine,
     )
     found = tune(request, model)
-    measured = _measure(found.ranking[:measure_top], ranks, iters, as_json) if measure_top else []
+    how = {"iters": iters, "budget": budget}  # of the measurement, not of the command that is told
+    contenders = [] if measure is None else _contenders(found.ranking, measure, products)
+    measured = _measure(contenders, ranks, how, as_json) if contenders else []
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
     if as_json:
@@ -208,6 +257,39 @@ def tune_command(
     else:
         _show(found, measured, model, request)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
+
+
+def searched_text(found, request, machine) -> str:
+    """What was searched, and what is not known of it."""
+    fixed = [name for name in "abc" if getattr(request.case, name)]
+    what = "all process grids, row- and column-major, of " + (
+        f"{request.replication} replication factors"
+        if request.replication
+        else "all replication factors"
+    )
+    if fixed:
+        what += f" ({', '.join(name.upper() for name in fixed)} as given)"
+    what += ", Stationary A, B and C, aligned tiles"
+    what += " without replicas, preset optimal" if request.ranks > 16 else ", preset optimal"
+    if machine is not None:
+        what += ", chunks auto and none, signals"
+    if request.algorithms:
+        what = f"{', '.join(request.algorithms)}; universal on {what}"
+    else:
+        what += ", and the other algorithms"
+    text = f"searched: {what}"
+    if found.refined:
+        text += (
+            f"; the first {request.refine} places with other look-aheads, chunks and lowerings: "
+            f"{found.refined} simulated"
+        )
+    if found.left:
+        most = f"{100 * found.gap:.1f} % {'faster' if machine else 'fewer bytes'}"
+        text += (
+            f"; {found.left} candidates were left when the effort was spent: none is more than "
+            f"{most} than the first. --effort 0 judges them all"
+        )
+    return text
 
 
 def told(place) -> str:
@@ -335,6 +417,8 @@ def layouts(place, ranks: int) -> list[str]:
 
 
 def _as_json(found, measured, machine, request) -> dict:
+    from launch.models.tune import within
+
     places = []
     for at, (each, ran) in enumerate(zip_longest(found.ranking, measured), 1):
         place = {"place": at} | place_json(each, request.ranks)
@@ -346,9 +430,15 @@ def _as_json(found, measured, machine, request) -> dict:
         "ranked_by": "bytes" if machine is None else "time",
         "machine": machine and machine.name,
         "tried": found.tried,
+        "merged": found.merged,
+        "refined": found.refined,
+        "left": found.left,
+        "gap": found.gap,
         "simulated" if machine else "counted": found.judged,
         "refused": found.refused,
         "too_large": found.too_large,
+        "chosen": _chosen(measured),
+        "within_interval": within(found.ranking, request.products),
         "ranking": places,
     }
 
@@ -367,13 +457,16 @@ def _show(found, measured, machine, request) -> None:
 
     out, case, ranks = console(), request.case, request.ranks
     say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    worse = "slower" if machine else "behind"
     judged = f"{found.judged} simulated" if machine else f"{found.judged} counted on all ranks"
     say(
         f"{product_text(case)}, {case.dtype}, {ranks} "
         f"ranks{f' of {machine.name}' if machine else ''}: {found.tried} candidates, "
-        f"{found.refused} refused, {found.too_large} too large, {judged}, the others "
-        f"{'slower' if machine else 'behind'} by their lower bound"
+        f"{found.merged} of them the same as others, {found.refused} refused, {found.too_large} "
+        f"too large, {judged}"
+        f"{'' if found.left else f', the others {worse} by their lower bound'}"
     )
+    say(searched_text(found, request, machine))
     if machine is None:
         say(
             "No machine model, so no times: ranked by the bytes that the busiest rank sends or "
@@ -392,7 +485,7 @@ def _show(found, measured, machine, request) -> None:
             _counted(place, ranks, _outcome(ran) if measured else [])
             if record is None
             else [
-                seconds(record.best_s),
+                predicted_text(record),
                 _bound(place),
                 *(_outcome(ran) if measured else []),
                 f"{record.percent_of_roof:.1f}",
@@ -420,7 +513,11 @@ def _show(found, measured, machine, request) -> None:
     columns += "|>brought here" + ("|>takes" if machine else "") if charged else ""
     out.print(table(f"{columns}|>equal", rows))
     best = found.ranking[0]
+    for at, place in enumerate(found.ranking, 1):
+        if place.record is not None and place.record.beyond:
+            say(f"Beyond the calibration, place {at}: {place.record.beyond}")
     if machine is not None:
+        say(_answer(found.ranking, request))
         say("bound: no run of the program is faster than its products, or than its busiest link")
         for at, place in enumerate(found.ranking[1:3], 2):
             say(f"1 against {at}: {reasons(best.record, place.record)}")
@@ -435,9 +532,26 @@ def _show(found, measured, machine, request) -> None:
         )
     elif request.products > 1:
         say(f"What is brought here is shared by {request.products} products.")
-    say(f"Run the first: {run_command(best.case, ranks)}")
+    chosen = _chosen(measured)
+    name = "the first" if chosen == 1 else f"place {chosen}"
+    say(f"Run {name}: {run_command(found.ranking[chosen - 1].case, ranks)}")
     if machine is None:
         say(f"For times, add --machine mine.toml after: {CALIBRATE}")
+
+
+def _answer(ranking, request) -> str:
+    """Which is fastest, how sure that is, and which others it may be."""
+    from launch.models.tune import within
+
+    best, others = ranking[0], within(ranking, request.products)
+    said = f"1 is fastest by the model: {told(best)}, {predicted_text(best.record)}"
+    if best.record.median_high_s is None:
+        return f"{said}; how sure that is, the machine file does not say: calibrate again"
+    if not others:
+        return f"{said}; no other place is within its interval"
+    *some, last = map(str, others)
+    named = f"{', '.join(some)} and {last} are" if some else f"{last} is"
+    return f"{said}; {named} within its interval: --measure decides"
 
 
 def _bound(place) -> str:
@@ -448,13 +562,24 @@ def _bound(place) -> str:
 
 def _counted(place, ranks: int, measured: list[str]) -> list[str]:
     """Cells of a place without times."""
-    loads, flops = place.loads, 2 * place.case.m * place.case.n * place.case.k
+    loads, case = place.loads, place.case
+    flops = 2 * case.m * case.n * case.k * (case.topk or 1)
     return [
         format_bytes(loads.busiest_bytes),
         *measured,
         format_bytes(loads.moved_bytes),
         f"{loads.busiest_flops * ranks / flops:.2f} x share",
     ]
+
+
+def _chosen(measured) -> int:
+    """The place to run: what was measured to be fastest, or the first where nothing was, or that is
+    not told apart from the fastest."""
+    first = measured[0] if measured else None
+    if first and first.ratio is not None and not (first.given_up or first.ratio.apart):
+        return 1
+    fastest = (at for at, each in enumerate(measured, 1) if each.fastest)
+    return next(fastest, 1)
 
 
 def _compare(found, measured, say) -> None:
@@ -467,7 +592,8 @@ def _compare(found, measured, say) -> None:
     text = f"measured: the pick's time over that of the fastest of {len(ok)}: {measured[0]}"
     if measured[0].fastest:
         text = f"measured: the pick is the fastest of {len(ok)}"
-        as_fast = sum(not each.fastest and not each.ratio.apart for _, each in ok)
+        tied = [each for _, each in ok if not (each.fastest or each.given_up or each.ratio.apart)]
+        as_fast = len(tied)
         text += f", {as_fast} of them not told apart from it" if as_fast else ""
     if ok[0][0] is not None:
         error = median_high(abs(record.time_s / each.record.time_s - 1) for record, each in ok)
@@ -475,7 +601,7 @@ def _compare(found, measured, say) -> None:
     say(text)
 
 
-def _measure(places, ranks: int, iters: int, quiet: bool) -> list:
+def _measure(places, ranks: int, how: dict, quiet: bool) -> list:
     """Run the cases of these places in rounds, in a folder that is not kept; how they fared."""
     from dataclasses import replace
 
@@ -484,7 +610,18 @@ def _measure(places, ranks: int, iters: int, quiet: bool) -> list:
     from launch.sweeps.run_rounds import run_rounds
     from launch.sweeps.supervisor import Settings
 
-    cases = [replace(place.case, iters=iters) for place in places]
+    cases = [replace(place.case, **how) for place in places]
     say = progress_console(stderr=quiet)
-    (runs,) = run_rounds([cases], "tune", Settings(ranks), say)
+    (runs,) = run_rounds([cases], "tune", Settings(ranks), say, probe=True)
     return standings(runs)
+
+
+def _contenders(ranking: list, measure: int, products: int) -> list:
+    """The first places, as many as are asked for; with 0 those up to the last that may be as fast
+    as the first for all that is known, at least two."""
+    from launch.models.tune import within
+
+    if measure:
+        return ranking[:measure]
+    last = max(within(ranking, products), default=2)
+    return ranking[: min(_MOST_PROBED, last)]

@@ -1,5 +1,5 @@
 """What FLUX and Triton-distributed (TD) say of their figures, beside what the rows of the studies
-say (:mod:`launch.studies.overlap.study`): F1-F9 and T1-T9.
+say (:mod:`launch.studies.overlap.study`): F1-F9 and T1-T11.
 
 Tolerances were set before anything was simulated. A claim compares with published numbers where
 there are some (``results/published/overlap``), and takes none of its own from the rows.
@@ -274,16 +274,17 @@ def _t7(found: _Rows):
     )
 
 
-def _times(study: str) -> Callable:
-    """TD's times of a table, at the tolerances of its speedups; beside them the loop over
-    experts."""
+def _times(study: str, ranks: int) -> Callable:
+    """TD's times of a table on so many GPUs, at the tolerances of its speedups; beside them the
+    loop over experts."""
 
     def holds(found: _Rows):
         shape = lambda row: (row.ranks, row.product, row.m, row.n, row.k, row.variant, row.method)
         papers = {shape(row): row for row in found.all(study, "published")}
         over = {
             method: [
-                row.seconds / papers[shape(row)].seconds for row in found.all(study, method=method)
+                row.seconds / papers[shape(row)].seconds
+                for row in found.all(study, method=method, ranks=ranks)
             ]
             for method in ("td", "pytorch")
         }
@@ -316,14 +317,20 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
     "T5": ("TD 4.3: MI308X: faster than PyTorch (1.09 and 1.16)", _t5),
     "T6": ("TD 3.7: own rows last wins (RS); a mesh needs all its links at once (AG)", _t6),
     "T7": ("TD 3.5: sums need 470 GB/s, and 16 multiprocessors for them lose nothing", _t7),
-    "T8": ("TD Table 4: AllGather + experts, 8 H800: 0.33 to 2.92 ms", _times("td-table4")),
-    "T9": ("TD Table 5: experts + ReduceScatter, 8 H800: 0.51 to 1.86 ms", _times("td-table5")),
+    "T8": ("TD Table 4: AllGather + experts, 8 H800: 0.33 to 2.92 ms", _times("td-table4", 8)),
+    "T9": ("TD Table 5: experts + ReduceScatter, 8 H800: 0.51 to 1.86 ms", _times("td-table5", 8)),
+    "T10": ("TD Table 4: AllGather + experts, 16 H800: 0.45 to 8.28 ms", _times("td-table4", 16)),
+    "T11": (
+        "TD Table 5: experts + ReduceScatter, 16 H800: 3.62 to 16.60 ms",
+        _times("td-table5", 16),
+    ),
 }
 
 _PAGE = "docs/reproduction.md#"
 #: Claims that do not hold, and where the documentation says why.
 KNOWN = dict.fromkeys(
-    ["F1", "F2", "F7", "F9", "T2", "T4", "T8", "T9"], _PAGE + "what-does-not-hold-and-why"
+    ["F1", "F2", "F7", "F9", "T2", "T4", "T8", "T9", "T10", "T11"],
+    _PAGE + "what-does-not-hold-and-why",
 )
 
 

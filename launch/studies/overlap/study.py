@@ -15,8 +15,8 @@ equal              FLUX where the collective is as fast as the links: the bound 
 td11 to td14       nothing overlapped, TD; one node and two of H800 (Figures 11 to 14)
 td17, td18         the same on MI308X (Figures 17 and 18)
 order              own rows last or as they lie; one peer at a time or all of a mesh (TD, 3.7)
-td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on 8 H800 (Tables
-                   4 and 5)
+td-table4, -table5 a loop over experts, TD; tokens gathered, and sums scattered, on one node and
+                   two of H800 (Tables 4 and 5)
 sums               the reduction on 16 multiprocessors, or on none of the product's (TD, 3.5)
 headroom           the best that overlap can do by shape, and the fastest program; all machines
 split              multiprocessors for sums: solved, searched, and TD's 16 (TD, 3.5, 3.8)
@@ -257,14 +257,17 @@ class Benches(dict):
         Name of a machine -> path of a constant -> its value.
     usual, same
         As of :class:`Bench`: the machines without them, and which cases take as long on both.
+    arbitration : str, optional
+        How links are shared on all of them, in place of what their files say.
     """
 
-    def __init__(self, changes: dict | None = None, usual=None, same=None):
+    def __init__(self, changes: dict | None = None, usual=None, same=None, arbitration=None):
         self.changes, self._usual, self._same = changes or {}, usual, same
+        self._all = {} if arbitration is None else {"arbitration": arbitration}
 
     def of(self, name: str, changes: dict | None = None) -> Bench:
         """A machine; ``changes`` of the study count more than those of all of them."""
-        every = self.changes.get(name, {}) | (changes or {})
+        every = self._all | self.changes.get(name, {}) | (changes or {})
         key = name, tuple(sorted(every.items()))
         if key not in self:
             usual = self._usual.of(name, changes) if self._usual is not None else None
@@ -406,24 +409,30 @@ def experts_of(variant: str) -> Mixture:
     return Mixture(experts, topk)
 
 
+def td_experts(product: str, ranks: int, of: dict) -> list[Method]:
+    """TD's experts: tokens pulled or pushed, sums written, or either over nodes; a product of each
+    expert's rows of a rank, as in TD's code."""
+    options = {"part": 1, **of}
+    if ranks > NODE:
+        algorithm = {"ag_moe": "ag2_moe", "moe_rs": "moe_rs2"}[product]
+        return [Method("td", "over nodes", algorithm, {"per_node": NODE, **options}, True)]
+    variants = ("pull", "push") if product == "ag_moe" else ("write",)
+    return [Method("td", each, product, {"variant": each, **options}, True) for each in variants]
+
+
 def _experts(study: str, benches: Benches) -> Iterator:
-    """A gather or a reduction and a loop over experts, as PyTorch's; TD's, tokens pulled or pushed,
-    a signal a rank, and a product of each expert's rows of a rank, as in TD's code."""
+    """A gather or a reduction and a loop over experts, as PyTorch's; TD's, a signal a rank."""
     from plots.select.overlap_rows import OverlapRow
 
     bench = benches.of("h800")
     for row in published(study):
-        if row.method != "td" or row.ranks > NODE:
+        if row.method != "td":
             continue
         shape, ranks, mixture = (row.m, row.n, row.k), row.ranks, experts_of(row.variant)
         of = {"experts": mixture.experts, "topk": mixture.topk}
         flow = {"dataflow": "AG" if row.product == "ag_moe" else "RS", "kernel": "parts"}
         loop_s = bench.seconds(ranks, shape, "moe_collective", **flow, **of)
-        variants = ("pull", "push") if row.product == "ag_moe" else ("write",)
-        methods = [
-            Method("td", each, row.product, {"variant": each, "part": 1, **of}, True)
-            for each in variants
-        ]
+        methods = td_experts(row.product, ranks, of)
         found = bench.fastest(ranks, shape, methods, tiles(row.m, ranks)[:1])
         gemm_s = bench.experts_s(row.product, ranks, shape, mixture)
         for name, tile, seconds in (("pytorch", None, loop_s), ("td", found.tile, found.seconds)):

@@ -3,9 +3,10 @@ drifting machine hurts all alike."""
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
@@ -35,6 +36,8 @@ SHAPES = {
 }
 #: drbench's partitionings whose median, best and worst are compared.
 PARTITIONINGS = ("row", "column", "inner", "outer", "block")
+#: All three stored once on the grid that needs fewest bytes, which depends on the shape.
+OPTIMAL = "optimal"
 #: The name of a case: its round, and what ran.
 NAME = re.compile(r"^(?P<turn>\d+) \| (?P<shape>.+) \| (?P<who>.+) \| (?P<label>.+)")
 _who = attrgetter("who")
@@ -51,33 +54,51 @@ class Shape(NamedTuple):
 
 class Contender(NamedTuple):
     """Something that multiplies: whose it is (drbench, or a peer's name), a label, the fields of
-    its case, and whether this is how it comes (its default)."""
+    its case, or what makes them of a shape, and whether this is how it comes (its default)."""
 
     who: str
     label: str
-    fields: dict
+    fields: dict | Callable[[Shape], dict]
     default: bool = True
+
+    def case(self, base: Case, shape: Shape) -> Case:
+        """Its case of a shape.
+
+        Examples
+        --------
+        >>> Contender("drbench", "row", {"a": "row"}).case(Case(1, 1, 1), Shape("s", 8, 9, 7)).a
+        'row'
+        """
+        fields = self.fields(shape) if callable(self.fields) else self.fields
+        return replace(base, m=shape.m, n=shape.n, k=shape.k, **fields)
 
 
 def shapes(kinds: str, scale: Fraction) -> list[Shape]:
-    """The problems of a comma-separated list of kinds, every extent multiplied by ``scale``.
+    """The problems of a comma-separated list of kinds, every extent multiplied by ``scale``; of a
+    kind with an m after a colon that one alone.
 
     Raises
     ------
     UsageError
-        If a kind is unknown, or an extent would not be a whole number of at least 1.
+        If a kind or its m is unknown, or an extent would not be a whole number of at least 1.
 
     Examples
     --------
     >>> shapes("square,mlp1", Fraction(1, 8))[:2]
     [Shape(label='square 512', m=512, n=512, k=512), Shape(label='mlp1 m=32', m=32, n=1024, k=256)]
+    >>> shapes("mlp2:1024", Fraction(1))
+    [Shape(label='mlp2 m=1024', m=1024, n=2048, k=8192)]
     """
     found = []
-    for kind in (word.strip() for word in kinds.split(",")):
+    for word in (word.strip() for word in kinds.split(",")):
+        kind, colon, one = word.partition(":")
         if kind not in SHAPES:
             raise UsageError(f"--shapes: {kind!r} is none of {', '.join(SHAPES)}.")
         batches, *layer = SHAPES[kind]
-        for batch in batches:
+        known = [str(batch) for batch in batches]
+        if colon and one not in known:
+            raise UsageError(f"--shapes: {word!r} is none of {kind}:{', '.join(known)}.")
+        for batch in (batch for batch in batches if one in ("", str(batch))):
             m, n, k = (size * scale for size in (batch, *layer))
             if min(m, n, k) < 1 or any(size.denominator > 1 for size in (m, n, k)):
                 raise UsageError(
@@ -90,8 +111,8 @@ def shapes(kinds: str, scale: Fraction) -> list[Shape]:
 
 
 def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) -> list[Contender]:
-    """Who takes part: drbench's five partitionings, its other algorithms on their own layouts, the
-    peers.
+    """Who takes part: drbench's five partitionings, all matrices on the grid that needs fewest
+    bytes, its other algorithms on their own layouts, the peers.
 
     Parameters
     ----------
@@ -99,7 +120,8 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
         All settings of each peer, and every stationary matrix of drbench; else what each does by
         default.
     only : set of str, optional
-        ``drbench`` and names of peers; the others are left out.
+        ``drbench``, names of peers, and ``name:label`` of one setting, which then takes part even
+        if it is no default; the others are left out.
 
     Examples
     --------
@@ -116,6 +138,7 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
             Contender("drbench", f"{name} S-{s}", texts | {"options": {"stationary": s}}, False)
             for s in "ABC"
         ]
+    found.append(Contender("drbench", OPTIMAL, partial(_optimal, ranks)))
     found += [
         Contender("drbench", name, {"algorithm": name})
         for name in algorithms(mixture=False)
@@ -126,21 +149,65 @@ def contenders(ranks: int, every_setting: bool, only: set[str] | None = None) ->
             Contender(name, setting.label, {"algorithm": name} | setting.fields, place == 0)
             for place, setting in enumerate(peer.settings(ranks))
         ]
+    named = lambda each: f"{each.who}:{each.label}" in (only or ())
     return [
         each
         for each in found
-        if (every_setting or each.default) and (only is None or each.who in only)
+        if named(each) or ((every_setting or each.default) and (only is None or each.who in only))
     ]
 
 
+def only_of(text: str, ranks: int) -> set[str]:
+    """What ``--only`` names, as :func:`contenders` takes it.
+
+    Raises
+    ------
+    UsageError
+        If nobody is called so, or has such a setting.
+
+    Examples
+    --------
+    A comma may be a part of a setting:
+
+    >>> sorted(only_of("heat, cosma:pm2,pk2, drbench:row", 4))
+    ['cosma:pm2,pk2', 'drbench:row', 'heat']
+    """
+    known = ("drbench", *PEERS)
+    words: list[str] = []
+    for word in text.split(","):
+        if words and word.strip().partition(":")[0] not in known and ":" in words[-1]:
+            words[-1] += f",{word}"
+        else:
+            words.append(word)
+    found, every = {word.strip() for word in words}, contenders(ranks, True)
+    for word in sorted(found):
+        who, colon, label = word.partition(":")
+        if who not in known:
+            raise UsageError(f"--only: {word!r} is none of {', '.join(known)}.")
+        labels = [each.label for each in every if each.who == who]
+        if colon and label not in labels:
+            raise UsageError(f"--only: {who} has no setting {label!r}, but {'; '.join(labels)}.")
+    return found
+
+
+def _optimal(ranks: int, shape: Shape) -> dict:
+    sizes = shape.m, shape.n, shape.k
+    return dict(zip("abc", preset(OPTIMAL, ranks, sizes)), preset=OPTIMAL)
+
+
 def rounds_of(
-    chosen: list[Shape], taking_part: list[Contender], rounds: int, base: Case
+    chosen: list[Shape],
+    taking_part: list[Contender],
+    rounds: int,
+    base: Case,
+    goes_on: Collection[tuple[str, str, str]] | None = None,
 ) -> Iterator[list[tuple[str, Case]]]:
     """The batches of all rounds, in order: each is of one shape and one library, with the name of
     each case.
 
     Every round visits all shapes, the libraries in changing order. What is no A·B is said beside
-    the shape, so that products of other forms are other cases.
+    the shape, so that products of other forms are other cases. After the first round those alone
+    take part whose (shape, who, label) is in ``goes_on``, if it is given.
 
     Examples
     --------
@@ -160,16 +227,45 @@ def rounds_of(
     groups = [list(group) for _, group in groupby(taking_part, key=_who)]
     product = form(base)
     for turn in range(rounds):
-        for label, m, n, k in chosen:
-            label = f"{label} {product}".rstrip()
+        for shape in chosen:
+            label = f"{shape.label} {product}".rstrip()
             for group in turned(groups, turn):
-                yield [
+                batch = [
                     (
                         turn_name(turn, f"{label} | {contender.who} | {contender.label}"),
-                        replace(base, m=m, n=n, k=k, **contender.fields),
+                        contender.case(base, shape),
                     )
                     for contender in group
+                    if not turn
+                    or goes_on is None
+                    or (label, contender.who, contender.label) in goes_on
                 ]
+                if batch:
+                    yield batch
+
+
+def going_on(records: Iterable[Record], taking_part: list[Contender]) -> set[tuple[str, str, str]]:
+    """Who goes on after a first round of every setting, as (shape, who, label): on each shape each
+    library as it comes and with its fastest setting, and drbench's five partitionings.
+
+    What moves nothing is another problem, and never the fastest; a noisy time counts last.
+    """
+    defaults = {
+        (each.who, each.label)
+        for each in taking_part
+        if each.default and (each.who in PEERS or each.label in PARTITIONINGS)
+    }
+    found, best = set(), {}
+    for record in records:
+        turn, shape, who, label = case_name(record) or (0, "", "", "")
+        if turn != 1:
+            continue
+        if (who, label) in defaults:
+            found.add((shape, who, label))
+        if record.status == "ok" and record.moved_bytes != 0:
+            rank = bool(record.noisy), record.median_s, label
+            best[shape, who] = min(best.get((shape, who), rank), rank)
+    return found | {(*key, label) for key, (*_, label) in best.items()}
 
 
 def on_devices(taking_part: list[Contender]) -> tuple[list[Contender], list[str]]:
@@ -264,7 +360,7 @@ def run_peers(
     base: Case,
     chosen: list[Shape],
     rounds: int,
-    every_setting: bool,
+    which: str,
     only: set[str] | None,
     settings: Settings,
     folder: Path,
@@ -273,10 +369,12 @@ def run_peers(
     """Run what has no row in the folder yet; the exit code: 0, or 1 if some case was wrong or
     failed.
 
-    A case that was refused is a row with its reason; a peer that is not here is a line, and no row.
+    Of each library it is its ``default``, ``all`` settings, or the ``best`` and the default: all in
+    the first round, and after it those of :func:`going_on`. A case that was refused is a row with
+    its reason; a peer that is not here is a line, and no row.
     """
     say, taking_part, absent, ranks = plain_console(), [], [], settings.ranks
-    for who, group in groupby(contenders(ranks, every_setting, only), key=_who):
+    for who, group in groupby(contenders(ranks, which != "default", only), key=_who):
         if who in PEERS and not (found := get_peer(who).available()).ok:
             absent.append(f"without {who}: {found.what}. {found.get}")
         else:
@@ -306,8 +404,17 @@ def run_peers(
             rate += f", {record.percent_of_roof:.0f} % of its roof"
         say.print(f"{at}/{total} {record.case}: {', '.join([rate, *doubts(record)])}")
 
-    about = f"{len(wanted)} cases on {ranks} ranks in {rounds} rounds, {base.iters} repeats each"
-    run_batches("peers", batches, settings, folder, fresh, say, about, on_record)
+    def run(batches: list, how: str, fresh: bool) -> dict[str, Record]:
+        cases = sum(map(len, batches))
+        about = f"{cases} cases on {ranks} ranks in {how}, {base.iters} repeats each"
+        return run_batches("peers", batches, settings, folder, fresh, say, about, on_record)
+
+    if which == "best":
+        first = list(rounds_of(chosen, taking_part, 1, base))
+        done = run(first, "a first round of every setting", fresh)
+        goes_on, fresh = going_on(done.values(), taking_part), False
+        batches = list(rounds_of(chosen, taking_part, rounds, base, goes_on))
+    run(batches, f"{rounds} rounds", fresh)
     for line in bad:
         say.print(f"not ok: {line}", style="red")
     return 1 if bad else 0

@@ -19,6 +19,7 @@ _HEADER = (
     "median",
     "GFLOP/s",
     "time / best peer's",
+    "time / its best setting's",
     "of its own roof",
     "of drbench's roof",
     "note",
@@ -44,7 +45,11 @@ def lines(records) -> list:
             rounds, and its 95 % interval (of six rounds or more). The best peer's default is the
             one with the smallest median time on this shape.
         ``reference``
-            Whether it is that one.
+            Which one that is.
+        ``best_ratio``, ``best_low``, ``best_high``, ``best_reference``
+            The same to the fastest setting of any peer that was run in every round.
+        ``rounds``
+            In how many rounds it was ok.
         ``noisy``, ``oversubscribed``
             Whether most of its rounds, and any of them, are so.
         ``own_roof``, ``own_low``, ``own_high``
@@ -71,8 +76,15 @@ def lines(records) -> list:
     ok["roof"] = 100 * ok.gflops / ok.common
     ok["own_gflops"] = ok.roof_gflops.where(ok.percent_of_roof.notna())
     ok["blas"] = (ok.blas.fillna("") + " " + ok.blas_kernel.fillna("")).str.strip()
-    ok = ok.join(_best_defaults(found, ok), on=["turn", "shape"])
-    ok["ratio"] = ok.time_s / ok.reference_s
+    peers = found[~found.who.isin(["drbench", *ON_DRBENCH])]
+    defaults = peers.drop_duplicates(["shape", "who"])
+    rounds = ok.groupby(keys).size().rename("rounds").reset_index()
+    most = rounds[rounds.rounds == rounds.groupby("shape").rounds.transform("max")]
+    still = (peers.moved_bytes == 0).fillna(False).astype(bool)
+    moving = peers[~still].merge(most[keys], on=keys)
+    ok = ok.join(_fastest(defaults, ok), on=["turn", "shape"])
+    ok = ok.join(_fastest(moving, ok).add_prefix("best_"), on=["turn", "shape"])
+    ok["ratio"], ok["best_ratio"] = ok.time_s / ok.reference_s, ok.time_s / ok.best_reference_s
     ok["noisy"], ok["oversubscribed"] = (
         ok[name].astype("boolean").fillna(False).astype(float) for name in _MARKS
     )
@@ -91,6 +103,11 @@ def lines(records) -> list:
             ratio_low=by.ratio.agg(lambda each: _interval(each)[0]),
             ratio_high=by.ratio.agg(lambda each: _interval(each)[1]),
             reference=by.reference.first(),
+            best_ratio=by.best_ratio.median(),
+            best_low=by.best_ratio.agg(lambda each: _interval(each)[0]),
+            best_high=by.best_ratio.agg(lambda each: _interval(each)[1]),
+            best_reference=by.best_reference.first(),
+            rounds=by.size(),
             noisy=by.noisy.mean() > 0.5,
             oversubscribed=by.oversubscribed.any(),
             own_roof=by.percent_of_roof.median(),
@@ -105,14 +122,15 @@ def lines(records) -> list:
     return rows(table.reset_index())
 
 
-def _best_defaults(found, ok):
-    """By round and shape, who is the best peer's default (``reference``), and its time there."""
-    peers = found[~found.who.isin(["drbench", *ON_DRBENCH])].drop_duplicates(["shape", "who"])
-    defaults = ok.merge(peers[["shape", "who", "label"]], on=["shape", "who", "label"])
-    times = defaults.groupby(["shape", "who", "label"], sort=False)
+def _fastest(chosen, ok):
+    """By round and shape, which of the chosen contenders is the fastest (``reference``), and its
+    time there."""
+    keys = ["shape", "who", "label"]
+    theirs = ok.merge(chosen[keys].drop_duplicates(), on=keys)
+    times = theirs.groupby(keys, sort=False)
     ranked = times.agg(noisy=("noisy", _mostly), time_s=("time_s", "median")).reset_index()
     best = ranked.sort_values(["noisy", "time_s"], kind="stable").drop_duplicates("shape")
-    rows = defaults.merge(best[["shape", "who", "label"]], on=["shape", "who", "label"])
+    rows = theirs.merge(best[keys], on=keys)
     rows = rows.assign(reference=rows.who + " " + rows.label, reference_s=rows.time_s)
     return rows.set_index(["turn", "shape"])[["reference", "reference_s"]]
 
@@ -141,13 +159,16 @@ def fastest_first(line) -> tuple[bool, float]:
     return bool(line.noisy), inf if line.median_s is None else line.median_s
 
 
-def _ratio(line) -> str:
-    """The paired ratio to the best peer's default, with its interval."""
-    if line.ratio is None:
+def _ratio(line, to: str = "") -> str:
+    """The paired ratio to the best peer's default, or with ``best_`` to its best setting, with its
+    interval."""
+    middle, reference = getattr(line, f"{to}ratio"), getattr(line, f"{to}reference")
+    if middle is None:
         return ""
-    if line.reference == f"{line.who} {line.label}":
+    if reference == f"{line.who} {line.label}":
         return "1 (it is)"
-    return str(Ratio(line.ratio, line.ratio_low, line.ratio_high))
+    low, high = ("best_low", "best_high") if to else ("ratio_low", "ratio_high")
+    return str(Ratio(middle, getattr(line, low), getattr(line, high)))
 
 
 def table_rows(chosen: list) -> Table:
@@ -155,7 +176,7 @@ def table_rows(chosen: list) -> Table:
     rows = []
     for line in chosen:
         if line.best_s is None:
-            rows.append((line.shape, line.who, line.label, *[""] * 6, line.reason))
+            rows.append((line.shape, line.who, line.label, *[""] * 7, line.reason))
             continue
         own = (
             f"{line.own_roof:.1f} % ({line.own_low:.0f}-{line.own_high:.0f})"
@@ -171,6 +192,7 @@ def table_rows(chosen: list) -> Table:
                 f"{1000 * line.median_s:.4g} ms",
                 f"{line.gflops:.4g}",
                 _ratio(line),
+                _ratio(line, "best_"),
                 own,
                 f"{line.roof:.1f} %" if line.roof is not None else "",
                 "; ".join(
@@ -205,7 +227,8 @@ def libraries(found: list) -> Table:
 
 def best_settings(found: list) -> list:
     """For each shape and library the setting with the smallest median time, of those that are known
-    to move something or do not tell; a noisy one only where there is no other.
+    to move something or do not tell; a noisy one only where there is no other, and where several
+    were run in every round those alone.
 
     A partitioning that moves no bytes (an operand already everywhere) is another problem, and
     competes with nobody.
@@ -215,6 +238,10 @@ def best_settings(found: list) -> list:
     table = DataFrame(found)
     moving = table[table.median_s.notna() & (table.moved_bytes != 0)]
     moving = moving.assign(noisy=moving.noisy.astype(bool))
+    each = moving.groupby(["shape", "who"])
+    most = moving.rounds == each.rounds.transform("max")
+    several = most.groupby([moving["shape"], moving.who]).transform("sum") > 1
+    moving = moving[most | ~several]
     fastest = moving.sort_values(["noisy", "median_s"], kind="stable")
     best = fastest.drop_duplicates(["shape", "who"]).index
     order = moving.drop_duplicates(["shape", "who"])[["shape", "who"]].itertuples(index=False)

@@ -6,7 +6,8 @@ from fake_cuda import PITCH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drbench.device.address import DeviceArray
+from drbench.device.address import DeviceArray, at_address
+from drbench.device.gpu import cuda
 from drbench.device.gpu.copies import Axis, merged_axes, pitched
 from drbench.errors import UnsupportedError, UsageError
 
@@ -111,6 +112,45 @@ def test_one_run_of_bytes_rows_at_a_pitch_and_anything_else_go_different_ways(de
     row_again = np.lib.stride_tricks.as_strided(flat, (8, 16), (0, 4), subok=True)
     assert by_which_way(device, cupy, whole, row_again) == ["copy_b16"]
     assert by_which_way(device, cupy, flat[:0], flat[:0]) == []
+
+
+def test_long_copies_of_rows_inside_the_device_go_to_the_kernel(device, cupy, monkeypatch):
+    """Where all is a multiple of 16 bytes; another device's memory and the host's are left to the
+    copy engine."""
+    monkeypatch.setattr(cuda, "_LONG_COPY", 7 * 48 * 4)
+    memories = [device.allocate(4 * 640) for _ in range(2)]
+    target, source = (at_address(m.address, 640, "f4").reshape(10, 64) for m in memories)
+    source.view(np.ndarray)[...] = np.arange(640).reshape(10, 64)
+    for rows, columns, way in (
+        (slice(0, 7), slice(8, 56), "copy_rows"),
+        (slice(0, 7), slice(9, 57), "memcpy2DAsync"),
+        (slice(0, 7), slice(8, 59), "memcpy2DAsync"),
+        (slice(0, 6), slice(8, 56), "memcpy2DAsync"),
+    ):
+        target.view(np.ndarray)[...] = -1
+        assert by_which_way(device, cupy, target[rows, columns], source[rows, columns]) == [way]
+        expected = np.full((10, 64), -1.0)
+        expected[rows, columns] = source.view(np.ndarray)[rows, columns]
+        assert (target.view(np.ndarray) == expected).all()
+    elsewhere = np.zeros((10, 64), "f4").view(DeviceArray)
+    for pair in ((target, elsewhere), (elsewhere, target)):
+        one, other = (each[:7, 8:56] for each in pair)
+        assert by_which_way(device, cupy, one, other) == ["memcpy2DAsync"]
+    for memory in memories:
+        memory.free()
+
+
+def test_what_is_copied_again_is_worked_out_once(device, monkeypatch):
+    worked_out = []
+    monkeypatch.setattr(cuda, "pitched", lambda *given: worked_out.append(1) or pitched(*given))
+    target, source = (np.zeros((8, 16), "f4").view(DeviceArray)[:, :9] for _ in range(2))
+    stream = device.stream("copies")
+    for number in range(4):
+        source.view(np.ndarray)[...] = number
+        device.copy(target, source, stream)
+        assert (target.view(np.ndarray) == number).all()
+    device.copy(source, target, stream)
+    assert len(worked_out) == 2
 
 
 def test_a_pitch_of_more_than_31_bits_goes_to_the_kernel():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray, at_address
 from drbench.device.base import Device
+from drbench.device.gpu import cuda_gemm
 from drbench.device.gpu.cuda import cuda_device
 from drbench.device.gpu.cuda_gemm import gemm_call
 from drbench.errors import DrbenchError, MissingError, OutOfMemory, UnsupportedError, UsageError
@@ -150,6 +152,30 @@ def test_products_go_to_their_stream_with_a_handle_of_that_stream_alone(device, 
     assert used[:2] == used[2:] == [(stream.cupy.ptr, stream.handle) for stream in streams]
     assert used[0][0] != used[1][0] and used[0][1] != used[1][1]
     assert cupy.runtime.current == 0
+
+
+@pytest.mark.parametrize("blocks, left", [(None, []), (8, [124]), (132, []), (200, [])])
+def test_products_leave_multiprocessors_to_the_blocks_that_add(
+    new_device, monkeypatch, blocks, left
+):
+    """A product that fills the device would be over before a block of the other kernel began."""
+    limits = []
+    library = SimpleNamespace(
+        cublasSetSmCountTarget=lambda handle, count: limits.append((handle.value, count.value))
+    )
+    monkeypatch.setattr(cuda_gemm, "loaded_cublas", lambda version: {13: library}[version])
+    device = new_device(accumulate_blocks=blocks)
+    stream = device.stream("products", multiplies=True)
+    device.stream("copies")
+    assert limits == [(stream.handle, count) for count in left]
+    monkeypatch.setattr(cuda_gemm, "loaded_cublas", lambda version: None)
+    new_device(accumulate_blocks=blocks).stream("products", multiplies=True)  # cuBLAS before 11.5
+
+
+def test_what_moves_goes_before_the_blocks_of_a_product(device):
+    """A product of more blocks than fit at once gives way block by block."""
+    moves, multiplies = device.stream("copies"), device.stream("products", multiplies=True)
+    assert moves.cupy.priority < multiplies.cupy.priority == 0
 
 
 def test_kernels_go_to_their_stream(device, cupy):

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drbench.device.address import DeviceArray
-from drbench.device.gpu.kernels import NAMES, PRODUCT_THREADS, Kernels
+from drbench.device.gpu.kernels import NAMES, PRODUCT_THREADS, ROWS_AT_ONCE, Kernels
+from drbench.device.row_table import RowTerms, row_table
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.fill import Fill
 
@@ -122,34 +123,34 @@ def test_an_older_device_adds_float_by_float(cupy, new_device, library):
 
 
 @pytest.mark.parametrize(
-    "blocks, grid", [(None, (40, 1000)), (60, (40, 1)), (100, (40, 2)), (7, (7, 1))]
+    "blocks, grid, threads",
+    [
+        (None, (40, 250), 256),
+        (60, (10, 6), 1024),
+        (100, (10, 10), 1024),
+        (7, (7, 1), 1024),
+    ],
 )
-def test_the_grid_of_an_accumulate_can_be_capped(blocks, grid):
-    launches = []
-    kernels = Kernels(
-        lambda name, grid, block, arguments, stream: launches.append((grid, block)), True, blocks
-    )
+def test_the_grid_of_an_accumulate_can_be_capped(blocks, grid, threads):
+    """Few blocks are as large as they can be: each has a multiprocessor to itself."""
     tile = np.empty((1000, 40960), "f4").view(DeviceArray)
-    kernels.accumulate(tile, tile, None)
-    assert launches == [((*grid, 1), (256, 1, 1))]
+    launch = Kernels(True, blocks).accumulate(tile, tile)
+    assert (launch.grid, launch.block) == ((*grid, 1), (threads, 1, 1))
     with pytest.raises(UsageError, match="at least 1 block, got 0"):
-        Kernels(None, True, 0)
+        Kernels(True, 0)
 
 
 @pytest.mark.parametrize("dtype, columns", [("float32", 64), ("float32", 63), ("float64", 64)])
 def test_threads_that_add_into_one_tile_at_once_lose_nothing(library, dtype, columns):
     tile = np.zeros((40, columns), dtype)
     value = np.ones_like(tile)
-    kernels = Kernels(
-        lambda name, grid, block, arguments, stream: library.launch(name, grid, block, arguments),
-        True,
-    )
-    start = threading.Barrier(4)
+    kernels, start = Kernels(True), threading.Barrier(4)
 
     def add():
         start.wait()
         for _ in range(15):
-            kernels.accumulate(put(tile), put(value), None)
+            launch = kernels.accumulate(put(tile), put(value))
+            library.launch(*launch)
 
     threads = [threading.Thread(target=add) for _ in range(4)]
     for thread in threads:
@@ -169,6 +170,33 @@ def test_sums_of_other_dtypes_shapes_and_layouts_are_refused(device):
     ]:
         with pytest.raises((UnsupportedError, UsageError), match=error):
             device.accumulate(put(target), put(value), stream)
+
+
+@every_dtype
+@examples
+@given(rows=extent, columns=extent, sources=st.integers(0, 3), left=st.integers(0, 4))
+def test_rows_that_lie_anywhere_are_added_up_by_their_weights(
+    device, dtype, rows, columns, sources, left
+):
+    """Of several arrays, by rows or by columns; a row that nothing is added to is zero."""
+    rng, terms, kept = np.random.default_rng(rows + columns), [], []
+    expected = np.zeros((rows, columns))
+    for number in range(sources):
+        values = integers(rng, rng.integers(1, 9), columns)
+        of = dtype_of(dtype)
+        source, *_ = place(values.T if number % 2 else values, of, column=left)
+        source = source.T if number % 2 else source
+        which = rng.integers(0, len(values), rows)[: rng.integers(0, rows + 1)]
+        places = rng.permutation(rows)[: len(which)]
+        weights = rng.integers(1, 5, len(which)) if number else None
+        terms.append(RowTerms(put(source), which, places, weights))
+        kept.append(source)
+        for x, (row, to) in enumerate(zip(which, places)):
+            expected[to] += values[row] * (1 if weights is None else weights[x])
+    target, whole, outside = place(np.full((rows, columns), 7), dtype_of(dtype), column=left)
+    table = row_table(rows, terms)
+    device.combine(put(target), put(table), device.stream("side"), beside=True)
+    assert (target == expected).all() and (whole[outside] == BORDER).all()
 
 
 # -- zeros
@@ -305,7 +333,9 @@ def test_every_kernel_of_the_source_is_launched_by_name():
     declared = re.findall(r"^KERNEL (\w+)\(", source, re.MULTILINE) + re.findall(
         r"^COPY\((\w+),", source, re.MULTILINE
     )
-    assert sorted(declared) == sorted(NAMES) and f"#define THREADS {PRODUCT_THREADS}\n" in source
+    assert sorted(declared) == sorted(NAMES)
+    assert f"#define THREADS {PRODUCT_THREADS}\n" in source
+    assert f"#define ROWS_AT_ONCE {ROWS_AT_ONCE}\n" in source
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc to compile the kernels for a GPU")

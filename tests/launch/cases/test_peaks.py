@@ -42,7 +42,7 @@ def test_what_is_written_is_read_and_the_rest_of_the_file_stays(file):
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("[peak]\nfloat16 = 1", "peak.float16: there is no such key. There are float32"),
+        ("[peak]\nint8 = 1", "peak.int8: there is no such key. There are float32"),
         ("peak = 3", "peak: must be tables"),
         ("[peak.float32]\nsource = 'x'", "peak.float32: must be a table with one of core_gflops"),
         ("[peak.float32]\ncore_gflops = 1\nrank_gflops = 1\nsource = 'x'", "must be a table with"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from drbench.measure.record import read_csv
+from drbench.model.fit import spread
 from launch.cases.machine_models import find_machine
 from launch.models.advise import how_sure
 
@@ -124,7 +125,7 @@ def test_claims_are_checked_on_the_committed_rows(say):
         ).json()
     }
     papers = ("P1 P2 P2a P3 P4 P5 P6 P7 P8 P9 P10 P11 P12", "F1 F2 F3 F4 F5 F6 F7 F8 F9")
-    assert list(found) == " ".join((*papers, "T1 T2 T3 T4 T5 T6 T7 T8 T9")).split()
+    assert list(found) == " ".join((*papers, "T1 T2 T3 T4 T5 T6 T7 T8 T9 T10 T11")).split()
     assert found["P1"] and found["P11"] is not None
 
 
@@ -153,6 +154,12 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
     text, made = path.read_text(), find_machine(str(path))
     assert made.for_dtype("float64").compute.peak_flops < 2 * made.compute.peak_flops
     assert (made.calibrated["ranks"], how_sure(made, 2).level) == (2, "calibrated")
+    assert {kind: len(ratios) for kind, ratios in made.residuals.items()} == {
+        "direct": 15,
+        "rma": 15,
+        "throttled": 15,
+    }
+    assert all(0.1 < ratio < 10 for ratios in made.residuals.values() for ratio in ratios)
     assert text.startswith("[launch]\nranks = 2\n") and "earlier" not in text
     case = [
         "-m",
@@ -175,6 +182,9 @@ def test_a_calibrated_machine_predicts_chooses_and_other_sections_stay(drbench, 
     ] + [str(path), "--json"]
     record = drbench("simulate", *case).json()
     assert record["best_s"] > 0 and record["percent_of_peak"] is None
+    low, high = spread(made.residuals["rma"])
+    ends = [record["best_s"] * low, record["best_s"] * high]
+    assert [record["median_low_s"], record["median_high_s"]] == pytest.approx(ends)
     ran = drbench("run", *case, "--iters", "1", "--budget", 0, "--no-roof").json()
     assert (ran["status"], ran["error"], ran["machine"], ran["schedule"]) == (
         "ok",

@@ -1,13 +1,18 @@
 """``drbench bounds``: what each way to multiply needs, against elements looked up one by one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from algorithms import get_algorithm
+from drbench.model.gemm import Compute
+from drbench.model.machine import Link, Machine
+from drbench.program.problem import Problem
 from launch.cases.case import Case
-from launch.models.needs import ALL_RANKS, bound_bytes, needs, preset_need
-from partitions import PRESETS, Grid, moved, needed, optimal_grid
+from launch.models.needs import ALL_RANKS, bound_bytes, fastest_grid, needs, preset_need
+from partitions import PRESETS, Grid, frontier, moved, needed, optimal_grid, preset
+from plots.select.bounds_rows import read_rows
 
 CASE = Case(768, 8, 16)  # B is small: all by rows, little moves
 
@@ -71,8 +76,79 @@ def test_the_command_prints_rows_and_ratios(say):
     assert "not cannon: " in shown.stdout
     found = say(*words, "--memory", "2MiB", "--json").json()
     first = found["rows"][0]
-    assert (first["name"], first["ratio"]) == ("optimal", first["needed"] / found["bound_bytes"])
+    ratio = first["needed_bytes"] / found["bound_bytes"]
+    assert (first["name"], first["ratio"]) == ("optimal", ratio)
     assert say(*words, "--memory", "1KiB").refusal(2)
+
+
+def test_rows_of_several_numbers_of_ranks_are_added_to_a_file_and_drawn(say, tmp_path):
+    csv, figure = tmp_path / "needs.csv", tmp_path / "needs.png"
+    sizes = ("bounds", "-m", 64, "-n", 64, "-k", 64, "--csv", csv)
+    assert "4 ranks: some rank" in say(*sizes, "--ranks-list", "2,4", "--figure", figure).stdout
+    assert figure.stat().st_size > 10_000
+    told = say(*sizes, "--ranks-list", "2,8", "--json").json()
+    assert [each["ranks"] for each in told] == [2, 8]
+    rows = read_rows([csv])
+    assert {row.ranks for row in rows} == {2, 4, 8}
+    best = [row for row in rows if (row.ranks, row.name) == (8, "optimal")]
+    assert [(row.how, row.ratio) for row in best] == [("grid 2x2x2", 1.0)]
+    assert [row.reason for row in rows if row.name == "cannon" and row.ranks == 8] != [""]
+    (tmp_path / "other.csv").write_text("a,b\n")
+    for wrong, words in (
+        (("-p", 2, "--ranks-list", "2,4"), "Leave one out"),
+        ((), "-p is missing"),
+        (("-p", 2, "--csv", tmp_path / "other.csv"), "holds no needs"),
+    ):
+        assert words in say("bounds", "-m", 64, "-n", 64, "-k", 64, *wrong).refusal(2)
+
+
+def test_the_matrix_that_stays_is_the_one_of_which_steps_move_least():
+    """Against the traces of all three, on shapes where each wins somewhere."""
+    winners = set()
+    for sizes, name in (((512, 16, 16), "inner"), ((16, 512, 16), "outer"), ((16, 16, 512), "row")):
+        case = Case(*sizes, **dict(zip("abc", preset(name, 4))))
+        problem = Problem(*sizes, 4, case.a, case.b, case.c)
+        least = {}
+        for stationary in "CBA":
+            traces = [
+                get_algorithm("universal").trace(problem, rank, stationary=stationary)
+                for rank in range(4)
+            ]
+            least[stationary] = max(
+                sum(problem.tile_bytes(trace.rank).values())
+                + sum(size for step in trace.steps for _, size in step.moved(trace.rank)) * 4
+                for trace in traces
+            )
+        row = preset_need(replace(case, a=None, b=None, c=None), name, 4)
+        assert row.needed == min(least.values()) == least[row.how[-1]]
+        winners.add(row.how)
+    assert len(winners) > 1
+
+
+def of_speeds(flops, wire):
+    return Machine("toy", Compute(flops), (Link("wire", wire),))
+
+
+def test_ranks_are_left_idle_where_the_machine_gains_by_it():
+    """Of 11 ranks 2x2x2 needs least, 11x1x1 multiplies least; a fast network wants all ranks, a
+    slow one three idle, and something between a trade."""
+    case, sizes = Case(880, 880, 880), (880, 880, 880)
+    grids = frontier(*sizes, 11)
+    assert grids[0] == Grid(2, 2, 2) and grids[-1].size == 11
+    assert fastest_grid(case, 11, of_speeds(1e9, 1e15)) == grids[-1]
+    assert fastest_grid(case, 11, of_speeds(1e15, 1e6)) == grids[0]
+    chosen = {fastest_grid(case, 11, of_speeds(1e9, 10**power)) for power in range(6, 12)}
+    assert chosen <= {*grids} and len(chosen) > 1
+    row = preset_need(case, "optimal", 11, machine=of_speeds(1e15, 1e6))
+    assert row.how == "grid 2x2x2, 3 idle"
+
+
+def test_the_command_asks_the_machine_that_is_named(say):
+    words = ("bounds", "-m", "4Ki", "-n", "4Ki", "-k", "4Ki", "-p", 11)
+    assert "grid 2x2x2, 3 idle" in say(*words).stdout
+    shown = say(*words, "--machine", "pvc12").stdout
+    assert "fastest on pvc12" in shown and "grid 5x2x1, 1 idle" in shown
+    assert "12 devices" in say(*words[:-1], 13, "--machine", "pvc12").refusal(2)
 
 
 def test_the_preset_runs_by_the_universal_algorithm_on_its_grid(say):

@@ -13,13 +13,13 @@ from drbench.errors import UnsupportedError, UsageError
 from drbench.measure.record import Record, read_csv
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
+from launch.cases.sweep_values import ranks_list
 from launch.models.predict import predict
 from launch.models.scaling import (
     doubling,
     fitting,
     grown,
     points,
-    ranks_list,
     rounds_of,
 )
 from launch.sweeps.rounds import pooled
@@ -199,7 +199,7 @@ def test_scaling_is_measured_verified_and_goes_on(drbench, tmp_path):
         ratios = [one / time for one, time in zip(base, times)]
         assert point["speedup"]["low"] == pytest.approx(min(ratios))
         assert point["speedup"]["high"] == pytest.approx(max(ratios))
-        assert point["predicted_s"] > 0
+        assert point["predicted_s"] > 0 and point["predicted_low_s"] is None
     assert (tmp_path / "s" / "strong.pdf").exists()
 
 

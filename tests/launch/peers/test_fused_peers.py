@@ -11,11 +11,19 @@ from launch.peers.symm_mem import check_even, devices, with_gpu
 
 
 def pretend(monkeypatch, versions):
-    """Only these packages are installed."""
+    """Only these packages are installed, in distributions that some of them share no name with."""
+    in_distributions = {
+        {"nvmath": "nvmath-python", "cupy": "cupy-cuda13x", "nccl": "nccl4py"}.get(name, name): at
+        for name, at in versions.items()
+    }
+
+    def version(name):
+        if name not in in_distributions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return in_distributions[name]
+
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: versions.get(name))
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: versions[name.removesuffix("-python")]
-    )
+    monkeypatch.setattr(importlib.metadata, "version", version)
 
 
 @pytest.mark.parametrize(
@@ -25,14 +33,14 @@ def pretend(monkeypatch, versions):
         ("symm_mem", {"torch": "2.5.1"}, 1, "torch 2.5.1 has no torch.ops.symm_mem"),
         ("symm_mem", {"torch": "2.13.0+cpu"}, 1, "torch 2.13.0+cpu is built without CUDA"),
         ("symm_mem", {"torch": "2.13.0"}, 0, "torch 2.13.0 is here, and no GPU"),
-        ("cublasmp", {}, 1, "nvmath is not installed"),
+        ("cublasmp", {}, 1, "nvmath-python is not installed"),
         ("cublasmp", {"nvmath": "1.0.0"}, 1, "cupy is not installed"),
         ("cublasmp", {"nvmath": "1.0.0", "cupy": "13.6.0"}, 1, "nccl is not installed"),
         (
             "cublasmp",
             {"nvmath": "1.0.0", "cupy": "13.6.0", "nccl": "0.3.1"},
             0,
-            "nvmath 1.0.0 is here, and no GPU",
+            "nvmath-python 1.0.0 is here, and no GPU",
         ),
     ],
 )

@@ -226,6 +226,8 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
         "square",
         "--rounds",
         2,
+        "--peak",
+        "none",
         "--iters",
         1,
         "--budget",
@@ -254,7 +256,7 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
         if name[2] == "drbench" and record.algorithm == "universal"
     ]
     assert (
-        len(ours) == 10
+        len(ours) == 12
         and {(record.status, record.error) for record in ours} == {("ok", 0.0)}
         and all(record.roof_gflops for record in ours)
     )
@@ -287,6 +289,7 @@ def test_the_comparison_runs_in_rounds_is_continued_and_shown(drbench, cosma, wi
         (("--scale", "1/3"), "--scale 1/3"),
         (("--shapes", "cube"), "cube"),
         (("--only", "blas"), "none of drbench"),
+        (("--only", "drbench,cosma:pq2"), "cosma has no setting 'pq2', but its own choice;"),
         (("--show",), "no out/peers-p2/records.csv"),
         (("--show", "--placements"), "no out/placements-p2/rounds/records.csv"),
         (("--placements", "--triples"), "two comparisons"),

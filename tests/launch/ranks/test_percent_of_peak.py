@@ -13,6 +13,7 @@ from launch.cases.peaks import Peak
 from launch.ranks.peak import SHAPES, best_gemm
 
 SMALL = ["-m", 64, "-n", 96, "-k", 48]
+ONCE = ["--iters", 1, "--budget", 0]
 SWEEP = """
 name = "two"
 [[cases]]
@@ -64,21 +65,31 @@ def test_every_shape_is_tried_once_whatever_it_takes(monkeypatch):
     assert set(ranks.calls) == set(SHAPES) and len(ranks.calls) == len(SHAPES) + 1
 
 
+#: What is given as peak -> the peak of two ranks, where it is known, and the source.
+PEAKS = {
+    "25": (50.0, "given: --peak 25 of one rank"),
+    "FILE": (30.0, "of my own"),
+    "measure": (None, "measured: best of"),
+    None: (None, None),
+    "none": (None, None),
+}
+
+
+@pytest.fixture(scope="module")
+def records(lines_on_ranks, tmp_path_factory):
+    """The record of a run on two ranks for each peak that is given."""
+    path = tmp_path_factory.mktemp("peak") / "mine.toml"
+    write_peaks(path, {"float32": Peak("core", 40.0, "of my own", 30.0)}, "-o")
+    line = ["run", *SMALL, "--threads", 1, "--iters", 1, "--budget", 0, "--json"]
+    words = {peak: ["--peak", path if peak == "FILE" else peak] if peak else [] for peak in PEAKS}
+    ended = lines_on_ranks(2, {peak: [*line, *words[peak]] for peak in PEAKS})
+    return {peak: each.json() for peak, each in ended.items()}
+
+
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    "peak, total, source",
-    [
-        ("25", 50.0, "given: --peak 25 of one rank"),
-        ("mine.toml", 30.0, "of my own"),
-        ("measure", None, "measured: best of"),
-        (None, None, None),
-        ("none", None, None),
-    ],
-)
-def test_a_run_has_percent_of_the_peak_it_was_given(drbench, tmp_path, peak, total, source):
-    write_peaks(tmp_path / "mine.toml", {"float32": Peak("core", 40.0, "of my own", 30.0)}, "-o")
-    words = [] if peak is None else ["--peak", peak]
-    record = drbench("run", "-p", 2, *SMALL, "--threads", 1, "--iters", 1, *words, "--json").json()
+@pytest.mark.parametrize("peak", PEAKS)
+def test_a_run_has_percent_of_the_peak_it_was_given(records, peak):
+    (total, source), record = PEAKS[peak], records[peak]
     assert (record["peak_source"] or "").startswith(source or "")
     if source is None:
         assert [record[name] for name in ("peak_gflops", "percent_of_peak")] == [None, None]
@@ -97,7 +108,7 @@ def test_a_bad_peak_is_refused_before_ranks_start(drbench):
 @pytest.mark.mpi
 def test_a_sweep_measures_the_peak_once_for_each_element_type_and_again_never(drbench, tmp_path):
     (tmp_path / "two.toml").write_text(SWEEP)
-    words = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", "--iters", 1]
+    words = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", *ONCE]
     assert drbench(*words, "--max-cases", 2, timeout=60).returncode == 0
     (path,) = (tmp_path / "two" / "environments").glob("*.json")
     before = json.loads(path.read_text())["peaks"]
@@ -120,7 +131,7 @@ def test_a_sweep_measures_the_peak_once_for_each_element_type_and_again_never(dr
 def test_a_measured_peak_that_a_case_passes_is_raised_and_kept(drbench, tmp_path):
     """As on a machine that had other work while the peak was measured."""
     (tmp_path / "two.toml").write_text(SWEEP.replace(', "float64"', ""))
-    words = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", "--iters", 1]
+    words = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", *ONCE]
     assert drbench(*words, "--max-cases", 1, timeout=60).returncode == 0
     (path,) = (tmp_path / "two" / "environments").glob("*.json")
     description = json.loads(path.read_text())
@@ -140,7 +151,7 @@ def test_a_measured_peak_that_a_case_passes_is_raised_and_kept(drbench, tmp_path
 @pytest.mark.parametrize("words, percent", [(["--peak", "none"], None), (["--peak", "0.5"], True)])
 def test_a_sweep_that_is_given_a_peak_measures_none(drbench, tmp_path, words, percent):
     (tmp_path / "two.toml").write_text(SWEEP.replace(', "float64"', ""))
-    sweep = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", "--iters", 1]
+    sweep = ["sweep", "two.toml", "-p", 2, "--threads", 1, "--out", "two", *ONCE]
     assert drbench(*sweep, *words, timeout=60).returncode == 0
     assert "peaks" not in json.loads((tmp_path / "two" / "environment.json").read_text())
     for record in read_csv(tmp_path / "two" / "records.csv"):

@@ -184,8 +184,41 @@ def test_the_command_says_what_was_expected_and_exits_with_1_for_a_fail(
     assert check["verdict"] == "FAIL" and check["measured"] == "FAIL: no"
     with open(table, newline="") as file:
         assert next(csv.DictReader(file))["verdict"] == "FAIL"
-    assert main(["artifact", "--only", "Q", *out]) == 2
-    assert "Q" in capsys.readouterr().err
+    for nothing in ("Q", "claim:R", "claim:T1.doctor"):
+        assert main(["artifact", "--only", nothing, *out]) == 2
+        assert nothing in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "only, found",
+    [
+        ("T1", "T1.doctor T1.auto T1.rma"),
+        ("claim:T1", "T1"),
+        ("T5", "T5"),
+        ("T1.doctor,claim:F,claim:T2", "T1.doctor F1 F2 F3 F4 F5 F6 F7 F8 F9 T2"),
+        ("claim:T", " ".join(f"T{x}" for x in range(1, 12))),
+    ],
+)
+def test_a_step_and_a_claim_of_one_name_are_told_apart(tmp_path, monkeypatch, only, found):
+    done = subprocess.CompletedProcess([], 0, "{}", "")
+    monkeypatch.setattr(Place, "run", lambda self, *words, **files: done)
+    assert list(words(Place(tmp_path), *only.split(","))) == found.split()
+
+
+def test_all_claims_are_asked_for_at_once_and_a_letter_of_both_is_the_steps(tmp_path, monkeypatch):
+    asked = []
+    named = {
+        (lambda place, name=step.__name__: asked.append((name, place.only)) or ()): names
+        for step, names in artifact.STEPS.items()
+        if step is not artifact.claims
+    }
+    noted = lambda place: asked.append(("claims", place.only)) or ()
+    monkeypatch.setattr(artifact, "claims", noted)
+    monkeypatch.setattr(artifact, "STEPS", named | {noted: ("P", "M", "S", "F", "T")})
+    for only in ("T", "claim:", "S"):
+        words(Place(tmp_path), only)
+    steps = ["setup", "launching", "experiments"]
+    assert asked == [*((name, ("T",)) for name in steps), ("claims", ("",)), ("claims", ("S",))]
 
 
 def test_without_committed_records_it_says_where_to_go(tmp_path):

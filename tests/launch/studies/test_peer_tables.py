@@ -8,7 +8,16 @@ from made_up import made_up
 from drbench.errors import UsageError
 from launch.cases.case import Case
 from launch.commands.peers import markdown_table
-from launch.studies.peers.bench import Contender, Shape, case_name, contenders, rounds_of, shapes
+from launch.studies.peers.bench import (
+    Contender,
+    Shape,
+    case_name,
+    contenders,
+    going_on,
+    only_of,
+    rounds_of,
+    shapes,
+)
 from launch.studies.peers.tables import best_settings, libraries, lines, summary, table_rows
 from launch.studies.peers.triples import action, triple_rows
 
@@ -96,6 +105,69 @@ def test_times_are_compared_with_the_best_peers_default_round_by_round():
     cells = {each[1:3]: each[6] for each in table_rows(lines(made))[1]}
     assert cells["drbench", "row"] == "0.83 (0.81-0.85)"
     assert cells["dtensor", "row"] == "1 (it is)"
+
+
+def test_times_are_compared_with_the_fastest_setting_of_any_peer_that_was_run_in_turn():
+    """Of settings that were run in fewer rounds no best one is taken, where others are."""
+    made = []
+    for turn, factor in enumerate([1.0, 2.0] * 3, 1):
+        made += [
+            row(turn, "drbench", "row", 0.9 * factor, roof=4),
+            row(turn, "cosma", "its own choice", 2.0 * factor),
+            row(turn, "cosma", "pk2", 1.0 * factor),
+            row(turn, "dtensor", "megatron", 0.1 * factor, collective_bytes=0),
+        ]
+    made += [row(1, "cosma", "pm2", 0.5), row(1, "drbench", "column", 0.1, roof=4)]
+    by_name = {(line.who, line.label): line for line in lines(made)}
+    ours = by_name["drbench", "row"]
+    assert (ours.reference, ours.best_reference) == ("dtensor megatron", "cosma pk2")
+    assert (ours.best_ratio, ours.best_low, ours.best_high) == pytest.approx((0.9, 0.9, 0.9))
+    assert (ours.rounds, by_name["cosma", "pm2"].rounds) == (6, 1)
+    cells = {each[1:3]: each[7] for each in table_rows(lines(made))[1]}
+    assert cells["drbench", "row"] == "0.90 (0.90-0.90)" and cells["cosma", "pk2"] == "1 (it is)"
+    best = {(line.who, line.label) for line in best_settings(lines(made))}
+    assert ("cosma", "pk2") in best
+
+
+def test_after_a_first_round_of_everything_the_default_and_the_fastest_go_on():
+    taking_part = [
+        Contender("drbench", "row", {}),
+        Contender("drbench", "row S-B", {}, False),
+        Contender("drbench", "summa", {}),
+        Contender("drbench", "wang", {}),
+        Contender("heat", "row · row", {}),
+        Contender("heat", "row · column", {}, False),
+        Contender("heat", "all · row", {}, False),
+        Contender("pylops", "summa", {}),
+    ]
+    first = [
+        row(1, "drbench", "row", 3.0, roof=4, direct_bytes=8),
+        row(1, "drbench", "row S-B", 2.0, roof=4, direct_bytes=8),
+        row(1, "drbench", "summa", 0.5, roof=4, direct_bytes=8, noisy=True),
+        row(1, "drbench", "wang", 1.0, roof=4, direct_bytes=8),
+        row(1, "heat", "row · row", 3.0),
+        row(1, "heat", "row · column", 2.0),
+        row(1, "heat", "all · row", 1.0, collective_bytes=0),
+        row(2, "heat", "all · row", 0.1),  # another round says nothing
+        refused("pylops", "summa"),
+    ]
+    found = going_on(first, taking_part)
+    chosen = {("drbench", "row"), ("drbench", "wang"), ("heat", "row · row")}
+    chosen |= {("heat", "row · column"), ("pylops", "summa")}
+    assert found == {("s", *each) for each in chosen}
+    batches = rounds_of([Shape("s", 4, 5, 6)], taking_part, 3, Case(1, 1, 1), found)
+    names = [case_name(made_up(case=name)) for batch in batches for name, _ in batch]
+    assert len(names) == len(set(names)) == len(taking_part) + 2 * len(chosen)
+    assert {name[2:] for name in names if name[0] > 1} == chosen
+
+
+def test_all_three_matrices_on_one_grid_take_part_whatever_the_shape():
+    (found,) = [each for each in contenders(4, False) if each.label == "optimal"]
+    base = Case(1, 1, 1)
+    square, tall = Shape("s", 512, 512, 512), Shape("t", 4096, 64, 64)
+    texts = {found.case(base, shape).a for shape in (square, tall)}
+    assert texts == {"grid:2x2x1", "grid:4x1x1"}
+    assert found.case(base, tall).preset == "optimal" and found.case(base, tall).m == 4096
 
 
 def test_the_best_is_the_fastest_not_the_highest_ratio_and_never_a_noisy_row():
@@ -264,10 +336,22 @@ def test_the_full_problems_are_those_of_the_comparison():
         (1024, 2048, 8192),
         (4096, 2048, 8192),
     ]
+    assert [shape.label for shape in shapes("mlp2:1024,square", Fraction(1))] == [
+        "mlp2 m=1024",
+        "square 4096",
+    ]
 
 
 @pytest.mark.parametrize(
-    "kinds, scale", [("cube", "1"), ("square,", "1"), ("mlp1", "1/512"), ("square", "1/3")]
+    "kinds, scale",
+    [
+        ("cube", "1"),
+        ("square,", "1"),
+        ("mlp1:8", "1"),
+        ("mlp1:", "1"),
+        ("mlp1", "1/512"),
+        ("square", "1/3"),
+    ],
 )
 def test_shapes_that_do_not_exist_are_refused(kinds, scale):
     with pytest.raises(UsageError):
@@ -290,6 +374,12 @@ def test_every_setting_includes_every_default():
         "symm_mem",
         "cublasmp",
     }
+
+
+def test_single_settings_take_part_alone_defaults_or_not():
+    names = only_of("cosma:pk2, overlap,drbench:row S-B,heat", 2)
+    found = {(each.who, each.label) for each in contenders(2, False, names)}
+    assert found == {("cosma", "pk2, overlap"), ("drbench", "row S-B"), ("heat", "row · row")}
 
 
 def test_a_cell_does_not_break_a_markdown_table():

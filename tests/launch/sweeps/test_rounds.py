@@ -18,6 +18,7 @@ from launch.cases.case import Case, case_keys
 from launch.sweeps import run_rounds as runner
 from launch.sweeps.progress import progress_console
 from launch.sweeps.rounds import (
+    halving,
     paired,
     pooled,
     ratio_of,
@@ -35,6 +36,57 @@ CASE = Case(8, 8, 8, iters=5, budget=1000.0)
 def row(seconds, **more):
     times = {"best_s": seconds, "median_s": seconds, "samples_s": [seconds]}
     return made_up(**{"m": 8, "n": 8, "k": 8, "warmup": 1, **times} | more)
+
+
+def probed(names, seconds_of, least=5, budget_s=1e9):
+    """Run the probe of contenders that take ``seconds_of(name, turn)``: records by turn of each."""
+    done, runs = {}, {name: {} for name in names}
+    for name, _ in halving(dict.fromkeys(names, CASE), done, least, budget_s):
+        who, turn = name.partition(" | ")[2], turn_of(name)
+        found = seconds_of(who, turn)
+        done[name] = row(found, case=name) if not isinstance(found, dict) else made_up(**found)
+        runs[who][turn] = done[name]
+    return runs
+
+
+def test_a_probe_finds_the_fastest_and_spends_its_turns_on_those_who_come_near():
+    """Eight contenders, each 10 % slower than the one before, times that scatter by 3 %, and a
+    machine that slows down for some rounds."""
+    right = 0
+    for seed in range(60):
+        random = Random(seed)
+        names = random.sample("abcdefgh", 8)
+        slow = [random.choice([1.0, 1.0, 1.5]) for _ in range(MOST_REPEATS)]
+        seconds = lambda who, turn: (
+            1.1 ** "abcdefgh".index(who) * slow[turn] * random.gauss(1, 0.03)
+        )
+        runs = probed(names, seconds)
+        counts = sorted(len(run) for run in runs.values())
+        assert counts[:4] == [5] * 4 and counts[4:6] == [10] * 2 and counts[6] == counts[7] >= 10
+        found = standings([*runs.values()])
+        right += found[names.index("a")].fastest
+        assert sum(each.given_up for each in found) in (4, 6)  # the last two may be known at once
+    assert right >= 58
+
+
+def test_a_probe_ends_in_a_tie_within_the_budget_or_2_percent():
+    random = Random(1)
+    noisy = probed("ab", lambda who, turn: random.gauss(1, 0.1), budget_s=60.0)
+    assert len(noisy["a"]) == len(noisy["b"]) < MOST_REPEATS
+    assert not any(each.ratio.apart for each in standings([*noisy.values()]))
+    same = probed("ab", lambda who, turn: 1.0)
+    assert [len(run) for run in same.values()] == [6, 6]  # the fewest that an interval is of
+    apart = probed("ab", lambda who, turn: 1.0 + (who == "b"))
+    assert [len(run) for run in apart.values()] == [6, 6]
+
+
+def test_who_fails_in_a_probe_has_no_further_turn_and_one_alone_needs_no_second():
+    refused = {"status": "failed", "reason": "no"}
+    runs = probed("abc", lambda who, turn: refused if who == "b" else 1.0 + (who == "c"))
+    assert len(runs["b"]) == 1 and len(runs["a"]) == len(runs["c"]) == 6
+    assert len(probed("a", lambda who, turn: 1.0)["a"]) == 1
+    alone = probed("ab", lambda who, turn: refused if who == "b" else 1.0)
+    assert [len(run) for run in alone.values()] == [1, 1]
 
 
 def played(groups, seconds_of, least=6, budget_s=1e9):

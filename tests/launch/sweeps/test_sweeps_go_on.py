@@ -19,6 +19,8 @@ from launch.sweeps.sweep import SweepRequest, plan_cases
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
 CASES = '[[cases]]\nm = 12\nn = 14\na = "row"\nb = "column"\nc = "row"\nstationary = "C"\n'
+#: Where to; what the ranks could reach at best is measured in ``test_percent_of_peak.py``.
+INTO = ["-p", 2, "--out", "out", "--peak", "none"]
 #: Enough work to be interrupted in.
 LONG = CASES + "k = 8\nseed = { start = 0, stop = 400, step = 1 }\n"
 
@@ -49,9 +51,7 @@ def swept(drbench, tmp_path, mpich):
     records."""
 
     def run(file, *options, code=0, **keywords):
-        ended = drbench(
-            "sweep", file, "-p", 2, "--out", "out", *options, **{"timeout": 90, **keywords}
-        )
+        ended = drbench("sweep", file, *INTO, *options, **{"timeout": 90, **keywords})
         assert ended.returncode == code, f"exit {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
         assert ended.left == ()
         assert not (tmp_path / "out" / "lock").exists()
@@ -192,10 +192,7 @@ def test_a_killed_supervisor_loses_nothing_and_its_ranks_end(drbench, swept, swe
     ended = drbench(
         "sweep",
         file,
-        "-p",
-        2,
-        "--out",
-        "out",
+        *INTO,
         during=when_some_are_done(tmp_path, lambda process: process.kill()),
     )
     assert ended.returncode == -signal.SIGKILL and ended.left == ()
@@ -220,10 +217,7 @@ def test_ctrl_c_ends_within_a_second_and_says_how_to_go_on(drbench, sweep_file, 
     ended = drbench(
         "sweep",
         sweep_file(LONG),
-        "-p",
-        2,
-        "--out",
-        "out",
+        *INTO,
         "--mem-limit",
         "1GiB",
         during=when_some_are_done(tmp_path, interrupt),
@@ -241,14 +235,10 @@ def test_a_second_sweep_into_the_folder_is_refused(drbench, sweep_file, tmp_path
     file, second = sweep_file(LONG), []
 
     def start_another(first):
-        second.append(
-            process(sys.executable, "-m", "drbench", "sweep", file, "-p", 2, "--out", "out")
-        )
+        second.append(process(sys.executable, "-m", "drbench", "sweep", file, *INTO))
         first.send_signal(signal.SIGINT)
 
-    drbench(
-        "sweep", file, "-p", 2, "--out", "out", during=when_some_are_done(tmp_path, start_another)
-    )
+    drbench("sweep", file, *INTO, during=when_some_are_done(tmp_path, start_another))
     assert "in use by process" in second[0].refusal()
 
 
@@ -279,8 +269,8 @@ def test_ranks_that_someone_else_kills_run_their_case_again(swept, sweep_file, t
 
 def test_records_stream_to_standard_output(drbench, sweep_file, tmp_path):
     file = sweep_file(CASES + "k = [8, 9, 10]\n")
-    drbench("sweep", file, "-p", 2, "--out", "out", "--max-cases", 1)
-    ended = drbench("sweep", file, "-p", 2, "--out", "out", "--stream")
+    drbench("sweep", file, *INTO, "--max-cases", 1)
+    ended = drbench("sweep", file, *INTO, "--stream")
     assert ended.returncode == 0 and "3 cases on 2 ranks" in ended.stderr
     (tmp_path / "stream.txt").write_text(ended.stdout)
     assert (
@@ -352,9 +342,7 @@ def test_srun_is_started_with_its_arguments_and_stopped_by_scancel(
 
 
 def test_a_launcher_that_is_not_there_is_said(drbench, sweep_file):
-    ended = drbench(
-        "sweep", sweep_file(CASES + "k = 8\n"), "-p", 2, "--out", "out", "--launcher", "aprun"
-    )
+    ended = drbench("sweep", sweep_file(CASES + "k = 8\n"), *INTO, "--launcher", "aprun")
     assert ended.returncode == 3 and "aprun" in ended.stderr and ended.stderr.count("\n") == 1
 
 
@@ -362,10 +350,7 @@ def test_ranks_that_cannot_start_end_the_sweep_without_a_row(drbench, sweep_file
     ended = drbench(
         "sweep",
         sweep_file(CASES + "k = 8\n"),
-        "-p",
-        2,
-        "--out",
-        "out",
+        *INTO,
         env=fault("import"),
         timeout=60,
     )

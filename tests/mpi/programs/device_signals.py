@@ -6,7 +6,8 @@ were as planned, and who signalled.
 has ``algorithm``, ``shape``, ``options``, and some of ``prefetch``, ``get``, ``gemms``, ``streams``
 (copy streams), ``direct`` (MPI reads device memory), ``hosts`` (streams cannot wait for flags),
 ``learns`` (nor in the first run), ``serial`` (all streams of a device are one queue),
-``transpose``, ``dtype``, ``seed``, ``delay_s``, ``without``.
+``transpose``, ``dtype``, ``seed``, ``delay_s``, ``without``, ``experts`` (how many, and how many of
+them a token has).
 """
 
 import argparse
@@ -16,9 +17,11 @@ import time
 import numpy as np
 from harness import TRANSPORT, answer, ranks, shared_slots
 from mpi4py import MPI
+from oracles import expected
 
 from algorithms import get_algorithm
 from drbench.common import parse_transport
+from drbench.device import executor as executor_of_devices
 from drbench.device.executor import DeviceExecutor
 from drbench.device.inbox import DeviceInbox
 from drbench.device.matrix import device_matrices
@@ -27,6 +30,7 @@ from drbench.device.threads import HostDevice
 from drbench.errors import UnsupportedError
 from drbench.host.topology import Topology
 from drbench.plan.explain import traffic
+from partitions.mixture import Mixture
 
 RUNS = 2
 
@@ -57,7 +61,52 @@ def any_order():
     LaunchOrder.may = lambda self, t: True
 
 
-MUTANTS = {each.__name__: each for each in (no_epoch, shared_slots, any_order)}
+def first_rows():
+    """Products of experts take the rows that lie first."""
+    right = executor_of_devices.row_table
+
+    def wrong(rows, terms):
+        terms = [
+            each if each.weights else each._replace(rows=range(len(each.rows))) for each in terms
+        ]
+        return right(rows, terms)
+
+    executor_of_devices.row_table = wrong
+
+
+def no_weights():
+    """Results of experts count once each."""
+    right = executor_of_devices.row_table
+    executor_of_devices.row_table = lambda rows, terms: right(
+        rows, [each._replace(weights=None) for each in terms]
+    )
+
+
+def one_place():
+    """A row of a sum gets the last of its terms alone."""
+    right = executor_of_devices.row_table
+
+    def wrong(rows, terms):
+        table = right(rows, terms)
+        first = table[: rows + 1]
+        first[:-1] = np.maximum(first[:-1], first[1:] - 1)  # in place
+        return table
+
+    executor_of_devices.row_table = wrong
+
+
+MUTANTS = {
+    each.__name__: each
+    for each in (no_epoch, shared_slots, any_order, first_rows, no_weights, one_place)
+}
+
+
+def mixture_of(case):
+    """The experts of a case, if it has some."""
+    if "experts" not in case:
+        return None
+    combines = get_algorithm(case["algorithm"]).combines(**case["options"])
+    return Mixture(*case["experts"], case.get("routing", "skewed:2"), combines)
 
 
 def numbers(shape, run):
@@ -75,6 +124,7 @@ def run(case, topology, late_s):
         comm.size,
         dtype=case.get("dtype", "float32"),
         transpose=case.get("transpose", ""),
+        mixture=mixture_of(case),
         **case["options"],
     )
     try:
@@ -105,7 +155,10 @@ def run(case, topology, late_s):
             without=case.get("without", ()),
         ) as executor:
             for number in range(RUNS):
-                a, b = numbers((m, k), number), numbers((k, n), 100 + number)
+                a, b = (
+                    numbers(operand.partition.shape, x)
+                    for operand, x in ((problem.a, number), (problem.b, 100 + number))
+                )
                 for name, whole in (("A", a), ("B", b)):
                     for block, tile in matrices[name].own_blocks():
                         tile.view(np.ndarray)[...] = whole[
@@ -115,9 +168,9 @@ def run(case, topology, late_s):
                 comm.Barrier()
                 time.sleep(0.0 if comm.rank else late_s)
                 executor.run()
-                by_streams.append(executor.inbox.by_streams)
+                by_streams.append(executor.inbox is not None and executor.inbox.by_streams)
                 comm.Barrier()
-                product = a @ b
+                product = expected(problem, a, b)
                 bad = sum(
                     int(
                         (
@@ -132,7 +185,7 @@ def run(case, topology, late_s):
             counted, planned = dict(executor.bytes), traffic(found).counters
             counted["get_bytes"] += counted.pop("direct_bytes")
             planned.pop("direct_bytes")
-            apart = comm.allreduce(int(executor.inbox.apart))
+            apart = comm.allreduce(int(executor.inbox is not None and executor.inbox.apart))
             lanes = sorted(executor._lanes)
     device.close()
     return {

@@ -14,8 +14,7 @@ from collections import Counter
 from contextlib import ExitStack
 from unittest import mock
 
-from harness import answer, ranks, wrap_starters
-from mpi4py import MPI
+from harness import answer, ranks, restored, wrap_starters
 
 import drbench.host.executor
 import launch.ranks.backends
@@ -29,6 +28,12 @@ from drbench.program.signal_steps import Signal
 from drbench.program.steps import Accumulate, Fence, Get
 from launch.ranks.case import Case, run_case
 
+#: What the options change.
+CHANGED = [
+    *((drbench.host.executor, name) for name in ("_CHUNK_K", "_CHUNK_S")),
+    *((Executor, name) for name in ("_compute", "_arrived", "_STARTERS")),
+    (RangeLocks, "release"),
+]
 COUNTERS = ("get_bytes", "put_bytes", "accumulate_bytes", "collective_bytes", "replica_bytes")
 
 
@@ -42,16 +47,14 @@ def planned(trace, prefetch, comm) -> dict:
             moved[step.counter] += elements * itemsize
     arena = pool_bytes(trace, prefetch)
     busiest = max(moved["get_bytes"] + moved["replica_bytes"], moved["accumulate_bytes"])
-    sums = {name: comm.allreduce(value) for name, value in moved.items()}
-    return sums | {
-        "arena": comm.allreduce(arena, MPI.MAX),
-        "link": comm.allreduce(busiest, MPI.MAX),
-    }
+    of_ranks = zip(*comm.allgather((*moved.values(), arena, busiest)))
+    *sums, arenas, links = map(list, of_ranks)
+    return dict(zip(moved, map(sum, sums))) | {"arena": max(arenas), "link": max(links)}
 
 
-def run(fields: dict, comm) -> dict:
+def run(fields: dict, comm, topology: Topology | None) -> dict:
     """One case: its record, or the usage errors of all ranks; and what was opened, and not closed,
-    on this rank."""
+    on this rank. Without a topology it finds its own, as ``drbench run`` does."""
     pretend = fields.pop("pretend", {})
     options = fields.pop("options", {}) | {
         name: fields.pop(name) for name in list(fields) if name not in Case.__dataclass_fields__
@@ -84,7 +87,7 @@ def run(fields: dict, comm) -> dict:
         stack.enter_context(mock.patch.object(Executor, "__init__", executor))
         start = time.perf_counter()
         try:
-            outcome = run_case(case, comm).to_json_dict()
+            outcome = run_case(case, comm, topology).to_json_dict()
         except UsageError as error:
             outcome = {"status": "usage", "reason": str(error)}
         seconds = time.perf_counter() - start
@@ -148,13 +151,13 @@ def main() -> None:
         help="poll MPI between very small pieces of every Gemm",
     )
     options = parser.parse_args()
-    if options.small_pieces:
-        drbench.host.executor._CHUNK_K, drbench.host.executor._CHUNK_S = 3, 1e-7
     with open(options.cases) as file:
         cases = json.load(file)
-    with ranks() as comm:
+    with ranks() as comm, Topology(comm) as topology, restored(*CHANGED):
+        if options.small_pieces:
+            drbench.host.executor._CHUNK_K, drbench.host.executor._CHUNK_S = 3, 1e-7
         naps = Counter() if options.delays is None else delay_everything(options.delays, comm.rank)
-        answers = [run(case, comm) for case in cases]
+        answers = [run(case, comm, topology if x % 8 else None) for x, case in enumerate(cases)]
         answer(comm, {"answers": answers, "naps": comm.reduce(naps)})
 
 

@@ -2,9 +2,9 @@
 many elements of C were wrong in each.
 
 ``signals.py CASES.json [--mutant NAME] [--delays SEED]``; with a mutant rank 0 begins each run
-late. A case has ``algorithm``, ``shape``,
-``options`` and, if need be, ``texts`` (partitions), ``prefetch`` (if not all), ``throttle`` (bytes
-a second, seconds), ``late_s`` for rank 0, and ``flops_per_s``, which products take their time by.
+late. A case has ``algorithm``, ``shape``, ``options`` and, if need be, ``texts`` (partitions),
+``direct`` (collectives through shared memory), ``prefetch`` (if not all), ``throttle`` (bytes a
+second, seconds), ``late_s`` for rank 0, and ``flops_per_s``, which products take their time by.
 
 ``signals.py --cost COUNT``: seconds of a core for a Push and an Await of 16 elements, of ``COUNT``
 each way between two ranks.
@@ -14,18 +14,20 @@ import argparse
 import json
 import random
 import time
+from contextlib import contextmanager
 
 import numpy as np
-from harness import TRANSPORT, answer, ranks, shared_slots
+from harness import TRANSPORT, answer, ranks, restored, shared_slots
 
 from algorithms import get_algorithm
 from benchmarks.signals import cost
 from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.inbox import Inbox
-from drbench.host.matrix import distributed
+from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.throttle import Throttle
 from drbench.host.topology import Topology
+from drbench.plan.schedule import Scheduler
 
 RUNS = 4
 
@@ -52,7 +54,24 @@ def no_epoch():
     Inbox.begin = always_the_first
 
 
-MUTANTS = {each.__name__: each for each in (no_flag_check, no_epoch, shared_slots)}
+def no_lock():
+    """Ranks make products onto the same elements at the same time."""
+
+    @contextmanager
+    def tried(self, first, last):
+        yield True
+
+    DistributedMatrix.tried = tried
+
+
+def no_fence():
+    """Products are made onto elements that others have not made ready."""
+    Scheduler.fenced = lambda self, t: True
+
+
+MUTANTS = {
+    each.__name__: each for each in (no_flag_check, no_epoch, shared_slots, no_lock, no_fence)
+}
 
 
 def numbers(shape, run):
@@ -72,7 +91,8 @@ def late(function, chance):
 
 
 class SlowBlas:
-    """Products that take as long as so many FLOPs a second make them."""
+    """Products that take as long as so many FLOPs a second make them; C is read when they begin,
+    and written when they end."""
 
     def __init__(self, flops_per_s):
         self.flops_per_s, self.blas, self.products = flops_per_s, load_blas(), 0
@@ -80,9 +100,11 @@ class SlowBlas:
     def gemm(self, a, b, c, beta, alpha=1.0):
         start = time.perf_counter()
         self.products += 1
-        self.blas.gemm(a, b, c, beta, alpha)
+        found = c.copy()
+        self.blas.gemm(a, b, found, beta, alpha)
         until = start + 2 * a.size * b.shape[1] / self.flops_per_s
         time.sleep(max(0.0, until - time.perf_counter()))
+        c[...] = found
 
 
 def run(case, topology, late_s):
@@ -91,7 +113,8 @@ def run(case, topology, late_s):
     algorithm = get_algorithm(case["algorithm"])
     problem = algorithm.problem(m, n, k, comm.size, *case.get("texts", ()), **case["options"])
     settled = algorithm.settle(problem, **case["options"])
-    found = algorithm.trace(problem, comm.rank, **settled)
+    nodes = topology.node_of if case.get("direct") else None
+    found = algorithm.trace(problem, comm.rank, nodes=nodes, **settled)
     throttle = Throttle(*case["throttle"]) if "throttle" in case else None
     late_s = case.get("late_s", late_s)
     blas = SlowBlas(case["flops_per_s"]) if "flops_per_s" in case else None
@@ -118,12 +141,14 @@ def run(case, topology, late_s):
                 )
                 wrong.append(comm.allreduce(bad))
             apart, joined = executor.inbox.apart, len(executor._joined)
+            added = len(executor._added)
     return {
         "wrong": wrong,
         "seconds": min(map(max, seconds)),
         "seconds_of": [min(times) for times in zip(*seconds)],
         "apart": comm.allreduce(int(apart)),
         "joined": comm.allreduce(joined),
+        "added": comm.allreduce(added),
         "products": None if blas is None else blas.products / RUNS,
     }
 
@@ -135,7 +160,9 @@ def main() -> None:
     parser.add_argument("--delays", type=int)
     parser.add_argument("--cost", type=int)
     options = parser.parse_args()
-    with ranks() as comm, Topology(comm) as topology:
+    delayed = ("_compute", "_arrived", "_come", "_finish")
+    kept = restored(*((Executor, name) for name in delayed))
+    with ranks() as comm, Topology(comm) as topology, kept:
         if options.cost:
             answer(comm, cost(options.cost, topology, TRANSPORT))
             return
@@ -143,7 +170,7 @@ def main() -> None:
             MUTANTS[options.mutant]()
         if options.delays is not None:
             chance = random.Random(f"{options.delays} {comm.rank}")
-            for name in ("_compute", "_arrived", "_come", "_finish"):
+            for name in delayed:
                 setattr(Executor, name, late(getattr(Executor, name), chance))
         with open(options.cases) as file:
             cases = json.load(file)

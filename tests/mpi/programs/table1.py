@@ -263,9 +263,9 @@ def accumulate_tile(c, check):
 
 def reduce_replicas(c, check):
     """The origin holds the sum; the others are as they were."""
-    for origin in check.replicas[:2]:
+    for origin, how in product(check.replicas[:2], ("pull", "push")):
         check.refill()
-        c.reduce_replicas(origin)
+        c.reduce_replicas(origin, how)
         check.everywhere(
             lambda bounds, replica: (
                 element(bounds, replica)

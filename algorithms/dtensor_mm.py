@@ -1,0 +1,138 @@
+"""What PyTorch's DTensor makes of ``torch.mm`` on a one-dimensional device mesh: one operand is
+redistributed, then one product, then its sum scattered; nothing overlaps."""
+
+from collections.abc import Iterator
+from math import prod
+
+from drbench.errors import UnsupportedError
+from drbench.program.group_steps import AllGather
+from drbench.program.problem import Operand, Problem
+from drbench.program.steps import Gemm, Get, Group, Join, Step
+from partitions import part, partition
+
+from .mesh import Tiles, scattered_product
+from .registry import Option, algorithm
+
+#: Strategy -> how it takes A and B, and what it leaves of C; DTensor's placements are
+#: Shard(0), Shard(1), Replicate and, of what is still to be summed up, Partial.
+_STRATEGIES = {
+    "rows": ("row", "R", "row"),
+    "columns": ("R", "column", "column"),
+    "partial": ("column", "row", "partial"),
+}
+_PLACEMENTS = "row", "column"
+
+
+def layout(m: int, n: int, k: int, nprocs: int, **options) -> tuple[str, str, str]:
+    """Everything in rows, unless the caller says otherwise."""
+    return "row", "row", "row"
+
+
+def settle(problem: Problem, in_place: bool = True, *, strategy: str | None = None) -> dict:
+    """Choose as DTensor does: what redistributes the fewest bytes of A and B, which need not be
+    what is fastest (the sum of a partial C is not counted)."""
+    placed = [_placement(operand) for operand in problem.operands]
+    fits = {
+        name: sum(_moved(*each) for each in zip((problem.a, problem.b), placed, wanted))
+        for name, (*wanted, left) in _STRATEGIES.items()
+        if left in ("partial", placed[2]) or problem.nprocs == 1
+    }
+    chosen = min(fits, key=fits.__getitem__) if strategy in (None, "auto") else strategy
+    if chosen not in fits:
+        raise UnsupportedError(
+            f"dtensor_mm with strategy {chosen} leaves C by {_STRATEGIES[chosen][2]}s; got C by "
+            f"{placed[2]}s. Use {' or '.join(fits)}."
+        )
+    return {"strategy": chosen}
+
+
+STRATEGY = Option(
+    "strategy",
+    ("auto", *_STRATEGIES),
+    help="DTensor's for mm: all of B gathered (rows), all of A (columns), or a sum of partial "
+    "products (partial); auto: what redistributes the fewest bytes of A and B, as DTensor.",
+    says="auto",
+)
+
+
+@algorithm("dtensor_mm", options=(STRATEGY,), settle=settle, layout=layout)
+def program(problem: Problem, rank: int, *, strategy: str) -> Iterator[Step]:
+    """DTensor's torch.mm on rows and columns: redistribute, multiply, scatter the sum (PyTorch's
+    sharding strategies of mm)."""
+    everyone = Group("row", tuple(range(problem.nprocs)), rank)
+    a_wanted, b_wanted, left = _STRATEGIES[strategy]
+    a = yield from _redistributed(problem.a, a_wanted, everyone)
+    b = yield from _redistributed(problem.b, b_wanted, everyone)
+    by = _placement(problem.c)
+    tiles = _tiles(problem.c, by, len(everyone))
+    if left == "partial":  # C = Σ A[:, l] · B[l, :]
+        yield from scattered_product(a, b, tiles, everyone, axis=_axis(by))
+    else:
+        yield Gemm(a, b, into=tiles[rank])
+
+
+def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Iterator[Step]:
+    """The part of op(A) or op(B) that a strategy takes, as one token."""
+    have, p, rank = _placement(operand), len(everyone), everyone.position
+    tiles = _tiles(operand, have, p)
+    if have == wanted:
+        token = yield Get(tiles[rank])
+    elif wanted == "R":
+        token = yield AllGather(tiles, everyone, axis=_axis(have))
+    else:  # all to all: of each tile the part that lies across
+        found, across = Tiles(operand), _cut(operand, wanted, p)[rank]
+        pieces = []
+        for other in range(p):
+            own = _cut(operand, have, p)[other]
+            if have == "row":
+                block = found.block(other, 0, own, across)
+            else:
+                block = found.block(0, other, across, own)
+            pieces.append((yield Get(block)))
+        token = yield Join(pieces, axis=_axis(have))
+    return token
+
+
+def _cut(operand: Operand, by: str, p: int) -> list[tuple[int, int]]:
+    """The rows or columns of each rank."""
+    return [part(_shape(operand)[_axis(by)], q, p) for q in range(p)]
+
+
+def _shape(operand: Operand) -> tuple[int, int]:
+    return operand.partition.rows.extent, operand.partition.cols.extent
+
+
+def _tiles(operand: Operand, by: str, p: int) -> list:
+    found = Tiles(operand)
+    return [found.tile(q, 0) if by == "row" else found.tile(0, q) for q in range(p)]
+
+
+def _axis(by: str) -> int:
+    return _PLACEMENTS.index(by)
+
+
+def _moved(operand: Operand, have: str, wanted: str) -> float:
+    """Elements that a rank receives."""
+    if have == wanted:
+        return 0.0
+    size, p = prod(_shape(operand)), operand.partition.nprocs
+    return size * (p - 1) / p / (1 if wanted == "R" else p)
+
+
+def _placement(operand: Operand) -> str:
+    """``row`` or ``column``.
+
+    Raises
+    ------
+    UnsupportedError
+        If the operand lies otherwise.
+    """
+    placed = operand.partition
+    for by in _PLACEMENTS:
+        needed = partition(by, _shape(operand), placed.nprocs)
+        if placed == needed and placed.places == needed.places:
+            return by
+    raise UnsupportedError(
+        f"dtensor_mm takes matrices by row or by column on all ranks (our implementation), got "
+        f"{operand.name} as {operand.stored.text}. Use --algorithm universal."
+    )

@@ -1,0 +1,132 @@
+"""Small problems, whose repeats take tens of milliseconds: rows of section ``small`` of
+``benchmarks/core.py``, which starts it.
+
+    OPENBLAS_NUM_THREADS=1 mpiexec -n 2 python -m mpi4py benchmarks/small.py \\
+        [--size 4096] [--iters 5] [--budget 1]
+
+The layers of an MLP with h = size / 2 and a batch of h / 8, every preset and stationary matrix, in
+place on a node. Each is held against two things, in turn with it:
+
+``ratio``
+    against the roof, which is the work in the fastest shape that divides it;
+``products_ratio``
+    against the products of its own trace, of the same shapes, one after the other in memory of the
+    rank's own. What is missing to 1 there is not BLAS: fences, sums, pages, Python. What is
+    missing to 1 above and not here are the shapes that the layout gives.
+
+Prints JSON, a row a case.
+"""
+
+# ruff: noqa: E402
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from launch.ranks.case import MPI, world
+
+world()  # MPI begins as it does for a case
+
+from algorithms import get_algorithm
+from benchmarks.core import PRESETS
+from benchmarks.signals import Contender, Ground, ratio, rounds, undisturbed_times
+from drbench.host.blas import prepared
+from drbench.host.executor import Executor
+from drbench.host.matrix import distributed
+from drbench.host.topology import Topology
+from drbench.measure.roof import HostWork, Roof, timed
+from drbench.program.problem import Problem
+from drbench.program.steps import Gemm
+from drbench.program.trace import no_collection
+
+LAYOUTS = ("row", "column", "inner", "outer", "block")
+
+
+def products_of(executor: Executor) -> list:
+    """(product, beta) of each Gemm of a trace, in memory of the rank's own."""
+    found, copies = [], {}
+    work = HostWork(executor.blas)
+
+    def private(array: np.ndarray) -> np.ndarray:
+        key = array.__array_interface__["data"][0], array.shape
+        if key not in copies:
+            copies[key] = work.empty(array.size, array.dtype).reshape(array.shape)
+            copies[key].fill(1)
+        return copies[key]
+
+    for step in executor.trace.steps:
+        if type(step) is Gemm:
+            a, b = (executor.values[value.index] for value in step.inputs[:2])
+            arrays = map(private, (a, b, executor.values[step.index]))
+            found.append((prepared(executor.blas, *arrays), step.beta))
+    return found
+
+
+def measured(here: Ground, name: str, least: int, budget_s: float, shapes: list) -> list[dict]:
+    """Rows of one layout: every stationary matrix. ``shapes`` has the roof's once it is known."""
+    comm, rows = here.comm, []
+    roof = Roof(here.problem, comm, HostWork(here.blas), here.fill, *shapes)
+    shapes[:] = [roof.shape]
+    for stationary in "CBA":
+        algorithm = get_algorithm("universal")
+        settled = algorithm.settle(here.problem, True, stationary=stationary)
+        trace = algorithm.trace(here.problem, comm.rank, **settled)
+        executor = Executor(trace, here.matrices, blas=here.blas, yields=False)
+        here.time(executor)
+        here._compare(Contender("universal", label=f"S-{stationary}"))
+        products = products_of(executor)
+
+        def multiply(products=products) -> None:
+            for product, beta in products:
+                product(beta, 1.0)
+
+        what = {
+            "roof": roof.sample,
+            "run": lambda executor=executor: here.time(executor),
+            "products": lambda multiply=multiply: timed(comm, multiply),
+        }
+        turn = lambda turn, what=what: {name: what[name]() for name in [*what][:: 1 - turn % 2 * 2]}
+        taken = rounds(comm, turn, least, budget_s)
+        times = undisturbed_times(taken, least, "run", "roof", "products")
+        own = ratio([products_s / run_s for run_s, _, products_s in times])
+        rows.append(
+            {
+                "case": f"{name}, S-{stationary}",
+                "steps": len(trace.steps),
+                "median_s": median(run_s for run_s, _, _ in times),
+                **ratio([roof_s / run_s for run_s, roof_s, _ in times]),
+                **{f"products_{name}": value for name, value in own.items()},
+            }
+        )
+        executor.close()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--iters", type=int, default=5)
+    parser.add_argument("--budget", type=float, default=1)
+    chosen = parser.parse_args()
+    h, rows = chosen.size // 2, []
+    with Topology(MPI.COMM_WORLD) as topology, no_collection():
+        for layer, sizes in (("MLP-1", (h // 8, 4 * h, h)), ("MLP-2", (h // 8, h, 4 * h))):
+            shapes: list = []
+            for layout in LAYOUTS:
+                problem = Problem(*sizes, topology.comm.size, *PRESETS[layout])
+                with distributed(problem, topology) as matrices:
+                    here = Ground(topology.comm, problem, matrices, in_place=True)
+                    name = f"{layer} {layout}"
+                    rows += measured(here, name, chosen.iters, chosen.budget, shapes)
+    if MPI.COMM_WORLD.rank == 0:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

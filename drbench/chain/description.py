@@ -1,0 +1,288 @@
+"""What a chain is: matrices by name, products and functions in order, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from drbench.errors import UsageError
+from drbench.program.elementwise import Function, function, gradient
+
+#: What a matrix is: given from outside, weights, or made by the chain.
+KINDS = ("input", "weight", "made")
+
+
+class Matrix(NamedTuple):
+    """A matrix of a chain.
+
+    Attributes
+    ----------
+    name : str
+    rows, cols : int
+    kind : str
+        One of :data:`KINDS`.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    kind: str
+
+
+class Product(NamedTuple):
+    """c = op(a) · op(b); ``transpose`` says which of them is taken transposed, as ``--transpose``
+    does."""
+
+    c: str
+    a: str
+    b: str
+    transpose: str = ""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        return self.a, self.b
+
+    def __str__(self) -> str:
+        one, two = (
+            f"{name}{'ᵀ' * (letter in self.transpose)}"
+            for name, letter in ((self.a, "a"), (self.b, "b"))
+        )
+        return f"{self.c} = {one}·{two}"
+
+
+class Between(NamedTuple):
+    """c = function(inputs): every rank its own tiles."""
+
+    c: str
+    function: Function
+    takes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.c} = {self.function.name}({', '.join(self.takes)})"
+
+
+Operation = Product | Between
+
+
+@dataclass
+class Chain:
+    """Products and functions, in order.
+
+    Matrices that a function joins are laid out alike, and so is a gradient as what it is the
+    gradient of, and the result as the input it is to take the place of (``loops``): each such set
+    is one *variable*, named after the first of them.
+
+    Examples
+    --------
+    >>> chain = layers(64, (16, 32, 16), ("relu",))
+    >>> [str(each) for each in chain.operations]
+    ['Y1 = X·W1', 'H1 = relu(Y1)', 'Y2 = H1·W2']
+    >>> chain.variables["H1"], chain.variables["Y2"]  # the latter takes the place of X
+    ('Y1', 'X')
+    """
+
+    name: str
+    matrices: dict[str, Matrix] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    _alike: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, rows: int, cols: int, kind: str = "made") -> str:
+        """A further matrix; its name."""
+        if name in self.matrices:
+            raise UsageError(f"two matrices of a chain are called {name}. Rename one.")
+        if min(rows, cols) < 1:
+            raise UsageError(f"{name} must have at least one row and column, got {rows}x{cols}.")
+        self.matrices[name] = Matrix(name, rows, cols, kind)
+        self._alike[name] = name
+        return name
+
+    def join(self, one: str, two: str) -> None:
+        """Both are laid out alike."""
+        first, second = self.variable(one), self.variable(two)
+        if first != second:
+            order = list(self.matrices)
+            first, second = sorted((first, second), key=order.index)
+            self._alike[second] = first
+
+    def variable(self, name: str) -> str:
+        """The variable that says how a matrix is laid out."""
+        while self._alike[name] != name:
+            name = self._alike[name]
+        return name
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variable of each matrix."""
+        return {name: self.variable(name) for name in self.matrices}
+
+    def multiply(self, c: str, a: str, b: str, transpose: str = "", kind: str = "made") -> str:
+        """Append c = op(a)·op(b); c is made by it."""
+        (m, k), (l, n) = (
+            (each.cols, each.rows) if letter in transpose else (each.rows, each.cols)
+            for each, letter in ((self.matrices[a], "a"), (self.matrices[b], "b"))
+        )
+        if k != l:
+            raise UsageError(f"{a} and {b} do not fit: the one gives {k} columns, {l} are needed.")
+        self.operations.append(Product(self.add(c, m, n, kind), a, b, transpose))
+        return c
+
+    def between(self, c: str, of: Function, *takes: str) -> str:
+        """Append c = of(takes), laid out as they are."""
+        first = self.matrices[takes[0]]
+        units, left = divmod(first.cols, of.takes[0])
+        for x, name in enumerate(takes):
+            found = self.matrices[name]
+            if (found.rows, found.cols) != (first.rows, units * of.takes[x]) or left:
+                raise UsageError(
+                    f"{of.name} takes {', '.join(f'{each} columns' for each in of.takes)} a unit; "
+                    f"{name} has {found.rows}x{found.cols}."
+                )
+        if first.rows % of.rows:
+            raise UsageError(
+                f"{of.name} takes whole sequences of {of.rows} rows, got {first.rows} rows. Use a "
+                "multiple."
+            )
+        self.add(c, first.rows, units * of.gives)
+        for name in takes:
+            self.join(c, name)
+        self.operations.append(Between(c, of, takes))
+        return c
+
+    def stays(self, name: str) -> bool:
+        """Whether a matrix is weights, or the gradient of some: each layer has its own."""
+        return self.matrices[self.variable(name)].kind == "weight"
+
+    @property
+    def products(self) -> list[Product]:
+        return [each for each in self.operations if isinstance(each, Product)]
+
+    @property
+    def flops(self) -> int:
+        """2·m·n·k of all products, those inside functions included."""
+        total = 0
+        for each in self.operations:
+            c = self.matrices[each.c]
+            if isinstance(each, Product):
+                a = self.matrices[each.a]
+                total += 2 * c.rows * c.cols * (a.rows if "a" in each.transpose else a.cols)
+            else:
+                total += sum(2 * m * n * k for m, n, k in each.function.products(c.rows, c.cols))
+        return total
+
+    def results(self) -> list[str]:
+        """What is made and that nothing takes."""
+        taken = {name for each in self.operations for name in each.takes}
+        return [each.c for each in self.operations if each.c not in taken]
+
+
+def layers(
+    rows: int,
+    widths: Sequence[int],
+    between: Sequence[str] = (),
+    *,
+    backward: bool = False,
+    loops: bool = True,
+    name: str = "",
+) -> Chain:
+    """X·W1 → f → ·W2 → …
+
+    Parameters
+    ----------
+    rows : int
+        Rows of X: tokens.
+    widths : sequence of int
+        Columns of X, and of what each product is after its function.
+    between : sequence of str
+        What comes after each product but the last: one of
+        :data:`drbench.program.elementwise.BETWEEN`, one for all or one each. Without it nothing.
+    backward : bool
+        Gradients too: of the input and of all weights, from that of the result.
+    loops : bool
+        The result is laid out as the input, if it is as large: as a residual connection, or the
+        next layer, takes it.
+
+    Raises
+    ------
+    UsageError
+        If there are no two widths, or functions do not fit their number.
+
+    Examples
+    --------
+    >>> chain = layers(64, (16, 32, 16), ("swiglu",), backward=True)
+    >>> [str(each) for each in chain.operations][3:]
+    ['dW2 = H1ᵀ·dY2', 'dH1 = dY2·W2ᵀ', 'dY1 = swiglu_grad(dH1, Y1)', 'dW1 = Xᵀ·dY1', 'dX = dY1·W1ᵀ']
+    """
+    if len(widths) < 2:
+        raise UsageError(f"a chain needs at least two widths, got {len(widths)}. Give 4096,16384.")
+    inner = len(widths) - 2
+    functions = list(between) * inner if len(between) == 1 else list(between) or ["none"] * inner
+    if len(functions) != inner:
+        raise UsageError(
+            f"{len(widths) - 1} products have {inner} places between them, got {len(functions)} "
+            "functions. Give one for all, or one each."
+        )
+    chain = Chain(name or "·".join(["X", *(f"W{x}" for x in range(1, len(widths)))]))
+    x = chain.add("X", rows, widths[0], "input")
+    for number, (wide, high) in enumerate(zip(widths[1:], widths), 1):
+        of = functions[number - 1] if number <= inner else "none"
+        made = None if of == "none" else function(of)
+        w = chain.add(f"W{number}", high, wide * (made.takes[0] if made else 1), "weight")
+        x = chain.multiply(f"Y{number}", x, w)
+        if made:
+            x = chain.between(f"H{number}", made, x)
+    return finished(chain, x, backward, loops)
+
+
+def finished(chain: Chain, result: str, backward: bool, loops: bool) -> Chain:
+    """The chain with its result laid out as its input, and its gradients."""
+    given, made = chain.matrices["X"], chain.matrices[result]
+    if loops and (given.rows, given.cols) == (made.rows, made.cols):
+        chain.join("X", result)
+    if backward:
+        _differentiate(chain, result)
+    return chain
+
+
+def _differentiate(chain: Chain, result: str) -> None:
+    """Append the gradients of everything that the result depends on, in reverse."""
+    last = chain.matrices[result]
+    forward = list(chain.operations)
+    known = {result: chain.add(f"d{result}", last.rows, last.cols, "input")}
+    chain.join(known[result], result)
+    left = _uses(forward)
+    for each in reversed(forward):
+        grad = known[each.c]
+        for name, made in _gradients(chain, each, grad):
+            left[name] -= 1
+            if name in known:  # taken twice: the gradients add up
+                name_of = f"d{name}" if left[name] == 0 else f"d{name}.{left[name]}"
+                made = chain.between(name_of, function("add"), known[name], made())
+            else:
+                made = made(f"d{name}" if left[name] == 0 else f"d{name}.{left[name]}")
+            known[name] = made
+            chain.join(made, name)
+
+
+def _uses(operations: list[Operation]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in operations:
+        for name in each.takes:
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+def _gradients(chain: Chain, each: Operation, grad: str) -> Iterator:
+    """(input, what appends its gradient under a name) of one operation; of weights first, whose
+    gradients nobody waits for."""
+    if isinstance(each, Product):
+        a, b = each.a, each.b
+        yield b, lambda name=f"d{b}+": chain.multiply(name, a, grad, "a")
+        yield a, lambda name=f"d{a}+": chain.multiply(name, grad, b, "b")
+    elif each.function.name == "add":
+        for name in each.takes:
+            yield name, lambda _=None: grad  # the same
+    else:
+        of = gradient(each.function)
+        (taken,) = each.takes
+        yield taken, lambda name=f"d{taken}+": chain.between(name, of, grad, taken)

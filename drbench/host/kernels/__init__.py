@@ -1,0 +1,1 @@
+"""Loops over the elements of local arrays that are no products."""

@@ -1,0 +1,107 @@
+"""First come, first served: a transfer starts when all its links are free, the oldest first.
+
+Reserving links when a transfer is asked for would leave gaps: one case came out 3.4 times too slow.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from .transfer import Transfer
+
+
+class FirstCome:
+    """All links of a machine, each carrying one transfer at a time.
+
+    Parameters
+    ----------
+    at : callable
+        ``at(time, act, one, two)``: ``act(time, one, two)`` is called at that time.
+    begin : callable
+        ``begin(transfer, now)``, called when a transfer starts; it may still set its seconds.
+    gone : callable
+        ``gone(now, transfer, None)``, called when its last byte has left; it calls
+        :meth:`release`.
+
+    Notes
+    -----
+    The state: the set of busy links; for each busy link a heap by age of those that wait at it; and
+    the number of transfers asked for, which gives the age.
+
+    Examples
+    --------
+    The second transfer waits for the first, the third for nobody; when the first is done the oldest
+    waiting one goes:
+
+    >>> begin = lambda transfer, now: print(transfer.steps, "at", now)
+    >>> links = FirstCome(lambda *event: None, begin, None)
+    >>> first, second, third = (
+    ...     Transfer(("a", "b"), 1, 0, "1st"),
+    ...     Transfer(("b", "c"), 1, 0, "2nd"),
+    ...     Transfer(("d",), 1, 0, "3rd"),
+    ... )
+    >>> for each in (first, second, third):
+    ...     links.ask(each, 0.0)
+    1st at 0.0
+    3rd at 0.0
+    >>> links.release(first, 1.0)
+    2nd at 1.0
+    """
+
+    __slots__ = ("_at", "_begin", "_gone", "_busy", "_waiting", "_age")
+
+    def __init__(self, at: Callable, begin: Callable, gone: Callable):
+        self._at, self._begin, self._gone = at, begin, gone
+        self._busy, self._waiting, self._age = set(), {}, 0
+
+    def ask(self, transfer: Transfer, now: float) -> None:
+        """Start the transfer if all its links are free; else it waits."""
+        self._age += 1
+        transfer.age = self._age
+        self._start_or_wait(transfer, now)
+
+    def release(self, transfer: Transfer, now: float) -> None:
+        """A transfer is over: what it occupied to its end is free."""
+        self._free(transfer.occupied().get(1.0, ()) if transfer.shares else transfer.resources, now)
+
+    def _free(self, resources: tuple, now: float) -> None:
+        """Nobody occupies these any more: whoever waits for one of them may go, the oldest first.
+
+        A waiting transfer waits *at* one of its busy links only. Whoever could start now waited at
+        a link just released, so nobody is missed, and a crowd at a busy link costs nothing.
+        """
+        busy, waiting = self._busy, self._waiting
+        busy.difference_update(resources)
+        fronts = [
+            (queue[0][0], resource) for resource in resources if (queue := waiting.get(resource))
+        ]
+        if len(fronts) > 1:
+            heapify(fronts)
+        while fronts:
+            _, resource = heappop(fronts)
+            if resource in busy:  # taken again: the others here go on waiting
+                continue
+            queue = waiting[resource]
+            self._start_or_wait(heappop(queue)[1], now)
+            if queue:
+                heappush(fronts, (queue[0][0], resource))
+
+    def _start_or_wait(self, transfer: Transfer, now: float) -> None:
+        busy, resources = self._busy, transfer.resources
+        if busy.isdisjoint(resources):
+            busy.update(resources)
+            self._start(transfer, now)
+            return
+        at = next(resource for resource in resources if resource in busy)
+        heappush(self._waiting.setdefault(at, []), (transfer.age, transfer))
+
+    def _start(self, transfer: Transfer, now: float) -> None:
+        self._begin(transfer, now)
+        if transfer.shares:
+            for share, resources in transfer.occupied().items():
+                if share < 1:
+                    self._at(now + share * transfer.seconds, self._left, resources)
+        self._at(now + transfer.seconds, self._gone, transfer)
+
+    def _left(self, now: float, resources: tuple, _) -> None:
+        """A transfer needs faster links on its way no longer."""
+        self._free(resources, now)

@@ -1,0 +1,170 @@
+"""A chain described once: what is asked of it, and how the ranks are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from drbench.chain.description import Between, Chain, Product, layers
+from drbench.chain.presets import preset
+from drbench.chain.program import Bound, Move, Way
+from drbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A chain as the command line names it: a preset, or widths and what is between."""
+
+    name: str | None = None
+    tokens: int | None = None
+    widths: str | None = None
+    between: str | None = None
+    backward: bool = False
+
+    def chain(self) -> Chain:
+        """The chain.
+
+        Raises
+        ------
+        UsageError
+            If none is described, or two are.
+
+        Examples
+        --------
+        >>> Asked(tokens=64, widths="16,32,16", between="gelu").chain().flops
+        131072
+        """
+        if (self.name is None) == (self.widths is None):
+            raise UsageError(
+                "say either --preset MODEL:PART (drbench chain --list) or --widths "
+                f"4096,16384,4096, got {'both' if self.name else 'neither'}."
+            )
+        if self.name is not None:
+            if self.between:
+                raise UsageError("--preset says what is between its products. Leave --between out.")
+            return preset(self.name, self.tokens, backward=self.backward)
+        try:
+            found = [int(each) for each in str(self.widths).split(",")]
+        except ValueError:
+            raise UsageError(
+                "--widths are whole numbers with commas between, as 4096,16384,4096; got "
+                f"{self.widths!r}."
+            ) from None
+        if self.tokens is None:
+            raise UsageError("-m is missing: how many rows X has.")
+        between = (self.between or "none").split(",")
+        return layers(self.tokens, found, between, backward=self.backward)
+
+
+@dataclass(frozen=True)
+class ChainOrder:
+    """What ranks are told to run: a chain, its layouts, how its products are made, and how it is
+    measured."""
+
+    asked: Asked
+    ranks: int
+    dtype: str
+    layouts: dict
+    ways: dict
+    prefetch: int | str
+    fill: str
+    seed: int = 0
+    iters: int = 10
+    budget_s: float = 10.0
+    transport: str = "auto"
+    machine: str | None = None
+
+    def bound(self) -> Bound:
+        """The chain in its layouts."""
+        ways = {}
+        for name, (a, b, algorithm, options, made, c) in self.ways.items():
+            moved = [tuple(Move(*each) for each in moves) for moves in (a, b, c)]
+            told = tuple((option, value) for option, value in options)
+            ways[name] = Way(moved[0], moved[1], algorithm, told, made, moved[2])
+        return Bound(self.asked.chain(), self.ranks, dict(self.layouts), ways, self.dtype)
+
+    def text(self) -> str:
+        """As JSON, for :meth:`read`.
+
+        Examples
+        --------
+        >>> order = ChainOrder(Asked(tokens=8, widths="4,4"), 2, "float64", {}, {}, 1, "integer")
+        >>> ChainOrder.read(order.text()) == order
+        True
+        """
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> ChainOrder:
+        """The order of a text."""
+        found = json.loads(text)
+        return cls(Asked(**found.pop("asked")), **found)
+
+
+def keys_of(order: ChainOrder, mode: str = "measured") -> dict:
+    """The columns that say what was asked."""
+    asked, chain = order.asked, order.asked.chain()
+    layouts = ";".join(f"{name}={layout}" for name, layout in order.layouts.items())
+    return {
+        "mode": mode,
+        "machine": order.machine,
+        "algorithm": "chain",
+        "m": chain.matrices["X"].rows,
+        "preset": asked.name or f"{asked.widths} {asked.between or 'none'}",
+        "options": f"{layouts};backward={str(asked.backward).lower()}",
+        "dtype": order.dtype,
+        "ranks": order.ranks,
+        "transport": order.transport,
+        "prefetch": None if order.prefetch == "all" else order.prefetch,
+        "fill": order.fill if mode == "measured" else None,
+    }
+
+
+#: Functions of integers that are integers.
+_WHOLE = ("relu", "relu_grad", "add")
+
+
+def fill_of(chain: Chain, asked: str | None, dtype: str) -> str:
+    """The fill of a chain: integers where all sums of them are exact, unless others are asked for.
+
+    Elements of what is given are -1, 0 or 1.
+
+    Raises
+    ------
+    UsageError
+        If integers are asked for and some sum of them need not be exact.
+
+    Examples
+    --------
+    >>> fill_of(layers(8, (16, 32, 16), ("relu",)), None, "float32")
+    'integer'
+    >>> fill_of(layers(8, (16, 32, 16), ("gelu",)), None, "float32")
+    'uniform'
+    """
+    why = why_not_exact(chain, dtype)
+    if asked == "integer" and why:
+        raise UsageError(f"--fill integer: {why}. Use --fill uniform.")
+    return asked or ("uniform" if why else "integer")
+
+
+def why_not_exact(chain: Chain, dtype: str) -> str | None:
+    """Why sums of integers may be rounded; None if they are exact."""
+    limit = {"float32": 1 << 24, "float64": 1 << 53, "bfloat16": 1 << 8}[dtype]
+    most = {name: 1 for name, each in chain.matrices.items() if each.kind != "made"}
+    for each in chain.operations:
+        if isinstance(each, Between):
+            if each.function.name not in _WHOLE:
+                return f"{each.function.name} makes fractions"
+            taken = [most[name] for name in each.takes]
+            most[each.c] = sum(taken) if each.function.name == "add" else taken[0]
+        else:
+            most[each.c] = most[each.a] * most[each.b] * inner(chain, each)
+        if most[each.c] >= limit:
+            return f"elements of {each.c} may be as large as {most[each.c]}, which {dtype} rounds"
+    return None
+
+
+def inner(chain: Chain, each: Product) -> int:
+    """The extent that a product sums over."""
+    a = chain.matrices[each.a]
+    return a.rows if "a" in each.transpose else a.cols

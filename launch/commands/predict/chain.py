@@ -1,0 +1,228 @@
+"""``drbench chain``: the layouts of a sequence of products, chosen together."""
+
+import json
+
+import click
+
+from drbench.errors import EXIT_CODES, UsageError
+from launch.host.show import console, table
+from launch.host.units import format_bytes, seconds
+
+from ..options import BYTES, command, csv_option, json_option, of_case, option, ranks_option
+
+
+@command("chain")
+@option(
+    "--preset",
+    "name",
+    metavar="MODEL:PART",
+    group="Problem",
+    help="A part of a published transformer, as llama3-70b:mlp; --list names all.",
+)
+@option(
+    "-m",
+    "--tokens",
+    type=click.IntRange(1),
+    metavar="SIZE",
+    group="Problem",
+    help="Rows of X: tokens of all sequences. [default: of a preset one sequence]",
+)
+@option(
+    "--widths",
+    metavar="SIZE,SIZE,…",
+    group="Problem",
+    help="Columns of X and of what each product leaves, as 4096,16384,4096.",
+)
+@option(
+    "--between",
+    metavar="FUNCTION,…",
+    group="Problem",
+    help="What comes between two products: none, relu, gelu, silu or swiglu; one for all, or one "
+    "each. [default: none]",
+)
+@option(
+    "--backward",
+    is_flag=True,
+    group="Problem",
+    help="The gradients of input and weights too.",
+)
+@of_case("dtype", type=("float32", "float64", "bfloat16"))
+@option(
+    "--machine",
+    metavar="NAME|FILE",
+    group="Machine model",
+    help="Machine model that the times come from: drbench list --machines, or a file of your own.",
+)
+@ranks_option("Number of ranks. [default: the machine's devices]")
+@option(
+    "--layouts",
+    metavar="LAYOUT;LAYOUT;…",
+    group="Layout",
+    help="Layouts that are tried of every matrix. [default: row;column;block;R]",
+)
+@option(
+    "--fix",
+    multiple=True,
+    metavar="NAME=LAYOUT",
+    group="Layout",
+    help="A matrix whose layout is given, and of all that are laid out as it is; several times.",
+)
+@option(
+    "--memory",
+    type=BYTES,
+    metavar="BYTES",
+    group="Layout",
+    help="Bytes of matrices and buffers a rank may use. [default: a device's memory]",
+)
+@option(
+    "--layers",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    group="Layout",
+    help="So many layers' weights, and gradients, a rank holds; one is run. [default: 1]",
+)
+@option(
+    "--run",
+    is_flag=True,
+    group="Measurement",
+    help="Run the chain in the layouts that were found on MPI ranks here, verify every operation, "
+    "and time it beside its prediction. --machine is then a file of this machine.",
+)
+@of_case("fill", says="integer where every sum of them is exact, else uniform", default=None)
+@of_case("seed", "iters", "budget", "transport")
+@csv_option("Append the predicted records, and with --run the measured one, to this file.")
+@option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
+@option("--list", "listed", is_flag=True, group="Output", help="Name the presets, and end.")
+@json_option("Print everything as one JSON object.")
+def chain_command(
+    name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix, memory, layers,
+    run, fill, seed, iters, budget, transport, csv_path, placements, listed, as_json,
+):  # fmt: skip
+    """Choose the layouts of a sequence of products together, and predict it beside Megatron,
+    sequence parallelism and FSDP.
+
+    \b
+      drbench chain --preset llama3-70b:mlp --machine h100x8
+      drbench chain --preset llama3-8b:block --backward --machine h100x8 --memory 20GiB
+      drbench chain -m 8Ki --widths 4096,16384,4096 --between gelu --machine h100x8 -p 4
+
+    What each product costs in every layout is simulated; layouts are searched by dynamic
+    programming; the best, and the contenders, are simulated as whole programs.
+    """
+    from drbench.chain.choose import choose
+    from drbench.chain.presets import presets
+    from drbench.common import parse_transport
+    from launch.cases.chains import Asked, fill_of
+    from launch.cases.machine_models import find_machine
+    from launch.host.files import add_records, check_csv
+    from launch.models.chains import (
+        fixed_of,
+        operation_rows,
+        order_of,
+        placements_text,
+        records_of,
+        run_order,
+        summary,
+    )
+    from launch.models.predict import ranks_on, refuse_more_ranks
+
+    if listed:
+        print("\n".join(presets()))
+        return 0
+    asked = Asked(name, tokens, widths, between, backward)
+    chain = asked.chain()
+    dtype = dtype or "float32"
+    check_csv(csv_path)
+    fixed = fixed_of(chain, fix)
+    if run:
+        fill = fill_of(chain, fill, dtype)
+    if machine is None:
+        raise UsageError(
+            "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
+            "calibrate."
+        )
+    model = find_machine(machine)
+    ranks = ranks_on(model, ranks)
+    refuse_more_ranks(model, ranks)
+    model = model.for_dtype(dtype).for_transport(parse_transport(transport))
+    given = tuple(each for each in layouts.split(";") if each) if layouts else None
+    if given is not None or fixed:
+        from drbench.chain.costs import LAYOUTS
+
+        given = (*(given or LAYOUTS), *fixed.values())
+    found = choose(
+        chain,
+        model,
+        ranks,
+        dtype=dtype,
+        layouts=given,
+        fixed=fixed,
+        limit=memory,
+        layers=layers,
+    )
+    records, code, measured = records_of(found, asked), 0, None
+    if run:
+        order = order_of(found.best, asked, model.name, fill, seed, iters, budget, transport)
+        measured = run_order(order)
+        records.append(measured)
+        code = EXIT_CODES[measured.status]
+    add_records(csv_path, *records)
+    if as_json:
+        print(json.dumps(summary(found, measured)))
+        return code
+    out = console()
+    say = lambda text: out.print(text, markup=False, soft_wrap=True)
+    say(
+        f"{chain.name}: {len(chain.products)} products, {chain.flops / 1e12:.4g} TFLOP, "
+        f"{dtype or 'float32'}, {ranks} ranks of {model.name}"
+    )
+    out.print(table("operation|layouts|how", operation_rows(found.best)))
+    rows = [("chosen", found.best), *((each.name, each) for each in found.contenders)]
+    columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank|look-ahead"
+    out.print(table(columns, [_cells(who, each, found.best) for who, each in rows]))
+    for who, why in found.refused.items():
+        say(f"not {who}: {why}")
+    if found.best.name != "chosen":
+        say(f"Nothing that was found is faster than {found.best.name}.")
+    say(f"{found.simulated} programs simulated.")
+    if measured is not None:
+        _say_measured(say, found.best, measured)
+    if placements:
+        say(placements_text(found.best.bound))
+    return code
+
+
+def _say_measured(say, best, measured) -> None:
+    """What a run found, beside what was said before."""
+    if measured.status != "ok":
+        say(f"{measured.status}: {measured.reason}")
+        return
+    exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of what may differ"
+    say(
+        f"measured {seconds(measured.median_s)} (median of {len(measured.samples_s)}), predicted "
+        f"{seconds(best.time_s)}: {100 * (measured.median_s / best.time_s - 1):+.1f} %; every "
+        f"operation verified, {exact}."
+    )
+
+
+def _cells(who: str, each, best) -> tuple:
+    flops = each.bound.chain.flops / each.time_s / each.bound.nprocs
+    return (
+        who,
+        seconds(each.time_s),
+        f"{each.time_s / best.time_s:.3f}",
+        f"{flops / 1e12:.4g}",
+        format_bytes(each.memory_bytes),
+        str(each.prefetch),
+    )
+
+
+@click.command("serve-chain", hidden=True)
+@click.argument("path")
+@click.argument("answer")
+def serve_chain(path: str, answer: str):
+    """Run the chain that another process ordered, on the ranks this is started on."""
+    from launch.ranks.chain import serve_chain as serve
+
+    return serve(path, answer)

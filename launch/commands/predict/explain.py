@@ -1,0 +1,167 @@
+"""``drbench explain``: a page that shows a run, simulated or traced, moment by moment."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from drbench import __version__
+from drbench.errors import UsageError
+from launch.host.files import check_output
+
+from ..options import (
+    ARBITRATION,
+    FILE,
+    MODELLED,
+    TEXT,
+    arbitration_option,
+    arithmetic_option,
+    case_of,
+    command,
+    modelled,
+    of_case,
+    option,
+    problem_options,
+    ranks_option,
+    save_option,
+    take_options,
+)
+
+#: What a second case of another algorithm has in common with the first unless it says otherwise.
+_KEPT = (
+    "m n k experts topk routing transpose alpha beta dtype compute ranks machine transport "
+    "arbitration"
+).split()
+
+
+@command("explain")
+@problem_options(
+    required=False,
+    type=MODELLED,
+    default=None,
+    says="the machine's, else float32",
+    help="Element type.",
+)
+@arithmetic_option()
+@ranks_option(help="Ranks. [default: the machine's devices]")
+@of_case("transport", help="Transport, where the machine has models of several.")
+@option(
+    "--machine",
+    metavar="NAME|FILE",
+    group="Machine model",
+    type=TEXT,
+    help="Machine model, as of drbench simulate. Without one 100 FLOPs take as long as one byte, "
+    "and the page shows shares of the whole instead of times.",
+)
+@arbitration_option(ARBITRATION)
+@option(
+    "--timeline",
+    group="Problem",
+    type=FILE,
+    metavar="FILE",
+    help="Show this run instead of a simulated one: a file of drbench run --timeline, which says "
+    "what was run.",
+)
+@option(
+    "--beside",
+    metavar='"OPTIONS"',
+    type=TEXT,
+    group="Output",
+    help='Show a second case beside it: the options that differ, as "--stationary B". With '
+    "--algorithm, layouts and options are that algorithm's own unless they are given too.",
+)
+@save_option("The page, one HTML file that loads nothing.", required=True)
+@click.pass_context
+def explain(context, save, beside, **values):
+    """Write a page that shows a run moment by moment: who holds, fetches, multiplies and adds what.
+
+    \b
+      drbench explain -m 4Ki -n 4Ki -k 4Ki -p 12 --preset column --save page.html
+      drbench explain -m 8Ki -n 8Ki -k 8Ki --machine h100x8 --algorithm ag_gemm --save page.html
+      drbench explain -m 4Ki -n 4Ki -k 4Ki --machine pvc12 --preset outer --stationary C
+          --beside "--stationary B" --save page.html
+      drbench explain --timeline run.json --save page.html
+
+    The page has the matrices with tiles, owners and replicas, a slider through time, the timeline
+    of all ranks, and bytes by link. The text of a program is in drbench plan.
+    """
+    from plots.report.explained import explained_page
+
+    check_output("--save", save)
+    cases = [_told(dict(values))]
+    if beside is not None:
+        cases.append(_told(_beside(context, values, beside)))
+    page = explained_page(cases, __version__)
+    try:
+        Path(save).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--save {save}: {error.strerror}. Use a file that can be made.") from None
+    names = " beside ".join(case["name"] for case in cases)
+    click.echo(f"{names}: {save}, {len(page.encode()) / 1e6:.2g} MB; open it in a browser")
+
+
+def _beside(context: click.Context, values: dict, text: str) -> dict:
+    """The values of the second case: those of the first, but for what is said anew."""
+    given = _given(context, values, text)
+    first = dict(values)
+    if given.get("algorithm", values["algorithm"]) != values["algorithm"]:
+        defaults = {each.name: each.get_default(context) for each in context.command.params}
+        known = (str, bool, int, float)  # click has a sentinel where there is no default
+        plain = {name: x if isinstance(x, known) else None for name, x in defaults.items()}
+        first = {name: values[name] if name in _KEPT else plain[name] for name in values}
+        first["option"] = ()
+    elif "preset" in given:
+        first |= dict.fromkeys("abc")
+    return first | {"timeline": None} | given
+
+
+def _given(context: click.Context, values: dict, text: str) -> dict:
+    """What the options of a text say, read as those of the command are."""
+    own = click.Context(context.command, info_name=context.info_name)
+    try:
+        options, left, _ = context.command.make_parser(own).parse_args(shlex.split(text))
+        if left:
+            raise UsageError(f"--beside: {left[0]!r} is no option. Write it as --stationary B.")
+        refused = [name for name in options if name not in values]
+        if refused:
+            raise UsageError(f"--beside: --{refused[0]} is of the whole page. Leave it out there.")
+        return {
+            each.name: each.type_cast_value(own, each.consume_value(own, options)[0])
+            for each in context.command.params
+            if each.name in options
+        }
+    except ValueError as error:
+        raise UsageError(f"--beside {text}: {error}. Close the quotes.") from None
+    except click.UsageError as error:
+        raise UsageError(f"--beside: {error.format_message()}") from None
+
+
+def _told(values: dict) -> dict:
+    """What the page shows of one case."""
+    from launch.models.explained import explained, explained_timeline
+    from launch.models.predict import ranks_on
+
+    ranks, timeline = values.pop("ranks"), values.pop("timeline")
+    machine = values.pop("machine")
+    model = modelled(machine, values.pop("arbitration"))
+    options = take_options(values)
+    if timeline is not None:
+        if options or any(values[name] for name in ("m", "n", "k", "a", "b", "c", "preset")):
+            raise UsageError("--timeline says what was run. Leave the options of a problem out.")
+        try:
+            text = Path(timeline).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "no text"
+            raise UsageError(f"--timeline {timeline}: {why}. Use a file of drbench run.") from None
+        return explained_timeline(text, model)
+    missing = next((name for name in "mnk" if values[name] is None), None)
+    if missing:
+        raise UsageError(f"-{missing} is missing. Give -m, -n and -k, or --timeline FILE.")
+    if model is None and ranks is None:
+        raise UsageError("-p is missing. Say how many ranks, or name a --machine with devices.")
+    ranks = ranks if model is None else ranks_on(model, ranks)
+    values["dtype"] = values["dtype"] or (model.dtype if model else "float32")
+    named = "none" if model is None else model.name
+    return explained(
+        case_of(values | {"options": options, "machine": named}, ranks, model), model, ranks
+    )

@@ -1,0 +1,101 @@
+"""What a prediction needs beyond what its machine was calibrated on: more ranks, other products,
+shorter or longer messages."""
+
+from collections.abc import Iterable
+from math import ceil
+
+from drbench.model.costs import products_of
+from drbench.model.machine import Machine
+from drbench.model.rank import at_hand
+from drbench.program.trace import Trace
+from launch.host.units import format_bytes, plural
+
+#: What the file's table ``[model.calibrated]`` has ranges of, and what each is of.
+_RANGES = {
+    "m": "products with m of {}",
+    "n": "products with n of {}",
+    "k": "products with k of {}",
+    "bytes": "transfers of {}",
+    "shards": "collectives on shards of {}",
+}
+_OF_BYTES = ("bytes", "shards")
+
+
+def beyond(
+    machine: Machine, ranks: int, traces: Iterable[Trace], itemsize: int, threads: int | None = None
+) -> str | None:
+    """In words what a prediction of these traces needs and the calibration did not see, as far as
+    the machine's file says what it saw; None if that is nothing, or it was not calibrated.
+
+    Parameters
+    ----------
+    machine : Machine
+        As the case sees it, of its element type and through its transport.
+    ranks : int
+    traces : iterable of Trace
+    itemsize : int
+        Bytes of an element.
+    threads : int, optional
+        BLAS threads of a rank, if that is said.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from launch.cases.machine_models import find_machine
+    >>> machine = replace(find_machine("pvc12"), calibrated={"ranks": 2, "threads": 1})
+    >>> beyond(machine, 4, [], 4, 2), beyond(machine, 2, [], 4)
+    ('4 ranks (calibrated on 2); 2 threads a rank (1)', None)
+    """
+    known = machine.calibrated
+    if not known:
+        return None
+    found = []
+    if ranks > known.get("ranks", ranks):
+        found.append(f"{plural(ranks, 'rank')} (calibrated on {known['ranks']})")
+    size = known.get("node")
+    if size and ceil(ranks / size) > known.get("nodes", 1):
+        found.append(f"{plural(ceil(ranks / size), 'node')} ({known.get('nodes', 1)})")
+    if threads and threads != known.get("threads", threads):
+        found.append(f"{plural(threads, 'thread')} a rank ({known['threads']})")
+    if machine.dtype not in known.get("dtypes", [machine.dtype]):
+        found.append(f"{machine.dtype} ({', '.join(known['dtypes'])})")
+    if any(name in known for name in _RANGES):
+        needed = _needed(machine, traces, itemsize)
+        found += [_told(name, needed[name], known[name]) for name in _RANGES if name in known]
+    return "; ".join(filter(None, found)) or None
+
+
+def _told(name: str, needed: tuple[int, int] | None, known: list) -> str:
+    """What of a range is outside of another; empty if nothing is.
+
+    Examples
+    --------
+    >>> _told("m", (4, 4096), [8, 2048]), _told("k", (8, 9), [8, 2048])
+    ('products with m of 4 and 4096 (8 to 2048)', '')
+    >>> _told("bytes", (2**16, 2**26), [2**14, 2**24])
+    'transfers of 64 MiB (16 KiB to 16 MiB)'
+    """
+    if needed is None:
+        return ""
+    low, high = known
+    out = [value for value, is_out in zip(needed, (needed[0] < low, needed[1] > high)) if is_out]
+    written = format_bytes if name in _OF_BYTES else str
+    told = _RANGES[name].format(" and ".join(map(written, out)))
+    return f"{told} ({written(low)} to {written(high)})" if out else ""
+
+
+def _needed(machine: Machine, traces: Iterable[Trace], itemsize: int) -> dict:
+    """The least and the most of each range that the traces need; None for none of it."""
+    found: dict[str, set[int]] = {name: set() for name in _RANGES}
+    for trace in traces:
+        for extents in products_of(trace, machine):
+            for name, extent in zip("mnk", extents):
+                found[name].add(extent)
+        free = set(at_hand(trace, machine))
+        for step in trace.steps:
+            if step.grouped:
+                found["shards"].add(itemsize * step.shard())
+            elif step.index not in free:
+                found["bytes"].update(itemsize * count for _, count in step.moved(trace.rank))
+    ranges = {name: some - {0} for name, some in found.items()}
+    return {name: (min(some), max(some)) if some else None for name, some in ranges.items()}

@@ -1,0 +1,195 @@
+"""One run as plain data for the page that shows it: what happens when, from a simulation or from
+the timeline of a run, and what is said of it in words."""
+
+from dataclasses import replace
+from typing import Any
+
+from algorithms import get_algorithm
+from algorithms.universal.op_costs import BALANCE
+from drbench.common import StepTime
+from drbench.errors import UsageError
+from drbench.measure.record import OPTION_COLUMNS, Record, read_options
+from drbench.measure.timeline import read_chrome_trace
+from drbench.model.bounds import carried_by_links
+from drbench.model.machine import Machine
+from drbench.model.simulate import simulate
+from drbench.plan.loads import loads
+from drbench.plan.story import story
+from drbench.program.trace import no_collection
+from launch.cases.case import FIELDS, Case, bound, settled_keys
+from launch.cases.command_line import describe
+from launch.cases.peaks import arithmetic
+from launch.host.show import product_text
+
+from .predict import (
+    Programs,
+    predict,
+    programs_of,
+    receive_bytes,
+    simulated_keys,
+    with_interval,
+)
+
+#: Links that the page names, the busiest first.
+_MOST_LINKS = 24
+
+
+def explained(case: Case, machine: Machine | None, ranks: int) -> dict[str, Any]:
+    """What a case does on a machine, as :func:`drbench.plan.story.story` tells it, and more.
+
+    Parameters
+    ----------
+    case : Case
+    machine : Machine or None
+        None: no time is known, so 100 FLOPs take as long as one byte; only shares of the whole mean
+        something then, and ``timed`` is false.
+    ranks : int
+
+    Returns
+    -------
+    dict
+        Of the story; ``name``, ``about`` and ``product``: words; ``timed``; ``facts``: ``[name,
+        value, unit]``; ``links``: ``[class, which, bytes, seconds]`` of those that carry most;
+        ``interval``: seconds between which a run is expected, None where nothing is known of it.
+
+    Raises
+    ------
+    DrbenchError
+        If the machine or the algorithm refuses the case.
+
+    Examples
+    --------
+    >>> told = explained(Case(64, 64, 64, "column", "column", "column"), None, 2)
+    >>> told["name"], told["timed"], told["product"]
+    ('universal S-C chunk 256', False, 'C 64x64 = A 64x64 · B 64x64')
+    """
+    model = machine or replace(BALANCE, dtype=arithmetic(case.dtype, case.compute))
+    if machine is None and case.transport != "auto":
+        raise UsageError(
+            f"--transport {case.transport} is of a machine model, got none. Name a --machine, or "
+            "leave it out."
+        )
+    with no_collection():
+        programs = programs_of(case, model, ranks, everyone=True)
+        receive_bytes(programs.problem, programs.traces, programs.machine, programs.ahead)
+        found = simulate(programs.traces, programs.machine, prefetch=programs.ahead, timeline=True)
+        told = _told(case, model, programs, found.timeline, machine is not None)
+    if machine is None:
+        return told
+    record = with_interval(predict(case, machine, ranks), case, machine, ranks)
+    return told | {"interval": _ends(record)}
+
+
+def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
+    """The same of a timeline that ``drbench run`` or ``simulate`` wrote, whose case stands in it.
+
+    ``machine`` says by which links ranks reach each other; without one none are named.
+
+    Raises
+    ------
+    UsageError
+        If the text is no timeline, or its steps are not those of its case.
+    """
+    try:
+        events, about = read_chrome_trace(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--timeline: {error}. Give it a file that drbench run or simulate wrote."
+        ) from None
+    if not events:
+        raise UsageError("--timeline: it has no steps. Give it a file that drbench run wrote.")
+    ranks, case = about["ranks"], case_of_timeline(about)
+    with no_collection():
+        algorithm, problem, options = bound(case, ranks)
+        uncut = about.get("mode") == "measured" or about.get("chunk") is None
+        in_place = case.transport in ("auto", "direct") and uncut
+        settled = algorithm.settle(problem, in_place, **options)
+        traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
+        model = machine or replace(BALANCE, links=())
+        ahead = case.ahead(settled)
+        programs = Programs(model, problem, settled, ahead, (), traces, False)
+        told = _told(case, model, programs, events, True)
+    where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
+    return told | {"about": [*told["about"][:-1], where]}
+
+
+def case_of_timeline(about: dict[str, Any]) -> Case:
+    """The case that a timeline says it is of.
+
+    Examples
+    --------
+    >>> case = case_of_timeline(
+    ...     {"algorithm": "universal", "m": 8, "n": 8, "k": 8, "a": "row", "stationary": "B"}
+    ... )
+    >>> case.a, case.options
+    ('row', {'stationary': 'B'})
+    """
+    known = get_algorithm(about["algorithm"]).options
+    words = {name: about.get(name) for name in OPTION_COLUMNS[:-1]}
+    words |= read_options(about.get("options"))
+    options = {
+        name: known[name].read(value)
+        for name, value in words.items()
+        if value is not None and name in known
+    }
+    fields = {name: about[name] for name in FIELDS if about.get(name) is not None}
+    fields = {name: value for name, value in fields.items() if name not in ("model", "trace")}
+    return Case(**fields | {"options": options})
+
+
+def _told(
+    case: Case, model: Machine, programs: Programs, events: list[StepTime], timed: bool
+) -> dict[str, Any]:
+    """The story, and what is said of it."""
+    problem, traces = programs.problem, programs.traces
+    found = story(traces, events)
+    keys = simulated_keys(case, model, problem.nprocs) | settled_keys(case, programs.settled)
+    record = Record(**keys | problem.texts, status="ok", best_s=found["time_s"])
+    moved = loads(traces)
+    products = [
+        sum(bar[3] - bar[2] for bar in bars if bar[1] == "multiply") for bars in found["ranks"]
+    ]
+    links = carried_by_links(traces, programs.machine) if programs.machine.links else []
+    facts = [
+        ["time", found["time_s"], "s"],
+        ["products", max(products), "s"],
+        ["mean of the ranks", sum(products) / len(products), "s"],
+        ["moved", moved.moved_bytes, "B"],
+        ["busiest", moved.busiest_bytes, "B"],
+        ["buffers", _most_held(found["ranks"]), "B"],
+    ]
+    layouts = " · ".join(f"{name.upper()} {text}" for name, text in problem.texts.items())
+    where = f"simulated on {model.name}" if timed else "no machine: 100 FLOPs to a byte"
+    return found | {
+        "name": describe(record),
+        "product": product_text(case),
+        "about": [layouts, case.dtype, f"{problem.nprocs} ranks", where],
+        "timed": timed,
+        "facts": facts,
+        "interval": None,
+        "links": [[*each[:2], round(each.nbytes), each.seconds] for each in links[:_MOST_LINKS]],
+    }
+
+
+def _ends(record: Record) -> list[float] | None:
+    known = record.median_low_s is not None
+    return [record.median_low_s, record.median_high_s] if known else None
+
+
+def _most_held(ranks: list[list]) -> int:
+    """Bytes of values that the rank which holds most has at the same time.
+
+    Examples
+    --------
+    >>> _most_held([[[0, "fetch", 0, 1, 3, 8], [1, "fetch", 1, 2, 4, 8], [2, "fetch", 3, 4, 5, 8]]])
+    16
+    """
+    most = 0
+    for bars in ranks:
+        events = [(bar[3], bar[5]) for bar in bars if bar[4]]
+        events += [(bar[4], -bar[5]) for bar in bars if bar[4]]
+        at = 0
+        for _, nbytes in sorted(events):
+            at += nbytes
+            most = max(most, at)
+    return most

@@ -1,0 +1,317 @@
+"""Which triples of layouts can still win: a lower bound for all of them at once.
+
+What the universal algorithm moves depends on two layouts at a time: what a rank multiplies follows
+from the layout of the stationary matrix alone, and what it fetches of another matrix, or adds to
+C, from that one's and this. So the bound of a triple is the sum of two numbers a link class, which
+are found for each pair of layouts, and a hundred thousand triples are judged in a moment.
+
+The bound never exceeds the simulated time, or counted bytes, of any program of the triple:
+
+* every element that a rank multiplies is fetched at least once, if its replica of the matrix has it
+  elsewhere, and every element of its sums is sent, if its replica of C has it elsewhere;
+* no product is faster than its FLOPs at the rate that large ones reach; with Stationary C on
+  devices none is faster than its pieces of m and n, k being whole, for k alone is cut further;
+* copies of C are reduced, then given back, after a Fence each (:mod:`drbench.program.replicas`).
+
+Layouts whose ranks hold several tiles are bounded by their products alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, lru_cache
+from itertools import product
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from drbench.model.machine import Machine
+from drbench.program.problem import AXES, Operand
+from partitions import Partition, part
+
+#: How much of the shorter of products and transfers is taken not to overlap, in an estimate.
+_EXPOSED = 0.05
+
+#: The matrices beside the stationary one, C last.
+_OTHERS = {"C": "AB", "B": "AC", "A": "BC"}
+
+
+class Rates(NamedTuple):
+    """What bounds are made of.
+
+    Attributes
+    ----------
+    product_s : callable
+        ``product_s(m, n, k)``: what no sum of products of those m and n with parts of k is faster
+        than.
+    flops_per_s : float
+        Of large products.
+    whole : bool
+        Pieces may be copied together and multiplied at once.
+    reads_s, sends_s : tuple of float
+        Seconds an element of each class of links that a rank reads on, and sends on.
+    """
+
+    product_s: Callable
+    flops_per_s: float
+    whole: bool
+    reads_s: tuple[float, ...]
+    sends_s: tuple[float, ...]
+
+
+def rates_of(machine: Machine, itemsize: int, ranks: int) -> Rates:
+    """The rates of a machine, as a case sees it; no sum is sent faster than a copy. Links of pairs
+    of ranks may all be busy at once."""
+    compute = machine.compute
+    splits, fastest = max(compute.splits), max(1.0, machine.accumulate_efficiency)
+    ways = 4 if machine.torus else max(ranks - 1, 1)
+    each = [
+        itemsize / link.bandwidth_bytes_per_s / (ways if link.shared == "pair" else 1)
+        for link in machine.links
+    ] or [0.0]
+
+    @cache
+    def product_s(m: int, n: int, k: int) -> float:
+        # as a function of k it is the least of straight lines, but for what rounding up adds
+        return compute.gemm_s(m, n, k, itemsize) * k / (k + splits)
+
+    return Rates(
+        product_s,
+        compute.peak_flops * compute.sustained,
+        machine.adds_on_core,
+        tuple(seconds / machine.pull_efficiency for seconds in each),
+        tuple(seconds / fastest for seconds in each),
+    )
+
+
+def counts(itemsize: int) -> Rates:
+    """Without a machine bytes are counted, and products are free."""
+    return Rates(lambda m, n, k: 0.0, inf, True, (float(itemsize),), (float(itemsize),))
+
+
+class _Tiles:
+    """Of one rank in some layouts of a matrix: the rows and columns that it holds, and those of the
+    ranks that it may reach on each class of links, in the replica that it reads."""
+
+    def __init__(self, operands: list[Operand], rank: int, classes: list[list[int]]):
+        self.near = [_bounds(operands, rank, [rank])]
+        self.near += [_bounds(operands, rank, others) for others in classes]
+
+    def common(self, rows: tuple[int, int], cols: tuple[int, int]) -> np.ndarray:
+        """Elements of a region by who has them, itself first: an array (who, layout)."""
+        return np.stack([_common(each, rows, cols) for each in self.near])
+
+
+def _bounds(operands: list[Operand], rank: int, others: list[int]) -> np.ndarray:
+    """(row0, row1, col0, col1) of the tile of each other rank, in an array (4, layout, other);
+    empty for those that hold another replica than the rank's."""
+    found = np.zeros((4, len(operands), len(others)), dtype=np.int64)
+    for x, operand in enumerate(operands):
+        mine = operand.partition.replica_of(rank)
+        for y, other in enumerate(others):
+            if operand.partition.replica_of(other) == mine:
+                found[:, x, y] = tile_of(operand.partition, other)
+    return found
+
+
+def _common(bounds: np.ndarray, rows: tuple[int, int], cols: tuple[int, int]) -> np.ndarray:
+    row0, row1, col0, col1 = bounds
+    tall = np.minimum(row1, rows[1]) - np.maximum(row0, rows[0])
+    wide = np.minimum(col1, cols[1]) - np.maximum(col0, cols[0])
+    return (tall.clip(0) * wide.clip(0)).sum(axis=1)
+
+
+def tile_of(partition: Partition, rank: int) -> tuple[int, int, int, int]:
+    """(row0, row1, col0, col1) of the one tile of a rank; nothing if it has none.
+
+    Examples
+    --------
+    >>> from partitions import partition
+    >>> tile_of(partition("block:2x2", (6, 8), 4), 3), tile_of(partition("row", (3, 8), 4), 3)
+    ((3, 6, 4, 8), (0, 0, 0, 0))
+    """
+    tiles = partition.tiles_of(rank)
+    if not tiles:
+        return 0, 0, 0, 0
+    rows, cols = partition.tile_bounds(tiles[0])
+    return *rows, *cols
+
+
+class Sieve:
+    """Lower bounds of all triples of some layouts of A, B and C.
+
+    Parameters
+    ----------
+    layouts : dict of str to list of Operand
+        Of each matrix.
+    sizes : (int, int, int)
+        m, n and k.
+    rates : Rates
+    classes : callable, optional
+        ``classes(a, b)``: the number of the class of links between two ranks; None for one class.
+
+    Examples
+    --------
+    Two ranks, all by columns, and B by rows; with Stationary C rank 0 lacks half of A, 32 elements,
+    or half of A and half of its columns of B:
+
+    >>> from drbench.program.problem import Problem
+    >>> one, two = Problem(8, 8, 8, 2, *["column"] * 3), Problem(8, 8, 8, 2, b="row")
+    >>> sieve = Sieve({"A": [one.a], "B": [one.b, two.b], "C": [one.c]}, (8, 8, 8), counts(1))
+    >>> sieve.all()[0][..., 0].ravel().tolist()
+    [32.0, 48.0]
+    """
+
+    def __init__(self, layouts, sizes, rates: Rates, classes: Callable | None = None):
+        self.layouts, self.rates = layouts, rates
+        self._cuts: dict = {}
+        self.extents = dict(zip("mnk", sizes))
+        self.nodes = classes or (lambda one, two: 0)
+        first = next(iter(layouts.values()))[0].partition
+        nprocs = first.nprocs
+        self.ranks = sorted({0, nprocs // 2, nprocs - 1})
+        self.classes = {rank: self._near(rank, nprocs) for rank in self.ranks}
+        self.single = {
+            name: np.array([_single(each.partition) for each in operands])
+            for name, operands in layouts.items()
+        }
+        self.tiles = {
+            (name, rank): _Tiles(self.layouts[name], rank, self.classes[rank])
+            for name, rank in product(layouts, self.ranks)
+        }
+        self.finishing = np.array([self._finishing(each.partition) for each in layouts["C"]])
+
+    def _near(self, rank: int, nprocs: int) -> list[list[int]]:
+        """The other ranks by the class of links that joins them with this one; of the last class
+        nobody: what is left of a region."""
+        found = [[] for _ in self.rates.reads_s[:-1]]
+        for other in range(nprocs) if found else ():
+            number = self.nodes(rank, other) if other != rank else len(found)
+            if number < len(found):
+                found[number].append(other)
+        return found
+
+    def _finishing(self, c: Partition) -> float:
+        """Seconds of the reduction of copies and of giving the result back: what one
+        rank of the first copy reads, and then sends."""
+        copies = len(c.copies())
+        if copies == 1 or not _single(c) or self.rates.flops_per_s == inf:
+            return 0.0  # bytes of other times of the busiest rank may be another's
+        row0, row1, col0, col1 = tile_of(c, 0)
+        elements, here = (row1 - row0) * (col1 - col0), c.copies(c.replica_of(0))
+        members = [c.members(replica).index(0) for replica in here if 0 in c.members(replica)]
+        others = [c.members(replica)[members[0]] for replica in here if 0 not in c.members(replica)]
+        reads, sends = np.zeros(len(self.rates.reads_s)), np.zeros(len(self.rates.reads_s))
+        for other in others:
+            number = self.nodes(0, other)
+            reads[number] += elements * self.rates.reads_s[number]
+            sends[number] += elements * self.rates.reads_s[number]
+        return reads.max() + sends.max()
+
+    def _loads(self, still: Operand, rank: int, name: str) -> np.ndarray:
+        """What a rank with that tile of the stationary matrix reads of a matrix, or sends to it, by
+        class of links: an array (class, layout)."""
+        ranges = self._ranges(still, rank)
+        rows, cols = (ranges[axis] for axis in AXES[name])
+        found = self.tiles[name, rank].common(rows, cols)
+        whole = (rows[1] - rows[0]) * (cols[1] - cols[0])
+        moved = np.concatenate([found[1:], whole - found.sum(axis=0, keepdims=True)])
+        moved[:, ~self.single[name]] = 0
+        rates = self.rates.sends_s if name == "C" else self.rates.reads_s
+        return moved * np.array(rates)[:, None]
+
+    def _ranges(self, still: Operand, rank: int) -> dict[str, tuple[int, int]]:
+        """The ranges of m, n and k that a rank multiplies."""
+        partition, (free,) = still.partition, {"m", "n", "k"} - {*still.axes}
+        row0, row1, col0, col1 = tile_of(partition, rank)
+        share = part(self.extents[free], partition.replica_of(rank), partition.replicas)
+        return dict(zip((*still.axes, free), ((row0, row1), (col0, col1), tuple(share))))
+
+    def of(self, stationary: str) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds and estimates with one matrix stationary: arrays (layout of A, of B, of C)."""
+        one, two = _OTHERS[stationary]
+        counts = [len(self.layouts[name]) for name in (stationary, one, two)]
+        bounds, guesses = np.zeros(counts), np.zeros(counts)
+        for x, still in enumerate(self.layouts[stationary]):
+            if not self.single[stationary][x]:
+                continue
+            for rank in self.ranks:
+                ranges = self._ranges(still, rank)
+                volume = float(np.prod([float(stop - start) for start, stop in ranges.values()]))
+                if not volume:
+                    continue
+                work = 2 * volume / self.rates.flops_per_s
+                pieces = self._pieces(stationary, ranges) if rank == 0 else work
+                first, second = (self._loads(still, rank, name) for name in (one, two))
+                if two == "C":  # what is read and what is sent are on links of their own
+                    moves = np.maximum(first.max(axis=0)[:, None], second.max(axis=0)[None, :])
+                else:
+                    moves = (first[:, :, None] + second[:, None, :]).max(axis=0)
+                least = np.maximum(moves, pieces if stationary == "C" else work)
+                np.maximum(bounds[x], least, out=bounds[x])
+                likely = np.maximum(pieces, moves) + _EXPOSED * np.minimum(pieces, moves)
+                np.maximum(guesses[x], likely, out=guesses[x])
+        order = [(stationary, one, two).index(name) for name in "ABC"]
+        return tuple(each.transpose(order) + self.finishing for each in (bounds, guesses))
+
+    def _pieces(self, stationary: str, ranges: dict) -> np.ndarray | float:
+        """Seconds of the products of a rank, cut along m and n where tiles are: an array (layout of
+        one other matrix, of the second)."""
+        k = ranges["k"][1] - ranges["k"][0]
+        if self.rates.whole:
+            return self.rates.product_s(*(ranges[axis][1] - ranges[axis][0] for axis in "mnk"))
+        one, two = _OTHERS[stationary]
+        axis = {"A": "m", "B": "n"}[one]
+        of_one, first = _distinct(self._inner(name=one, axis=axis, within=ranges[axis]))
+        if stationary == "C":
+            of_two, second = _distinct(
+                (frozenset(), cols) for cols in self._inner("B", "n", ranges["n"])
+            )
+        else:
+            inside = (self._inner("C", each, ranges[each]) for each in "mn")
+            of_two, second = _distinct(zip(*inside))
+        table = np.empty((len(of_one), len(of_two)))
+        for x, cuts in enumerate(of_one):
+            for y, (rows, cols) in enumerate(of_two):
+                rows, cols = (rows | cuts, cols) if axis == "m" else (rows, cols | cuts)
+                table[x, y] = sum(
+                    tall * wide * self.rates.product_s(m, n, k)
+                    for m, tall in _lengths(ranges["m"], rows)
+                    for n, wide in _lengths(ranges["n"], cols)
+                )
+        return table[first][:, second]
+
+    def _inner(self, name: str, axis: str, within: tuple[int, int]) -> list[frozenset[int]]:
+        """Tile boundaries strictly inside a range, of each layout of a matrix."""
+        key = name, axis, within
+        if key not in self._cuts:
+            self._cuts[key] = [
+                frozenset(each.cuts(axis, *within)[1:-1]) for each in self.layouts[name]
+            ]
+        return self._cuts[key]
+
+    def all(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds and estimates of all triples: arrays (layout of A, of B, of C, stationary), that
+        being C, B, A."""
+        bounds, guesses = zip(*(self.of(stationary) for stationary in "CBA"))
+        return np.stack(bounds, axis=-1), np.stack(guesses, axis=-1)
+
+
+def _distinct(values) -> tuple[list, list[int]]:
+    """Those that differ, and for each value which of them it is."""
+    known: dict = {}
+    at = [known.setdefault(value, len(known)) for value in values]
+    return list(known), at
+
+
+@lru_cache(maxsize=4096)
+def _lengths(within: tuple[int, int], cuts: frozenset[int]) -> list[tuple[int, int]]:
+    """The lengths of the pieces of a range, and how many there are of each."""
+    ends = sorted({*within, *cuts})
+    return list(Counter(stop - start for start, stop in zip(ends, ends[1:])).items())
+
+
+def _single(partition: Partition) -> bool:
+    """Whether no rank holds more than one tile."""
+    rows, cols = partition.grid_shape
+    return rows <= len(partition.places.rows) and cols <= len(partition.places.cols)

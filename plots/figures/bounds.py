@@ -1,0 +1,127 @@
+"""How far each way to multiply is from the least that it can need: a panel a shape, ranks along x,
+needed bytes over the lower bound along y.
+
+A line is a family, by how many dimensions its ranks divide the products in: at each number of ranks
+the preset or algorithm of it that needs least.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from plots.draw.chart import Axis, Chart, Charts, Spot, draw_chart, panels, polyline
+from plots.draw.page import GRID, line_handle, log_ticks, note, number
+from plots.draw.style import LineStyle
+from plots.registry import Figure, Made
+from plots.select.bounds_rows import FAMILIES, BoundsRow, read_rows
+from plots.select.cases import Options, SelectionError, names, shape_text
+
+_MOST_PANELS, _HIGH_IN = 8, 2.1
+_LOOKS = {
+    "1-D": LineStyle("#CC79A7", "v", "-"),
+    "2-D": LineStyle("#E69F00", "s", "-"),
+    "2.5-D": LineStyle("#009E73", "D", "-"),
+    "3-D": LineStyle("#0072B2", "o", "-"),
+}
+#: What the problem of a panel is called by its longest extent, the others being equal.
+_KINDS = {"m": "tall", "n": "wide", "k": "large k"}
+
+
+def _kind(m: int, n: int, k: int) -> str:
+    """
+    Examples
+    --------
+    >>> _kind(8, 8, 8), _kind(512, 8, 8), _kind(8, 8, 512), _kind(64, 64, 8), _kind(4, 8, 16)
+    ('square', 'tall', 'large k', 'flat', '')
+    """
+    if m == n == k:
+        return "square"
+    if m == n > k:
+        return "flat"
+    extents = {"m": m, "n": n, "k": k}
+    longest = max(extents, key=extents.get)
+    others = [extent for axis, extent in extents.items() if axis != longest]
+    return _KINDS[longest] if max(others) == min(others) else ""
+
+
+def _panels(rows: Iterable[BoundsRow]) -> tuple[list[tuple[tuple, list[BoundsRow]]], list[str]]:
+    """The rows of each shape, element type and memory; of several of one kind the latest."""
+    source = lambda row: (row.m, row.n, row.k, row.dtype, row.limit_bytes or 0)
+    latest = {(source(row), row.ranks, row.name): row for row in rows if row.ratio}
+    if not latest:
+        raise SelectionError("there is nothing to draw. Count some with drbench bounds --csv FILE.")
+    order = lambda row: (len({row.m, row.n, row.k}), row.m * row.n * row.k, source(row), row.ranks)
+    found = [
+        (key, list(inside)) for key, inside in groupby(sorted(latest.values(), key=order), source)
+    ]
+    lost = [shape_text(key[:3]) for key, _ in found[_MOST_PANELS:]]
+    notes = [f"not drawn: {', '.join(lost)}: at most {_MOST_PANELS} panels"] if lost else []
+    return found[:_MOST_PANELS], notes
+
+
+def charts(rows: Iterable[BoundsRow], options: Options) -> Charts:
+    """Describe the panels: (charts, notes)."""
+    found, notes = _panels(rows)
+    for family in FAMILIES:
+        of = {row.name for _, inside in found for row in inside if row.family == family}
+        if of:
+            best = "the best of " * (len(of) > 1)
+            notes.append(f"{family}: {best}{names(sorted(of), most=9)}")
+    return [_chart(*panel) for panel in found], notes
+
+
+def _chart(key: tuple, rows: list[BoundsRow]) -> Chart:
+    *shape, dtype, limit = key
+    ranks = sorted({row.ranks for row in rows})
+    marks = []
+    for family in reversed(FAMILIES):  # what needs least lies on top
+        its: dict[float, Spot] = {}
+        for row in rows:
+            if row.family == family and (row.ranks not in its or its[row.ranks].value > row.ratio):
+                its[row.ranks] = Spot(row.ratio)
+        if its:
+            marks.append(polyline(family, _LOOKS[family], ranks, its))
+    high = max(spot for each in marks for spot in each.y if spot > 0)
+    high = max(2.2, high * 1.15)
+    limits = high**-0.1, high  # below the bound there is room to say so
+    step = max(1, -(-len(ranks) // 7))
+    kind, text = _kind(*shape), shape_text(tuple(shape))
+    return Chart(
+        f"{kind}: {text}" if kind else text,
+        f"m × n × k, {dtype}" + (f", {limit} bytes of memory a rank" if limit else ""),
+        Axis("ranks", (ranks[0] / 1.15, ranks[-1] * 1.15), 2, {p: str(p) for p in ranks[::step]}),
+        Axis("needed ÷ lower bound", limits, 10, log_ticks(*limits, number)),
+        marks,
+    )
+
+
+def make(rows: Iterable[BoundsRow], options: Options) -> Made:
+    """Draw the panels, two in a row."""
+    found, notes = charts(list(rows), options)
+    drawn = {marks.name for chart in found for marks in chart.marks}
+    about = (
+        "bytes of A, B and C that the busiest rank stores or moves, over the least that any "
+        "schedule needs (Kwasniewski et al., SC'19; Al Daas et al., SPAA'22); 1 is the bound"
+    )
+    page, axes = panels(
+        found,
+        [line_handle(name, _LOOKS[name]) for name in FAMILIES if name in drawn],
+        [about, *notes],
+        _HIGH_IN,
+        min(2, len(found)),
+    )
+    for each, chart in zip(axes, found):
+        draw_chart(each, chart)
+        each.grid(**GRID)
+        each.axhspan(chart.y.limits[0], 1, color="#E5E5E5", zorder=0)
+        note(each, "below the lower bound", (1, 0), (-3, 2), xycoords="axes fraction", ha="right")
+    return Made(page.picture, notes)
+
+
+FIGURES = (
+    Figure(
+        "bounds",
+        "bytes that presets and algorithms need over the lower bound, against ranks",
+        make,
+        read=read_rows,
+    ),
+)

@@ -1,0 +1,316 @@
+"""Products that are assembled: the same work, however it is cut and whoever lies outermost."""
+
+from collections import Counter
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import Violation, interpret, layouts, operands, prove, work_done
+
+from algorithms import get_algorithm
+from algorithms.universal import program as programs
+from algorithms.universal.assembled import CORES, Assembly, assembly, box_of, multiplied
+from algorithms.universal.slicing import own_first_balances, result_stays
+from drbench.errors import UsageError
+from drbench.model.costs import step_cost
+from drbench.model.gemm import Compute
+from drbench.model.machine import Link, Machine
+from drbench.plan.explain import traffic
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Assemble, Copy, Gemm, Get, Panel, Scratch
+from drbench.program.trace import trace
+from launch.cases.case import Case
+from launch.cases.machine_models import of_schedule
+from launch.models.predict import predict_with
+from launch.models.predict import programs as programs_of
+
+universal = get_algorithm("universal")
+
+
+@st.composite
+def problems(draw, m=7, n=6, k=8, most_tiles=4):
+    nprocs = draw(st.sampled_from([1, 2, 3, 4, 6]))
+    abc = [draw(layouts(shape, nprocs, most_tiles)) for shape in ((m, k), (k, n), (m, n))]
+    return Problem(m, n, k, nprocs, *abc)
+
+
+@st.composite
+def cut(draw, ranges):
+    """Ranges one after another, cut into groups anywhere."""
+    elements = [x for start, stop in ranges for x in range(start, stop)]
+    ends = draw(st.lists(st.integers(1, len(elements)), max_size=3))
+    groups = []
+    for start, stop in zip([0, *sorted({*ends})], [*sorted({*ends}), len(elements)]):
+        group = []
+        for x in elements[start:stop]:
+            if group and group[-1][1] == x:
+                group[-1] = group[-1][0], x + 1
+            else:
+                group.append((x, x + 1))
+        if group:
+            groups.append(group)
+    return groups
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), problems(), st.sampled_from("ABC"), st.sampled_from("mnk"))
+def test_any_groups_in_any_order_do_every_unit_of_work_once(data, problem, stationary, outer):
+    """Also such as no model would choose."""
+    stays, own = result_stays(problem, stationary), own_first_balances(problem, stationary)
+
+    def steps(rank):
+        box = box_of(problem, rank, stationary)
+        if box is None:
+            yield from programs._direct(
+                problem, rank, {"stationary": stationary, "chunk": None}, None
+            )
+        else:
+            groups = {axis: data.draw(cut(box.ranges[axis])) for axis in "mnk"}
+            found = Assembly(groups, outer)
+            yield from multiplied(problem, rank, stationary, found, stays, own)
+
+    traces = [
+        trace(programs._finished(steps(rank), problem, rank, stays, False, "pull"), problem, rank)
+        for rank in range(problem.nprocs)
+    ]
+    assert (work_done(problem, traces, stationary) == 1).all()
+    a, b = operands(problem)
+    c = interpret(problem, traces, a, b, seed=1)
+    copies = [problem.c.partition.copies(q)[0] for q in range(problem.c.partition.replicas)]
+    assert (c[sorted({*copies})].sum(axis=0) == a @ b).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    problems(9, 11, 10, 5),
+    st.sampled_from("ABC"),
+    st.none() | st.integers(3, 8),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_the_best_groups_do_every_unit_of_work_once(problem, stationary, chunk, replicate, seed):
+    options = {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
+    prove(problem, seed, assemble="always", **options)
+
+
+@pytest.mark.parametrize("transpose", ["a", "b", "ab"])
+@pytest.mark.parametrize("stationary", "ABC")
+def test_panels_lie_as_their_matrix_is_stored(transpose, stationary):
+    problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5", transpose=transpose)
+    prove(problem, 1, stationary=stationary, assemble="always")
+    steps = universal.trace(problem, 0, stationary=stationary, assemble="always").steps
+    panels = {step.like: step.transposed for step in steps if type(step) is Scratch}
+    assert panels == {name: name.lower() in transpose for name in panels} and panels
+
+
+@pytest.mark.parametrize("beta", [0.0, 2.0])
+@pytest.mark.parametrize("stationary", "ABC")
+def test_alpha_and_beta_are_applied_once(stationary, beta):
+    problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5/c2", updates=bool(beta))
+    traces = [
+        universal.trace(problem, rank, stationary=stationary, assemble="always")
+        for rank in range(4)
+    ]
+    a, b = operands(problem)
+    before = np.arange(72.0).reshape(9, 8)
+    c = interpret(problem, traces, a, b, 3, alpha=-3.0, beta=beta, c=before if beta else None)
+    assert (c[0] == -3 * (a @ b) + beta * before).all()
+
+
+@pytest.mark.parametrize("grid", ["1x2x2", "2x1x2", "3x1x1"])
+@pytest.mark.parametrize("stationary", "ABC")
+def test_work_by_a_grid_is_assembled_too(grid, stationary):
+    problem = Problem(9, 8, 10, 4, "tiles:4x3", "tiles:3x4", "tiles:2x5")
+    prove(problem, 2, stationary=stationary, grid=grid, assemble="always")
+
+
+# -- wrong programs are found
+# ------------------------------------------------------------------------------------------
+
+
+def mutants(steps):
+    """Programs with one thing wrong, each with what."""
+    places = {
+        kind: [x for x, s in enumerate(steps) if type(s) is kind] for kind in map(type, steps)
+    }
+
+    def without(x):
+        return steps[:x] + steps[x + 1 :]
+
+    for x in places.get(Assemble, [])[:3]:
+        step = steps[x]
+        rows, cols = step.onto.shape
+        moved = Assemble(step.block, step.onto, step.row + 1, step.col)
+        if step.row + 1 + step.block.shape[0] <= rows:
+            yield "a block lies a row lower", x, moved
+        moved = Assemble(step.block, step.onto, step.row, step.col + 1)
+        if step.col + 1 + step.block.shape[1] <= cols:
+            yield "a block lies a column further", x, moved
+    for x in places.get(Panel, [])[:2]:
+        yield "a block is missing", x, Panel(steps[x].inputs[0], steps[x].inputs[2:])
+    for kind in (Copy, Accumulate):
+        for x in places.get(kind, [])[:2]:
+            step = steps[x]
+            root = step.inputs[0]
+            while root.alias:
+                root = root.inputs[0]
+            if root is not step.inputs[0] and root.shape == step.block.shape:
+                continue
+            if root is not step.inputs[0]:
+                yield "another part of the sum", x, kind(root, step.block)
+
+
+def replaced(steps, x, step):
+    """The program with one step replaced, for those that take it too."""
+    old = steps[x]
+    steps[x] = step
+    for each in steps:
+        if old in each.inputs:
+            each.inputs = tuple(step if value is old else value for value in each.inputs)
+
+
+def test_a_program_with_one_thing_wrong_is_found():
+    """What proves the programs above must find what is wrong with others."""
+    problem = Problem(9, 8, 10, 2, "tiles:4x3", "tiles:3x4", "tiles:2x5")
+    make = lambda stationary: [
+        universal.trace(problem, rank, stationary=stationary, assemble="always")
+        for rank in range(2)
+    ]
+    caught = Counter()
+    for stationary in "ABC":
+        for number in range(len(list(mutants(make(stationary)[0].steps)))):
+            traces = make(stationary)
+            what, x, step = list(mutants(traces[0].steps))[number]
+            replaced(traces[0].steps, x, step)
+            with pytest.raises((Violation, ValueError, IndexError)):
+                assert (work_done(problem, traces, stationary) == 1).all()
+                raise AssertionError(f"Stationary {stationary}: {what} was not found")
+            caught[what] += 1
+    assert len(caught) == 4 and min(caught.values()) > 2
+
+
+# -- when
+# ------------------------------------------------------------------------------------------
+
+MISALIGNED = ("tiles:1500x1100@2x1", "tiles:1300x1700@1x2", "block")
+CYCLIC = ("tiles:1000x900", "tiles:700x1100", "tiles:1300x512")
+
+
+def products(trace):
+    return sum(type(step) is Gemm for step in trace.steps)
+
+
+@pytest.mark.parametrize("texts", [MISALIGNED, CYCLIC])
+@pytest.mark.parametrize("stationary", "ABC")
+def test_misaligned_tiles_are_assembled_on_cores(texts, stationary):
+    problem = Problem(4096, 4096, 4096, 2, *texts)
+    for rank in range(2):
+        plain, found = (
+            universal.trace(problem, rank, stationary=stationary, assemble=how, machine=CORES)
+            for how in ("never", "auto")
+        )
+        assert products(found) < products(plain) / 4 and found.flops == plain.flops
+        moved = [sum(traffic(each).counters.values()) for each in (found, plain)]
+        assert moved[0] <= moved[1]
+
+
+@pytest.mark.parametrize("text", ["row", "column", "block"])
+@pytest.mark.parametrize("stationary", "C")
+def test_aligned_tiles_are_left_alone(text, stationary):
+    problem = Problem(4096, 4096, 4096, 2, text, text, text)
+    trace = universal.trace(problem, 0, stationary=stationary, machine=CORES)
+    assert not any(type(step) is Panel for step in trace.steps)
+
+
+def test_halves_of_m_for_two_owners_are_one_product():
+    problem = Problem(1024, 8192, 2048, 2, "row", "row", "row")
+    trace = universal.trace(problem, 0, stationary="B", machine=CORES)
+    (gemm,) = (step for step in trace.steps if type(step) is Gemm)
+    assert gemm.extents == (1024, 8192, 1024)
+
+
+@pytest.mark.parametrize("how", ["auto", "never"])
+def test_nothing_is_assembled_without_cores(how):
+    problem = Problem(4096, 4096, 4096, 2, *CYCLIC)
+    gpu = Machine("gpu", CORES.compute)
+    for machine in (None, gpu):
+        trace = universal.trace(problem, 0, stationary="C", assemble=how, machine=machine)
+        assert not trace.panel_bytes
+    assert universal.trace(problem, 0, assemble="always", machine=gpu).panel_bytes
+
+
+def test_where_copies_cost_more_than_pieces_lose_there_are_none():
+    problem = Problem(4096, 4096, 4096, 2, *CYCLIC)
+    assert assembly(problem, 0, "C")
+    slow = replace(CORES, compute=replace(CORES.compute, memory_bytes_per_s=1e8))
+    assert assembly(problem, 0, "C", machine=slow) is None
+    unpacked = replace(CORES, compute=Compute(1e11), step_s=0.0)
+    assert assembly(problem, 0, "C", machine=unpacked) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(40, 50, 60, 6), st.sampled_from("ABC"))
+def test_what_is_copied_is_what_the_costs_say(problem, stationary):
+    for rank in range(problem.nprocs):
+        if not result_stays(problem, stationary):
+            return
+        found = assembly(problem, rank, stationary, always=True)
+        if found is None:
+            continue
+        steps = list(
+            trace(
+                multiplied(problem, rank, stationary, found, True), problem, rank, fresh=False
+            ).steps
+        )
+        copied = sum(step.block.size for step in steps if type(step) in (Assemble, Copy))
+        assert copied == found.copied
+        assert sum(type(step) is Gemm for step in steps) == found.products
+
+
+@pytest.mark.parametrize(
+    "options, flag",
+    [({"schedule": "greedy"}, "--schedule"), ({"signals": "always"}, "--signals")],
+)
+def test_what_goes_by_small_products_is_not_assembled(options, flag):
+    problem = Problem(64, 64, 64, 2, "row", "row", "row")
+    with pytest.raises(UsageError, match=f"--assemble always makes few large products, {flag}"):
+        universal.settle(problem, assemble="always", stationary="B", **options)
+    settled = universal.settle(problem, stationary="B", **options)
+    assert settled.get("assemble", "never") == "never"
+
+
+def test_a_copy_into_a_panel_takes_the_core_as_long_as_memory_needs():
+    problem = Problem(64, 64, 64, 2, "row", "row", "row")
+    block = problem.a.block((0, 16), (0, 64))
+    panel = Scratch((32, 64), "A")
+    cost = step_cost(CORES, Assemble(block, panel, 0, 0), 0, 4)
+    assert cost.core_s == CORES.compute.memory_s(2 * block.size * 4)
+    assert step_cost(CORES, Get(block), 0, 4).core_s == 0
+
+
+def test_run_and_simulator_are_given_the_same_program():
+    """By the same machine; and what is simulated takes the copies' time."""
+    case = Case(512, 512, 512, *("tiles:100x90", "tiles:70x110", "tiles:130x51"))
+    case = replace(case, options={"stationary": "C", "assemble": "always"})
+    machine = replace(CORES, links=(Link("memory", inf, reads_in_place=True),))
+    simulated = programs_of(case, machine, 2)
+    problem = Problem(512, 512, 512, 2, case.a, case.b, case.c)
+    known = universal.settle(problem, stationary="C", assemble="always") | {"machine": machine}
+    for rank, found in enumerate(simulated):
+        ours = universal.trace(problem, rank, **known)
+        assert list(map(repr, found.steps)) == list(map(repr, ours.steps))
+    record, _ = predict_with(case, machine, 2)
+    assert record.panel_bytes == sum(each.panel_bytes for each in simulated)
+    assert record.phase_gemm_s < record.best_s
+    assert record.best_s >= record.phase_gemm_s + 2 * record.panel_bytes / 2 / 1.6e10
+
+
+@pytest.mark.parametrize("dtype, assembled", [("float64", True), ("bfloat16:float32", False)])
+def test_without_a_model_cores_multiply_what_they_can(dtype, assembled):
+    problem = Problem(4096, 4096, 4096, 2, *CYCLIC, dtype=dtype)
+    settled = universal.settle(problem, stationary="C")
+    known = settled | of_schedule(None, settled, dtype=dtype)
+    assert bool(universal.trace(problem, 0, **known).panel_bytes) == assembled

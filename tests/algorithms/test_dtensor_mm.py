@@ -1,0 +1,79 @@
+"""What DTensor makes of torch.mm, as a program: exact, and the strategy that DTensor takes."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mesh_machine import Machine, dealt
+
+from algorithms import get_algorithm
+from drbench.errors import UnsupportedError
+
+DTENSOR = get_algorithm("dtensor_mm")
+BY = "row", "column"
+
+
+class Reaching(Machine):
+    """Ranks read each other's tiles, at the owner that the block names."""
+
+    def read(self, piece, rank):
+        return super().read(piece, piece.block.owner)
+
+
+def computed(m, n, k, p, layouts, strategy="auto", depth=1, seed=0):
+    """C as the machine without MPI leaves it, A·B, and the strategy."""
+    problem = DTENSOR.problem(m, n, k, p, *layouts)
+    settled = DTENSOR.settle(problem, strategy=strategy)
+    traces = [DTENSOR.trace(problem, rank, **settled) for rank in range(p)]
+    rng = np.random.default_rng(seed)
+    a, b = (rng.integers(-4, 5, shape).astype(float) for shape in ((m, k), (k, n)))
+    owners = {
+        matrix: dealt(shape, (p, 1) if by == "row" else (1, p), "row")
+        for matrix, shape, by in zip("ABC", ((m, k), (k, n), (m, n)), layouts)
+    }
+    return Reaching(traces, a, b, owners, depth, seed).run(), a @ b, settled["strategy"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_strategy_on_every_layout_is_exact_in_any_order_of_completion(data):
+    m, n, k = (data.draw(st.integers(1, 30)) for _ in "mnk")
+    layouts = [data.draw(st.sampled_from(BY)) for _ in "abc"]
+    strategy = data.draw(st.sampled_from(["auto", "partial", f"{layouts[2]}s"]))
+    p, depth = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 4))
+    seed = data.draw(st.integers(0, 10**6))
+    c, right, taken = computed(m, n, k, p, layouts, strategy, depth, seed)
+    assert (c == right).all() and (p == 1 or taken in ("partial", f"{layouts[2]}s"))
+
+
+@pytest.mark.parametrize("a, b, c", list(product(BY, repeat=3)))
+def test_what_moves_the_fewest_bytes_of_a_and_b_is_taken(a, b, c):
+    """Counted by hand: all of a matrix is p times what changes sides."""
+    p, sizes = 4, {"m": 64, "n": 256, "k": 128}
+    for scale in ({}, {"m": 4096}, {"n": 4096}, {"k": 4096}):
+        m, n, k = (sizes | scale).values()
+        partial = m * k / p * (a != "column") + k * n / p * (b != "row")
+        gathered = {
+            "row": m * k / p * (a != "row") + k * n,
+            "column": m * k + k * n / p * (b != "column"),
+        }[c]
+        taken = DTENSOR.settle(DTENSOR.problem(m, n, k, p, a, b, c))["strategy"]
+        assert taken == ("partial" if partial < gathered else f"{c}s"), (m, n, k)
+
+
+@pytest.mark.parametrize("m, taken", [(1024, "columns"), (4096, "columns"), (8192, "partial")])
+def test_columns_of_mlp1_are_resharded_from_a_batch_of_8192_on(m, taken):
+    """Where the published line of DTensor dips: all of A is more than what of B changes sides."""
+    problem = DTENSOR.problem(m, 49152, 12288, 8, "column", "column", "column")
+    assert DTENSOR.settle(problem)["strategy"] == taken
+
+
+def test_other_layouts_and_strategies_are_refused_in_one_line():
+    with pytest.raises(UnsupportedError, match=r"by row or by column on all ranks.*got B as block"):
+        DTENSOR.settle(DTENSOR.problem(8, 8, 8, 4, "row", "block", "row"))
+    with pytest.raises(UnsupportedError, match=r"by row or by column .*got A as row/c2"):
+        DTENSOR.settle(DTENSOR.problem(8, 8, 8, 4, "row/c2", "row", "row"))
+    with pytest.raises(UnsupportedError, match="columns leaves C by columns; got C by rows"):
+        DTENSOR.settle(DTENSOR.problem(8, 8, 8, 4, "row", "row", "row"), strategy="columns")

@@ -1,0 +1,195 @@
+"""The paper's own program: whole tiles fetched, replicas reduced by accumulates; and the order that
+begins with what is cheapest. Every unit of work once, with the bytes that an independent count
+says."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import home_of, layouts, prove, traces_of, universal
+
+from drbench.errors import UsageError
+from drbench.plan.loads import transfers
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Gemm, Get, Part, ReplicaAdd, ReplicaGet
+
+WAYS = st.fixed_dictionaries(
+    {
+        "fetch": st.sampled_from(["tile", "slice"]),
+        "reduce": st.sampled_from(["push", "pull"]),
+        "order": st.sampled_from(["cheapest", "offset"]),
+    }
+)
+
+
+@st.composite
+def problems(draw, most=13):
+    nprocs = draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12]))
+    m, n, k = (draw(st.integers(1, most)) for _ in "mnk")
+    abc = [draw(layouts(shape, nprocs, 4)) for shape in ((m, k), (k, n), (m, n))]
+    transpose = draw(st.sampled_from(["", "a", "b", "ab"]))
+    abc = [each.transposed() if name in transpose else each for name, each in zip("abc", abc)]
+    return Problem(m, n, k, nprocs, *abc, transpose=transpose)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), WAYS, st.sampled_from("ABC"), st.none() | st.integers(1, 5), st.booleans())
+def test_every_unit_of_work_is_done_once(problem, ways, stationary, chunk, replicate):
+    options = {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
+    prove(problem, 1, **options, **ways)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(9), WAYS, st.sampled_from("ABC"), st.sampled_from(["greedy", "cost"]))
+def test_lowered_programs_fetch_and_reduce_so_too(problem, ways, stationary, schedule):
+    prove(problem, 2, stationary=stationary, schedule=schedule, **ways)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(9), WAYS, st.sampled_from(["1x2x2", "2x1x1", "2x2x1", "1x1x2"]))
+def test_so_do_programs_on_a_grid(problem, ways, grid):
+    size = eval(grid.replace("x", "*"))
+    if size <= problem.nprocs:
+        prove(problem, 3, stationary="C", grid=grid, **ways)
+
+
+def remote_tiles(problem, rank, stationary):
+    """(matrix, replica, tile) of other ranks' that a rank's products take elements of: each element
+    looked up by itself."""
+    (trace,) = [universal.trace(problem, rank, stationary=stationary)]
+    places = {operand.name: home_of(operand) for operand in problem.operands}
+    found = {}
+    for step in trace.steps:
+        if type(step) is Get and step.block.owner != rank:
+            block = step.block
+            owner = places[block.matrix].owner[block.replica]
+            for row in range(block.row0, block.row1):
+                for col in range(block.col0, block.col1):
+                    assert owner[row, col] == block.owner
+            found[block.matrix, block.replica, block.tile] = block
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(problems(), st.sampled_from("ABC"), st.none() | st.integers(1, 5))
+def test_a_whole_tile_comes_once_if_any_of_it_is_needed_and_no_other(problem, stationary, chunk):
+    options = {"stationary": stationary, "chunk": chunk, "fetch": "tile"}
+    for rank, trace in enumerate(traces_of(problem, **options)):
+        got = [s.block for s in trace.steps if type(s) is Get and s.block.owner != rank]
+        expected = remote_tiles(problem, rank, stationary)
+        assert len(got) == len(expected)
+        for block in got:
+            operand = problem.operand(block.matrix)
+            assert (block.matrix, block.replica, block.tile) in expected
+            rows, cols = operand.partition.tile_bounds(block.tile)
+            assert (block.row0, block.row1, block.col0, block.col1) == (*rows, *cols)
+
+
+@settings(max_examples=80, deadline=None)
+@given(problems(), WAYS, st.sampled_from("ABC"))
+def test_replicas_move_as_many_bytes_pushed_as_pulled_the_other_way(problem, ways, stationary):
+    moved = {}
+    for how in ("push", "pull"):
+        traces = traces_of(problem, stationary=stationary, **ways | {"reduce": how})
+        found = [each for trace in traces for each in transfers(trace)]
+        moved[how] = sorted(
+            (each.source, each.target, each.nbytes)
+            for each in summed(each for each in found if each.counter == "replica_bytes")
+        )
+        kinds = {type(step) for trace in traces for step in trace.steps}
+        assert (ReplicaGet if how == "push" else ReplicaAdd) not in kinds
+    assert moved["push"] == moved["pull"]
+
+
+def summed(found):
+    total = {}
+    for each in found:
+        at = each.source, each.target
+        total[at] = each._replace(nbytes=each.nbytes + (total[at].nbytes if at in total else 0))
+    return total.values()
+
+
+CLOSED = [  # partitions on 12 ranks, stationary; bytes a rank fetches as (slices, tiles), float32
+    # B in 4 replicas of 3 ranks, each of which takes a fourth of m
+    (("column/c4", "column/c4", "row"), "B", (24 * 32, 96 * 32)),
+    # what stays is not replicated: the slices are whole tiles
+    (("column", "column", "column"), "C", (96 * 44, 96 * 44)),
+    (("row", "row", "row"), "C", (44 * 48, 44 * 48)),
+]
+
+
+@pytest.mark.parametrize("texts, stationary, expected", CLOSED)
+def test_the_bytes_are_those_of_the_closed_forms(texts, stationary, expected):
+    problem = Problem(96, 48, 48, 12, *texts)
+    for fetch, elements in zip(("slice", "tile"), expected):
+        traces = traces_of(problem, stationary=stationary, fetch=fetch)
+        got = {
+            sum(s.block.size for s in t.steps if type(s) is Get and s.block.owner != t.rank)
+            for t in traces
+        }
+        assert got == {elements}, fetch
+
+
+def test_a_tile_is_pushed_in_as_many_parts_as_copies_push_and_each_begins_elsewhere():
+    problem = Problem(12, 8, 8, 4, "R", "R", "row/c4")
+    traces = traces_of(problem, stationary="C", reduce="push")
+    pushed = [
+        [(s.block.row0, s.block.row1) for s in t.steps if type(s) is ReplicaAdd] for t in traces
+    ]
+    assert pushed == [
+        [],
+        [(4, 8), (8, 12), (0, 4)],
+        [(8, 12), (0, 4), (4, 8)],
+        [(0, 4), (4, 8), (8, 12)],
+    ]
+    assert all(type(s) is not Accumulate for t in traces for s in t.steps)
+
+
+def test_the_cheapest_order_begins_with_the_least_that_is_fetched():
+    """Block on 2x4, little m: parts of A are smaller than those of B."""
+    problem = Problem(8, 64, 64, 8, *["block"] * 3)
+    first: dict = {"offset": [], "cheapest": []}
+    for order, found in first.items():
+        for trace in traces_of(problem, stationary="C", order=order):
+            kinds = [type(step) for step in trace.steps]
+            before = trace.steps[: kinds.index(Gemm)]
+            found.append(sum(s.block.size for s in before if s.block.owner != trace.rank))
+    # of four products a rank has A for one and B for two: nothing is missing where they meet
+    assert sorted(first["cheapest"]) == [0] * 4 + [4 * 16] * 4
+    assert sorted(first["offset"]) == [0] * 4 + [64, 256, 256, 64 + 256]
+
+
+def test_products_take_parts_of_the_copy():
+    """Rank 0 has the first half of k to multiply, of which it has A, and rank 1 none of B: of B's
+    columns it takes the upper half."""
+    problem = Problem(8, 8, 8, 2, "column", "column", "row/c2")
+    steps = traces_of(problem, stationary="C", fetch="tile")[0].steps
+    (part,) = (step for step in steps if type(step) is Part)
+    assert (repr(part.inputs[0]), repr(part)) == ("Get(B[0:8, 4:8]@1)", "Part(%3[0:4, :])")
+    assert any(type(step) is Gemm and step.inputs[1] is part for step in steps)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"fetch": "tile", "assemble": "always"}, "--fetch tile goes by small ones"),
+        ({"order": "cheapest", "assemble": "always"}, "--order goes by small ones"),
+        ({"fetch": "tile", "signals": "always"}, "moves parts of tiles"),
+        ({"order": "cheapest", "signals": "always"}, "moves parts of tiles"),
+        ({"fetch": "half"}, "fetch must be one of slice, tile"),
+        ({"reduce": "both"}, "reduce must be one of pull, push"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options, words):
+    problem = Problem(64, 64, 64, 4, "row", "row", "row")
+    with pytest.raises(UsageError, match=words):
+        universal.settle(problem, stationary="B", **options)
+
+
+def test_whole_tiles_are_not_cut_nor_assembled_nor_sent_with_signals_unless_it_is_asked_for():
+    problem = Problem(4096, 4096, 4096, 4, "row", "row", "row")
+    options = {"stationary": "B", "signals": "auto", "fetch": "tile"}
+    settled = universal.settle(problem, False, **options)
+    assert settled["chunk"] is None and not {"signals", "assemble"} & set(settled)
+    assert universal.settle(problem, False, **options, chunk=512)["chunk"] == 512
+    (told,) = universal.why(problem, False, **options)
+    assert told == "no signals: --fetch tile, --order and --steal are of products without them"

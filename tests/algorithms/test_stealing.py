@@ -1,0 +1,134 @@
+"""Products that ranks with more of the stationary matrix leave to those with less."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import layouts, prove
+
+from algorithms import get_algorithm
+from algorithms.universal.slicing import levelled
+from drbench.errors import UsageError
+from drbench.model.simulate import simulate
+from drbench.plan.loads import balance
+from drbench.program.problem import Problem
+from launch.cases.machine_models import find_machine
+
+universal = get_algorithm("universal")
+
+
+def held(partition):
+    """Who has each element of replica 0."""
+    everywhere = product(*map(range, partition.shape))
+    return {at: partition.owner(partition.tile_index(*at)) for at in everywhere}
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data(), st.sampled_from([1, 2, 3, 4, 6]), st.integers(1, 11), st.integers(1, 11))
+def test_every_coordinate_has_its_share_and_the_least_changes_hands(data, nprocs, rows, cols):
+    stored = data.draw(layouts((rows, cols), nprocs, 5))
+    stored = Problem(rows, cols, 1, nprocs, c=stored).c.partition
+    found = levelled(stored)
+    for axis, new in zip((stored.rows, stored.cols), (found.rows, found.cols) if found else ()):
+        lengths = [axis.length(x) for x in range(axis.parts)]
+        least, more = divmod(axis.extent, axis.parts)
+        uneven = max(lengths) > least + bool(more)
+        after = [new.length(x) for x in range(new.parts)]
+        even = [least] * (axis.parts - more) + [least + 1] * more
+        assert sorted(after) == sorted(even if uneven else lengths)
+    if found is None:
+        for axis in (stored.rows, stored.cols):
+            most = max(axis.length(x) for x in range(axis.parts))
+            assert most <= -(-axis.extent // axis.parts)
+        return
+    before, after = held(stored), held(found)
+    moved = sum(before[at] != after[at] for at in before)
+    kept = 1.0
+    for axis in (stored.rows, stored.cols):
+        least, more = divmod(axis.extent, axis.parts)
+        lengths = sorted((axis.length(x) for x in range(axis.parts)), reverse=True)
+        if lengths[0] > least + bool(more):
+            kept *= sum(min(length, least + (x < more)) for x, length in enumerate(lengths))
+        else:
+            kept *= axis.extent
+    assert moved == rows * cols - kept
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.data(),
+    st.sampled_from([1, 2, 3, 4, 6]),
+    st.sampled_from("ABC"),
+    st.none() | st.integers(3, 8),
+    st.sampled_from(["never", "always"]),
+    st.sampled_from(["direct", "greedy"]),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_every_unit_of_work_is_done_once_wherever_it_went(
+    data, nprocs, stationary, chunk, assemble, schedule, replicate, seed
+):
+    shapes = ((9, 10), (10, 11), (9, 11))
+    problem = Problem(
+        9, 11, 10, nprocs, *(data.draw(layouts(shape, nprocs, 4)) for shape in shapes)
+    )
+    options = {"assemble": "never" if schedule != "direct" else assemble, "schedule": schedule}
+    if options["assemble"] == "never" and seed % 2:
+        options |= {"fetch": "tile", "reduce": "push", "order": "cheapest"}
+    options |= {"stationary": stationary, "chunk": chunk, "replicate_result": replicate}
+    prove(problem, seed, steal=True, **options)
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+def test_the_busiest_rank_has_the_mean_of_what_it_had_too_much(stationary):
+    texts = {"a": "tiles:13x9@2x1", "b": "tiles:13x17@1x2", "c": "tiles:16x11@1x2"}
+    problem = Problem(40, 40, 40, 2, **texts)
+
+    def limit(**options):
+        options = universal.settle(problem, stationary=stationary, assemble="never", **options)
+        return balance([universal.trace(problem, rank, **options).flops for rank in range(2)])
+
+    assert limit() < 0.95 and limit(steal=True) == 1.0
+
+
+def test_the_simulator_says_whether_it_pays():
+    """On a fast machine, and on one whose links are a hundred times slower."""
+    problem = Problem(4096, 4096, 4096, 2, "column", "tiles:1300x1700@1x2", "row")
+    machine = find_machine("h100x8")
+    slow = machine.with_value("links.nvlink.bandwidth_bytes_per_s", 1e9)
+
+    def seconds(model, **options):
+        options = universal.settle(problem, False, stationary="B", **options)
+        traces = [universal.trace(problem, rank, **options) for rank in range(2)]
+        return simulate(traces, model).time_s
+
+    assert seconds(machine, steal=True) < 0.97 * seconds(machine)
+    assert seconds(slow, steal=True) > seconds(slow)
+
+
+def test_what_it_comes_to_is_said():
+    even = Problem(8, 8, 8, 2, "row", "row", "row")
+    assert universal.why(even, stationary="B", steal=True) == [
+        "nothing to steal: no rank holds more than its share of B"
+    ]
+    assert universal.why(even, stationary="B") == []
+    uneven = Problem(8, 8, 8, 2, "row", "tiles:8x3@1x2", "row")
+    told = universal.why(uneven, stationary="B", steal=True, signals="auto", in_place=False)
+    assert told == [
+        "no signals: --fetch tile, --order and --steal are of products without them",
+        "stolen: products of 8 elements of B; the busiest rank has 1.000 times the mean, 1.250 "
+        "before",
+    ]
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"signals": "always"}, "--signals always goes by"),
+        ({"grid": "1x1x2"}, "--grid 1x1x2 deals"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(options, told):
+    with pytest.raises(UsageError, match=told):
+        universal.settle(Problem(8, 8, 8, 2), stationary="B", steal=True, **options)

@@ -1,0 +1,44 @@
+"""What MPI is told before it starts."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from drbench.host import topology
+
+SIZE = "UCX_TCP_TX_SEG_SIZE"
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Starts an MPI that runs already or not; what it found in the environment when it began."""
+    found = []
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    os.environ.pop(SIZE, None)
+
+    def start(runs=False):
+        mpi = SimpleNamespace(
+            THREAD_MULTIPLE=3,
+            Is_initialized=lambda: runs,
+            Init_thread=lambda level: found.append((level, os.environ.get(SIZE))),
+        )
+        monkeypatch.setattr(topology, "MPI", mpi)
+        topology.start_mpi()
+        return found
+
+    return start
+
+
+def test_mpi_starts_with_large_pieces_for_tcp_and_all_threads(told):
+    ((level, size),) = told()
+    assert level == 3 and int(size.removesuffix("K")) > 64
+
+
+def test_what_the_user_says_of_tcp_stays(told):
+    os.environ[SIZE] = "32K"
+    assert told() == [(3, "32K")]
+
+
+def test_an_mpi_that_runs_is_left_alone(told):
+    assert told(runs=True) == [] and SIZE not in os.environ

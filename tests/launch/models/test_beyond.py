@@ -1,0 +1,111 @@
+"""What a prediction needs beyond its machine's calibration: said in the record, the tables, the
+advice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine, write_model
+from launch.models.advise import how_sure
+from launch.models.predict import predict
+
+HERE = Path(__file__).parents[3] / "results/measured/spr-2core/model/rma/here.toml"
+#: As drbench calibrate writes it.
+SEEN = {
+    "ranks": 2,
+    "threads": 1,
+    "date": "2026-01-01",
+    "processor": "an abacus",
+    "dtypes": ["float32"],
+    "m": [8, 512],
+    "n": [8, 512],
+    "k": [8, 512],
+    "bytes": [1 << 14, 1 << 20],
+    "shards": [1 << 13, 1 << 19],
+}
+INSIDE = Case(512, 512, 512, "row", "row", "row", transport="rma", options={"stationary": "C"})
+
+
+def machine_of(**changes):
+    found = find_machine(str(HERE))
+    return found.with_value("calibrated", SEEN | changes)
+
+
+def test_what_was_calibrated_is_not_beyond_and_each_of_its_limits_is_said():
+    """Each rank multiplies 256 rows of A with rows of B, which come in pieces of 256 x 512."""
+    assert predict(INSIDE, machine_of(), 2).beyond is None
+    assert predict(INSIDE, replace(machine_of(), calibrated={}), 2).beyond is None
+    for change, says in (
+        ({"m": [8, 128]}, "products with m of 256 (8 to 128)"),
+        ({"n": [600, 700]}, "products with n of 512 (600 to 700)"),
+        ({"k": [8, 128]}, "products with k of 256 (8 to 128)"),
+        ({"bytes": [16384, 32768]}, "transfers of 512 KiB (16 KiB to 32 KiB)"),
+        ({"ranks": 1}, "2 ranks (calibrated on 1)"),
+        ({"node": 1, "nodes": 1}, "2 nodes (1)"),
+        ({"dtypes": ["float64"]}, "float32 (float64)"),
+    ):
+        assert predict(INSIDE, machine_of(**change), 2).beyond == says
+    two = replace(INSIDE, threads=2)
+    assert predict(two, machine_of(), 2).beyond == "2 threads a rank (1)"
+    assert predict(replace(INSIDE, threads=1), machine_of(), 2).beyond is None
+
+
+def test_what_moves_nothing_needs_no_transfers_and_collectives_are_told_by_their_shards():
+    narrow = machine_of(bytes=[1, 2], shards=[1, 2])
+    here = replace(INSIDE, a="row", b="row/c2")
+    assert predict(here, narrow, 2).beyond is None
+    assert predict(replace(INSIDE, transport="direct"), narrow, 2).beyond is None  # views
+    gathered = Case(512, 512, 512, algorithm="summa", transport="rma")
+    assert predict(gathered, machine_of(), 2).beyond is None
+    found = predict(Case(64, 512, 512, algorithm="collective"), narrow, 2).beyond
+    assert found.startswith("collectives on shards of ") and found.endswith("(1 B to 2 B)")
+
+
+def test_products_in_pieces_are_those_of_the_pieces():
+    """On cores a product of operands in pieces is a call of BLAS each."""
+    case = Case(512, 512, 512, algorithm="meshslice", options={"slices": 4, "block": 8})
+    told = predict(case, machine_of(k=[100, 512]), 2).beyond
+    assert "products with k of" in told
+
+
+def test_tables_json_and_advice_say_it(say, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(HERE.read_text())
+    write_model(path, find_machine(str(HERE)).sources | {"calibrated": SEEN | {"m": [8, 16]}})
+    words = ["-m", "512", "-n", "512", "-k", "512", "-p", "2", "--machine", path]
+    said = " ".join(say("simulate", *words, "--preset", "row").stdout.split())
+    assert "beyond the calibration: " in said and "m of" in said and "(8 to 16)" in said
+    told = say("simulate", *words, "--preset", "row", "--threads", "2", "--json").json()
+    assert "(8 to 16)" in told["beyond"] and "2 threads a rank (1)" in told["beyond"]
+    assert told["threads"] == 2
+    few = ["--only", "universal", "--replication", "none", "--top", "2"]
+    assert "Beyond the calibration, place 1: products with m of" in say("tune", *words, *few).stdout
+    assert (
+        "(8 to 16)" in say("tune", *words, *few, "--json").json()["ranking"][0]["record"]["beyond"]
+    )
+    advised = say("advise", *words, *few[:4], "--preset", "row", "--json").json()
+    assert advised["sure"]["level"] == "elsewhere" and "(8 to 16)" in advised["sure"]["text"]
+
+
+def test_a_measured_gpu_says_which_products_it_was_measured_on():
+    machine = find_machine("h100x8measured")
+    big = Case(16384, 16384, 65536, "column", "column", "column", options={"chunk": "none"})
+    assert "k of 65536 (128 to 8192)" in predict(replace(big, options={}), machine, 1).beyond
+    assert predict(Case(8192, 8192, 8192, "row", "row", "row"), machine, 1).beyond is None
+    assert "float16 (float32" in predict(Case(512, 512, 512, dtype="float16"), machine, 1).beyond
+    assert "assumed" in how_sure(machine, 8).text
+
+
+@pytest.mark.parametrize("kind", ["simulate", "tune"])
+def test_threads_without_a_model_are_refused(say, kind):
+    words = [kind, "-m", "64", "-n", "64", "-k", "64", "-p", "2", "--threads", "2"]
+    assert "--threads" in say(*words).refusal()
+
+
+def test_in_place_is_refused_where_a_rank_is_on_another_node():
+    machine, case = find_machine("lumic"), replace(INSIDE, transport="direct")
+    assert predict(case, machine, 8).status == "ok"
+    found = predict(case, machine, 16)
+    assert (found.status, "at most 8 ranks" in found.reason) == ("unsupported", True)

@@ -1,0 +1,148 @@
+"""The ledger: nothing is predicted worse than at the last release, and what would be worse is
+found."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from launch.commands.cli import main
+from launch.studies.ledger import (
+    GROUPS,
+    by_group,
+    dealt,
+    entered,
+    predicted_now,
+    summed,
+    worse,
+)
+from plots.registry import draw, find
+from plots.select.cases import Options, SelectionError
+from plots.select.ledger_rows import LedgerRow, read_rows, write_rows
+
+ROOT = Path(__file__).parents[3]
+LEDGER = ROOT / "results/ledger.csv"
+
+
+def point(what, predicted, low=None, high=None, fitted=0, group="g", value=1.0, machine="here"):
+    about = ("1.0", group, "measured", machine, 2, what, 8, 8, 8, 1024.0, "s")
+    return LedgerRow(*about, value, predicted, low, high, fitted, "file.csv")
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return read_rows([LEDGER])
+
+
+@pytest.fixture(scope="module")
+def today():
+    return predicted_now("today", ROOT / "results")
+
+
+def test_nothing_is_predicted_worse_than_at_the_last_release(committed, today):
+    """The gate of the CI: a change that makes predictions worse has to say so here, by a ledger
+    that is written anew for a release (drbench ledger --save results/ledger.csv --release NAME)."""
+    assert worse(committed, today) == []
+
+
+def test_the_ledger_has_every_group_and_every_point_once(committed, today):
+    assert list(by_group(committed)) == list(GROUPS)
+    names = [(row.group, row.what) for row in committed]
+    assert len(names) == len(set(names))
+    lost = {*names} - {(row.group, row.what) for row in today}
+    assert len(lost) < 0.1 * len(names)
+    assert len(by_group(committed)["dtensor-h100"]) == 16
+    assert len(by_group(committed)["meshslice"]) == 6
+
+
+def test_held_out_points_of_this_machine_lie_in_their_intervals(committed):
+    for group in ("spr-rma", "spr-throttled"):
+        rows = by_group(committed)[group]
+        assert not any(row.fitted for row in rows) and len({row.half_width for row in rows}) > 1
+        assert summed(rows).held >= 0.90
+    both = [row for group in ("spr-rma", "spr-throttled") for row in by_group(committed)[group]]
+    assert 0.90 <= summed(both).held <= 0.98
+    assert summed(both).half_width <= 10
+
+
+def test_each_way_to_become_worse_is_told_and_none_else():
+    before = [point(str(at), 1.0, 0.9, 1.1) for at in range(20)]
+    same = {"predicted": 1.0, "low": 0.9, "high": 1.1}
+    change = lambda count, **more: [
+        point(row.what, **(same | (more if at < count else {}))) for at, row in enumerate(before)
+    ]
+    assert worse(before, before) == []
+    assert worse(before, change(20, predicted=1.005)) == []  # half a point is not too much
+    (line,) = worse(before, change(20, predicted=1.0051))
+    assert "mean error is 0.51 %, it was 0.00 %" in line
+    assert worse(before, change(2, low=1.01)) == []  # 90 % lie in theirs
+    (line,) = worse(before, change(3, low=1.01))
+    assert "85.0 % lie in their intervals" in line
+    assert worse(before, change(20, high=1.12)) == []
+    (line,) = worse(before, change(20, high=1.1201))
+    assert "half an interval is 11.0 %, it was 10.0 %" in line
+    (line,) = worse(before, change(20, low=None, high=None))
+    assert "no intervals any more" in line
+    assert worse(before, before[10:]) == []
+    (line,) = worse(before, before[11:])
+    assert "11 of 20 points are gone, first 0" in line
+    assert len(worse(before, [])) == 1
+
+
+def test_new_points_start_a_group_of_their_own_and_known_ones_stay():
+    before = [point("a", 1.0)]
+    now = [point("a", 1.5), point("b", 1.0), point("a", 3.0, group="new")]
+    assert entered(before, now) == [before[0], now[2]]
+    assert worse(before, [*before, now[2]]) == []
+
+
+def test_fitted_points_do_not_count_as_held():
+    rows = [point("a", 1.0, 0.9, 1.1, fitted=1), point("b", 2.0, 1.8, 2.2), point("c", 1.0)]
+    found = summed(rows)
+    assert (found.points, found.held) == (3, 0.0) and found.half_width == pytest.approx(10)
+    assert summed(rows[2:]).held is None
+
+
+def test_half_of_all_programs_are_held_out():
+    assert 0.45 < fmean(dealt(f"{at} x") for at in range(2000)) < 0.55
+
+
+def test_rows_are_read_as_they_were_written(tmp_path):
+    rows = [point("a, b", 1.5, 1.25, 2.0), point("c", 0.5)]
+    write_rows(tmp_path / "ledger.csv", rows)
+    assert read_rows([tmp_path / "ledger.csv"]) == rows
+
+
+def test_the_command_tells_groups_and_fails_where_something_is_worse(capsys, tmp_path, monkeypatch):
+    path = tmp_path / "ledger.csv"
+    now = [point("a", 1.1, 1.0, 1.2), point("b", 0.9, 0.8, 1.0)]
+    monkeypatch.setattr("launch.studies.ledger.predicted_now", lambda release, results: now)
+    assert main(["ledger", "--ledger", str(path)]) == 2
+    assert "there is none" in capsys.readouterr().err
+    assert main(["ledger", "--ledger", str(path), "--save", str(path)]) == 0
+    assert read_rows([path]) == now
+    figure = tmp_path / "ledger.png"
+    given = ["ledger", "--ledger", str(path), "--again", "--figure", str(figure)]
+    assert main(given) == 0 and figure.stat().st_size > 1000
+    assert "Nothing is worse" in capsys.readouterr().out
+    now[0] = point("a", 1.3, 1.0, 1.2)
+    assert main(["ledger", "--ledger", str(path), "--again", "--json"]) == 1
+    told_ = json.loads(capsys.readouterr().out)
+    assert told_["groups"]["g"]["points"] == 2 and len(told_["worse"]) == 1
+    more = ["--save", str(path), "--release", "2.0"]
+    assert main(["ledger", "--ledger", str(path), *more]) == 0
+    assert read_rows([path]) == now
+    assert main(["ledger", "--release", "2.0"]) == 2
+
+
+def test_the_figure_has_a_panel_a_machine_and_a_mark_a_point():
+    rows = [point("a", 1.1, 1.0, 1.2), point("b", 0.9), point("c", 2.0, machine="there")]
+    made = find("ledger").make(rows, Options())
+    assert "here: 1 of 1 held-out points in their intervals" in made.notes
+    here, there = made.picture.axes
+    drawn = [list(line.get_ydata()) for line in here.lines if line.get_marker() == "o"]
+    assert [sorted(values) for values in drawn] == [pytest.approx([-10.0, 10.0])]
+    assert [100.0] in [list(line.get_ydata()) for line in there.lines]
+    with pytest.raises(SelectionError, match="drbench ledger --save"):
+        draw("ledger", [], "nowhere.png")

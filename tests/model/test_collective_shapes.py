@@ -1,0 +1,153 @@
+"""Collectives on rings, trees and over nodes first: what they take in closed form, that the fastest
+is found, and that nothing is faster than its bound, however links are shared."""
+
+import pytest
+
+from drbench.errors import UsageError
+from drbench.model.bounds import bound_of, carried_by_links
+from drbench.model.gemm import Compute
+from drbench.model.links import ARBITRATIONS
+from drbench.model.machine import Collective, Link, Machine
+from drbench.model.simulate import simulate
+from drbench.program.group_steps import AllGather, Broadcast, Reduce, ReduceScatter
+from drbench.program.problem import Problem
+from drbench.program.steps import Block, Fence, Group, Scratch
+from drbench.program.trace import trace
+
+KINDS = {
+    "allgather": AllGather, "reducescatter": ReduceScatter, "broadcast": Broadcast, "reduce": Reduce
+}  # fmt: skip
+#: Four packets of the largest piece, 24 bytes.
+PACKETS, SHARD = 4, 24.0
+
+
+def tile(owner, size=6):
+    return Block("C", owner, 0, (0, owner), 0, 1, 0, size, 0, size)
+
+
+def traces(kind, p, times=1):
+    """Each rank takes part in as many collectives of all ranks."""
+
+    def program(rank):
+        group = Group("row", tuple(range(p)), rank)
+        pieces = [tile(owner) for owner in range(p)]
+        for _ in range(times):
+            if kind == "allgather":
+                yield AllGather(pieces, group, axis=1)
+            elif kind == "reducescatter":
+                yield ReduceScatter((yield Scratch((1, 6 * p))), pieces, group, axis=1)
+            elif kind == "broadcast":
+                yield Broadcast(pieces[0], group)
+            else:
+                yield Reduce((yield Scratch((1, 6))), pieces[0], group)
+
+    problem = Problem(p, p, p, p)
+    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
+
+
+def machine(shape, arbitration="fifo", node=4, **more):
+    """Nodes of 4 with links of 8 bytes a second, cards of 2; launch 1 s, synchronisations 0.25 and
+    0.5 s."""
+    each = Collective(1.0, 0.25, node=node, shape=shape, across_sync_s=0.5)
+    links = Link("near", 8.0, within=4), Link("far", 2.0)
+    return Machine(
+        "m",
+        Compute(1.0),
+        links,
+        packets=PACKETS,
+        arbitration=arbitration,
+        collectives=dict.fromkeys(KINDS, each),
+        **more,
+    )
+
+
+def closed_form(kind, shape, p):
+    """Seconds on p ranks, in nodes of 4: the slowest link of a ring or a tree is the card."""
+    nodes, wide = -(-p // 4), min(p, 4)
+    rate, sync = (2.0, 0.5) if nodes > 1 else (8.0, 0.25)
+    if shape == "hierarchy" and nodes > 1:
+        if kind in ("allgather", "reducescatter"):
+            between = (nodes - 1) * (0.5 + SHARD / 2.0)
+            return 1 + between + (wide - 1) * (0.25 + nodes * SHARD / 8.0)
+        return 1 + (nodes - 1 + wide - 1 + PACKETS - 1) * (0.5 + SHARD / PACKETS / 2.0)
+    rounds = {1: 0, 2: 1, 4: 2, 8: 3, 12: 4}[p] if shape == "tree" else p - 1
+    if kind in ("allgather", "reducescatter"):
+        return 1 + rounds * sync + (p - 1) * SHARD / rate
+    return 1 + (rounds + PACKETS - 1) * (sync + SHARD / PACKETS / rate)
+
+
+@pytest.mark.parametrize("rule", ARBITRATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_shape_takes_what_its_formula_says(kind, rule):
+    for p in (2, 4, 8, 12):
+        by_shape = {}
+        for shape in ("ring", "tree", "hierarchy"):
+            seen = machine(shape, rule)
+            found = simulate(traces(kind, p), seen)
+            assert found.time_s == pytest.approx(closed_form(kind, shape, p)), (shape, p)
+            assert found.counters == simulate(traces(kind, p), machine("ring")).counters
+            assert bound_of(traces(kind, p), seen).seconds <= found.time_s * (1 + 1e-12)
+            by_shape[shape] = found.time_s
+        fastest = simulate(traces(kind, p), machine("fastest", rule)).time_s
+        assert fastest == pytest.approx(min(by_shape.values()))
+
+
+@pytest.mark.parametrize("rule", ARBITRATIONS)
+@pytest.mark.parametrize("shape", ["ring", "tree", "hierarchy"])
+def test_collectives_of_one_group_follow_each_other(shape, rule):
+    once = closed_form("allgather", shape, 8)
+    found = simulate(traces("allgather", 8, times=3), machine(shape, rule), prefetch="all")
+    if rule == "fair":
+        assert found.time_s == pytest.approx(3 * once)
+    assert found.time_s <= 3 * once * (1 + 1e-12)
+    bound = bound_of(traces("allgather", 8, times=3), machine(shape, rule))
+    assert bound.seconds <= found.time_s * (1 + 1e-12)
+
+
+def test_a_hierarchy_takes_every_ranks_card_and_a_ring_those_at_the_ends_of_nodes():
+    carried = lambda shape: {
+        each.where: each.nbytes
+        for each in carried_by_links(traces("allgather", 8), machine(shape))
+        if each.name == "far"
+    }
+    assert carried("ring") == dict.fromkeys(("out of 3", "into 4", "out of 7", "into 0"), 7 * SHARD)
+    assert carried("hierarchy") == {
+        f"{way} {rank}": SHARD for way in ("out of", "into") for rank in range(8)
+    }
+
+
+def test_two_groups_share_a_card_evenly_where_links_are_shared():
+    """Two gathers over the same two cards: each has half, and both end together."""
+
+    def program(rank):
+        for name in ("row", "column"):
+            group = Group(name, (0, 1), rank)
+            yield AllGather([tile(0), tile(1)], group, axis=1)
+
+    problem = Problem(2, 2, 2, 2)
+    pair = [trace(program(rank), problem, rank, fresh=False) for rank in range(2)]
+    each = Collective(1.0, 0.0)
+    for rule, ends in (("fair", [25.0, 25.0]), ("fifo", [13.0, 26.0])):
+        toy = Machine("m", Compute(1.0), (Link("far", 2.0),), collectives={"allgather": each},
+                      arbitration=rule)  # fmt: skip
+        bars = simulate(pair, toy, prefetch="all", timeline=True).timeline
+        assert sorted(bar.stop_s for bar in bars if bar.rank == 0) == ends, rule
+
+
+def test_a_fence_takes_a_round_more_for_each_doubling_of_the_ranks():
+    def time_s(p):
+        def program():
+            yield Fence()
+
+        problem = Problem(p, p, p, p)
+        fences = [trace(program(), problem, rank, fresh=False) for rank in range(p)]
+        return simulate(fences, Machine("m", Compute(1.0), fence_s=5.0, fence_round_s=2.0)).time_s
+
+    assert [time_s(p) for p in (1, 2, 3, 4, 8, 9)] == [5.0, 7.0, 9.0, 9.0, 11.0, 13.0]
+
+
+def test_a_shape_that_makes_no_sense_is_refused():
+    with pytest.raises(UsageError, match="shape must be one of ring, tree, hierarchy, fastest"):
+        Collective(shape="star")
+    with pytest.raises(UsageError, match="hierarchy needs node"):
+        Collective(shape="hierarchy")

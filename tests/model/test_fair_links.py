@@ -1,0 +1,343 @@
+"""Links that are shared: rates are those of progressive filling in fractions, simulated times those
+of a slow simulator, and whatever the rule, bytes stay and no bound is broken."""
+
+import random
+from dataclasses import replace
+from heapq import heappop, heappush
+from math import inf
+
+import pytest
+from any_machines import any_machine, any_signalled, slow_signalled, with_lanes
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import any_case, traces_of
+from slow_simulator import filled, slow_simulate, ways
+
+from drbench.errors import UsageError
+from drbench.model.bounds import bound_of
+from drbench.model.gemm import Compute
+from drbench.model.links import ARBITRATIONS, Transfer, speeds
+from drbench.model.machine import Link, Machine
+from drbench.model.simulate import simulate
+from drbench.program.problem import Problem
+from drbench.program.steps import Accumulate, Block, Gemm, Get
+from drbench.program.trace import Trace, trace
+
+ITEM = 4
+seeds = st.integers(0, 10**6)
+quick = settings(max_examples=60, deadline=None, derandomize=True)
+rates = st.sampled_from([1.0, 2.0, 3.0, 0.5, 7.25, 1e3])
+uses = st.dictionaries(
+    st.integers(0, 5), st.sampled_from([1.0, 1.0, 0.5, 0.3, 0.125]), min_size=1, max_size=3
+)
+flows = st.lists(st.tuples(rates, uses), min_size=1, max_size=9)
+
+
+def both(machine):
+    return [replace(machine, arbitration=each) for each in ARBITRATIONS]
+
+
+@settings(quick, max_examples=500)
+@given(flows)
+def test_speeds_are_those_of_progressive_filling_in_fractions(asked):
+    found = speeds([(rate, tuple(uses.items())) for rate, uses in asked])
+    assert found == pytest.approx([float(each) for each in filled(asked)], rel=1e-12)
+
+
+@settings(quick, max_examples=300)
+@given(flows)
+def test_nobody_could_be_faster_without_slowing_one_who_is_no_faster(asked):
+    """The definition: each flow is at its full rate, or on a full link where none is faster."""
+    found = speeds([(rate, tuple(uses.items())) for rate, uses in asked])
+    carried = [rate * speed for (rate, _), speed in zip(asked, found)]
+    taken = dict.fromkeys(range(6), 0.0)
+    for (_, uses), speed in zip(asked, found):
+        for link, share in uses.items():
+            taken[link] += share * speed
+    assert max(taken.values()) <= 1 + 1e-9
+    for (_, uses), speed, rate in zip(asked, found, carried):
+        assert speed == 1 or any(
+            taken[link] > 1 - 1e-9
+            and rate
+            >= max(carried[f] for f, (_, other) in enumerate(asked) if link in other) * (1 - 1e-9)
+            for link in uses
+        )
+
+
+def ends_of(transfers, arbitration):
+    """When each of (transfer, asked for when) ends."""
+    events, found = [], {}
+
+    def at(time, act, *what):
+        heappush(events, (time, next(number), act, what))
+
+    def gone(now, transfer, _):
+        found[transfer.steps] = now
+        links.release(transfer, now)
+
+    number = iter(range(10**9))
+    links = ARBITRATIONS[arbitration](at, lambda transfer, now: None, gone)
+    for transfer, when in transfers:
+        at(when, lambda now, transfer, _: links.ask(transfer, now), transfer)
+    while events:
+        now, _, act, what = heappop(events)
+        act(now, *what, *[None] * (2 - len(what)))
+    return found
+
+
+@settings(quick, max_examples=200)
+@given(
+    st.lists(st.tuples(rates, uses, st.floats(0.1, 9), st.integers(0, 6)), min_size=1, max_size=8)
+)
+def test_ends_are_those_of_flows_that_are_filled_anew_whenever_one_comes_or_goes(asked):
+    """Speeds are set anew only where they may change: nobody may be forgotten."""
+    found = ends_of(
+        [
+            (
+                Transfer(
+                    tuple(uses), seconds, 0.0, f, shares=tuple(uses.values()), bytes_per_s=rate
+                ),
+                t,
+            )
+            for f, (rate, uses, seconds, t) in enumerate(asked)
+        ],
+        "fair",
+    )
+    left, now, ends = {}, 0.0, {}
+    due = sorted({float(t) for *_, t in asked})
+    while due or left:
+        while due and due[0] <= now:
+            left |= {f: each[2] for f, each in enumerate(asked) if each[3] == due[0]}
+            due.pop(0)
+        going = list(left)
+        speed = dict(zip(going, map(float, filled([asked[f][:2] for f in going]))))
+        then = min([now + left[f] / speed[f] for f in going] + due[:1])
+        left = {f: left[f] - speed[f] * (then - now) for f in going}
+        now = then
+        ends |= {f: now for f in going if left[f] < 1e-12}
+        left = {f: each for f, each in left.items() if f not in ends}
+    assert found == pytest.approx(ends, rel=1e-9)
+
+
+@settings(quick, max_examples=40)
+@given(seeds, st.integers(0, 3))
+def test_shared_links_give_the_time_of_a_slow_simulator(seed, depth):
+    problem, options = any_case(seed)
+    if problem.nprocs * problem.m * problem.n > 200:
+        problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
+    machine = any_machine(seed, accumulate_slowdown=0.0, arbitration="fair")
+    traces = traces_of(problem, **options)
+    link, links_of = ways(*machine.links)
+    expected = slow_simulate(
+        traces,
+        depth,
+        lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM),
+        machine.compute.memory_s,
+        machine.fence_s,
+        lambda a, b, nbytes, adds: (
+            nbytes
+            / link(a, b).bandwidth_bytes_per_s
+            / (machine.accumulate_efficiency if adds else 1)
+        ),
+        lambda a, b: link(a, b).latency_s,
+        links_of,
+        fair=True,
+    )
+    assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected)
+
+
+@settings(quick, max_examples=60)
+@given(seeds)
+def test_signals_and_lanes_over_shared_links_are_those_of_a_slow_simulator(seed):
+    machine, traces = with_lanes(seed, arbitration="fair"), any_signalled(seed, split=True)
+    p = len(traces)
+    expected = slow_signalled(machine, traces, (range(p), range(p)[::-1]))
+    assume(max(expected) - min(expected) < 1e-9)  # lanes keep an order, which ties leave open
+    assert simulate(traces, machine, prefetch="all").time_s == pytest.approx(expected[0])
+
+
+@quick
+@given(seeds, st.integers(0, 3))
+def test_bytes_stay_and_no_bound_is_broken_however_links_are_shared(seed, depth):
+    problem, options = any_case(seed)
+    traces = traces_of(problem, **options)
+    rng = random.Random(seed)
+    machine = any_machine(
+        seed,
+        memory_shared=rng.random() < 0.5,
+        copy_engines=rng.choice([0, 1, 2]),
+        copy_engine_bytes_per_s=rng.choice([inf, 2.0]),
+        owner_slowdown=rng.choice([0, 0.5]),
+    )
+    fair, fifo = (simulate(traces, each, prefetch=depth) for each in both(machine))
+    assert fair.counters == fifo.counters
+    for each, found in zip(both(machine), (fair, fifo)):
+        assert bound_of(traces, each).seconds <= found.time_s * (1 + 1e-9)
+
+
+@quick
+@given(seeds)
+def test_one_flow_alone_takes_the_same_time_however_links_are_shared(seed):
+    """Rank 0 reads one thing after another; nobody else does anything."""
+    rng = random.Random(seed)
+    problem = Problem(8, 8, 8, 2, "tiles:9x9", "tiles:9x9", "tiles:9x9")
+    machine = any_machine(seed, memory_shared=rng.random() < 0.5, copy_engines=1)
+
+    def program():
+        before = None
+        for _ in range(3):
+            a = yield Get(block("A", 1))
+            b = yield Get(block("B", 0))
+            before = yield Gemm(a, b)
+        yield Accumulate(before, block("C", 1))
+
+    traces = [trace(program(), problem, 0, fresh=False), Trace(problem, 1, [])]
+    fair, fifo = (simulate(traces, each, prefetch=0).time_s for each in both(machine))
+    assert fair == pytest.approx(fifo, rel=1e-12)
+
+
+def block(matrix, owner, size=8):
+    return Block(matrix, owner, 0, (0, 0), 0, size, 0, size, 0, size)
+
+
+def readers(p, what):
+    """Traces in which each rank but the first does one step with a block of rank 0."""
+    problem = Problem(8, 8, 8, p)
+
+    def program(rank):
+        if rank:
+            yield from what()
+
+    return [trace(program(rank), problem, rank, fresh=False) for rank in range(p)]
+
+
+def get():
+    yield Get(block("A", 0))
+
+
+def accumulate():
+    b = yield Get(block("B", 0, 1))
+    yield Accumulate(b, block("C", 0, 1))
+
+
+def test_three_readers_share_one_port_and_end_together():
+    wire = (Link("wire", 256.0),)
+    for rule, waits in (("fair", 3 * [3.0]), ("fifo", [1.0, 2.0, 3.0])):
+        found = simulate(readers(4, get), Machine("m", Compute(1.0), wire, arbitration=rule),
+                         timeline=True)  # fmt: skip
+        assert sorted(bar.stop_s for bar in found.timeline) == waits, rule
+
+
+@pytest.mark.parametrize("rule", ARBITRATIONS)
+def test_a_fabric_with_fewer_links_up_than_down_carries_so_much_and_no_more(rule):
+    """Four readers on other nodes, each over a card of its own and one fabric that carries two."""
+    links = (
+        Link("card", 256.0, within=1),
+        Link("far", 256.0, shared="fabric", carries_bytes_per_s=512.0, through=("card",)),
+    )
+    problem = Problem(8, 8, 8, 8)
+
+    def program(rank):
+        if rank >= 4:
+            yield Get(block("A", rank - 4))
+
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(8)]
+    machine = Machine("m", Compute(1.0), links, arbitration=rule)
+    assert machine.shares(links[1]) == (0.5, 1.0, 1.0)
+    assert simulate(traces, machine).time_s == (2.0 if rule == "fair" else 2.5)
+    assert bound_of(traces, machine).links_s == 2.0
+
+
+def test_cards_of_one_rail_are_joined_by_their_switch_and_others_by_the_spine():
+    links = (
+        Link("nvlink", 8.0, within=4),
+        Link("rail", 4.0, rails=4),
+        Link("spine", 4.0, shared="fabric", carries_bytes_per_s=16.0, through=("rail",)),
+    )
+    machine = Machine("m", Compute(1.0), links)
+    assert [machine.link(1, x).name for x in (2, 5, 9, 6)] == ["nvlink", "rail", "rail", "spine"]
+    assert machine.route(1, 6)[1] == (("spine", "all", 0), ("rail", "out", 1), ("rail", "in", 6))
+    assert machine.shares(links[2]) == (0.25, 1.0, 1.0)
+    with pytest.raises(UsageError, match="carries_bytes_per_s must be at least"):
+        Link("spine", 4.0, carries_bytes_per_s=2.0)
+
+
+@pytest.mark.parametrize("rule", ARBITRATIONS)
+def test_copy_engines_move_so_many_copies_at_a_time_and_so_fast(rule):
+    """One rank reads from three others over links of their own."""
+    problem = Problem(8, 8, 8, 4)
+
+    def program(rank):
+        for owner in (1, 2, 3) if rank == 0 else ():
+            yield Get(block("A", owner))
+
+    traces = [trace(program(rank), problem, rank, fresh=False) for rank in range(4)]
+    pair = (Link("xe", 256.0, shared="pair"),)
+    for engines, rate, seconds in (
+        (0, inf, 1),
+        (1, inf, 3),
+        (2, inf, 2),
+        (2, 128.0, 4),
+        (0, 64.0, 4),
+    ):
+        machine = Machine("m", Compute(1.0), pair, arbitration=rule, copy_engines=engines,
+                          copy_engine_bytes_per_s=rate)  # fmt: skip
+        assert simulate(traces, machine).time_s == seconds, (engines, rate)
+        assert bound_of(traces, machine).links_s <= seconds
+
+
+def test_accumulates_are_kernels_and_need_no_copy_engine():
+    machine = Machine("m", Compute(1e9), (Link("xe", 4.0, shared="pair"),), copy_engines=1,
+                      copy_engine_bytes_per_s=1.0)  # fmt: skip
+    assert simulate(readers(4, accumulate), machine).time_s == 4.0 + 1.0
+
+
+@pytest.mark.parametrize("rule, seconds", [("fair", 3.0), ("fifo", 3.0)])
+def test_memory_that_all_read_is_shared_where_links_are_not(rule, seconds):
+    """Three links of their own, each as fast as the owner's memory; an add takes it twice."""
+    compute, pair = Compute(1e9, memory_bytes_per_s=256.0), (Link("xe", 256.0, shared="pair"),)
+    machine = Machine("m", compute, pair, arbitration=rule, memory_shared=True)
+    assert simulate(readers(4, get), machine).time_s == seconds
+    alone = Machine("m", compute, pair, arbitration=rule)
+    assert simulate(readers(4, get), alone).time_s == 1.0
+
+    def add():
+        a = yield Get(block("A", 1))
+        yield Accumulate(a, block("C", 0))
+
+    problem = Problem(8, 8, 8, 2)
+    traces = [Trace(problem, 0, []), trace(add(), problem, 1, fresh=False)]
+    assert simulate(traces, machine).time_s == 2.0  # what is there is read, the sum written
+
+
+def test_accumulates_slow_the_products_of_the_rank_they_add_to_while_they_come():
+    problem = Problem(8, 8, 8, 2)
+
+    def multiplies():
+        a = yield Get(block("A", 0))
+        b = yield Get(block("B", 0))
+        yield Gemm(a, b, into=block("C", 0))
+
+    def adds():
+        a = yield Get(block("A", 1))
+        yield Accumulate(a, block("C", 0))
+
+    traces = [
+        trace(each(), problem, rank, fresh=False) for rank, each in enumerate((multiplies, adds))
+    ]
+    for slowdown, rate, seconds in (
+        (0.0, 256.0, 10.24),
+        (0.5, 256.0, 10.24 + 1 / 3),
+        (0.5, 1.0, 256.0),
+    ):
+        machine = Machine("m", Compute(100.0), (Link("wire", rate),), owner_slowdown=slowdown)
+        found = simulate(traces, machine)
+        assert found.time_s == pytest.approx(seconds)
+        assert found.phases["gemm"] * 2 == pytest.approx(
+            10.24 if not slowdown else min(15.36, seconds)
+        )
+
+
+def test_an_unknown_arbitration_is_refused():
+    with pytest.raises(UsageError, match="arbitration must be one of fair, fifo, got 'lottery'"):
+        Machine("m", Compute(1.0), arbitration="lottery")

@@ -1,0 +1,184 @@
+"""Between which times a run is expected: the spread of residuals holds as many new cases as it
+says, whatever they are like; what is assumed widens it; held-out measurements lie in it."""
+
+from hashlib import sha256
+from math import exp, log
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drbench.errors import CaseFailed, UsageError
+from drbench.model.fit import spread
+from drbench.model.machine import Machine
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models.intervals import combined, doubted, otherwise, residuals_of
+from launch.models.predict import predict, with_interval
+from launch.studies.accuracy import beside
+from plots.select.records import read_records
+
+MEASURED = Path(__file__).parents[2] / "results/measured/spr-2core/model"
+SECTION = {
+    "name": "toy",
+    "compute": {"peak_flops": 1e12, "sustained": 0.8, "launch_s": 1e-6},
+    "links": {"wire": {"bandwidth_bytes_per_s": 1e9}},
+}
+ASSUMED = ["compute.sustained", "links.wire.bandwidth_bytes_per_s", "compute.launch_s"]
+CASE = Case(256, 256, 256, "row", "row", "row", options={"stationary": "C"})
+DRAWS = {
+    "log-normal": lambda random: exp(random.gauss(0.02, 0.05)),
+    "skewed": lambda random: exp(0.03 * random.expovariate(1) ** 2),
+    "two speeds": lambda random: random.choice([1.0, 1.0, 1.2]) * exp(random.gauss(0, 0.01)),
+}
+
+
+def covered(draw, count, rounds=1500):
+    """The share of new draws that the spread of so many others holds: counted one by one."""
+    random, held = Random(count), 0
+    for _ in range(rounds):
+        low, high = spread([draw(random) for _ in range(count)])
+        held += low <= draw(random) <= high
+    return held / rounds
+
+
+@pytest.mark.parametrize("name, count", [*((name, 79) for name in DRAWS), ("log-normal", 15)])
+def test_the_next_case_lies_in_the_spread_of_the_others_as_often_as_it_says(name, count):
+    assert 0.935 <= covered(DRAWS[name], count) <= 0.97
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=90))
+def test_a_prediction_lies_in_its_own_interval_and_more_error_never_narrows_it(ratios):
+    low, high = spread(ratios)
+    assert 0 < low <= 1 <= high
+    assert spread([ratio**2 for ratio in ratios]) == pytest.approx((low**2, high**2), rel=1e-6)
+
+
+def test_one_residual_says_nothing_and_wrong_ones_are_refused():
+    with pytest.raises(CaseFailed, match="at least 2"):
+        spread([1.0])
+    for wrong in ([1.0], [1.0, 0.0]):
+        with pytest.raises(UsageError, match="residuals.any must be two or more"):
+            Machine.from_dict(SECTION | {"residuals": {"any": wrong}})
+
+
+def test_independent_errors_add_up_by_their_squares():
+    found = combined([1.0] * 40, 2.0, [[1.0, 4.0], [3.0]])
+    assert found.low == pytest.approx(0.5)
+    assert log(found.high) == pytest.approx((log(2) ** 2 + log(1.5) ** 2) ** 0.5)
+
+
+def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
+    faster, slower = doubted(Machine.from_dict(SECTION | {"assumed": ASSUMED}))
+    told = lambda machine: (
+        machine.compute.sustained,
+        machine.links[0].bandwidth_bytes_per_s,
+        machine.compute.launch_s,
+        machine.compute.peak_flops,
+    )
+    assert told(faster) == pytest.approx((0.88, 1.1e9, 5e-7, 1e12))
+    assert told(slower) == pytest.approx((0.8 / 1.1, 1e9 / 1.1, 2e-6, 1e12))
+
+
+def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_has_none():
+    plain = Machine.from_dict(SECTION)
+    record = predict(CASE, plain, 4)
+    assert with_interval(record, CASE, plain, 4) is record
+    exact = {"residuals": {"any": [1.0, 1.0, 1.0]}}
+    doubtful = Machine.from_dict(SECTION | {"assumed": ASSUMED} | exact)
+    found = with_interval(record, CASE, doubtful, 4)
+    faster, slower = (predict(CASE, end, 4).best_s / record.best_s for end in doubted(doubtful))
+    (other,) = (predict(CASE, end, 4).best_s / record.best_s for end in otherwise(doubtful))
+    assert faster < 1 < other < slower  # who shares its links fairly is slower here
+    assert found.median_low_s == pytest.approx(record.best_s * faster)
+    high = exp((log(slower) ** 2 + log(other) ** 2) ** 0.5)
+    assert found.median_high_s == pytest.approx(record.best_s * high)
+    assert found.percent_of_roof_low == pytest.approx(
+        100 * found.local_gemm_s / found.median_high_s
+    )
+    wider = with_interval(record, CASE, Machine.from_dict(SECTION | {"assumed": ASSUMED}), 4)
+    assert wider.median_low_s < found.median_low_s and wider.median_high_s > found.median_high_s
+    refused = predict(Case(8, 8, 8, "row", "row", "row", algorithm="cannon"), doubtful, 3)
+    assert with_interval(refused, CASE, doubtful, 3) is refused
+
+
+def test_the_residuals_of_the_transport_count():
+    residuals = {"rma": [0.9, 1.1] * 20, "direct": [0.99, 1.01] * 20}
+    machine = Machine.from_dict(SECTION | {"residuals": residuals})
+    assert residuals_of(Machine.from_dict(SECTION), "rma") == []
+    assert residuals_of(machine, "rma") == residuals["rma"]
+    assert sorted(residuals_of(machine, "auto")) == sorted(sum(residuals.values(), []))
+    more = Machine.from_dict(SECTION | {"residuals": residuals | {"any": [0.5, 2.0]}})
+    assert residuals_of(more, "throttled:1,5") == [0.5, 2.0]
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """Every case of the model's study on this machine that is not noisy, beside its prediction, and
+    the program that it is: on two ranks blocks are columns."""
+    found = {}
+    for transport in ("rma", "throttled"):
+        place = MEASURED / transport
+        names = (read_records([place / f"{name}.csv"]) for name in ("measured", "predicted"))
+        table = beside(*names)
+        table = table[~table.hollow]
+        forms = table[["a", "b", "c"]].replace("block", "column").agg(" ".join, axis=1)
+        sizes = table[["m", "n", "k"]].astype(str).agg("x".join, axis=1)
+        ratios = table.time_s / table.predicted_s
+        found[transport] = [*zip(sizes + " " + forms + " S-" + table.stationary, ratios)]
+    return found
+
+
+def half_of(program, seed):
+    return sha256(f"{seed} {program}".encode()).digest()[0] % 2
+
+
+def test_held_out_programs_of_this_machine_lie_in_the_interval_of_the_others(pairs):
+    """Programs are dealt to two halves, which are fitted and held out in turn, in several ways."""
+    shares, widths = [], []
+    for seed in range(10):
+        for half in (0, 1):
+            held, wide = [], []
+            for found in pairs.values():
+                low, high = spread([x for name, x in found if half_of(name, seed) == half])
+                out = [x for name, x in found if half_of(name, seed) != half]
+                held += [low <= x <= high for x in out]
+                wide += [(high - low) / 2] * len(out)
+            shares.append(fmean(held))
+            widths.append(median(wide))
+    assert 0.90 <= fmean(shares) <= 0.98 and 0.85 <= min(shares)
+    assert median(widths) <= 0.10
+
+
+def test_every_command_that_predicts_tells_the_interval(capsys, tmp_path):
+    import json
+
+    from launch.commands.cli import main
+
+    case = "-m 512 -n 512 -k 512 -p 4 --machine h100x8".split()
+    machine = find_machine("h100x8")
+    layouts = ["--preset", "row", "--stationary", "C"]
+    assert main(["simulate", *case, *layouts, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["median_low_s"] < record["best_s"] < record["median_high_s"]
+    assert main(["simulate", *case, *layouts]) == 0
+    ends = [f"{1e6 * record[f'median_{end}_s']:.3g}" for end in ("low", "high")]
+    assert f"({'-'.join(ends)})" in capsys.readouterr().out
+    few = ["--only", "universal", "--replication", "none"]
+    assert main(["tune", *case, *few, "--top", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    places, within = found["ranking"], found["within_interval"]
+    assert all(p["record"]["median_low_s"] < p["record"]["best_s"] for p in places)
+    high = places[0]["record"]["median_high_s"]
+    assert within == [p["place"] for p in places[1:] if p["record"]["best_s"] <= high] != []
+    assert main(["tune", *case, *few, "--top", "2"]) == 0
+    assert "2 is within its interval" in capsys.readouterr().out.replace("\n", " ")
+    assert main(["advise", *case, *few, "--preset", "row", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["mine"]["record"]["median_low_s"] < told["mine"]["record"]["median_high_s"]
+    page = tmp_path / "page.html"
+    assert main(["explain", *case, *layouts, "--save", str(page)]) == 0
+    assert " (between " in page.read_text() and machine.assumed

@@ -1,0 +1,447 @@
+"""``drbench explain``: the page of a run, in a real browser, against an independent reading of the
+simulator's events."""
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from browser import Browser
+from starting import settled
+
+from drbench.measure.timeline import chrome_trace
+from drbench.plan.explain import traffic
+from launch.cases.case import TOLD, Case
+from launch.cases.machine_models import find_machine
+from launch.models.explained import explained, explained_timeline
+from launch.models.predict import predict_with, programs_of
+from plots.report.explained import TICKS, explained_page
+
+#: What the first word of an event means. Read here by name; the page goes by the steps.
+MEANS = {
+    "Gemm": "multiply",
+    **dict.fromkeys(("Get", "ReplicaGet", "Take"), "fetch"),
+    **dict.fromkeys(("Put", "Push", "Offer"), "send"),
+    **dict.fromkeys(("Accumulate", "Add", "Combine"), "add"),
+    **dict.fromkeys(("Copy", "Zero", "Scale"), "copy"),
+    **dict.fromkeys(("Fence", "Await"), "wait"),
+    **dict.fromkeys(("Shift", "AllGather", "Broadcast", "Reduce", "ReduceScatter"), "collective"),
+}
+
+
+def columns(ranks=12, **values):
+    """C by columns, on 12 ranks: the case of the paper's figures."""
+    return Case(4096, 4096, 4096, *["column"] * 3, **values), "pvc12", ranks
+
+
+def of(algorithm, ranks=4, machine="h100x8", **values):
+    return Case(512, 512, 512, algorithm=algorithm, **values), machine, ranks
+
+
+#: A case of every kind: case, machine, ranks.
+CASES = {
+    "column S-C": columns(options={"stationary": "C"}),
+    "column S-B": columns(options={"stationary": "B"}),
+    "replicas S-A": (
+        Case(1000, 900, 800, "row/c2", "column/c3", "block/c2", options={"stationary": "A"}),
+        "pvc12",
+        12,
+    ),
+    "transposed": (
+        Case(600, 700, 800, "row", "tiles:96x80@2x3", "block", transpose="ab"),
+        "pvc12",
+        6,
+    ),
+    "throttled": (
+        Case(512, 512, 512, "row", "row", "row", transport="throttled:1,5"),
+        "pvc12",
+        4,
+    ),
+    "pending": (Case(512, 512, 512, "S(0)", "S(1)", "P", options={"stationary": "A"}), None, 4),
+    "signals": columns(options={"stationary": "A", "signals": "always"}),
+    "lowered": columns(4, options={"schedule": "greedy"}),
+    "ag_gemm": of("ag_gemm"),
+    "gemm_rs": of("gemm_rs"),
+    "gemm_ar": of("gemm_ar"),
+    "ag_moe": of("ag_moe", experts=8, topk=2),
+    "moe_rs": of("moe_rs", experts=8, topk=2),
+    "cannon": of("cannon"),
+    "meshslice": of("meshslice", 8, machine=None),
+    "wang": of("wang"),
+    "summa2.5d": of("summa2.5d", 8, machine=None),
+    "torus": (Case(1024, 1024, 1024, algorithm="summa", dtype="bfloat16"), "tpuv4-2x4", 8),
+}
+
+
+def made(name):
+    """A case of CASES, its machine with the right element type."""
+    case, machine, ranks = CASES[name]
+    model = None if machine is None else find_machine(machine)
+    if model is not None and case.dtype != model.dtype:
+        case = Case(**{**vars(case), "dtype": model.dtype})
+    return case, model, ranks
+
+
+@pytest.fixture(scope="module")
+def told():
+    """name -> what the page is drawn from."""
+    known = {}
+
+    def find(name):
+        if name not in known:
+            known[name] = explained(*made(name))
+        return known[name]
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser"), 1280, 900) as browser:
+        yield browser
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Write a page and open it: ``opened(told, ...)``."""
+
+    def open_(*cases, width=1280, height=900):
+        path = tmp_path / "page.html"
+        path.write_text(explained_page(cases, "test"), encoding="utf-8")
+        browser.size(width, height, 2 if width < 600 else 1)
+        browser.open(path)
+        return browser
+
+    yield open_
+    assert browser.complaints() == []
+
+
+def moments(events):
+    """Three moments at which no event begins or ends: in the middle of gaps about a quarter, a half
+    and three quarters through; and the end."""
+    edges = sorted({edge for event in events for edge in event[4:6]})
+    whole, found = edges[-1], []
+    gaps = [(low + high) / 2 for low, high in zip(edges, edges[1:]) if high - low > 1e-5 * whole]
+    for share in (0.25, 0.5, 0.75):
+        found.append(min(gaps, key=lambda middle: abs(middle - share * whole)))
+    return found, whole
+
+
+SHOWN = """
+const input = document.getElementById("time");
+input.value = arguments[0]; input.dispatchEvent(new Event("input"));
+return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(
+  [...document.querySelectorAll(`[data-case="${arguments[1]}"] .now tbody tr`)].map((row) => ({
+    does: [...row.querySelectorAll("span")].map((each) => [each.dataset.does,
+      Number(each.dataset.step), each.textContent]),
+    holds: row.lastChild.dataset.steps, text: row.lastChild.textContent }))))));
+"""
+
+
+def at(browser, tick, case=0):
+    """The rows of the table of everyone at a time of the slider."""
+    return browser.run(SHOWN, round(tick), case)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_page_shows_at_three_times_is_what_the_simulator_did(name, told, opened):
+    case, model, ranks = made(name)
+    events = predict_with(case, model, ranks, timeline=True)[1].timeline if model else None
+    if events is None:  # the page's own balance of FLOPs and bytes; read from its bars by name
+        programs = programs_of(case, find_machine("h100x8"), ranks, everyone=True)
+        events = [
+            (rank, "", bar[0], repr(programs.traces[rank].steps[bar[0]]), *bar[2:4])
+            for rank, bars in enumerate(told(name)["ranks"])
+            for bar in bars
+        ]
+    times, whole = moments(events)
+    browser = opened(told(name))
+    assert told(name)["time_s"] == pytest.approx(whole)
+    seen = 0
+    for time_s in times:
+        rows = at(browser, time_s / whole * TICKS)
+        expected = Counter(
+            (rank, MEANS[name.partition("(")[0]], step)
+            for rank, _, step, name, start, stop in events
+            if start <= time_s < stop
+        )
+        found = Counter(
+            (rank, does, step) for rank, row in enumerate(rows) for does, step, _ in row["does"]
+        )
+        assert found == expected
+        seen += len(found)
+        named = {(event[0], event[2]): event[3] for event in events}
+        for rank, row in enumerate(rows):
+            for does, step, text in row["does"]:
+                block = re.search(r"Get\((\w+ᵀ?\[[^\]]*\])@(\d+)", named[rank, step])
+                if does == "fetch" and block:  # the same elements, from the same rank
+                    matrix, place = block[1].split("[")
+                    assert f"{matrix.rstrip('ᵀ')}[{place} from {block[2]} " in text
+    assert seen
+
+
+@pytest.mark.parametrize("name", ["column S-C", "column S-B", "replicas S-A", "transposed"])
+def test_a_rank_holds_what_it_fetched_until_the_last_product_of_it(name, told, opened):
+    case, model, ranks = made(name)
+    events = predict_with(case, model, ranks, timeline=True)[1].timeline
+    times, whole = moments(events)
+    browser = opened(told(name))
+    for time_s in times:
+        for rank, row in enumerate(at(browser, time_s / whole * TICKS)):
+            mine = sorted((e for e in events if e.rank == rank), key=lambda each: each.index)
+            memory, uses = {}, {}  # step -> in whose memory its value lies; that -> last use
+            for event in mine:
+                onto = re.search(r"-> %(\d+)", event.name)
+                memory[event.index] = memory[int(onto[1])] if onto else event.index
+                for value in map(int, re.findall(r"%(\d+)", event.name)):
+                    root = memory.get(value)
+                    uses[root] = max(uses.get(root, 0.0), event.stop_s)
+            expected = set()
+            for event in mine:
+                since = event.start_s if event.name.startswith("Gemm") else event.stop_s
+                if memory[event.index] == event.index and since <= time_s < uses.get(
+                    event.index, 0
+                ):
+                    expected.add(event.index)
+            assert {int(step) for step in row["holds"].split()} == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_byte_of_the_plan_is_shown_once(name, told):
+    case, model, ranks = made(name)
+    found = told(name)
+    machine = model or find_machine("h100x8")
+    if model is not None:
+        traces = programs_of(case, machine, ranks, everyone=True).traces
+        expected = Counter()
+        for trace in traces:
+            expected[trace.rank] = sum(traffic(trace).counters.values())
+        shown = {
+            rank: sum(move[2] for bar in bars for move in bar[8])
+            for rank, bars in enumerate(found["ranks"])
+        }
+        assert shown == expected
+    for rank, bars in enumerate(found["ranks"]):
+        for bar in bars:
+            assert all(rank in move[:2] and move[0] != move[1] for move in bar[8])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_fetched_lies_in_tiles_of_the_rank_it_comes_from(name, told):
+    found = told(name)
+    for rank, bars in enumerate(found["ranks"]):
+        for step, does, *_, reads, writes, moves, _ in bars:
+            if does == "multiply" and "moe" not in name:
+                a, b = (found["regions"][each] for each in reads)
+                (c,) = (found["regions"][each] for each in writes)
+                assert (a[0], b[0], c[0]) == ("A", "B", "C"), step
+                assert a[3] == b[2] and a[2] == c[2] and b[3] == c[3]
+            if does == "fetch" and moves and "gemm" not in name and "moe" not in name:
+                (region,) = writes
+                assert owners(found, region) == {moves[0][0]} and moves[0][1] == rank
+
+
+def owners(found, region):
+    """The ranks whose tiles the elements of a region are in, element by element."""
+    name, replica, rows, cols = found["regions"][region]
+    matrix = next(each for each in found["matrices"] if each["name"] == name)
+
+    def coordinates(segments, ranges):
+        place = lambda x: next(at for stop, at in segments if x < stop)
+        return {place(x) for low, high in ranges for x in range(low, high)}
+
+    down, across, copies = matrix["places"]
+    return {
+        down[i] + across[j] + copies[replica]
+        for i in coordinates(matrix["rows"], rows)
+        for j in coordinates(matrix["cols"], cols)
+    }
+
+
+def test_the_page_of_12_ranks_is_small_and_drawn_within_a_second(told, opened):
+    text = explained_page([told("column S-C")], "test")
+    assert len(text.encode()) <= 1_000_000
+    browser = opened(told("column S-C"))
+    drawn_ms = [browser.run("return Number(document.documentElement.dataset.drawn)")]
+    for _ in range(2):  # others may have the cores
+        browser.run("location.reload()")
+        drawn_ms.append(browser.run("return Number(document.documentElement.dataset.drawn)"))
+    assert min(filter(None, drawn_ms)) <= 1000
+    inked = browser.run(
+        "return [...document.querySelectorAll('canvas')].map((canvas) => new Set(canvas.getContext("
+        "'2d').getImageData(0, 0, canvas.width, canvas.height).data).size)"
+    )
+    assert len(inked) == 3 and min(inked) > 10
+
+
+def test_it_works_with_the_keyboard(told, opened):
+    browser = opened(told("column S-B"))
+    state = lambda: browser.run(
+        "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
+        "[Number(document.getElementById('time').value), document.getElementById('rank').value, "
+        "document.querySelector('.says').textContent]))))"
+    )
+    edges = sorted(
+        {
+            round(edge / told("column S-B")["time_s"] * TICKS)
+            for bar in told("column S-B")["ranks"][0]
+            for edge in bar[2:4]
+        }
+    )
+    browser.press("home")
+    assert state()[:2] == [0, "0"]
+    browser.press("right", "right", "right")
+    assert abs(state()[0] - [edge for edge in edges if edge > 0][2]) <= 2
+    browser.press("left")
+    assert abs(state()[0] - [edge for edge in edges if edge > 0][1]) <= 2
+    browser.press("down")
+    assert state()[1:] == ["1", state()[2]] and state()[2].startswith("Rank 1 ")
+    browser.press("up", "up")
+    assert state()[1] == "-1" and state()[2].startswith("All 12 ranks: ")
+    before = state()[0]
+    browser.press(" ")
+    later = browser.run(
+        "return new Promise((done) => setTimeout(() => done(Number("
+        "document.getElementById('time').value)), 400))"
+    )
+    browser.press(" ")
+    assert later > before and state()[0] == state()[0]
+    browser.press("home", "+", "+", "-", "-")
+    assert state()[0] == 0
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_nothing_is_wider_than_the_screen(width, told, opened):
+    browser = opened(told("replicas S-A"), told("column S-B"), width=width)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run("return document.querySelectorAll('article').length") == 2
+    small = browser.run(
+        "return [...document.querySelectorAll('button, select')].filter((each) => "
+        "each.getBoundingClientRect().height < 28).length"
+    )
+    assert small == 0
+
+
+def test_two_cases_share_one_time(told, opened):
+    first, second = told("column S-C"), told("column S-B")
+    browser = opened(first, second)
+    longest = max(first["time_s"], second["time_s"])
+    for number, case in enumerate((first, second)):
+        rows = at(browser, 0.4 * TICKS, number)
+        found = {(rank, each[1]) for rank, row in enumerate(rows) for each in row["does"]}
+        assert found == {
+            (rank, bar[0])
+            for rank, bars in enumerate(case["ranks"])
+            for bar in bars
+            if bar[2] <= 0.4 * longest < bar[3]
+        }
+    ratio = browser.run("return document.querySelector('.facts tbody td:last-child').textContent")
+    assert float(ratio.split()[0]) == pytest.approx(second["time_s"] / first["time_s"], rel=0.01)
+
+
+def test_64_ranks_move_fluently(opened):
+    case = Case(8192, 8192, 8192, "block", "block", "block", options={"stationary": "C"})
+    browser = opened(explained(case, None, 64))
+    before, frames = browser.cpu_s(), 30
+    browser.run(
+        """const input = document.getElementById("time");
+        return new Promise((done) => { let at = 0; const step = () => {
+          input.value = at * 300000; input.dispatchEvent(new Event("input"));
+          requestAnimationFrame(() => { at += 1; at < arguments[0] ? step() : done(); }); };
+          step(); });""",
+        frames,
+    )
+    assert (browser.cpu_s() - before) / frames < 0.03
+
+
+def test_dark_and_light_differ_and_the_system_decides_first(told, opened):
+    browser = opened(told("cannon"))
+    paper = lambda: browser.run("return getComputedStyle(document.documentElement).backgroundColor")
+    assert paper() == "rgb(255, 255, 255)"
+    browser.dark()
+    assert settled(lambda: paper() != "rgb(20, 23, 26)", tries=20) is False
+    browser.run("document.getElementById('theme').click()")
+    assert paper() == "rgb(255, 255, 255)"
+    browser.dark(False)
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return linear, sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear))
+
+
+#: What is left of colours for those without long-wave, and without middle-wave, cones (Viénot,
+#: Brettel and Mollon, 1999), on linear RGB.
+BLIND = {
+    "protan": ((0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)),
+    "deutan": ((0.29275, 0.70725, 0), (0.29275, 0.70725, 0), (-0.02234, 0.02234, 1)),
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+}
+
+
+def test_what_ranks_do_is_told_apart_by_the_colour_blind(told):
+    style = explained_page([told("cannon")], "test")
+    for theme in re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", style, re.S)[:2]:
+        known = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", theme))
+        # products beside communication share no lane; those of one lane must differ
+        lanes = [("fetch", "send", "add", "collective", "wait"), ("multiply", "add", "copy")]
+        for kind, matrix in BLIND.items():
+            seen = {
+                name: [sum(w * x for w, x in zip(row, luminance(known[name])[0])) for row in matrix]
+                for lane in lanes
+                for name in lane
+            }
+            for lane in lanes:
+                for at, one in enumerate(lane):
+                    for other in lane[at + 1 :]:
+                        apart = max(abs(x - y) for x, y in zip(seen[one], seen[other]))
+                        assert apart > 0.04, (kind, one, other)
+
+
+class Elements(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def test_a_simulated_timeline_shows_the_same_as_the_simulation(told):
+    for name in ("column S-B", "cannon", "gemm_rs", "moe_rs", "transposed", "lowered"):
+        case, model, ranks = made(name)
+        record, found = predict_with(case, model, ranks, timeline=True)
+        about = {name: getattr(record, name) for name in TOLD}
+        again = explained_timeline(chrome_trace(found.timeline, about), model)
+        rounded = lambda ranks: [[[*bar[:2], *bar[5:]] for bar in bars] for bars in ranks]
+        assert rounded(again["ranks"]) == rounded(told(name)["ranks"]), name
+        assert again["links"] and again["name"] == told(name)["name"]
+
+
+def test_texts_of_a_timeline_add_no_element(told):
+    case, model, ranks = made("cannon")
+    record, found = predict_with(case, model, ranks, timeline=True)
+    evil = "</script><img src=x onerror=window.struck=1>"
+    about = {name: getattr(record, name) for name in TOLD} | {"machine": evil}
+    page = explained_page([explained_timeline(chrome_trace(found.timeline, about), None)], "test")
+    elements = Elements(page)
+    assert "img" not in {tag for tag, _ in elements.found} and "&lt;img" in page
+    scripts = [attrs for tag, attrs in elements.found if tag == "script"]
+    assert len(scripts) == 2
+    for tag, attrs in elements.found:
+        assert not any(name.startswith("on") for name in attrs), tag
+        for name in ("src", "href"):
+            assert attrs.get(name, "data:,").startswith("data:,")
+
+
+def test_a_timeline_of_another_program_is_refused():
+    case, model, ranks = made("cannon")
+    record, found = predict_with(case, model, ranks, timeline=True)
+    about = {name: getattr(record, name) for name in TOLD} | {"k": 1024}
+    with pytest.raises(Exception, match="which is not in the program. Give it the case"):
+        explained_timeline(chrome_trace(found.timeline, about), None)
+    with pytest.raises(Exception, match="--timeline: this is no trace"):
+        explained_timeline(json.dumps({"traceEvents": []}), None)

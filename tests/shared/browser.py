@@ -1,0 +1,132 @@
+"""A real browser, driven through the W3C's WebDriver protocol by Debian's chromium-driver: standard
+library only."""
+
+import base64
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+#: What keyboards have and texts do not.
+KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "home": "\ue011"}
+
+
+class Browser:
+    """A window of headless chromium; skips the test where there is no chromium or no driver.
+
+    Examples
+    --------
+    >>> with Browser(folder, 1280, 900) as browser:  # doctest: +SKIP
+    ...     browser.open(path)
+    ...     browser.run("return document.title")
+    """
+
+    def __init__(self, folder, width, height, dark=False):
+        found = [shutil.which(name) for name in ("chromium", "chromedriver")]
+        if None in found:
+            pytest.skip("no chromium and chromedriver on this machine")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._at = f"http://127.0.0.1:{port}"
+        self._driver = subprocess.Popen(
+            [found[1], f"--port={port}", "--silent"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+        words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        words += [f"--user-data-dir={folder}/profile-{port}", f"--window-size={width},{height}"]
+        words += ["--force-dark-mode"] * dark
+        options = {"binary": found[0], "args": words}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        try:
+            self._wait()
+            made = self._post("/session", {"capabilities": {"alwaysMatch": wanted}})
+            self._at += f"/session/{made['sessionId']}"
+            self.size(width, height)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        try:
+            if "/session/" in self._at:
+                self._send("DELETE", "")
+        finally:
+            self._driver.terminate()
+            self._driver.wait(timeout=20)
+
+    def size(self, width, height, sharp=1):
+        """Make the screen so large, as that of a phone if it is narrow; ``sharp`` pixels a
+        point."""
+        screen = {"width": width, "height": height, "deviceScaleFactor": sharp}
+        self._cdp("Emulation.setDeviceMetricsOverride", **screen, mobile=width < 600)
+
+    def dark(self, dark=True):
+        """What the system says that it likes."""
+        like = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._cdp("Emulation.setEmulatedMedia", features=[like])
+
+    def open(self, path):
+        """Open a file and wait until it is loaded."""
+        self._post("/url", {"url": path.as_uri()})
+
+    def run(self, script, *arguments):
+        """What a script in the page returns."""
+        return self._post("/execute/sync", {"script": script, "args": list(arguments)})
+
+    def press(self, *keys):
+        """Press keys one after another, each by its name or as it is."""
+        values = [KEYS.get(key, key) for key in keys for _ in range(2)]
+        kinds = ("keyDown", "keyUp") * len(keys)
+        presses = [{"type": kind, "value": value} for kind, value in zip(kinds, values)]
+        self._post("/actions", {"actions": [{"type": "key", "id": "keys", "actions": presses}]})
+
+    def complaints(self):
+        """What the console said since it was asked last."""
+        return [each["message"] for each in self._post("/se/log", {"type": "browser"})]
+
+    def screenshot(self, path):
+        """The whole page as a picture."""
+        found = self._cdp("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def cpu_s(self):
+        """Seconds of a core that the page has taken, whatever else the machine did meanwhile; ask
+        before and after."""
+        self._cdp("Performance.enable", timeDomain="threadTicks")
+        found = self._cdp("Performance.getMetrics")["metrics"]
+        return next(each["value"] for each in found if each["name"] == "TaskDuration")
+
+    def _cdp(self, name, **values):
+        return self._post("/goog/cdp/execute", {"cmd": name, "params": values})
+
+    def _wait(self):
+        for _ in range(200):
+            try:
+                return self._send("GET", "/status")
+            except OSError:
+                time.sleep(0.1)
+        raise TimeoutError("chromedriver does not answer")
+
+    def _post(self, where, values):
+        return self._send("POST", where, json.dumps(values).encode())
+
+    def _send(self, method, where, data=None):
+        request = urllib.request.Request(self._at + where, data, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=100) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode()) from None

@@ -1,0 +1,138 @@
+"""Ranks that are started once and run many programs, one after the other: most of what a small
+program costs under mpiexec is the start of its ranks."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from starting import (
+    MARK,
+    Ended,
+    abandoned,
+    clean_environ,
+    kill,
+    marked,
+    settled,
+    shared_memory_names,
+    slowness,
+)
+
+#: How long others may take to answer after a rank has failed.
+_GRACE_S = 1.0
+
+
+class Pool:
+    """``size`` ranks under one mpiexec, asleep between two programs (``pool_ranks.py``).
+
+    ``folder`` is theirs alone. :meth:`run` is for programs that leave their process as they found
+    it; one that fails takes the pool along (``alive``). :meth:`close` ends them in order. ``mark``
+    is in the environment of all of them.
+    """
+
+    def __init__(self, mpiexec: str, size: int, environ: dict, folder: Path):
+        self.size, self._folder, self.mark, self._runs = size, folder, uuid.uuid4().hex, 0
+        folder.mkdir()
+        for name in ("answers", *(f"in-{rank}" for rank in range(size))):
+            os.mkfifo(folder / name)
+        # both ways, so that opening waits for nobody
+        self._answers = os.open(folder / "answers", os.O_RDWR)
+        self._orders = [os.open(folder / f"in-{rank}", os.O_RDWR) for rank in range(size)]
+        program = Path(__file__).with_name("pool_ranks.py")
+        command = [mpiexec, "-n", str(size), sys.executable, "-m", "mpi4py", program, folder]
+        with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
+            self.process = subprocess.Popen(
+                list(map(str, command)),
+                env=clean_environ(**environ, **{MARK: self.mark}),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        self.alive = True
+
+    def run(self, words, situation: str, timeout: float) -> Ended:
+        """How a program ended, as :func:`starting.run_process` says it."""
+        before, start = shared_memory_names(), time.monotonic()
+        self._runs += 1
+        to = self._folder / str(self._runs)
+        codes: dict[int, int] = {}
+        try:
+            self._order({"words": list(map(str, words)), "situation": situation, "to": str(to)})
+            late = not self._heard(codes, timeout) and not self._heard(
+                codes, timeout * (slowness() - 1)
+            )
+        except BaseException:  # pytest-timeout, Ctrl-C
+            self.kill()
+            raise
+        failed = late or len(codes) < self.size or any(codes.values())
+        if failed:
+            self.kill()
+        read = lambda name: "".join(
+            path.read_text(errors="replace")
+            for rank in range(self.size)
+            if (path := Path(f"{to}-{rank}.{name}")).exists()
+        )
+        out, err = read("out"), read("err")
+        if failed:
+            err += (self._folder / "err").read_text(errors="replace")
+        if late:
+            pytest.fail(
+                f"no end in {timeout} s; killed: {' '.join(map(str, words))}\n{out[-3000:]}\n"
+                f"{err[-6000:]}",
+                pytrace=False,
+            )
+        left = tuple(sorted(settled(lambda: abandoned(before), tries=20)))
+        code = max(codes.values(), default=1) or int(failed)
+        return Ended(code, out, err, time.monotonic() - start, left)
+
+    def close(self) -> Ended:
+        """End all ranks, and say how they ended: UCX prints then what was not freed."""
+        if not self.alive:
+            return Ended(0, "null", "")
+        before = shared_memory_names()
+        self._order({})
+        try:
+            code = self.process.wait(30 * slowness())
+        except subprocess.TimeoutExpired:
+            code = -1
+        alive = settled(lambda: marked(self.mark), tries=10)
+        self.kill()
+        left = (*alive, *sorted(settled(lambda: abandoned(before), tries=20)))
+        out, err = ((self._folder / name).read_text() for name in ("out", "err"))
+        return Ended(code, out or "null", err, left=left)
+
+    def kill(self) -> None:
+        """End whatever is left of it."""
+        if not self.alive:
+            return
+        self.alive = False
+        kill(marked(self.mark))
+        self.process.wait()
+        for handle in (self._answers, *self._orders):
+            os.close(handle)
+
+    def _order(self, order: dict) -> None:
+        for handle in self._orders:
+            os.write(handle, f"{json.dumps(order)}\n".encode())
+
+    def _heard(self, codes: dict[int, int], seconds: float) -> bool:
+        """Wait until all ranks have answered, or one has failed, or all are gone."""
+        end = time.monotonic() + seconds
+        while len(codes) < self.size:
+            failed = any(codes.values()) or self.process.poll() is not None
+            if failed:
+                end = min(end, time.monotonic() + _GRACE_S)
+            pause = max(0.0, min(0.2, end - time.monotonic()))
+            if select.select([self._answers], [], [], pause)[0]:
+                for line in os.read(self._answers, 4096).decode().splitlines():
+                    rank, code = map(int, line.split())
+                    codes[rank] = code
+            elif time.monotonic() >= end or self.process.poll() is not None:
+                return failed or self.process.poll() is not None
+        return True
