@@ -7,12 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
-_PACKAGES = ("partitions", "drbench", "algorithms", "launch", "plots")
+_PACKAGES = ("partitions", "drbench", "algorithms", "chains", "launch", "plots")
 _INTERRUPTED = 130
 
 
 def checkouts() -> dict[str, Path | None]:
-    """Where each of the five packages would be imported from."""
+    """Where each of the six packages would be imported from."""
     specs = {name: importlib.util.find_spec(name) for name in _PACKAGES}
     return {
         name: Path(spec.origin).resolve().parent.parent if spec and spec.origin else None

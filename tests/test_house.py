@@ -13,7 +13,7 @@ import drbench.program.steps
 from drbench.program.steps import COUNTERS, Step
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
+PACKAGES = ("partitions", "drbench", "algorithms", "chains", "plots", "launch")
 
 STEPS = {
     name
@@ -28,7 +28,7 @@ TELL_STEPS_APART = {
     "algorithms/universal/lowering.py",
     "algorithms/universal/op_costs.py",
     "algorithms/universal/search.py",
-    "drbench/chain/joints.py",
+    "chains/joints.py",
     "drbench/device/executor.py",
     "drbench/device/gpu/nccl.py",
     "drbench/host/collectives.py",

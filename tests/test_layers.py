@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("partitions", "drbench", "algorithms", "plots", "launch")
+PACKAGES = ("partitions", "drbench", "algorithms", "chains", "plots", "launch")
 
 #: The rooms from the ground up, and what each may import of the rooms below it besides itself. A
 #: room that is not named here is an error.
@@ -24,7 +24,7 @@ ROOMS = {
     "drbench.model": ("drbench.plan",),
     "drbench.measure": ("drbench.device",),
     "algorithms": ("drbench.model",),
-    "drbench.chain": ("algorithms",),
+    "chains": ("algorithms",),
     "drbench.library": ("algorithms", "drbench.device"),
     "drbench.torch": ("drbench.library",),
     "plots.select": ("drbench.measure.record",),
@@ -32,7 +32,7 @@ ROOMS = {
     "plots.registry": ("plots.draw",),
     "plots.figures": ("plots.registry", "drbench.measure.timeline", "drbench.common.StepTime"),
     "plots.report": ("plots.figures",),
-    "launch.host": ("drbench", "drbench.chain"),
+    "launch.host": ("drbench", "chains"),
     "launch.peers": ("launch.host", "drbench.torch"),
     "launch.cases": ("launch.peers",),
     "launch.ranks": ("launch.cases",),
@@ -50,7 +50,7 @@ UPWARD = {
     ("drbench/__init__.py", "drbench.torch"),
 }
 #: What stands on floors of its own: the packages, and the room of one that stands above another.
-HOUSES = (*PACKAGES, "drbench.chain", "drbench.library", "drbench.torch")
+HOUSES = (*PACKAGES, "drbench.library", "drbench.torch")
 #: Most modules of one folder, and of one chain of imports inside a package.
 MOST_MODULES, MOST_FLOORS = 14, 8
 

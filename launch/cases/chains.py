@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from drbench.chain.description import Between, Chain, Product, layers
-from drbench.chain.presets import preset
-from drbench.chain.program import Bound, Move, Way
+from chains.description import Between, Chain, Product, layers
+from chains.presets import preset
+from chains.program import Bound, Move, Way
 from drbench.errors import UsageError
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from drbench.chain.choose import Choice, Contender
-from drbench.chain.description import Chain, Product
-from drbench.chain.program import Bound
+from chains.choose import Choice, Contender
+from chains.description import Chain, Product
+from chains.program import Bound
 from drbench.common import PHASES
 from drbench.errors import UsageError
 from drbench.measure.record import Record

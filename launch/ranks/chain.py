@@ -9,8 +9,8 @@ from datetime import datetime
 
 import numpy as np
 
-from drbench.chain.description import Product
-from drbench.chain.program import Bound, traces
+from chains.description import Product
+from chains.program import Bound, traces
 from drbench.common import PHASES, Clock, numpy_type, parse_transport
 from drbench.errors import DrbenchError
 from drbench.host.blas import load_blas

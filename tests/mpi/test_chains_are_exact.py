@@ -40,4 +40,4 @@ def cases(seed, count):
 def test_whole_chains_make_what_numpy_makes(mpirun, ranks, situation, count):
     seed = 10 * ranks + len(situation)
     text = json.dumps([*cases(seed, count), *(SUMS if situation == "direct" else [])])
-    assert mpirun(ranks, "chains.py", text, situation=situation, timeout=200) == []
+    assert mpirun(ranks, "whole_chains.py", text, situation=situation, timeout=200) == []

@@ -110,8 +110,8 @@ def chain_command(
     What each product costs in every layout is simulated; layouts are searched by dynamic
     programming; the best, and the contenders, are simulated as whole programs.
     """
-    from drbench.chain.choose import choose
-    from drbench.chain.presets import presets
+    from chains.choose import choose
+    from chains.presets import presets
     from drbench.common import parse_transport
     from launch.cases.chains import Asked, fill_of
     from launch.cases.machine_models import find_machine
@@ -148,7 +148,7 @@ def chain_command(
     model = model.for_dtype(dtype).for_transport(parse_transport(transport))
     given = tuple(each for each in layouts.split(";") if each) if layouts else None
     if given is not None or fixed:
-        from drbench.chain.costs import LAYOUTS
+        from chains.costs import LAYOUTS
 
         given = (*(given or LAYOUTS), *fixed.values())
     found = choose(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drbench.chain.search import Factor, Label, best, search
+from chains.search import Factor, Label, best, search
 
 CHOICES = "rcb"
 SHAPES = {

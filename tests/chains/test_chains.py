@@ -7,12 +7,12 @@ from math import isclose
 import numpy as np
 import pytest
 
-from drbench.chain.choose import choose, known_contenders
-from drbench.chain.costs import EVERYTHING, LAYOUTS, Allowed, Costs
-from drbench.chain.description import Between, Chain, Product, layers
-from drbench.chain.presets import MODELS, preset, presets
-from drbench.chain.program import Bound, traces
-from drbench.chain.search import search
+from chains.choose import choose, known_contenders
+from chains.costs import EVERYTHING, LAYOUTS, Allowed, Costs
+from chains.description import Between, Chain, Product, layers
+from chains.presets import MODELS, preset, presets
+from chains.program import Bound, traces
+from chains.search import search
 from drbench.errors import OutOfMemory, UnsupportedError, UsageError
 from drbench.host.kernels.elementwise import apply
 from drbench.model.gemm import Compute

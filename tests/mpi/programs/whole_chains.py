@@ -1,4 +1,4 @@
-"""Chains of products, each run whole on all ranks: ``chains.py CASES`` answers which matrices
+"""Chains of products, each run whole on all ranks: ``whole_chains.py CASES`` answers which matrices
 differ from what NumPy makes of the whole ones.
 
 A case is [tokens, widths, between, backward, seed]; layouts of all matrices and the ways of all
@@ -14,10 +14,10 @@ import numpy as np
 from harness import TRANSPORT, answer, ranks
 from mpi4py import MPI
 
-from drbench.chain.costs import EVERYTHING, Costs
-from drbench.chain.description import Product, layers
-from drbench.chain.program import Bound, traces
-from drbench.chain.search import search
+from chains.costs import EVERYTHING, Costs
+from chains.description import Product, layers
+from chains.program import Bound, traces
+from chains.search import search
 from drbench.host.executor import Executor
 from drbench.host.kernels.elementwise import apply
 from drbench.host.matrix import DistributedMatrix
