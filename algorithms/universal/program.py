@@ -590,23 +590,26 @@ class _Fetched:
         self.problem, self.rank, self.whole = problem, rank, whole
         self._blocks: dict[str, dict] = {"A": {}, "B": {}}
         self._tiles: dict[tuple, Step] = {}
-        self._kept: set[str] = set()
+        self._of_group = ["A", "B"]
 
     def keep(self, matrix: str) -> None:
         """Keep the blocks of a matrix beyond their group."""
-        self._kept.add(matrix)
+        self._of_group = [name for name in self._of_group if name != matrix]
 
     def next_group(self) -> None:
         """Let go of the blocks of the last group."""
-        for name in {*self._blocks} - self._kept:
+        for name in self._of_group:
             self._blocks[name] = {}
 
     def token(self, block: Block) -> Generator[Step, Step, Step]:
         """The token of a block, which costs nothing if the tile is the rank's own."""
         held = self._blocks[block.matrix]
         if (found := held.get(block)) is None:
-            remote = self.whole and block.owner != self.rank
-            found = held[block] = yield from (self._sliced(block) if remote else _got(block))
+            if self.whole and block.owner != self.rank:
+                found = yield from self._sliced(block)
+            else:
+                found = yield Get(block)
+            held[block] = found
         return found
 
     def _sliced(self, block: Block) -> Generator[Step, Step, Step]:
@@ -621,10 +624,6 @@ class _Fetched:
             if stop - start < tile.shape[axis]:
                 token = yield Part(token, axis, start - first, stop - first)
         return token
-
-
-def _got(block: Block) -> Generator[Step, Step, Step]:
-    return (yield Get(block))
 
 
 def _multiplied(

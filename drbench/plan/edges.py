@@ -133,7 +133,8 @@ def _free_buffers(
                 roots[step.index]
             ):
                 users.setdefault(r, []).append(step.index)
-    born = sorted((lookahead.birth(t), t) for t in sizes if t in plan.offsets)
+    births = lookahead.births()
+    born = sorted((births[t], t) for t in sizes if t in plan.offsets)
     # who had each part of the arena last: starts[x] to segments[x][0]
     starts = [0]
     segments: list[tuple[int, int | None]] = [(plan.size, None)]

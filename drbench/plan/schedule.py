@@ -47,7 +47,7 @@ from typing import Any
 
 from drbench.program.signal_steps import Take
 from drbench.program.steps import Block, Fence, Gemm, Get, Step
-from drbench.program.trace import Trace
+from drbench.program.trace import Trace, no_collection
 
 from .signals import offered, plan_inbox
 
@@ -125,30 +125,36 @@ class Lookahead:
         waits, even if it is read in place."""
         return type(self.trace.steps[t]) is Get and self.fences[t] > 0
 
-    def birth(self, t: int) -> float:
-        """When a step starts at the earliest, in half units of finished exposed computes (of a
+    def births(self) -> list[float]:
+        """When each step starts at the earliest, in half units of finished exposed computes (of a
         lowered program: operations).
 
         A transfer with b exposed computes before it starts no earlier than at b - depth finished
         ones; a compute with b before it at b, with all communication more than ``depth`` back
         finished (the half unit).
         """
-        before = self.before[t]
         if self.lowered:
-            return 2 * before
-        return 2 * before + 1 if self.trace.steps[t].computes else 2 * (before - self.depth)
+            return [2 * before for before in self.before]
+        ahead = -2 * self.depth
+        return [
+            2 * before + (1 if step.computes else ahead)
+            for before, step in zip(self.before, self.trace.steps)
+        ]
 
-    def death(self, t: int) -> float:
-        """When a step that takes a value, or makes one that nobody takes, is finished at the
+    def deaths(self) -> list[float]:
+        """When each step that takes a value, or makes one that nobody takes, is finished at the
         latest: at no later birth is it still going on.
 
         A compute with b exposed ones before it when b + 1 are finished; communication when the
         compute number b + depth + 1 starts.
         """
-        before = self.before[t]
-        if self.lowered or self.trace.steps[t].computes:
-            return 2 * (before + 1)
-        return 2 * (before + self.depth + 1) + 1 if self.depth else 2 * before + 1
+        if self.lowered:
+            return [2 * before + 2 for before in self.before]
+        later = 2 * self.depth + 3 if self.depth else 1
+        return [
+            2 * before + (2 if step.computes else later)
+            for before, step in zip(self.before, self.trace.steps)
+        ]
 
 
 class Scheduler:
@@ -372,6 +378,7 @@ def memory_of(steps: list[Step]) -> list[tuple[int, ...]]:
     return roots
 
 
+@no_collection()
 def plan_arena(
     lookahead: Lookahead,
     itemsize: int,
@@ -401,8 +408,8 @@ def plan_arena(
 
     Notes
     -----
-    Lifetimes are :meth:`Lookahead.birth` of the step that makes a value to the last
-    :meth:`Lookahead.death` of those that take it. First fit in order of birth. Leaving buffers out
+    Lifetimes are :meth:`Lookahead.births` of the step that makes a value to the last
+    :meth:`Lookahead.deaths` of those that take it. First fit in order of birth. Leaving buffers out
     can make first fit worse, so then the plan with all of them is made too and the smaller one
     taken: what was announced for a transport that copies everything always holds.
     """
@@ -435,27 +442,27 @@ def _first_fit(
     elsewhere: Collection[int] = (),
 ) -> ArenaPlan:
     """The plan of :func:`plan_arena` for the buffers that ``views`` and ``elsewhere`` leave."""
-    rank = lookahead.trace.rank
-    steps = lookahead.trace.steps
+    rank, steps = lookahead.trace.rank, lookahead.trace.steps
+    births, deaths = lookahead.births(), lookahead.deaths()
     death: dict[int, float] = {}
     born: list[tuple[float, int]] = []
     kept = offered(steps) | {*elsewhere}  # in memory that others reach
     need: dict[int, int] = {}
-    for step in steps:
-        t = step.index
+    for t, step in enumerate(steps):
         if step.alias:
             continue  # no memory, and no use: that of its own consumers counts
         elements = buffer_elements(step, rank, views=views)
         if elements and t not in kept:
-            born.append((lookahead.birth(t), t))
+            born.append((births[t], t))
             death[t], need[t] = 0, elements if widths is None else elements * widths[t]
-        end = lookahead.death(t)  # whatever takes a buffer is exposed: H grows when it finishes
-        for r in (r for value in step.inputs for r in roots[value.index]):
-            if r in death and death[r] < end:
-                death[r] = end
+        end = deaths[t]  # whatever takes a buffer is exposed: H grows when it finishes
+        for value in step.inputs:
+            for r in roots[value.index]:
+                if death.get(r, end) < end:
+                    death[r] = end
         if not step.uses:
             for r in roots[t]:
-                if r in death and death[r] < end:
+                if death.get(r, end) < end:
                     death[r] = end  # a value no one takes lives until its own step is finished
     unit = max(1, ALIGNMENT // itemsize)
     offsets: dict[int, int] = {}

@@ -570,8 +570,9 @@ class Gemm(Step):
         return 2 * m * n * k
 
     def elements(self):
-        m, _, k = self.extents
-        return super().elements() if self.rows is None else m * k  # the rows, side by side
+        if self.rows is not None:
+            return self.inputs[1].shape[0] * len(self.rows)  # the rows, side by side
+        return 0 if self.block is not None else super().elements()
 
     def __repr__(self):
         a, b = self.inputs[:2]

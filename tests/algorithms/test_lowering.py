@@ -229,8 +229,9 @@ def test_no_order_of_completion_makes_two_living_values_share_memory(schedule, d
 @pytest.mark.parametrize("computes", [True, False])
 def test_a_memory_plan_with_a_death_too_early_is_caught(computes):
     class Early(Lookahead):
-        def death(self, t):
-            return super().death(t) - 2 * (self.trace.steps[t].computes == computes)
+        def deaths(self):
+            early = (step.computes == computes for step in self.trace.steps)
+            return [death - 2 * each for death, each in zip(super().deaths(), early)]
 
     def planner(lookahead, itemsize, views):
         return plan_arena(Early(lookahead.trace, lookahead.depth), itemsize, views)

@@ -73,8 +73,9 @@ def planner_with_early_death(computes):
     """``plan_arena`` told that what computes (or communication) take is free one unit too early."""
 
     class Early(Lookahead):
-        def death(self, t):
-            return super().death(t) - (self.trace.steps[t].computes == computes)
+        def deaths(self):
+            early = (step.computes == computes for step in self.trace.steps)
+            return [death - each for death, each in zip(super().deaths(), early)]
 
     return lambda lookahead, itemsize, views: plan_arena(
         Early(lookahead.trace, lookahead.depth), itemsize, views
