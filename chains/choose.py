@@ -18,7 +18,7 @@ from .program import Bound, Way, traces
 from .search import search
 
 #: Look-aheads that every contender is simulated with.
-LOOKAHEADS: tuple[int, ...] = (1, 4)
+LOOKAHEADS: tuple[int | str, ...] = (1, 4, "all")
 #: Layouts by search that are simulated whole, besides what people use.
 _MOST = 8
 
@@ -33,7 +33,7 @@ class Contender:
         ``chosen``, or what people call it.
     bound : Bound
     prefetch : int or str
-        The faster look-ahead.
+        The fastest look-ahead.
     time_s : float
         Of the whole chain as one program.
     apart_s : float
@@ -41,6 +41,8 @@ class Contender:
     memory_bytes : int
         Tiles and buffers of the rank that has most.
     found : Simulated
+    times : dict
+        Seconds by look-ahead, of those that fit.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Contender:
     apart_s: float
     memory_bytes: int
     found: Simulated
+    times: dict[int | str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -130,7 +133,6 @@ def choose(
     layouts: Sequence[str] | None = None,
     fixed: Mapping[str, str] | None = None,
     limit: float | None = None,
-    seconds: dict[str, float] | None = None,
     layers: int = 1,
     progress: Callable[[str], None] | None = None,
 ) -> Choice:
@@ -149,8 +151,6 @@ def choose(
         Variables whose layout is given.
     limit : float, optional
         Bytes that a rank may hold; by default the memory of a device.
-    seconds : dict of str to float, optional
-        Of functions that were measured, what an element takes.
     layers : int
         So many layers' weights and their gradients a rank holds.
     progress : callable, optional
@@ -161,7 +161,7 @@ def choose(
     OutOfMemory
         If nothing fits.
     """
-    costs = Costs(machine, nprocs, dtype, layouts or LAYOUTS, seconds, layers)
+    costs = Costs(machine, nprocs, dtype, layouts or LAYOUTS, layers)
     limit = min(inf if limit is None else limit, machine.memory_bytes)
     tell = progress or (lambda text: None)
     tell("what each product costs in every layout")
@@ -220,11 +220,11 @@ def choose(
 def simulated(
     name: str, chain: Chain, costs: Costs, label, layouts: dict, limit: float
 ) -> Contender | None:
-    """A chain in layouts as one program, with the look-ahead that is faster and fits; None if none
+    """A chain in layouts as one program, with the look-ahead that is fastest and fits; None if none
     fits."""
     ways: dict[str, Way] = dict(label.notes)
-    bound = Bound(chain, costs.nprocs, layouts, ways, costs.dtype, costs.seconds)
-    best = None
+    bound = Bound(chain, costs.nprocs, layouts, ways, costs.dtype)
+    best, times = None, {}
     with no_collection():
         found = traces(bound)
         tiles = max(_tile_bytes(bound, rank, costs.layers) for rank in range(costs.nprocs))
@@ -234,8 +234,9 @@ def simulated(
                 continue
             costs.simulated += 1
             run = simulate(found, costs.machine, prefetch=ahead)
+            times[ahead] = run.time_s
             if best is None or run.time_s < best.time_s:
-                best = Contender(name, bound, ahead, run.time_s, label.time_s, memory, run)
+                best = Contender(name, bound, ahead, run.time_s, label.time_s, memory, run, times)
     return best
 
 

@@ -61,8 +61,6 @@ class Costs:
     dtype : str
     layouts : sequence of str
         Text forms, tried of every matrix.
-    seconds : dict of str to float, optional
-        What an element of a function's result takes, where that was measured.
     layers : int
         So many layers' weights, and their gradients, a rank holds; one of them is run.
     """
@@ -73,15 +71,16 @@ class Costs:
         nprocs: int,
         dtype: str = "float32",
         layouts: Sequence[str] = LAYOUTS,
-        seconds: dict[str, float] | None = None,
         layers: int = 1,
     ):
         self.machine, self.nprocs, self.dtype = machine, nprocs, dtype
-        self.layouts, self.seconds = tuple(dict.fromkeys(layouts)), seconds or {}
+        self.layouts = tuple(dict.fromkeys(layouts))
         self.layers = layers
         self.simulated = 0  # how many programs
         self._products: dict = {}
         self._moves: dict = {}
+        self._sizes: dict = {}
+        self._ways: dict = {}  # of bringing a matrix from one layout into another, and a product
         links = machine.links
         self._in_place = bool(links) and all(
             link.reads_in_place and link.shared != "initiator" for link in links
@@ -139,8 +138,11 @@ class Costs:
 
     def _nbytes(self, chain: Chain, name: str, layout: str) -> int:
         matrix = chain.matrices[name]
-        whole = bound_partition(layout, (matrix.rows, matrix.cols), self.nprocs)
-        return max(map(whole.local_size, range(self.nprocs))) * ITEMSIZES[self.dtype]
+        key = matrix.rows, matrix.cols, layout
+        if key not in self._sizes:
+            whole = bound_partition(layout, key[:2], self.nprocs)
+            self._sizes[key] = max(map(whole.local_size, range(self.nprocs)))
+        return self._sizes[key] * ITEMSIZES[self.dtype]
 
     def _of_product(self, chain: Chain, each: Product, domains: dict, allowed: Allowed) -> Factor:
         """The cheapest ways of a product for the layouts of its three variables: operands as they
@@ -235,6 +237,13 @@ class Costs:
         the moves. What it leaves on the way stays."""
         if old == new:
             return [Label(0.0)]
+        matrix = chain.matrices[name]
+        key = matrix.rows, matrix.cols, old, new, tuple(allowed.moves)
+        if key not in self._ways:
+            self._ways[key] = self._in_hops(chain, name, old, new, allowed)
+        return self._ways[key]
+
+    def _in_hops(self, chain: Chain, name: str, old: str, new: str, allowed: Allowed):
         found = self._hops(chain, name, old, new, allowed)
         for middle in self.layouts:
             if middle in (old, new):
@@ -300,5 +309,5 @@ class Costs:
             width = cols // of.gives * of.takes[x]
             tokens.append(Get(Block("A", 0, 0, (0, 0), 0, rows, 0, width, 0, width)))
         into = Block("C", 0, 0, (0, 0), 0, rows, 0, cols, 0, cols)
-        step = Map(of, tuple(tokens), into, self.seconds.get(of.name))
+        step = Map(of, tuple(tokens), into)
         return compute_s(self.machine, step, ITEMSIZES[self.dtype])

@@ -9,7 +9,7 @@ other what was made since the last one; what goes round in collectives waits for
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -122,8 +122,6 @@ class Bound:
     ways : dict of str to Way
         Of every product, by the matrix it makes.
     dtype : str
-    seconds : dict of str to float
-        What an element of a function's result takes, where that was measured.
     """
 
     chain: Chain
@@ -131,7 +129,6 @@ class Bound:
     layouts: dict[str, str]
     ways: dict[str, Way]
     dtype: str = "float32"
-    seconds: dict[str, float] = field(default_factory=dict)
     updates = False
     mixture = None
 
@@ -321,8 +318,7 @@ def _mapped(bound: Bound, each: Between, rank: int) -> Generator[Step, Step, Non
         for x, source in enumerate(sources):
             replica = source.partition.replica_of(rank)
             tokens.append((yield Get(source.block(rows, each.function.taken(cols, x), replica))))
-        seconds = bound.seconds.get(each.function.name)
-        yield Map(each.function, tuple(tokens), into, seconds)
+        yield Map(each.function, tuple(tokens), into)
 
 
 def aligned(each: Between, chain: Chain, layout: str, nprocs: int) -> str | None:

@@ -238,12 +238,15 @@ def compute_s(machine: Machine, step: Step, itemsize: int, parts: list | None = 
     """Seconds of a compute by itself; ``parts`` are the (m, n, k) of a Gemm that is several
     products."""
     compute = machine.compute
-    if type(step) is Map and step.seconds is not None:
-        return step.seconds * step.block.size
+    if type(step) is Map:
+        of, shape = step.function, step.block.shape
+        products_s = sum(compute.gemm_s(*each, itemsize) for each in of.products(*shape))
+        an_element_s = compute.functions.get(of.name)
+        if an_element_s is None:
+            return products_s + compute.memory_s(_touched(step) * itemsize)
+        return products_s + compute.launch_s + an_element_s * of.elements(*shape)
     if type(step) is not Gemm:
-        inside = step.function.products(*step.block.shape) if type(step) is Map else ()
-        products_s = sum(compute.gemm_s(*each, itemsize) for each in inside)
-        return products_s + compute.memory_s(_touched(step) * itemsize)
+        return compute.memory_s(_touched(step) * itemsize)
     if parts is not None:
         return sum(compute.gemm_s(*part, itemsize) for part in parts)
     m, n, k = step.extents

@@ -86,6 +86,10 @@ class Compute:
         C is read and written once for so many elements of k; inf for once.
     unit_bytes_per_s : float
         Memory traffic that one worker can make.
+    functions : dict of str to float
+        What stands between products (:mod:`drbench.program.elementwise`), by name: seconds an
+        element of the result, of attention an element of the scores besides the products. Without
+        it a function takes the time of its memory traffic.
 
     Examples
     --------
@@ -111,6 +115,7 @@ class Compute:
     pack_s: tuple = (0.0, 0.0, 0.0)
     k_block: float = float("inf")
     unit_bytes_per_s: float = float("inf")
+    functions: dict[str, float] = field(default_factory=dict, hash=False)
     _known: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
@@ -124,6 +129,12 @@ class Compute:
             raise UsageError(
                 "compute needs peak_flops > 0, 0 < sustained <= 1, units >= 1, and at least one "
                 "of tiles and splits."
+            )
+        if not all(
+            isinstance(each, (int, float)) and each >= 0 for each in self.functions.values()
+        ):
+            raise UsageError(
+                f"compute.functions are seconds an element, at least 0, got {self.functions}."
             )
 
     @cached_property

@@ -75,6 +75,17 @@ class Function:
             return [scores, values]
         return [scores, scores, values, values, values]
 
+    def elements(self, rows: int, cols: int) -> int:
+        """Elements that time is counted by: those of the result, of attention its scores.
+
+        Examples
+        --------
+        >>> function("swiglu").elements(4, 6), attention(4, 2, 8, 16).elements(16, 32)
+        (24, 1024)
+        """
+        products = self.products(rows, cols)
+        return products[0][0] * products[0][1] if products else rows * cols
+
 
 _PLAIN = {
     name: Function(name, takes)
@@ -94,6 +105,17 @@ _PLAIN = {
 
 #: What may stand between two products on the command line.
 BETWEEN = ("none", "relu", "gelu", "silu", "swiglu")
+
+
+def functions() -> list[str]:
+    """Names of all that go element by element, gradients included.
+
+    Examples
+    --------
+    >>> "swiglu" in functions(), "swiglu_grad" in functions()
+    (True, True)
+    """
+    return list(_PLAIN)
 
 
 def function(name: str) -> Function:
@@ -152,25 +174,15 @@ def gradient(of: Function) -> Function:
 
 
 class Map(Step):
-    """A block of an own tile made of own blocks by a function.
+    """A block of an own tile made of own blocks by a function."""
 
-    ``seconds`` is what an element of the result takes where it was measured; None goes by memory
-    traffic, and by the products inside.
-    """
-
-    __slots__ = ("inputs", "block", "function", "seconds")
+    __slots__ = ("inputs", "block", "function")
     does = "copy"
     computes = True
     block: Block
 
-    def __init__(
-        self,
-        function: Function,
-        tokens: tuple[Step, ...],
-        into: Block,
-        seconds: float | None = None,
-    ):
-        self.function, self.inputs, self.block, self.seconds = function, tokens, into, seconds
+    def __init__(self, function: Function, tokens: tuple[Step, ...], into: Block):
+        self.function, self.inputs, self.block = function, tokens, into
 
     def __repr__(self):
         taken = ", ".join(f"%{token.index}" for token in self.inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from chains.choose import Contender
 from chains.description import Between, Chain, Product, layers
 from chains.presets import preset
 from chains.program import Bound, Move, Way
@@ -99,6 +100,45 @@ class ChainOrder:
         """The order of a text."""
         found = json.loads(text)
         return cls(Asked(**found.pop("asked")), **found)
+
+
+def order_of(
+    found: Contender,
+    asked: Asked,
+    machine: str | None,
+    fill: str,
+    seed: int = 0,
+    iters: int = 10,
+    budget_s: float = 10.0,
+    transport: str = "auto",
+) -> ChainOrder:
+    """What ranks are told to run of a chain in layouts."""
+    bound = found.bound
+    ways = {
+        name: [
+            [list(move) for move in way.a],
+            [list(move) for move in way.b],
+            way.algorithm,
+            [list(each) for each in way.options],
+            way.made,
+            [list(move) for move in way.c],
+        ]
+        for name, way in bound.ways.items()
+    }
+    return ChainOrder(
+        asked,
+        bound.nprocs,
+        bound.dtype,
+        bound.layouts,
+        ways,
+        found.prefetch,
+        fill,
+        seed,
+        iters,
+        budget_s,
+        transport,
+        machine,
+    )
 
 
 def keys_of(order: ChainOrder, mode: str = "measured") -> dict:

@@ -69,5 +69,16 @@ def between(value: float, low: float | None, high: float | None) -> str:
     told = seconds(value)
     if low is None or high is None:
         return told
-    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6}[told.split()[1]]
-    return f"{told} ({low / scale:.3g}-{high / scale:.3g})"
+    return f"{told} ({span(low, high, value)})"
+
+
+def span(low: float, high: float, value: float) -> str:
+    """The ends of an interval in the unit that a time of ``value`` seconds is told in.
+
+    Examples
+    --------
+    >>> span(0.0119, 0.0131, 0.0123)
+    '11.9-13.1'
+    """
+    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6}[seconds(value).split()[1]]
+    return f"{low / scale:.3g}-{high / scale:.3g}"

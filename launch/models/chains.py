@@ -5,18 +5,109 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from chains.choose import Choice, Contender
+from chains.choose import Choice, Contender, choose
 from chains.description import Chain, Product
-from chains.program import Bound
-from drbench.common import PHASES
+from chains.program import Bound, traces
+from drbench.common import PHASES, parse_transport
 from drbench.errors import UsageError
 from drbench.measure.record import Record
-from launch.cases.chains import Asked, ChainOrder, keys_of
+from drbench.model.machine import Machine
+from drbench.model.simulate import simulate
+from launch.cases.chains import Asked, ChainOrder, keys_of, order_of
 from launch.host.mpi import run_ranks
 from partitions import LayoutError, parse_placements, to_placements
+
+from .intervals import Interval, combined, doubted, otherwise, residuals_of
+
+
+def seen(machine: Machine, dtype: str, transport: str) -> Machine:
+    """A machine as a chain sees it, with its element type and through its transport.
+
+    Raises
+    ------
+    UsageError
+        If the machine has no model of the transport.
+    UnsupportedError
+        If it has no peak for the element type.
+    """
+    return machine.for_dtype(dtype).for_transport(parse_transport(transport))
+
+
+def interval(found: Contender, machine: Machine, transport: str = "auto") -> Interval | None:
+    """The interval of a chain's predicted time, made as those of single products are
+    (:mod:`launch.models.intervals`).
+
+    Parameters
+    ----------
+    found : Contender
+    machine : Machine
+        As its file says, before :func:`seen`.
+    transport : str
+    """
+    programs, dtype = traces(found.bound), found.bound.dtype
+    others = [
+        [
+            simulate(programs, seen(each, dtype, transport), prefetch=found.prefetch).time_s
+            for each in changed
+        ]
+        for changed in (doubted(machine), otherwise(machine))
+    ]
+    return combined(residuals_of(machine, transport), found.time_s, others)
+
+
+@dataclass
+class Answer:
+    """What is said of a chain: the choice, and the interval of each contender by its name, of the
+    choice as ``chosen``; None where nothing is known of how sure it is."""
+
+    asked: Asked
+    choice: Choice
+    intervals: dict[str, Interval | None]
+
+    @property
+    def rows(self) -> list[tuple[str, Contender, Interval | None]]:
+        """(name, chain in layouts, interval) of the choice, then of what people use."""
+        known = [("chosen", self.choice.best)]
+        known += [(each.name, each) for each in self.choice.contenders]
+        return [(name, each, self.intervals[name]) for name, each in known]
+
+    @property
+    def within(self) -> list[str]:
+        """Contenders that may be as fast as the choice, for all that is known: their times lie in
+        its interval."""
+        found = self.intervals["chosen"]
+        if found is None:
+            return []
+        most_s = self.choice.best.time_s * found.high
+        return [name for name, each, _ in self.rows[1:] if each.time_s <= most_s]
+
+
+def answer(
+    asked: Asked,
+    machine: Machine,
+    ranks: int,
+    dtype: str = "float32",
+    transport: str = "auto",
+    **how,
+) -> Answer:
+    """The layouts of a chain, with what people use and the intervals of all.
+
+    Parameters
+    ----------
+    machine : Machine
+        As its file says.
+    **how
+        What else :func:`chains.choose.choose` takes.
+    """
+    found = choose(asked.chain(), seen(machine, dtype, transport), ranks, dtype=dtype, **how)
+    known = {each.name: each for each in found.contenders} | {"chosen": found.best}
+    return Answer(
+        asked, found, {name: interval(each, machine, transport) for name, each in known.items()}
+    )
 
 
 def fixed_of(chain: Chain, given: Sequence[str]) -> dict[str, str]:
@@ -108,45 +199,6 @@ def placements_text(bound: Bound, device: str = "cuda") -> str:
     return "\n".join([*lines, "}"])
 
 
-def order_of(
-    found: Contender,
-    asked: Asked,
-    machine: str | None,
-    fill: str,
-    seed: int = 0,
-    iters: int = 10,
-    budget_s: float = 10.0,
-    transport: str = "auto",
-) -> ChainOrder:
-    """What ranks are told to run of a chain in layouts."""
-    bound = found.bound
-    ways = {
-        name: [
-            [list(move) for move in way.a],
-            [list(move) for move in way.b],
-            way.algorithm,
-            [list(each) for each in way.options],
-            way.made,
-            [list(move) for move in way.c],
-        ]
-        for name, way in bound.ways.items()
-    }
-    return ChainOrder(
-        asked,
-        bound.nprocs,
-        bound.dtype,
-        bound.layouts,
-        ways,
-        found.prefetch,
-        fill,
-        seed,
-        iters,
-        budget_s,
-        transport,
-        machine,
-    )
-
-
 def run_order(order: ChainOrder, timeout: float | None = None) -> Record:
     """The record of a run on MPI ranks of this machine, started for it."""
     with TemporaryDirectory(prefix="drbench-chain-") as folder:
@@ -161,18 +213,20 @@ def run_order(order: ChainOrder, timeout: float | None = None) -> Record:
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def records_of(choice: Choice, asked: Asked) -> list[Record]:
-    """A simulated record of the choice, and of each contender."""
-    found = []
-    machine = choice.machine
-    for name, each in [("chosen", choice.best), *((x.name, x) for x in choice.contenders)]:
-        order = order_of(each, asked, machine, "uniform")
-        found.append(
+def records_of(found: Answer) -> list[Record]:
+    """A simulated record of the choice, and of each contender, with their intervals."""
+    made = []
+    for name, each, interval in found.rows:
+        order = order_of(each, found.asked, found.choice.machine, "uniform")
+        low, high = interval or (None, None)
+        made.append(
             Record(
                 **(keys_of(order, "simulated") | {"case": name}),
                 status="ok",
                 best_s=each.time_s,
                 median_s=each.time_s,
+                median_low_s=low and each.time_s * low,
+                median_high_s=high and each.time_s * high,
                 samples_s=[each.time_s],
                 gflops=each.bound.chain.flops / each.time_s / 1e9,
                 pool_bytes=each.memory_bytes,
@@ -180,14 +234,16 @@ def records_of(choice: Choice, asked: Asked) -> list[Record]:
                 **{f"phase_{phase}_s": each.found.phases[phase] for phase in PHASES},
             )
         )
-    return found
+    return made
 
 
-def summary(choice: Choice, measured: Record | None = None) -> dict:
+def summary(found: Answer, measured: Record | None = None) -> dict:
     """What was found, for JSON."""
-    told = lambda each: {
+    told = lambda each, interval: {
         "name": each.name,
         "time_s": each.time_s,
+        "low_s": interval and each.time_s * interval.low,
+        "high_s": interval and each.time_s * interval.high,
         "apart_s": each.apart_s,
         "prefetch": each.prefetch,
         "memory_bytes": each.memory_bytes,
@@ -195,13 +251,16 @@ def summary(choice: Choice, measured: Record | None = None) -> dict:
         "how": {name: str(way) for name, way in each.bound.ways.items()},
         "bytes": {name: count for name, count in each.found.counters.items() if count},
     }
+    choice, bound = found.choice, found.choice.best.bound
+    best, *others = (told(each, interval) for _, each, interval in found.rows)
     return {
-        "chain": choice.best.bound.chain.name,
-        "ranks": choice.best.bound.nprocs,
-        "dtype": choice.best.bound.dtype,
-        "flops": choice.best.bound.chain.flops,
-        "best": told(choice.best),
-        "contenders": [told(each) for each in choice.contenders],
+        "chain": bound.chain.name,
+        "ranks": bound.nprocs,
+        "dtype": bound.dtype,
+        "flops": bound.chain.flops,
+        "best": best,
+        "contenders": others,
+        "within_interval": found.within,
         "refused": choice.refused,
         "simulated": choice.simulated,
         "measured": None if measured is None else measured.to_json_dict(),

@@ -19,6 +19,7 @@ from drbench.host.blas import load_blas
 from drbench.host.executor import Executor
 from drbench.host.matrix import DistributedMatrix, distributed
 from drbench.host.topology import Topology
+from drbench.measure.function_times import function_seconds
 from drbench.measure.roof import timed
 from drbench.model.fit import fit_collective, fit_gemm, fit_line
 from drbench.model.machine import Machine
@@ -232,6 +233,9 @@ def cores(
     memory, about = _memory(everyone, trials), "add of 16 MiB"
     compute = compute_section(gemm, memory, len(_SHAPES), about)
     double_compute = compute_section(double, memory, len(_SHAPES), about)
+    for table, code in ((compute, "f4"), (double_compute, "f8")):
+        table["functions"] = {"#": "seconds an element (drbench chain)"}
+        table["functions"] |= function_seconds(everyone, trials, code)
     several = comm.size > 1
     return f"{threads} threads a rank, {os.uname().machine}", {
         "calibrated": {"threads": threads, "dtypes": ["float32", "float64"]}

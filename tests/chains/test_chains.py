@@ -1,6 +1,9 @@
 """Chains in every layout: their programs, run by an interpreter of steps on whole arrays, make what
 NumPy makes; their costs are those of trying everything."""
 
+import time
+import tracemalloc
+from dataclasses import replace
 from itertools import product
 from math import isclose
 
@@ -18,7 +21,8 @@ from drbench.host.kernels.elementwise import apply
 from drbench.model.gemm import Compute
 from drbench.model.machine import Collective, Link, Machine
 from drbench.model.simulate import simulate
-from drbench.program.elementwise import attention, function
+from drbench.program.elementwise import attention, function, functions
+from launch.cases.machine_models import find_machine
 
 TOY = Machine(
     "toy",
@@ -264,3 +268,57 @@ def test_every_operation_of_a_backward_block_has_its_function():
     chain = preset("gpt3:block", 2048, backward=True)
     of = {each.function.name for each in chain.operations if isinstance(each, Between)}
     assert of == {"attention", "attention_grad", "add", "gelu", "gelu_grad"}
+
+
+@pytest.mark.parametrize("of", [*map(function, functions()), attention(4, 2, 3, 8)])
+def test_a_function_that_was_measured_takes_what_its_elements_do(of):
+    """Of attention the scores count, beside its products."""
+    compute = Compute(1e9, memory_bytes_per_s=1e9)
+    chain = Chain("one")
+    names = [chain.add(f"X{x}", 16, 4 * taken, "input") for x, taken in enumerate(of.takes)]
+    chain.between("Y", of, *names)
+    machine = lambda **known: replace(TOY, compute=replace(compute, functions=known))
+    seconds = lambda machine: Costs(machine, 1).machine_s(chain.operations[0], (16, 4 * of.gives))
+    products_s = sum(compute.gemm_s(*each) for each in of.products(16, 4 * of.gives))
+    elements = 16 * 4 * of.gives if not of.heads else 16 * 2 * 4 * 8
+    told = seconds(machine(**{of.name: 1e-3}))
+    assert told == pytest.approx(1e-3 * elements + products_s)
+    read = sum(16 * 4 * taken for taken in of.takes)
+    assert seconds(machine()) == pytest.approx((read + 16 * 4 * of.gives) * 4e-9 + products_s)
+
+
+@pytest.mark.parametrize("name", functions())
+def test_a_function_holds_no_more_than_two_panels_on_the_way(name):
+    """Arrays made for each step of a formula are given back and faulted in again."""
+    of = function(name)
+    out = np.empty((600, 512 * of.gives), np.float32)
+    taken = [np.ones((600, 512 * each), np.float32) for each in of.takes]
+    apply(of, out, taken)
+    tracemalloc.start()
+    apply(of, out, taken)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most <= 2 * 4 * (1 << 15) + 20000
+
+
+def spent_s(*asked, **how):
+    """Seconds of the processor that a choice takes, and the choice."""
+    began = time.process_time()
+    found = choose(*asked, **how)
+    return time.process_time() - began, found
+
+
+def test_a_search_takes_a_second_of_the_processor():
+    """0.4 s on an EPYC of 2026: as many programs as that of the whole layer below, on four ranks of
+    two layouts."""
+    chain = preset("llama3-70b:mlp")
+    seconds, found = spent_s(chain, find_machine("h100x8"), 4, layouts=("row", "R"))
+    assert found.best.time_s > 0 and seconds < 4
+
+
+@pytest.mark.thorough
+def test_a_layer_of_llama_70b_is_laid_out_within_half_a_minute():
+    """3 s of the processor, on an EPYC; no contender is faster."""
+    seconds, found = spent_s(preset("llama3-70b:mlp"), find_machine("h100x8"), 8)
+    assert seconds < 20
+    assert found.best.time_s <= min(each.time_s for each in found.contenders)

@@ -6,7 +6,7 @@ import click
 
 from drbench.errors import EXIT_CODES, UsageError
 from launch.host.show import console, table
-from launch.host.units import format_bytes, seconds
+from launch.host.units import between, format_bytes, seconds, span
 
 from ..options import BYTES, command, csv_option, json_option, of_case, option, ranks_option
 
@@ -110,16 +110,14 @@ def chain_command(
     What each product costs in every layout is simulated; layouts are searched by dynamic
     programming; the best, and the contenders, are simulated as whole programs.
     """
-    from chains.choose import choose
     from chains.presets import presets
-    from drbench.common import parse_transport
-    from launch.cases.chains import Asked, fill_of
+    from launch.cases.chains import Asked, fill_of, order_of
     from launch.cases.machine_models import find_machine
     from launch.host.files import add_records, check_csv
     from launch.models.chains import (
+        answer,
         fixed_of,
         operation_rows,
-        order_of,
         placements_text,
         records_of,
         run_order,
@@ -145,23 +143,24 @@ def chain_command(
     model = find_machine(machine)
     ranks = ranks_on(model, ranks)
     refuse_more_ranks(model, ranks)
-    model = model.for_dtype(dtype).for_transport(parse_transport(transport))
     given = tuple(each for each in layouts.split(";") if each) if layouts else None
     if given is not None or fixed:
         from chains.costs import LAYOUTS
 
         given = (*(given or LAYOUTS), *fixed.values())
-    found = choose(
-        chain,
+    told = answer(
+        asked,
         model,
         ranks,
-        dtype=dtype,
+        dtype,
+        transport,
         layouts=given,
         fixed=fixed,
         limit=memory,
         layers=layers,
     )
-    records, code, measured = records_of(found, asked), 0, None
+    found = told.choice
+    records, code, measured = records_of(told), 0, None
     if run:
         order = order_of(found.best, asked, model.name, fill, seed, iters, budget, transport)
         measured = run_order(order)
@@ -169,7 +168,7 @@ def chain_command(
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
     if as_json:
-        print(json.dumps(summary(found, measured)))
+        print(json.dumps(summary(told, measured)))
         return code
     out = console()
     say = lambda text: out.print(text, markup=False, soft_wrap=True)
@@ -178,39 +177,58 @@ def chain_command(
         f"{dtype or 'float32'}, {ranks} ranks of {model.name}"
     )
     out.print(table("operation|layouts|how", operation_rows(found.best)))
-    rows = [("chosen", found.best), *((each.name, each) for each in found.contenders)]
     columns = "who|>time|>of chosen|>TFLOP/s a rank|>memory a rank|look-ahead"
-    out.print(table(columns, [_cells(who, each, found.best) for who, each in rows]))
+    out.print(table(columns, [_cells(*row, found.best) for row in told.rows]))
     for who, why in found.refused.items():
         say(f"not {who}: {why}")
     if found.best.name != "chosen":
         say(f"Nothing that was found is faster than {found.best.name}.")
+    if told.within:
+        say(f"Within the interval of the chosen: {', '.join(told.within)}.")
     say(f"{found.simulated} programs simulated.")
     if measured is not None:
-        _say_measured(say, found.best, measured)
+        say(measured_text(found.best.time_s, told.intervals["chosen"], measured))
     if placements:
         say(placements_text(found.best.bound))
     return code
 
 
-def _say_measured(say, best, measured) -> None:
-    """What a run found, beside what was said before."""
+def measured_text(predicted_s: float, interval, measured) -> str:
+    """What a run found, beside what was said before.
+
+    Examples
+    --------
+    >>> from drbench.measure.record import Record
+    >>> from launch.models.intervals import Interval
+    >>> run = dict(mode="measured", status="ok", best_s=2.0, fill="integer")
+    >>> measured = Record(**run, median_s=2.1, samples_s=[2.0, 2.2])
+    >>> for interval in (Interval(0.9, 1.1), Interval(0.9, 1.01), None):
+    ...     print(measured_text(2.0, interval, measured).partition("; ")[0])
+    measured 2.1 s (median of 2) lies in 1.8-2.2, predicted 2 s: +5.0 %
+    measured 2.1 s (median of 2) does not lie in 1.8-2.02, predicted 2 s: +5.0 %
+    measured 2.1 s (median of 2), predicted 2 s: +5.0 %
+    """
     if measured.status != "ok":
-        say(f"{measured.status}: {measured.reason}")
-        return
+        return f"{measured.status}: {measured.reason}"
     exact = "exact" if measured.fill == "integer" else f"{measured.error:.2f} of what may differ"
-    say(
-        f"measured {seconds(measured.median_s)} (median of {len(measured.samples_s)}), predicted "
-        f"{seconds(best.time_s)}: {100 * (measured.median_s / best.time_s - 1):+.1f} %; every "
-        f"operation verified, {exact}."
+    told = ""
+    if interval is not None:
+        low, high = predicted_s * interval.low, predicted_s * interval.high
+        lies = "lies" if low <= measured.median_s <= high else "does not lie"
+        told = f" {lies} in {span(low, high, measured.median_s)}"
+    return (
+        f"measured {seconds(measured.median_s)} (median of {len(measured.samples_s)}){told}, "
+        f"predicted {seconds(predicted_s)}: {100 * (measured.median_s / predicted_s - 1):+.1f} %; "
+        f"every operation verified, {exact}."
     )
 
 
-def _cells(who: str, each, best) -> tuple:
+def _cells(who: str, each, interval, best) -> tuple:
     flops = each.bound.chain.flops / each.time_s / each.bound.nprocs
+    ends = [each.time_s * end for end in interval] if interval else (None, None)
     return (
         who,
-        seconds(each.time_s),
+        between(each.time_s, *ends),
         f"{each.time_s / best.time_s:.3f}",
         f"{flops / 1e12:.4g}",
         format_bytes(each.memory_bytes),

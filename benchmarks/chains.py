@@ -1,0 +1,134 @@
+"""Whether measured medians of ten chains lie in the intervals that were predicted: on 2 ranks with
+a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
+
+    drbench calibrate -p 2 --threads 1 --save here.toml
+    python benchmarks/chains.py --machine here.toml --out results/measured/LABEL/chains [--only 1,2]
+
+Writes records.csv, of each chain the simulated record with its interval and the measured one, and
+machine.toml, the model that they were predicted by. A minute on two cores.
+"""
+
+# ruff: noqa: E402
+
+import argparse
+import csv
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from chains.costs import LAYOUTS
+from drbench.measure.record import append_csv
+from launch.cases.chains import Asked, fill_of, order_of
+from launch.cases.machine_models import find_machine
+from launch.models.chains import answer, fixed_of, records_of, run_order
+
+RANKS = 2
+#: Wide and thin layers, both ways, with everything that may stand between, and attention; ragged
+#: extents; layouts that are given, so that matrices move.
+CHAINS = {
+    "gpt": (Asked(None, 2048, "1024,4096,1024", "gelu"), ()),
+    "llama": (Asked(None, 4096, "512,1536,512", "swiglu", True), ()),
+    "deep": (Asked(None, 1024, "2048,2048,2048,2048", "relu"), ()),
+    "bottleneck": (Asked(None, 768, "4096,512,4096"), ()),
+    "tall": (Asked(None, 8192, "256,1024,256", "silu", True), ()),
+    "few tokens": (Asked(None, 256, "2048,5632,2048", "swiglu"), ()),
+    "few tokens, backward": (Asked(None, 256, "2048,5632,2048", "gelu", True), ()),
+    "ragged": (Asked(None, 1501, "701,1907,1103", "gelu", True), ()),
+    "attention": (Asked("llama3-8b:attention", 256), ()),
+    "tensor parallel": (
+        Asked(None, 1024, "1024,4096,1024", "silu", True),
+        ("X=R", "W1=column", "Y1=column", "W2=row"),
+    ),
+}
+
+
+class Point(NamedTuple):
+    """A chain that was predicted and run: seconds, and the ends of the interval."""
+
+    name: str
+    predicted_s: float
+    low_s: float
+    high_s: float
+    median_s: float
+    status: str
+
+    @property
+    def lies(self) -> bool:
+        """Whether the measured median lies in the interval."""
+        return self.status == "ok" and self.low_s <= self.median_s <= self.high_s
+
+    @property
+    def half(self) -> float:
+        """Half of the interval, as a share of the prediction."""
+        return (self.high_s - self.low_s) / 2 / self.predicted_s
+
+
+def measured(name: str, machine, budget_s: float):
+    """The records of one chain, the predicted one with its interval first."""
+    asked, fix = CHAINS[name]
+    chain = asked.chain()
+    fixed = fixed_of(chain, fix)
+    found = answer(
+        asked, machine, RANKS, layouts=(*LAYOUTS, *fixed.values()) if fixed else None, fixed=fixed
+    )
+    predicted = replace(records_of(found)[0], case=name)
+    fill = fill_of(chain, None, "float32")
+    order = order_of(found.choice.best, asked, machine.name, fill, budget_s=budget_s)
+    return predicted, replace(run_order(order), case=name)
+
+
+def points(path: Path) -> list[Point]:
+    """The chains of a file of records, in the order of :data:`CHAINS`."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = {}
+    for row in rows:
+        found.setdefault(row["case"], {})[row["mode"]] = row
+    return [
+        Point(
+            name,
+            *(float(of["simulated"][key]) for key in ("best_s", "median_low_s", "median_high_s")),
+            float(of["measured"]["median_s"] or "nan"),
+            of["measured"]["status"],
+        )
+        for name in CHAINS
+        if (of := found.get(name)) and len(of) == 2
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--machine", required=True, help="file of drbench calibrate -p 2")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", help="numbers of chains, from 1 on; they are appended")
+    parser.add_argument("--budget", type=float, default=3.0, help="seconds a chain")
+    words = parser.parse_args()
+    names = list(CHAINS)
+    if words.only:
+        names = [names[int(each) - 1] for each in words.only.split(",")]
+    machine = find_machine(words.machine)
+    words.out.mkdir(parents=True, exist_ok=True)
+    path = words.out / "records.csv"
+    if not words.only:
+        path.unlink(missing_ok=True)
+    shutil.copyfile(words.machine, words.out / "machine.toml")
+    for name in names:
+        append_csv(path, *measured(name, machine, words.budget))
+    found = points(path)
+    for each in found:
+        print(
+            f"{each.name:<22} measured {1e3 * each.median_s:8.2f} ms, predicted "
+            f"{1e3 * each.predicted_s:8.2f} ({1e3 * each.low_s:.2f}-{1e3 * each.high_s:.2f}), "
+            f"{100 * (each.median_s / each.predicted_s - 1):+5.1f} %, half {100 * each.half:.1f} %"
+            f" {'lies' if each.lies else 'does not lie'} in it"
+        )
+    print(f"{sum(each.lies for each in found)} of {len(found)} lie in their intervals")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""What functions between products take on the cores of these ranks."""
+
+import numpy as np
+
+from drbench.host.blas import load_blas
+from drbench.host.kernels.elementwise import apply
+from drbench.program.elementwise import attention, function, functions, gradient
+
+from .roof import timed
+
+#: What functions are timed on: rows and columns of the result, larger than a core's caches; and of
+#: attention heads, those that share a key, their width, and tokens of a sequence.
+_SHAPE = 2048, 2048
+_HEADS = 8, 4, 64, 256
+
+
+def function_seconds(comm, trials: int, code: str) -> dict[str, float]:
+    """Seconds an element of what may stand between products, all ranks at once, the best trial
+    (collective); of attention an element of the scores besides the products.
+
+    Parameters
+    ----------
+    code : str
+        NumPy's element type.
+    """
+    rng, blas, found = np.random.default_rng(0), load_blas(), {}
+    for of in [*map(function, functions()), *_attentions()]:
+        rows, units = _SHAPE[0], _SHAPE[1] // of.gives
+        if of.heads:
+            rows, units = of.rows, 1
+        out = np.empty((rows, units * of.gives), code)
+        taken = [rng.standard_normal((rows, units * each)).astype(code) for each in of.takes]
+        apply(of, out, taken)
+        times = [timed(comm, lambda: apply(of, out, taken)).seconds for _ in range(trials)]
+        spent = min(times)
+        for m, n, k in of.products(*out.shape):
+            a, b, c = (rng.random(shape).astype(code) for shape in ((m, k), (k, n), (m, n)))
+            spent -= min(
+                timed(comm, lambda: blas.gemm(a, b, c, 0.0)).seconds for _ in range(trials)
+            )
+        found[of.name] = max(0.0, spent) / of.elements(*out.shape)
+    return found
+
+
+def _attentions():
+    found = attention(*_HEADS)
+    return found, gradient(found)

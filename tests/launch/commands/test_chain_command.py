@@ -1,0 +1,87 @@
+"""``drbench chain``: what it says of a chain, how sure it is, and of a run beside it."""
+
+import csv
+import json
+from math import exp, log, sqrt
+from statistics import fmean, stdev
+
+import pytest
+
+SMALL = ["chain", "-m", 64, "--widths", "32,64,32", "--between", "relu"]
+
+#: Two ranks that share memory, whose products are slow.
+MODEL = """
+[model]
+name = "toy"
+adds_on_core = true
+fence_s = 1e-6
+[model.compute]
+peak_flops = {peak}
+memory_bytes_per_s = 1e12
+[model.transports.direct]
+shared = "initiator"
+reads_in_place = true
+bandwidth_bytes_per_s = inf
+[model.residuals]
+direct = {residuals}
+"""
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """``toy(residuals, peak)``: a file of a machine."""
+
+    def write(residuals, peak=1e9):
+        path = tmp_path / "toy.toml"
+        path.write_text(MODEL.format(residuals=residuals, peak=peak))
+        return path
+
+    return write
+
+
+def test_every_predicted_time_has_its_interval_in_the_table_the_csv_and_the_json(
+    say, toy, tmp_path
+):
+    path = tmp_path / "out.csv"
+    told = say(*SMALL, "--machine", toy([0.8, 0.9, 1.0, 1.1, 1.2]), "-p", 2, "--csv", path)
+    found = json.loads(say(*SMALL, "--machine", tmp_path / "toy.toml", "-p", 2, "--json").stdout)
+    rows = list(csv.DictReader(path.open()))
+    logs = [log(each) for each in (0.8, 0.9, 1.0, 1.1, 1.2)]
+    middle, half = fmean(logs), 2.776 * stdev(logs) * sqrt(1 + 1 / 5)  # Student's t of 4
+    assert told.returncode == 0 and len(rows) == 1 + len(found["contenders"]) >= 3
+    for row, each in zip(rows, [found["best"], *found["contenders"]]):
+        ends = float(row["median_low_s"]), float(row["median_high_s"])
+        assert ends == pytest.approx((each["low_s"], each["high_s"]))
+        wanted = [float(row["best_s"]) * exp(end) for end in (middle - half, middle + half)]
+        assert ends == pytest.approx(wanted, rel=1e-3)
+        us = [1e6 * each[name] for name in ("time_s", "low_s", "high_s")]
+        assert "{:.3g} us ({:.3g}-{:.3g})".format(*us) in told.stdout
+    assert found["within_interval"] == [each["name"] for each in found["contenders"]]
+    assert f"Within the interval of the chosen: {', '.join(found['within_interval'])}." in (
+        told.stdout
+    )
+
+
+def test_a_contender_that_takes_longer_than_the_interval_is_not_said_to_be_within_it(say, toy):
+    narrow = ["--machine", toy([1.0, 1.0, 1.0]), "-p", 2, "--json"]
+    found = json.loads(say(*SMALL, *narrow).stdout)
+    slower = [each for each in found["contenders"] if each["time_s"] > found["best"]["time_s"]]
+    assert slower and not {each["name"] for each in slower} & set(found["within_interval"])
+
+
+def test_a_machine_that_knows_nothing_of_its_errors_gives_no_interval(say, toy):
+    path = toy([1.0, 1.0])
+    path.write_text(path.read_text().partition("[model.residuals]")[0])
+    found = json.loads(say(*SMALL, "--machine", path, "-p", 2, "--json").stdout)
+    assert found["best"]["low_s"] is None and found["within_interval"] == []
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("peak, lies", [(1e9, "lies"), (1e3, "does not lie")])
+def test_a_run_says_whether_it_lies_in_the_interval(drbench, toy, peak, lies):
+    wide = [1e-4, 1e-2, 1.0, 1e2, 1e4] if lies == "lies" else [1.0, 1.0, 1.0]
+    asked = [*SMALL, "--machine", toy(wide, peak), "-p", 2, "--run", "--iters", 2, "--budget", 0]
+    ended = drbench(*asked, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    (line,) = [each for each in ended.stdout.splitlines() if each.startswith("measured")]
+    assert f") {lies} in " in line and "every operation verified, exact" in line
