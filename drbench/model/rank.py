@@ -9,15 +9,60 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from drbench.plan.schedule import Lookahead, Scheduler
-from drbench.program.steps import Get, Scratch
+from drbench.program.direct import Gather, Sum
+from drbench.program.signal_steps import Await, Offer, Push, Take
+from drbench.program.steps import (
+    Accumulate,
+    Add,
+    Assemble,
+    Combine,
+    Copy,
+    Fence,
+    Gemm,
+    Get,
+    Put,
+    ReplicaAdd,
+    ReplicaGet,
+    Scratch,
+    Step,
+    Zero,
+)
 from drbench.program.trace import Trace
 
 from .costs import parts_of
 from .kernel import Workers, part_tiles, tilings
 from .machine import Machine
 
+_WAITS = {
+    Get: "get_wait",
+    Assemble: "pack",
+    ReplicaGet: "get_wait",
+    Gather: "get_wait",
+    Put: "accumulate",
+    Accumulate: "accumulate",
+    ReplicaAdd: "accumulate",
+    Push: "accumulate",
+    Offer: "accumulate",
+    Add: "accumulate",  # beside the products
+    Combine: "accumulate",
+    Sum: "accumulate",
+    Await: "get_wait",
+    Take: "get_wait",
+    Fence: "fence",
+}
+_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Combine, Copy, Zero), "accumulate")}
 #: What a kernel's part is due for: its last tile starts, it is done.
 _STARTED, _DONE = 0, 1
+
+
+def wait_of(step: Step) -> str:
+    """The phase that a wait for a step counts as."""
+    return _WAITS.get(type(step), "collective_wait")
+
+
+def work_of(step: Step) -> str:
+    """The phase that a compute counts as."""
+    return _WORKS.get(type(step), "pack")
 
 
 class Rank:

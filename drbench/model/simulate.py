@@ -10,6 +10,9 @@ its scheduler, its core's clock and what is under way on it (:mod:`drbench.model
 network the links (:class:`drbench.model.links.FirstCome` and :class:`~drbench.model.links.Fair` say
 what theirs is; a link is an integer), lanes and copy engines; who has come to Fences and group
 steps; and the signals that are seen.
+
+Where a compiled event loop is at hand (:mod:`drbench.model.native`) it runs what it can in this
+one's stead: the same events in the same order. ``DRBENCH_SIMULATOR=python`` says that it shall not.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,53 +24,20 @@ from drbench.common import PHASES, StepTime
 from drbench.errors import CaseFailed
 from drbench.plan.explain import track_of
 from drbench.plan.signals import pairs_of
-from drbench.program.direct import Gather, Sum
-from drbench.program.signal_steps import Await, Offer, Push, Take
-from drbench.program.steps import (
-    COUNTERS,
-    Accumulate,
-    Add,
-    Assemble,
-    Combine,
-    Copy,
-    Fence,
-    Gemm,
-    Get,
-    Put,
-    ReplicaAdd,
-    ReplicaGet,
-    Zero,
-)
+from drbench.program.direct import Gather
+from drbench.program.signal_steps import Push
+from drbench.program.steps import COUNTERS, Accumulate, Fence, Get
 from drbench.program.trace import Trace
 
 from .costs import Cost, compute_s, side_s, step_cost
 from .folding import moved_by_all
 from .links import ARBITRATIONS, Engines, Lanes, Transfer
 from .machine import Machine
-from .rank import Rank
+from .native.loop import find_loop
+from .native.tables import Tables, tables_of
+from .rank import Rank, wait_of, work_of
 from .simulate_groups import GroupSteps
 from .simulate_signals import SignalSteps
-
-#: The phase that a wait for a step counts as, and that a compute counts as; of the others
-#: ``collective_wait`` and ``pack``.
-_WAITS = {
-    Get: "get_wait",
-    Assemble: "pack",
-    ReplicaGet: "get_wait",
-    Gather: "get_wait",
-    Put: "accumulate",
-    Accumulate: "accumulate",
-    ReplicaAdd: "accumulate",
-    Push: "accumulate",
-    Offer: "accumulate",
-    Add: "accumulate",  # beside the products
-    Combine: "accumulate",
-    Sum: "accumulate",
-    Await: "get_wait",
-    Take: "get_wait",
-    Fence: "fence",
-}
-_WORKS = {Gemm: "gemm", **dict.fromkeys((Add, Combine, Copy, Zero), "accumulate")}
 
 
 class Beyond(Exception):
@@ -158,8 +128,41 @@ def simulate(
     >>> found.time_s, found.phases["gemm"], found.counters["get_bytes"]
     (3.0, 2.0, 256)
     """
-    pairs_of(traces)
-    return _Run(traces, machine, prefetch, timeline, folded).run(within_s)
+    return Simulator(traces, machine, folded).run(prefetch, timeline=timeline, within_s=within_s)
+
+
+class Simulator:
+    """Simulations of the same programs, with one look-ahead after another: what does not depend on
+    it is made once.
+
+    Parameters
+    ----------
+    traces, machine, folded
+        As of :func:`simulate`.
+    """
+
+    def __init__(self, traces: Sequence[Trace], machine: Machine, folded: Collection[str] = ()):
+        self.traces, self.machine, self.folded = traces, machine, folded
+        self._tables: Tables | None = None
+        self._checked = False
+
+    def run(
+        self, prefetch: int | str = 1, *, timeline: bool = False, within_s: float = inf
+    ) -> Simulated:
+        """One of them; parameters and errors as of :func:`simulate`."""
+        traces, machine = self.traces, self.machine
+        loop = None if timeline or self.folded else find_loop()
+        if not self._checked:
+            pairs_of(traces)
+            self._tables = tables_of(traces, machine) if loop else None
+            self._checked = True
+        found = loop.run(self._tables, prefetch, within_s) if loop and self._tables else None
+        if found is None:
+            return _Run(traces, machine, prefetch, timeline, self.folded).run(within_s)
+        if found.beyond:
+            raise Beyond(self._tables.steps)
+        mean = {name: seconds / len(traces) for name, seconds in found.phases.items()}
+        return Simulated(found.time_s, dict(self._tables.counters), mean, [])
 
 
 class _Run:
@@ -274,7 +277,7 @@ class _Run:
         step = rank.steps[t]
         if self.bars is not None and t in rank.began:
             self._bar(rank, step, rank.began.pop(t), now)
-        rank.last = _WAITS.get(type(step), "collective_wait")
+        rank.last = wait_of(step)
         if now > self.end:
             self.end = now
         rank.schedule.finish(t)
@@ -305,7 +308,7 @@ class _Run:
         if t is not None:
             step = rank.steps[t]
             if not rank.computing:
-                self.phases[_WORKS.get(type(step), "pack")] += now - rank.busy_since
+                self.phases[work_of(step)] += now - rank.busy_since
             if self.bars is not None:  # parts of a kernel are under way together; bars are not
                 self._bar(rank, step, max(rank.began.pop(t), rank.shown_until), now)
                 rank.shown_until = now

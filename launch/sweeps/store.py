@@ -59,7 +59,7 @@ def code_version(root: Path = ROOT) -> str:
     digest = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((root / package).rglob("*.*")):
-            if path.suffix in (".py", ".cu"):
+            if path.suffix in (".py", ".cu", ".c"):
                 name = path.relative_to(root).as_posix().encode()
                 digest.update(name + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

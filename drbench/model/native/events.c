@@ -1,0 +1,1246 @@
+/* The event loop of drbench/model/simulate.py, compiled: the same events in the same order, the same
+   sums in the same order, so that results are equal to the last bit where the compiler keeps IEEE
+   arithmetic (-ffp-contract=off). The Python loop is the oracle; what a name means is said there.
+
+   The mirror, function by function: Scheduler of drbench/plan/schedule.py (look_ahead, advance,
+   ready, take, next_compute, finished), Rank of rank.py (predict, slowed, beside, on_core, between),
+   links/first_come.py (fifo_*), links/fair.py (fair_*, set_speeds), Lanes and Engines of
+   links/transfer.py, simulate_signals.py, and simulate.py itself. Left to Python: group steps, parts
+   of a kernel, timelines, folded groups.
+
+   A step is an integer, all ranks' one after another; a transfer is named by its step, and so is a
+   rank's compute. What a step is and costs stands in a row of tables that many steps share. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ABI 1
+#define FULL (1 + 1e-9) /* a link that is wanted no more than this is nobody's limit */
+
+/* What a step does when it is started. */
+enum { ALIAS, OWN, MOVE, FENCE, COMPUTE, SIDE_ON_CORE, SIDE, OFFER, AWAIT, PUSH, TAKE };
+
+/* What else is to be known of it. */
+enum {
+    COMPUTES = 1,  /* of the compute engine */
+    MAKES = 2,     /* a product into memory of its own */
+    MOVES = 4,     /* its value is not at hand from the start */
+    TOUCHES = 8,   /* a matrix that the program writes */
+    AT_HAND = 16,  /* takes no time */
+    HELD = 32,     /* unless a Fence is before it */
+    ANYTIME = 64,  /* may begin before all others */
+    ADDS = 128,    /* an Accumulate */
+    TERM = 256,    /* a sum beside the products */
+    OWN_LINK = 512, /* moves on the rank's own throttled link */
+    SENDS = 1024,  /* that out of it */
+};
+
+enum { DONE_SEEN, DONE, COMPUTED, OWN_DONE, SUM, GONE, LEFT, DUE, SETTLE, SEE, GO_ON };
+
+enum { OK, STUCK, BEYOND, NO_MEMORY };
+
+typedef struct {
+    /* Steps: of rank r those from first[r] to first[r + 1]; inputs count from the rank's first. */
+    int32_t ranks, rows, resources, lanes, values, phases, fair, adds_on_core, copy_engines, waits;
+    int64_t depth; /* -1 for no end of it */
+    const int32_t *first, *row, *input0, *inputs, *op; /* op: -1 for a program that is not lowered */
+    /* Rows. */
+    const int32_t *kind, *flags, *wait, *work, *lane, *engine, *onto, *value, *resource0;
+    const double *core_s, *link_s, *latency_s, *bytes_per_s;
+    const int32_t *on;    /* resources, those of a row from resource0[row] */
+    const double *shares; /* as many, or below 0 in the first place for none */
+    double fence_s, step_s, signal_s, accumulate_slowdown, owner_slowdown, transfer_slowdown;
+    double side_units, units, within_s;
+    /* Results. */
+    double time_s, *phase_s;
+    int64_t events;
+} Simulation;
+
+typedef struct {
+    double time;
+    int64_t order; /* times 16, and what happens */
+    int32_t a, b;
+} Event;
+
+typedef struct {
+    int64_t age;
+    int32_t step;
+} Waiter;
+
+typedef struct {
+    Waiter *heap;
+    int32_t count, room;
+} Crowd;
+
+typedef struct {
+    int32_t first, count;                /* its steps */
+    int32_t pending, clear, counts;      /* Scheduler: pending, _clear, len(_unfinished) */
+    int32_t comm, comms;                 /* its _comm: from, to, in .comm */
+    int32_t waiting;                     /* how many, in .waiting */
+    int32_t fence, fences, queued;       /* of its Fences those started, all, let through */
+    int32_t compute, computes;           /* _at */
+    int32_t fence_open, unfinished0, segment0, lowered;
+    int64_t exposed_done;
+    int32_t computing, started, version; /* Rank */
+    int32_t adding, moving, sums, added, last, seat;
+    double work, since, due, busy_since, idle_since, core_free, own_free[2];
+} Rank;
+
+typedef struct {
+    double full;
+    int32_t flow;
+} ByFull;
+
+typedef struct {
+    double level;
+    int32_t at;
+} Level;
+
+typedef struct {
+    Simulation *in;
+    Event *heap;
+    int64_t count, room, order;
+    double end;
+    Rank *rank;
+    int32_t *rank_of, *before, *fences, *missing, *taker0, *takers, *comm, *waiting, *unfinished;
+    int32_t *segment, *compute, *fence, *out;
+    uint8_t *done, *exposed, *moves, *is_held;
+    int32_t *arrived, arrivals; /* who has come to the Fence that is next */
+    int32_t *next;              /* step -> the one behind it in its lane or at its engine */
+    int32_t *lane_head, *lane_tail, *engine_head, *engine_tail, *engine_taken;
+    uint8_t *lane_busy;
+    uint8_t *seen; /* signals */
+    int32_t *waits;
+    double *seconds; /* of transfers */
+    int64_t age, *ages;
+    uint8_t *busy; /* fifo */
+    Crowd *crowd;
+    /* fair: of transfers, of links, and of the places of transfers on links */
+    double *left, *speed, *since, *wanted;
+    int32_t *version, *node0, *head, *tail, *users_on, *node_next, *node_prev, *node_step;
+    uint8_t *on_links, *is_changed, *link_seen, *flow_seen;
+    int32_t *changed, changes, *links, *flows;
+    /* set_speeds: */
+    double *rest, *found, *user_rate;
+    int32_t *place, *use0, *use_link, *user0, *user_at, *user_flow, *rising, *fill;
+    double *use_share;
+    ByFull *by_full;
+    Level *levels;
+    int failed;
+    void **owned;
+    int32_t owning, own_room;
+} State;
+
+/* -- memory, freed all at once */
+
+static void *room_for(State *s, int64_t count, size_t size)
+{
+    void *found = calloc((size_t)(count > 0 ? count : 1), size);
+    if (s->owning == s->own_room) {
+        void **more = realloc(s->owned, (size_t)(s->own_room + 64) * sizeof *more);
+        if (!more) {
+            free(found);
+            s->failed = 1;
+            return NULL;
+        }
+        s->owned = more;
+        s->own_room += 64;
+    }
+    if (found)
+        s->owned[s->owning++] = found;
+    else
+        s->failed = 1;
+    return found;
+}
+
+#define ROOM(where, count) ((where) = room_for(s, (count), sizeof *(where)))
+
+/* -- events: a heap by time, those of one time in the order they were made */
+
+static int before(const Event *x, const Event *y)
+{
+    return x->time < y->time || (x->time == y->time && x->order < y->order);
+}
+
+static void at(State *s, double time, int what, int32_t a, int32_t b)
+{
+    if (s->count == s->room) {
+        int64_t room = 2 * s->room + 1024;
+        Event *more = realloc(s->heap, (size_t)room * sizeof *more);
+        if (!more) {
+            s->failed = 1;
+            return;
+        }
+        s->heap = more;
+        s->room = room;
+    }
+    Event event = {time, (++s->order << 4) | what, a, b};
+    int64_t i = s->count++;
+    while (i) {
+        int64_t up = (i - 1) / 2;
+        if (!before(&event, &s->heap[up]))
+            break;
+        s->heap[i] = s->heap[up];
+        i = up;
+    }
+    s->heap[i] = event;
+}
+
+static Event pop(State *s)
+{
+    Event top = s->heap[0], last = s->heap[--s->count];
+    int64_t i = 0;
+    for (;;) {
+        int64_t down = 2 * i + 1;
+        if (down >= s->count)
+            break;
+        if (down + 1 < s->count && before(&s->heap[down + 1], &s->heap[down]))
+            down++;
+        if (!before(&s->heap[down], &last))
+            break;
+        s->heap[i] = s->heap[down];
+        i = down;
+    }
+    if (s->count)
+        s->heap[i] = last;
+    return top;
+}
+
+/* -- when a step may start: drbench/plan/schedule.py */
+
+/* Lookahead and at_hand of one rank; true counts of what follows are left in the rank. */
+static void look_ahead(State *s, Rank *r, int32_t *unfinished_room, int32_t *segment_room)
+{
+    const Simulation *in = s->in;
+    int32_t count = 0, fences = 0, fenced = 0;
+    for (int32_t t = r->first; t < r->first + r->count; t++)
+        fenced |= in->kind[in->row[t]] == FENCE;
+    for (int32_t t = r->first; t < r->first + r->count; t++) {
+        int32_t row = in->row[t], flags = in->flags[row], any = 0;
+        for (int32_t i = in->input0[t]; i < in->input0[t + 1] && !any; i++) {
+            int32_t value = r->first + in->inputs[i];
+            any = s->moves[value] || in->flags[in->row[value]] & COMPUTES;
+        }
+        if (flags & COMPUTES)
+            s->exposed[t] = !in->depth || flags & MAKES || any;
+        else
+            s->moves[t] = flags & MOVES || any;
+        s->before[t] = count;
+        count += s->exposed[t];
+        s->fences[t] = fenced && flags & TOUCHES ? fences : -1;
+        fences += in->kind[row] == FENCE;
+    }
+    r->lowered = r->count && in->op[r->first] >= 0;
+    if (r->lowered) {
+        for (int32_t t = r->first; t < r->first + r->count; t++) {
+            int32_t computes = in->flags[in->row[t]] & COMPUTES;
+            s->before[t] = in->depth ? in->op[t] : 2 * in->op[t] + !!computes;
+        }
+        count = s->before[r->first + r->count - 1];
+    }
+    r->counts = count + 1;
+    r->fences = fences;
+    r->unfinished0 = *unfinished_room;
+    r->segment0 = *segment_room;
+    *unfinished_room += count + 1;
+    *segment_room += fences + 1;
+}
+
+static int needs_all_inputs(const Simulation *in, int32_t t)
+{
+    return in->kind[in->row[t]] != FENCE && in->input0[t] < in->input0[t + 1];
+}
+
+static void advance(State *s, Rank *r)
+{
+    const Simulation *in = s->in;
+    const int32_t *unfinished = s->unfinished + r->unfinished0;
+    while (r->clear < r->counts && !unfinished[r->clear])
+        r->clear++;
+    int64_t limit = r->lowered ? r->clear : r->exposed_done + in->depth;
+    int all = in->depth < 0 && !r->lowered;
+    while (r->comm < r->comms) {
+        int32_t t = s->comm[r->comm];
+        if (!all && s->before[t] > limit)
+            break;
+        r->comm++;
+        if (s->missing[t])
+            s->is_held[t] = 1;
+        else if (in->kind[in->row[t]] == FENCE)
+            r->queued++;
+        else
+            s->waiting[r->first + r->waiting++] = t;
+    }
+}
+
+static void schedule(State *s, Rank *r)
+{
+    const Simulation *in = s->in;
+    r->comm = r->comms = r->compute = r->first;
+    r->pending = r->count;
+    int32_t computes = r->first, fences = r->first;
+    for (int32_t t = r->first; t < r->first + r->count; t++) {
+        int32_t row = in->row[t], flags = in->flags[row];
+        if (flags & AT_HAND && !(flags & HELD && s->fences[t] > 0)) {
+            s->done[t] = 1;
+            r->pending--;
+        } else if (flags & COMPUTES)
+            s->compute[computes++] = t;
+        else if (flags & ANYTIME)
+            s->waiting[r->first + r->waiting++] = t;
+        else
+            s->comm[r->comms++] = t;
+        if (in->kind[row] == FENCE)
+            s->fence[fences++] = t;
+        if (s->fences[t] >= 0 && in->kind[row] != FENCE && !s->done[t])
+            s->segment[r->segment0 + s->fences[t]]++;
+    }
+    r->computes = computes;
+    for (int32_t x = r->first; x < r->comms; x++) {
+        int32_t t = s->comm[x];
+        s->unfinished[r->unfinished0 + s->before[t]]++;
+        for (int32_t i = in->input0[t]; needs_all_inputs(in, t) && i < in->input0[t + 1]; i++)
+            s->missing[t] += !s->done[r->first + in->inputs[i]];
+    }
+    for (int32_t x = r->first; r->lowered && x < computes; x++)
+        s->unfinished[r->unfinished0 + s->before[s->compute[x]]]++;
+    advance(s, r);
+}
+
+/* Which steps take the value of each, of those that wait until all their inputs are there. */
+static void find_takers(State *s)
+{
+    const Simulation *in = s->in;
+    int32_t steps = in->first[in->ranks];
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t each = 0; each < in->ranks; each++) {
+            const Rank *r = &s->rank[each];
+            for (int32_t x = r->first; x < r->comms; x++) {
+                int32_t t = s->comm[x];
+                for (int32_t i = in->input0[t]; s->missing[t] && i < in->input0[t + 1]; i++) {
+                    int32_t value = r->first + in->inputs[i];
+                    if (s->done[value])
+                        continue;
+                    if (pass)
+                        s->takers[s->taker0[value]++] = t;
+                    else
+                        s->taker0[value + 1]++;
+                }
+            }
+        }
+        if (!pass)
+            for (int32_t t = 0; t < steps; t++)
+                s->taker0[t + 1] += s->taker0[t];
+    }
+    memmove(s->taker0 + 1, s->taker0, (size_t)steps * sizeof *s->taker0);
+    s->taker0[0] = 0;
+}
+
+static int ready(const State *s, const Rank *r, int32_t t)
+{
+    const Simulation *in = s->in;
+    for (int32_t i = in->input0[t]; i < in->input0[t + 1]; i++)
+        if (!s->done[r->first + in->inputs[i]])
+            return 0;
+    int32_t fence = s->fences[t];
+    if (fence < 0)
+        return 1;
+    if (in->kind[in->row[t]] == FENCE)
+        return r->fence_open == fence && !s->segment[r->segment0 + fence];
+    return r->fence_open >= fence;
+}
+
+static int rising_steps(const void *x, const void *y)
+{
+    int32_t one = *(const int32_t *)x, two = *(const int32_t *)y;
+    return (one > two) - (one < two);
+}
+
+/* Communication steps that may start now, into out. */
+static int32_t take(State *s, Rank *r)
+{
+    int32_t count = 0, rest = 0, *waiting = s->waiting + r->first;
+    for (int32_t x = 0; x < r->waiting; x++) {
+        int32_t t = waiting[x];
+        if (ready(s, r, t))
+            s->out[count++] = t;
+        else
+            waiting[rest++] = t;
+    }
+    r->waiting = rest;
+    if (count > 16)
+        qsort(s->out, (size_t)count, sizeof *s->out, rising_steps);
+    else
+        for (int32_t x = 1; x < count; x++) {
+            int32_t t = s->out[x], y = x;
+            for (; y && s->out[y - 1] > t; y--)
+                s->out[y] = s->out[y - 1];
+            s->out[y] = t;
+        }
+    while (r->fence < r->queued && ready(s, r, s->fence[r->first + r->fence]))
+        s->out[count++] = s->fence[r->first + r->fence++];
+    return count;
+}
+
+static int32_t next_compute(const State *s, const Rank *r)
+{
+    if (r->compute >= r->computes)
+        return -1;
+    int32_t t = s->compute[r->compute];
+    int64_t needed = s->before[t];
+    if (!r->lowered) {
+        if (s->in->depth < 0)
+            needed = 0;
+        else
+            needed += s->in->depth ? -s->in->depth : 1;
+    }
+    return r->clear >= needed && ready(s, r, t) ? t : -1;
+}
+
+static void finished(State *s, Rank *r, int32_t t)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], computes = in->flags[row] & COMPUTES;
+    s->done[t] = 1;
+    r->pending--;
+    for (int32_t x = s->taker0[t]; x < s->taker0[t + 1]; x++) {
+        int32_t taker = s->takers[x];
+        if (!--s->missing[taker] && s->is_held[taker]) {
+            s->is_held[taker] = 0;
+            s->waiting[r->first + r->waiting++] = taker;
+        }
+    }
+    if (computes) {
+        r->compute++;
+        r->exposed_done += s->exposed[t];
+    }
+    if (!(in->flags[row] & ANYTIME) && (r->lowered || !computes))
+        s->unfinished[r->unfinished0 + s->before[t]]--;
+    if (s->fences[t] >= 0) {
+        if (in->kind[row] == FENCE)
+            r->fence_open++;
+        else
+            s->segment[r->segment0 + s->fences[t]]--;
+    }
+    advance(s, r);
+}
+
+/* -- one rank's core: rank.py */
+
+static double slowed(const State *s, const Rank *r)
+{
+    const Simulation *in = s->in;
+    double slow = 1 + (r->adding ? in->accumulate_slowdown : 0.0)
+        + (r->added ? in->owner_slowdown : 0.0) + in->transfer_slowdown * r->moving;
+    if (r->sums && in->side_units)
+        slow += in->units / (in->units - in->side_units) - 1;
+    return slow;
+}
+
+static void predict(State *s, Rank *r)
+{
+    double after = (r->due - r->work) * slowed(s, r);
+    at(s, r->since + after, COMPUTED, r->seat, ++r->version);
+}
+
+static void beside(State *s, Rank *r, double now, int adds, int moves, int sums, int added)
+{
+    double slow = slowed(s, r);
+    r->adding += adds;
+    r->moving += moves;
+    r->sums += sums;
+    r->added += added;
+    if (slowed(s, r) != slow) {
+        r->work += (now - r->since) / slow;
+        r->since = now;
+        if (r->computing >= 0)
+            predict(s, r);
+    }
+}
+
+static double on_core(Rank *r, double now, double seconds)
+{
+    r->core_free = (r->core_free > now ? r->core_free : now) + seconds;
+    return r->core_free;
+}
+
+static double between(State *s, Rank *r, double now, double seconds)
+{
+    if (r->computing < 0)
+        return on_core(r, now, seconds);
+    r->due += seconds;
+    predict(s, r);
+    return now + seconds;
+}
+
+/* -- transfers: what they slow, and how they get over links */
+
+static void beside_transfer(State *s, int32_t t, double now, int sign)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], flags = in->flags[row];
+    Rank *r = &s->rank[s->rank_of[t]];
+    if (flags & ADDS)
+        beside(s, r, now, sign, 0, 0, 0);
+    if (flags & TERM)
+        beside(s, r, now, 0, 0, sign, 0);
+    else if (in->transfer_slowdown)
+        beside(s, r, now, 0, sign, 0, 0);
+    if (in->onto[row] >= 0 && in->owner_slowdown)
+        beside(s, &s->rank[in->onto[row]], now, 0, 0, 0, sign);
+}
+
+static void begin(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t];
+    s->seconds[t] = in->link_s[row];
+    if (in->flags[row] & TERM && s->rank[s->rank_of[t]].computing < 0)
+        s->seconds[t] = in->core_s[row]; /* by all workers: no product is beside it */
+    beside_transfer(s, t, now, 1);
+}
+
+/* first come, first served */
+
+static void crowd_push(State *s, Crowd *crowd, Waiter new)
+{
+    if (crowd->count == crowd->room) {
+        int32_t room = 2 * crowd->room + 8;
+        Waiter *more = realloc(crowd->heap, (size_t)room * sizeof *more);
+        if (!more) {
+            s->failed = 1;
+            return;
+        }
+        crowd->heap = more;
+        crowd->room = room;
+    }
+    int32_t i = crowd->count++;
+    for (; i && new.age < crowd->heap[(i - 1) / 2].age; i = (i - 1) / 2)
+        crowd->heap[i] = crowd->heap[(i - 1) / 2];
+    crowd->heap[i] = new;
+}
+
+static int32_t crowd_pop(Crowd *crowd)
+{
+    int32_t step = crowd->heap[0].step, i = 0;
+    Waiter last = crowd->heap[--crowd->count];
+    for (;;) {
+        int32_t down = 2 * i + 1;
+        if (down >= crowd->count)
+            break;
+        if (down + 1 < crowd->count && crowd->heap[down + 1].age < crowd->heap[down].age)
+            down++;
+        if (last.age <= crowd->heap[down].age)
+            break;
+        crowd->heap[i] = crowd->heap[down];
+        i = down;
+    }
+    if (crowd->count)
+        crowd->heap[i] = last;
+    return step;
+}
+
+static int shared_out(const Simulation *in, int32_t row)
+{
+    return in->resource0[row] < in->resource0[row + 1] && in->shares[in->resource0[row]] >= 0;
+}
+
+static void fifo_start_or_wait(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], from = in->resource0[row], to = in->resource0[row + 1];
+    for (int32_t i = from; i < to; i++)
+        if (s->busy[in->on[i]]) {
+            crowd_push(s, &s->crowd[in->on[i]], (Waiter){s->ages[t], t});
+            return;
+        }
+    for (int32_t i = from; i < to; i++)
+        s->busy[in->on[i]] = 1;
+    begin(s, t, now);
+    if (shared_out(in, row))
+        for (int32_t i = from; i < to; i++) {
+            int known = 0;
+            for (int32_t j = from; j < i; j++)
+                known |= in->shares[j] == in->shares[i];
+            if (in->shares[i] < 1 && !known)
+                at(s, now + in->shares[i] * s->seconds[t], LEFT, t, i);
+        }
+    at(s, now + s->seconds[t], GONE, t, 0);
+}
+
+/* Nobody occupies the resources of a transfer that have this share any more (all if it is below
+   0): whoever waits for one of them may go, the oldest first. */
+static void fifo_free(State *s, int32_t t, double share, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], from = in->resource0[row], to = in->resource0[row + 1];
+    int32_t *fronts = s->links, count = 0;
+    for (int32_t i = from; i < to; i++)
+        if (share < 0 || in->shares[i] == share) {
+            s->busy[in->on[i]] = 0;
+            if (s->crowd[in->on[i]].count)
+                fronts[count++] = in->on[i];
+        }
+    while (count) {
+        int32_t oldest = 0;
+        for (int32_t x = 1; x < count; x++)
+            if (s->crowd[fronts[x]].heap[0].age < s->crowd[fronts[oldest]].heap[0].age)
+                oldest = x;
+        int32_t link = fronts[oldest];
+        if (s->busy[link]) { /* taken again: the others here go on waiting */
+            fronts[oldest] = fronts[--count];
+            continue;
+        }
+        fifo_start_or_wait(s, crowd_pop(&s->crowd[link]), now);
+        if (!s->crowd[link].count)
+            fronts[oldest] = fronts[--count];
+    }
+}
+
+/* max-min fair sharing */
+
+static void fair_change(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t];
+    if (!s->changes)
+        at(s, now, SETTLE, 0, 0);
+    for (int32_t i = in->resource0[row]; i < in->resource0[row + 1]; i++)
+        if (!s->is_changed[in->on[i]]) {
+            s->is_changed[in->on[i]] = 1;
+            s->changed[s->changes++] = in->on[i];
+        }
+}
+
+static double share_of(const Simulation *in, int32_t row, int32_t i)
+{
+    return in->shares[in->resource0[row]] < 0 ? 1.0 : in->shares[i];
+}
+
+static void fair_ask(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], from = in->resource0[row], to = in->resource0[row + 1];
+    begin(s, t, now);
+    if (from == to || s->seconds[t] <= 0) {
+        at(s, now + s->seconds[t], GONE, t, 0);
+        return;
+    }
+    int crowded = 0;
+    s->left[t] = s->seconds[t];
+    s->since[t] = now;
+    s->on_links[t] = 1;
+    for (int32_t i = from; i < to; i++) {
+        int32_t link = in->on[i], node = s->node0[t] + i - from;
+        s->node_next[node] = -1;
+        s->node_prev[node] = s->users_on[link] ? s->tail[link] : -1;
+        if (s->users_on[link]++)
+            s->node_next[s->tail[link]] = node;
+        else
+            s->head[link] = node;
+        s->tail[link] = node;
+        s->wanted[link] += share_of(in, row, i);
+        crowded |= s->wanted[link] > FULL;
+    }
+    if (crowded)
+        fair_change(s, t, now);
+    else {
+        s->speed[t] = 1.0;
+        at(s, now + s->left[t], DUE, t, s->version[t]);
+    }
+}
+
+static void fair_release(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], from = in->resource0[row], to = in->resource0[row + 1];
+    int crowded = 0;
+    if (!s->on_links[t])
+        return;
+    s->on_links[t] = 0;
+    for (int32_t i = from; i < to; i++) {
+        int32_t link = in->on[i], node = s->node0[t] + i - from;
+        int32_t next = s->node_next[node], prev = s->node_prev[node];
+        if (prev < 0)
+            s->head[link] = next;
+        else
+            s->node_next[prev] = next;
+        if (next < 0)
+            s->tail[link] = prev;
+        else
+            s->node_prev[next] = prev;
+        s->users_on[link]--;
+        crowded |= s->wanted[link] > FULL && s->users_on[link];
+        s->wanted[link] = s->users_on[link] ? s->wanted[link] - share_of(in, row, i) : 0.0;
+    }
+    if (crowded)
+        fair_change(s, t, now);
+}
+
+/* The transfers that may change, into flows. */
+static int32_t fair_joined(State *s)
+{
+    const Simulation *in = s->in;
+    int32_t links = s->changes, flows = 0;
+    for (int32_t x = 0; x < links; x++) {
+        s->links[x] = s->changed[x];
+        s->is_changed[s->links[x]] = 0;
+        s->link_seen[s->links[x]] = 1;
+    }
+    s->changes = 0;
+    for (int32_t x = 0; x < links; x++) { /* grows */
+        int32_t link = s->links[x];
+        int32_t node = s->users_on[link] ? s->head[link] : -1;
+        for (; node >= 0; node = s->node_next[node]) {
+            int32_t t = s->node_step[node], row = in->row[t];
+            if (s->flow_seen[t])
+                continue;
+            s->flow_seen[t] = 1;
+            s->flows[flows++] = t;
+            for (int32_t i = in->resource0[row]; i < in->resource0[row + 1]; i++)
+                if (!s->link_seen[in->on[i]] && s->wanted[in->on[i]] > FULL) {
+                    s->link_seen[in->on[i]] = 1;
+                    s->links[links++] = in->on[i];
+                }
+        }
+    }
+    for (int32_t x = 0; x < links; x++)
+        s->link_seen[s->links[x]] = 0;
+    for (int32_t f = 0; f < flows; f++)
+        s->flow_seen[s->flows[f]] = 0;
+    return flows;
+}
+
+static int fastest_first(const void *x, const void *y)
+{
+    const ByFull *one = x, *two = y;
+    if (one->full != two->full)
+        return one->full > two->full ? -1 : 1;
+    return (one->flow > two->flow) - (one->flow < two->flow);
+}
+
+static int lower(const Level *x, const Level *y)
+{
+    return x->level < y->level || (x->level == y->level && x->at < y->at);
+}
+
+static void sink(Level *heap, int32_t count, int32_t i)
+{
+    Level last = heap[i];
+    for (;;) {
+        int32_t down = 2 * i + 1;
+        if (down >= count)
+            break;
+        if (down + 1 < count && lower(&heap[down + 1], &heap[down]))
+            down++;
+        if (!lower(&heap[down], &last))
+            break;
+        heap[i] = heap[down];
+        i = down;
+    }
+    heap[i] = last;
+}
+
+static double wanted_by_rising(const State *s, int32_t link)
+{
+    double total = 0;
+    for (int32_t u = s->user0[link]; u < s->user0[link + 1]; u++)
+        if (!s->found[s->user_flow[u]])
+            total += s->user_rate[u];
+    return total;
+}
+
+/* speeds() of links/fair.py, of the flows, on the links that are crowded: into found. */
+static void set_speeds(State *s, int32_t flows)
+{
+    const Simulation *in = s->in;
+    int32_t links = 0, uses = 0;
+    for (int32_t f = 0; f < flows; f++) { /* links in the order in which they are met */
+        int32_t row = in->row[s->flows[f]];
+        s->use0[f] = uses;
+        s->found[f] = 0;
+        s->by_full[f] = (ByFull){in->bytes_per_s[row], f};
+        for (int32_t i = in->resource0[row]; i < in->resource0[row + 1]; i++) {
+            int32_t link = in->on[i];
+            if (!(s->wanted[link] > FULL))
+                continue;
+            if (!s->link_seen[link]) {
+                s->link_seen[link] = 1;
+                s->links[links] = link;
+                s->place[link] = links;
+                s->rising[links++] = 0;
+            }
+            s->rising[s->place[link]]++;
+            s->use_link[uses] = s->place[link];
+            s->use_share[uses++] = share_of(in, row, i);
+        }
+    }
+    s->use0[flows] = uses;
+    for (int32_t x = 0, from = 0; x < links; x++) {
+        s->link_seen[s->links[x]] = 0;
+        s->user0[x] = s->fill[x] = from;
+        from += s->rising[x];
+        s->user0[x + 1] = from;
+        s->rest[x] = 1.0;
+    }
+    for (int32_t f = 0; f < flows; f++)
+        for (int32_t u = s->use0[f]; u < s->use0[f + 1]; u++) {
+            int32_t place = s->fill[s->use_link[u]]++;
+            s->user_flow[place] = f;
+            s->user_rate[place] = s->use_share[u] / s->by_full[f].full;
+        }
+    int32_t heap = links, left = flows;
+    for (int32_t x = 0; x < links; x++)
+        s->levels[x] = (Level){1.0 / wanted_by_rising(s, x), x};
+    for (int32_t x = links / 2 - 1; x >= 0; x--)
+        sink(s->levels, heap, x);
+    /* by_full is in order of flows until here */
+    int equal = 1;
+    for (int32_t f = 1; f < flows && equal; f++)
+        equal = s->by_full[f].full == s->by_full[0].full;
+    if (!equal)
+        qsort(s->by_full, (size_t)flows, sizeof *s->by_full, fastest_first);
+    double level = 0;
+    while (left) {
+        int32_t slowest = s->by_full[left - 1].flow, stops = -1; /* itself, or those of a link */
+        if (s->found[slowest]) {
+            left--;
+            continue;
+        }
+        double least = s->by_full[left - 1].full;
+        while (heap) {
+            int32_t link = s->levels[0].at;
+            if (!s->rising[link]) {
+                s->levels[0] = s->levels[--heap];
+                if (heap)
+                    sink(s->levels, heap, 0);
+                continue;
+            }
+            double now = s->rest[link] / wanted_by_rising(s, link);
+            if (now > s->levels[0].level) { /* some of its flows have stopped since */
+                s->levels[0].level = now;
+                sink(s->levels, heap, 0);
+                continue;
+            }
+            if (s->levels[0].level < least) {
+                least = s->levels[0].level;
+                stops = link;
+            }
+            break;
+        }
+        level = level > least ? level : least;
+        int32_t from = stops < 0 ? 0 : s->user0[stops], to = stops < 0 ? 1 : s->user0[stops + 1];
+        for (int32_t u = from; u < to; u++) {
+            int32_t f = stops < 0 ? slowest : s->user_flow[u];
+            if (s->found[f])
+                continue;
+            double speed = level / in->bytes_per_s[in->row[s->flows[f]]];
+            s->found[f] = speed = speed < 1.0 ? speed : 1.0;
+            for (int32_t x = s->use0[f]; x < s->use0[f + 1]; x++) {
+                s->rest[s->use_link[x]] -= s->use_share[x] * speed;
+                s->rising[s->use_link[x]]--;
+            }
+        }
+    }
+}
+
+static void fair_settle(State *s, double now)
+{
+    int32_t flows = fair_joined(s);
+    set_speeds(s, flows);
+    for (int32_t f = 0; f < flows; f++) {
+        int32_t t = s->flows[f];
+        double speed = s->found[f];
+        if (speed == s->speed[t])
+            continue;
+        double left = s->left[t] - s->speed[t] * (now - s->since[t]);
+        s->left[t] = left > 0.0 ? left : 0.0;
+        s->speed[t] = speed;
+        s->since[t] = now;
+        s->version[t]++;
+        at(s, now + s->left[t] / speed, DUE, t, s->version[t]);
+    }
+}
+
+/* lanes and copy engines */
+
+static void ask(State *s, int32_t t, double now)
+{
+    s->ages[t] = ++s->age;
+    if (s->in->fair)
+        fair_ask(s, t, now);
+    else
+        fifo_start_or_wait(s, t, now);
+}
+
+static void queue_up(State *s, int32_t *head, int32_t *tail, int32_t t)
+{
+    s->next[t] = -1;
+    if (*head < 0)
+        *head = t;
+    else
+        s->next[*tail] = t;
+    *tail = t;
+}
+
+static void ask_engine(State *s, int32_t t, double now)
+{
+    int32_t engine = s->in->engine[s->in->row[t]];
+    if (s->in->copy_engines && engine >= 0) {
+        if (s->engine_taken[engine] == s->in->copy_engines) {
+            queue_up(s, &s->engine_head[engine], &s->engine_tail[engine], t);
+            return;
+        }
+        s->engine_taken[engine]++;
+    }
+    ask(s, t, now);
+}
+
+static void free_engine(State *s, int32_t t, double now)
+{
+    int32_t engine = s->in->engine[s->in->row[t]];
+    if (!s->in->copy_engines || engine < 0)
+        return;
+    int32_t following = s->engine_head[engine];
+    if (following < 0)
+        s->engine_taken[engine]--;
+    else {
+        s->engine_head[engine] = s->next[following];
+        ask(s, following, now);
+    }
+}
+
+static void ask_lane(State *s, int32_t t, double now)
+{
+    int32_t lane = s->in->lane[s->in->row[t]];
+    if (lane >= 0) {
+        if (s->lane_busy[lane]) {
+            queue_up(s, &s->lane_head[lane], &s->lane_tail[lane], t);
+            return;
+        }
+        s->lane_busy[lane] = 1;
+    }
+    ask_engine(s, t, now);
+}
+
+static void go_on(State *s, int32_t lane, double now)
+{
+    int32_t following = s->lane_head[lane];
+    if (following < 0)
+        s->lane_busy[lane] = 0;
+    else {
+        s->lane_head[lane] = s->next[following];
+        ask_engine(s, following, now);
+    }
+}
+
+/* -- what ranks do: simulate.py */
+
+static void transfer(State *s, Rank *r, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], flags = in->flags[row];
+    now = in->core_s[row] ? on_core(r, now, in->core_s[row]) : now;
+    if (!(flags & OWN_LINK)) {
+        ask_lane(s, t, now);
+        return;
+    }
+    double *free = &r->own_free[!!(flags & SENDS)];
+    *free = (*free > now ? *free : now) + in->link_s[row];
+    at(s, *free + in->latency_s[row], DONE, t, 0);
+}
+
+static void arrive_at_fence(State *s, int32_t t, double now)
+{
+    s->arrived[s->arrivals++] = t;
+    if (s->arrivals == s->in->ranks) {
+        for (int32_t x = 0; x < s->in->ranks; x++)
+            at(s, now + s->in->fence_s, DONE, s->arrived[x], 0);
+        s->arrivals = 0;
+    }
+}
+
+static void start(State *s, Rank *r, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t], value = in->value[row];
+    double core_s = in->core_s[row];
+    switch (in->kind[row]) {
+    case OWN:
+        now = core_s ? on_core(r, now, core_s) : now;
+        if (in->flags[row] & ADDS)
+            beside(s, r, now, 1, 0, 0, 0);
+        at(s, now + in->link_s[row], OWN_DONE, t, 0);
+        break;
+    case MOVE:
+    case PUSH:
+        transfer(s, r, t, now);
+        break;
+    case FENCE:
+        arrive_at_fence(s, t, now);
+        break;
+    case SIDE_ON_CORE:
+        at(s, between(s, r, now, core_s), DONE, t, 0);
+        break;
+    case SIDE:
+        at(s, now, SUM, t, 0); /* after a product that starts now */
+        break;
+    case OFFER:
+        at(s, now + in->signal_s, SEE, value, 0);
+        at(s, now, DONE, t, 0);
+        break;
+    case AWAIT:
+    case TAKE:
+        if (!s->seen[value])
+            s->waits[value] = t;
+        else if (in->kind[row] == AWAIT)
+            at(s, now, DONE, t, 0);
+        else
+            transfer(s, r, t, now);
+        break;
+    }
+}
+
+static void wake(State *s, Rank *r, double now)
+{
+    const Simulation *in = s->in;
+    if (r->computing >= 0 && in->adds_on_core)
+        return;
+    int32_t count = take(s, r);
+    for (int32_t x = 0; x < count; x++) {
+        int32_t t = s->out[x];
+        if (in->kind[in->row[t]] == ALIAS) { /* memory of other steps, seen differently */
+            at(s, now, DONE_SEEN, t, 0);
+            continue;
+        }
+        r->started++;
+        start(s, r, t, now);
+    }
+    int32_t t = r->computing < 0 ? next_compute(s, r) : -1;
+    if (t < 0)
+        return;
+    now = now > r->core_free ? now : r->core_free;
+    double started_s = in->step_s * (1 + r->started);
+    r->started = 0;
+    in->phase_s[r->last] += now - r->idle_since;
+    r->work = 0.0;
+    r->since = r->busy_since = now;
+    r->computing = t;
+    r->due = in->core_s[in->row[t]] + started_s;
+    predict(s, r);
+}
+
+static void finish(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t];
+    Rank *r = &s->rank[s->rank_of[t]];
+    r->last = in->wait[row];
+    s->end = now > s->end ? now : s->end;
+    finished(s, r, t);
+    if (in->kind[row] == PUSH)
+        at(s, now + in->signal_s, SEE, in->value[row], 0);
+    wake(s, r, now);
+}
+
+static void computed(State *s, Rank *r, int32_t version, double now)
+{
+    if (version != r->version)
+        return; /* its speed has changed since */
+    int32_t t = r->computing;
+    r->computing = -1;
+    r->idle_since = now;
+    s->in->phase_s[s->in->work[s->in->row[t]]] += now - r->busy_since;
+    finished(s, r, t);
+    wake(s, r, now);
+}
+
+static void gone(State *s, int32_t t, double now)
+{
+    const Simulation *in = s->in;
+    int32_t row = in->row[t];
+    beside_transfer(s, t, now, -1);
+    if (in->fair)
+        fair_release(s, t, now);
+    else
+        fifo_free(s, t, shared_out(in, row) ? 1.0 : -1.0, now);
+    free_engine(s, t, now);
+    if (in->lane[row] >= 0) {
+        if (in->kind[row] == PUSH && in->signal_s) /* written by the same queue */
+            at(s, now + in->signal_s, GO_ON, in->lane[row], 0);
+        else
+            go_on(s, in->lane[row], now);
+    }
+    if (in->latency_s[row])
+        at(s, now + in->latency_s[row], DONE, t, 0);
+    else
+        finish(s, t, now);
+}
+
+static void see(State *s, int32_t value, double now)
+{
+    int32_t t = s->waits[value];
+    s->seen[value] = 1;
+    s->waits[value] = -1;
+    if (t < 0)
+        return;
+    if (s->in->kind[s->in->row[t]] == AWAIT)
+        at(s, now, DONE, t, 0);
+    else
+        transfer(s, &s->rank[s->rank_of[t]], t, now);
+}
+
+static void act(State *s, const Event *event)
+{
+    double now = event->time;
+    int32_t a = event->a;
+    switch (event->order & 15) {
+    case DONE_SEEN:
+        finished(s, &s->rank[s->rank_of[a]], a);
+        wake(s, &s->rank[s->rank_of[a]], now);
+        break;
+    case DONE:
+        finish(s, a, now);
+        break;
+    case COMPUTED:
+        computed(s, &s->rank[a], event->b, now);
+        break;
+    case OWN_DONE:
+        if (s->in->flags[s->in->row[a]] & ADDS)
+            beside(s, &s->rank[s->rank_of[a]], now, -1, 0, 0, 0);
+        finish(s, a, now);
+        break;
+    case SUM:
+        ask_lane(s, a, now);
+        break;
+    case GONE:
+        gone(s, a, now);
+        break;
+    case LEFT:
+        fifo_free(s, a, s->in->shares[event->b], now);
+        break;
+    case DUE:
+        if (s->on_links[a] && s->version[a] == event->b)
+            gone(s, a, now);
+        break;
+    case SETTLE:
+        fair_settle(s, now);
+        break;
+    case SEE:
+        see(s, a, now);
+        break;
+    case GO_ON:
+        go_on(s, a, now);
+        break;
+    }
+}
+
+static void prepare(State *s)
+{
+    Simulation *in = s->in;
+    int32_t ranks = in->ranks, steps = in->first[ranks], links = in->resources, nodes = 0;
+    ROOM(s->rank, ranks), ROOM(s->arrived, ranks), ROOM(s->engine_taken, ranks);
+    ROOM(s->engine_head, ranks), ROOM(s->engine_tail, ranks);
+    ROOM(s->rank_of, steps), ROOM(s->before, steps), ROOM(s->fences, steps);
+    ROOM(s->missing, steps), ROOM(s->taker0, steps + 2), ROOM(s->takers, in->input0[steps]);
+    ROOM(s->comm, steps), ROOM(s->waiting, steps), ROOM(s->compute, steps);
+    ROOM(s->fence, steps), ROOM(s->out, steps), ROOM(s->done, steps), ROOM(s->exposed, steps);
+    ROOM(s->moves, steps), ROOM(s->is_held, steps), ROOM(s->next, steps);
+    ROOM(s->lane_head, in->lanes), ROOM(s->lane_tail, in->lanes), ROOM(s->lane_busy, in->lanes);
+    ROOM(s->seen, in->values), ROOM(s->waits, in->values);
+    ROOM(s->seconds, steps), ROOM(s->ages, steps), ROOM(s->links, links + 1);
+    if (s->failed)
+        return;
+    for (int32_t lane = 0; lane < in->lanes; lane++)
+        s->lane_head[lane] = -1;
+    for (int32_t value = 0; value < in->values; value++)
+        s->waits[value] = -1;
+    if (in->fair) {
+        ROOM(s->node0, steps + 1);
+        for (int32_t t = 0; t < steps && !s->failed; t++) {
+            s->node0[t] = nodes;
+            nodes += in->resource0[in->row[t] + 1] - in->resource0[in->row[t]];
+        }
+        ROOM(s->node_next, nodes), ROOM(s->node_prev, nodes), ROOM(s->node_step, nodes);
+        ROOM(s->left, steps), ROOM(s->speed, steps), ROOM(s->since, steps);
+        ROOM(s->version, steps), ROOM(s->on_links, steps), ROOM(s->flow_seen, steps);
+        ROOM(s->wanted, links), ROOM(s->head, links), ROOM(s->tail, links);
+        ROOM(s->users_on, links), ROOM(s->is_changed, links), ROOM(s->link_seen, links);
+        ROOM(s->changed, links), ROOM(s->flows, steps), ROOM(s->rest, links);
+        ROOM(s->found, steps), ROOM(s->user_rate, nodes), ROOM(s->place, links);
+        ROOM(s->use0, steps + 1), ROOM(s->use_link, nodes), ROOM(s->user0, links + 1);
+        ROOM(s->user_flow, nodes), ROOM(s->rising, links), ROOM(s->fill, links);
+        ROOM(s->use_share, nodes), ROOM(s->by_full, steps), ROOM(s->levels, links);
+        for (int32_t t = 0; t < steps && !s->failed; t++) {
+            int32_t last = t + 1 < steps ? s->node0[t + 1] : nodes;
+            for (int32_t node = s->node0[t]; node < last; node++)
+                s->node_step[node] = t;
+        }
+    } else {
+        ROOM(s->busy, links), ROOM(s->crowd, links);
+    }
+    if (s->failed)
+        return;
+    int32_t unfinished_room = 0, segment_room = 0;
+    for (int32_t each = 0; each < ranks; each++) {
+        Rank *r = &s->rank[each];
+        r->seat = each;
+        r->first = in->first[each];
+        r->count = in->first[each + 1] - r->first;
+        r->computing = s->engine_head[each] = -1;
+        r->last = in->waits;
+        for (int32_t t = r->first; t < r->first + r->count; t++)
+            s->rank_of[t] = each;
+        look_ahead(s, r, &unfinished_room, &segment_room);
+    }
+    ROOM(s->unfinished, unfinished_room), ROOM(s->segment, segment_room);
+    if (s->failed)
+        return;
+    for (int32_t each = 0; each < ranks; each++)
+        schedule(s, &s->rank[each]);
+    find_takers(s);
+}
+
+/* What the tables are made for: the two sides must agree. */
+int32_t drbench_events_abi(void)
+{
+    return ABI;
+}
+
+/* Run it: OK, STUCK if steps are left that can never start, BEYOND within_s, NO_MEMORY. */
+int32_t drbench_events_run(Simulation *in)
+{
+    State state = {.in = in}, *s = &state;
+    int32_t found = OK;
+    prepare(s);
+    for (int32_t each = 0; each < in->ranks && !s->failed; each++)
+        wake(s, &s->rank[each], 0.0);
+    while (s->count && !s->failed) {
+        Event event = pop(s);
+        if (event.time > in->within_s) {
+            found = BEYOND;
+            break;
+        }
+        act(s, &event);
+    }
+    if (!s->failed && found == OK) {
+        in->time_s = s->end;
+        for (int32_t each = 0; each < in->ranks; each++) {
+            const Rank *r = &s->rank[each];
+            found = r->pending ? STUCK : found;
+            in->time_s = r->idle_since > in->time_s ? r->idle_since : in->time_s;
+        }
+        for (int32_t each = 0; each < in->ranks; each++)
+            in->phase_s[s->rank[each].last] += in->time_s - s->rank[each].idle_since;
+    }
+    in->events = s->order;
+    for (int32_t link = 0; s->crowd && link < in->resources; link++)
+        free(s->crowd[link].heap);
+    for (int32_t x = 0; x < s->owning; x++)
+        free(s->owned[x]);
+    free(s->owned);
+    free(s->heap);
+    return s->failed ? NO_MEMORY : found;
+}

@@ -1,0 +1,262 @@
+"""The traces of all ranks as flat tables, for the compiled event loop.
+
+A step is a number of a row and the steps that it takes; a row says what a step is, costs and
+occupies, and serves all steps alike. What the tables hold does not depend on the look-ahead.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from math import inf
+
+from drbench.common import PHASES
+from drbench.program.direct import Gather
+from drbench.program.steps import (
+    COUNTERS,
+    Accumulate,
+    Assemble,
+    Fence,
+    Gemm,
+    Get,
+    Put,
+    ReplicaAdd,
+    ReplicaGet,
+    Scratch,
+    Step,
+)
+from drbench.program.trace import Trace
+
+from ..costs import Cost, compute_s, side_s, step_cost
+from ..machine import Machine
+from ..rank import wait_of, work_of
+
+#: As ``events.c`` counts them.
+ALIAS, OWN, MOVE, FENCE, COMPUTE, SIDE_ON_CORE, SIDE, OFFER, AWAIT, PUSH, TAKE = range(11)
+COMPUTES, MAKES, MOVES, TOUCHES, AT_HAND, HELD = 1, 2, 4, 8, 16, 32
+ANYTIME, ADDS, TERM, OWN_LINK, SENDS = 64, 128, 256, 512, 1024
+
+_SIGNALS = {("push", True): PUSH, ("push", False): AWAIT, ("offer", True): OFFER}
+#: Steps whose cost follows from their type, block and its owner.
+_OF_BLOCK = {Get, ReplicaGet, Assemble, Put, Accumulate, ReplicaAdd}
+_INTS = ("kind", "flags", "wait", "work", "lane", "engine", "onto", "value", "resource0")
+_REALS = ("core_s", "link_s", "latency_s", "bytes_per_s")
+
+#: What costs nothing.
+_NOTHING = Cost()
+
+
+class Tables:
+    """The traces of all ranks of a problem on a machine.
+
+    Attributes
+    ----------
+    machine : Machine
+    ranks, steps : int
+    counters : dict of str to int
+        Bytes by kind, as of :class:`drbench.model.simulate.Simulated`.
+    first, row, input0, inputs, op : array of int
+        Of each rank its first step (and the number of all); of each step its row, where its inputs
+        begin, and its operation, -1 of programs that are not lowered; the inputs, counted from the
+        rank's first step.
+    columns : dict of str to array
+        Of the rows.
+    on, shares : array
+        What rows occupy, from ``resource0`` of a row to that of the next.
+    resources, lanes, values : int
+        How many there are.
+    """
+
+    def __init__(self, traces: Sequence[Trace], machine: Machine):
+        self.machine, self.ranks = machine, len(traces)
+        self.first, self.row, self.op = array("i", [0]), array("i"), array("i")
+        self.input0, self.inputs = array("i", [0]), array("i")
+        self.columns = {name: array("i") for name in _INTS}
+        self.columns |= {name: array("d") for name in _REALS}
+        self.on, self.shares = array("i"), array("d")
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        problem = traces[0].problem
+        self._itemsize = problem.itemsize if problem else 4
+        self.fence_s = machine.fence_of(problem.nprocs if problem else len(traces))
+        self._seats = {trace.rank: seat for seat, trace in enumerate(traces)}
+        self._routes: dict = {}
+        self._numbers: dict = {}  # what a transfer can occupy -> its number
+        self._lanes: dict = {}
+        self._values: dict = {}
+        self._everywhere: dict = {}  # rows that are alike on all ranks
+        self._moved: dict = {}  # row -> (counter, elements)
+        self._copied = any(link.core_bytes_per_s < inf for link in machine.links)
+        for trace in traces:
+            self._add(trace)
+        self.columns["resource0"].append(len(self.on))
+        uses = Counter(self.row)
+        for row, (name, elements) in self._moved.items():
+            self.counters[name] += self._itemsize * elements * uses[row]
+        self.resources, self.lanes = len(self._numbers), len(self._lanes)
+        self.steps, self.values = len(self.row), len(self._values)
+
+    def _add(self, trace: Trace) -> None:
+        rank, everywhere, here = trace.rank, self._everywhere, {}
+        rows, inputs, input0, ordered = self.row, self.inputs, self.input0, trace.ordered
+        for step in trace.steps:
+            for value in step.inputs:
+                inputs.append(value.index)
+            input0.append(len(inputs))
+            kind = type(step)
+            if kind is Gemm:
+                known, block = everywhere, step.block
+                key = (step.extents, block is None, block and block.matrix in ordered)
+                if step.rows is not None:
+                    key += (True,)
+            elif kind in _OF_BLOCK:
+                known, block = here, step.block
+                key = (kind, block.owner, block.size, block.matrix)
+                if self._copied:
+                    key += (block.stored_shape, block.ld)
+            elif step.alias or kind is Fence or kind is Scratch:
+                known, key = everywhere, kind
+            else:
+                known, key = {}, None
+            row = known.get(key)
+            if row is None:
+                row = known[key] = self._made(step, rank, ordered)
+            rows.append(row)
+        self.op.extend(trace.ops or [-1] * len(trace.steps))
+        self.first.append(len(rows))
+
+    # -- rows
+
+    def _made(self, step: Step, rank: int, ordered: frozenset) -> int:
+        """The number of a new row."""
+        kind = type(step)
+        flags = TOUCHES if kind is Fence or step.matrix in ordered else 0
+        if step.anytime:
+            flags |= ANYTIME
+        if kind is Scratch:
+            return self._row(step, ALIAS, flags | AT_HAND)
+        if step.alias:
+            return self._row(step, ALIAS, flags)
+        if kind is Fence:
+            return self._row(step, FENCE, flags)
+        if step.computes:
+            seconds = compute_s(self.machine, step, self._itemsize)
+            makes = MAKES if kind is Gemm and step.block is None else 0
+            return self._row(step, COMPUTE, flags | COMPUTES | makes, Cost(seconds))
+        self._count(step, rank)
+        if step.signals or step.onto is not None or step.moved(rank):
+            flags |= MOVES
+        if step.signals:
+            return self._signal(step, rank, flags)
+        if step.side:
+            return self._sum(step, rank, flags)
+        return self._one_sided(step, rank, flags)
+
+    def _row(self, step: Step, kind: int, flags: int, cost: Cost = _NOTHING, **more: int) -> int:
+        column = self.columns
+        given = {"kind": kind, "flags": flags, "work": PHASES.index(work_of(step))}
+        given["wait"] = PHASES.index(wait_of(step))
+        given |= {"lane": -1, "engine": -1, "onto": -1, "value": -1, "resource0": len(self.on)}
+        for name, value in (given | more).items():
+            column[name].append(value)
+        for name in _REALS:
+            column[name].append(getattr(cost, name))
+        return len(column["kind"]) - 1
+
+    def _sum(self, step: Step, rank: int, flags: int) -> int:
+        machine, itemsize = self.machine, self._itemsize
+        if machine.adds_on_core:
+            return self._row(step, SIDE_ON_CORE, flags, Cost(compute_s(machine, step, itemsize)))
+        cost = Cost(*(side_s(machine, step, itemsize, beside) for beside in (False, True)))
+        return self._row(step, SIDE, flags | TERM, cost, lane=self._lane((rank, "sums")))
+
+    def _signal(self, step, rank: int, flags: int) -> int:
+        kind = _SIGNALS.get((step.kind, step.sends), TAKE)
+        ends = (rank, step.peer) if step.sends else (step.peer, rank)
+        value = self._values.setdefault((*ends, step.kind, step.key), len(self._values))
+        if kind in (OFFER, AWAIT):
+            return self._row(step, kind, flags, value=value)
+        return self._transfer(step, kind, rank, step.peer, not step.sends, flags, value)
+
+    def _one_sided(self, step: Step, rank: int, flags: int) -> int:
+        moved = step.moved(rank)
+        owner = step.block.owner if step.block is not None else moved[0][0] if moved else None
+        if isinstance(step, Accumulate):
+            flags |= ADDS
+        if isinstance(step, Get) and step.onto is None:
+            link = None if owner == rank else self.route(owner, rank)[0]
+            if link is None or (link.reads_in_place and link.free):
+                flags |= AT_HAND
+            if type(step) is Get:
+                flags |= HELD
+        if owner in (rank, None):
+            return self._row(step, OWN, flags, self._cost(step, rank))
+        return self._transfer(step, MOVE, rank, owner, isinstance(step, (Get, Gather)), flags)
+
+    def _transfer(
+        self, step: Step, kind: int, rank: int, other: int, reads: bool, flags: int, value: int = -1
+    ) -> int:
+        cost, streams = self._cost(step, rank), self.machine.copy_streams
+        if cost.links[0] in ("in", "out"):
+            flags |= OWN_LINK | (SENDS if cost.links[0] == "out" else 0)
+            return self._row(step, kind, flags, cost, value=value)
+        row = self._row(
+            step,
+            kind,
+            flags,
+            cost,
+            value=value,
+            lane=self._lane((rank, reads, cost.lane, (other - rank - 1) % streams))
+            if streams
+            else -1,
+            engine=self._seats[rank] if cost.engine else -1,
+            onto=self._seats[other] if type(step) is Accumulate else -1,
+        )
+        self.on.extend(each if type(each) is int else self._number(each) for each in cost.links)
+        self.shares.extend(cost.shares or [-1.0] * len(cost.links))
+        return row
+
+    def _cost(self, step: Step, rank: int) -> Cost:
+        return step_cost(self.machine, step, rank, self._itemsize, self.route)
+
+    def route(self, source: int, target: int):
+        """The link between two ranks, and what a transfer occupies, as numbers."""
+        found = self._routes.get((source, target))
+        if found is None:
+            link, resources = self.machine.route(source, target)
+            found = self._routes[source, target] = link, tuple(map(self._number, resources))
+        return found
+
+    def _number(self, resource: tuple) -> int:
+        return self._numbers.setdefault(resource, len(self._numbers))
+
+    def _lane(self, name: tuple) -> int:
+        return self._lanes.setdefault(name, len(self._lanes))
+
+    def _count(self, step: Step, rank: int) -> None:
+        """Bytes of the row that comes next, and of steps of several owners at once."""
+        row = len(self.columns["kind"])
+        moved = [
+            (
+                "direct_bytes"
+                if step.counter == "get_bytes" and self.route(owner, rank)[0].reads_in_place
+                else step.counter,
+                elements,
+            )
+            for owner, elements in step.moved(rank)
+        ]
+        if len(moved) == 1:
+            self._moved[row] = moved[0]
+            return
+        for name, elements in moved:
+            self.counters[name] += self._itemsize * elements
+
+
+def tables_of(traces: Sequence[Trace], machine: Machine) -> Tables | None:
+    """The tables of these programs; None if one has a step that the compiled loop leaves to
+    Python's: of a group other than all ranks, or a part of a kernel. Signals must match
+    (:func:`drbench.plan.signals.pairs_of`)."""
+    kernels = not machine.adds_on_core
+    for trace in traces:
+        for step in trace.steps:
+            if step.grouped or (kernels and type(step) is Gemm and step.kernel is not None):
+                return None
+    return Tables(traces, machine)

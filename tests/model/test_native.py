@@ -1,0 +1,244 @@
+"""The compiled event loop finds what the Python loop finds, which is its oracle."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from any_simulations import DEPTHS, any_simulation
+
+from drbench.common import PHASES
+from drbench.errors import CaseFailed, MissingError, UsageError
+from drbench.model.gemm import Compute
+from drbench.model.machine import Link, Machine
+from drbench.model.native import loop
+from drbench.model.native.loop import Loop, build, find_loop
+from drbench.model.native.tables import tables_of
+from drbench.model.simulate import Beyond, Simulator, simulate
+from drbench.program.problem import Problem
+from drbench.program.steps import Block, Fence, Gemm, Get, Kernel, Put, Scratch
+from drbench.program.trace import trace
+from launch.cases.case import Case
+from launch.cases.machine_models import find_machine
+from launch.models.predict import predict
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """The loop of this source."""
+    if not (shutil.which("cc") or shutil.which("gcc")):
+        pytest.skip("no C compiler: only the Python loop is tested")
+    return Loop(build(tmp_path_factory.mktemp("native") / loop.BUILT.name))
+
+
+@pytest.fixture
+def both(compiled, monkeypatch):
+    """``both(...)``: what the Python loop finds, and what the compiled one does."""
+
+    def run(traces, machine, depth, **how):
+        monkeypatch.setenv(loop.VARIABLE, "python")
+        expected = simulate(traces, machine, prefetch=depth, **how)
+        monkeypatch.setenv(loop.VARIABLE, "compiled")
+        monkeypatch.setattr(loop, "BUILT", compiled.path)
+        return expected, simulate(traces, machine, prefetch=depth, **how)
+
+    return run
+
+
+def check(both, seeds):
+    for seed in seeds:
+        traces, machine = any_simulation(seed)
+        assert tables_of(traces, machine) is not None or any(
+            getattr(step, "kernel", None) for each in traces for step in each.steps
+        )
+        for depth in DEPTHS:
+            expected, found = both(traces, machine, depth)
+            what = f"seed {seed}, look-ahead {depth}"
+            assert found.time_s == pytest.approx(expected.time_s, rel=1e-9, abs=0), what
+            assert found.phases == pytest.approx(expected.phases, rel=1e-9, abs=1e-12), what
+            assert found.counters == expected.counters, what
+
+
+@pytest.mark.parametrize("tens", range(10))
+def test_both_loops_find_the_same(both, tens):
+    check(both, range(10 * tens, 10 * tens + 10))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(10))
+def test_both_loops_find_the_same_ten_thousand_times(both, part):
+    """2 500 programs and machines, each with four look-aheads."""
+    check(both, range(1000 + 250 * part, 1250 + 250 * part))
+
+
+def test_random_cases_have_every_kind_of_step_and_of_machine(compiled):
+    """So that no line of the compiled loop goes untested."""
+    kinds, machines = set(), []
+    for seed in range(100):
+        traces, machine = any_simulation(seed)
+        tables = tables_of(traces, machine)
+        if tables is not None:
+            kinds.update(tables.columns["kind"])
+            machines.append(machine)
+    assert kinds == set(range(11))
+    slowdowns = ("owner_slowdown", "transfer_slowdown", "accumulate_slowdown", "side_units")
+    others = ("copy_engines", "copy_streams", "memory_shared", "adds_on_core", "signal_s")
+    for name in slowdowns + others:
+        assert len({bool(getattr(machine, name)) for machine in machines}) == 2
+    assert {machine.arbitration for machine in machines} == {"fair", "fifo"}
+
+
+@pytest.mark.parametrize("arbitration", ["fair", "fifo"])
+def test_both_loops_make_as_many_events(compiled, monkeypatch, arbitration):
+    made = []
+    monkeypatch.setattr("drbench.model.simulate._Run.at", _counted(made))
+    monkeypatch.setenv(loop.VARIABLE, "python")
+    traces, machine = any_simulation(3)
+    machine = replace(machine, arbitration=arbitration)
+    simulate(traces, machine)
+    assert compiled.run(tables_of(traces, machine), 1).events == len(made) > 20
+
+
+def _counted(made):
+    from drbench.model.simulate import _Run
+
+    at = _Run.at
+
+    def counting(self, time, act, one=None, two=None):
+        made.append(time)
+        at(self, time, act, one, two)
+
+    return counting
+
+
+def toy():
+    return Machine("toy", Compute(256.0), (Link("wire", 64.0),))
+
+
+def row_traces(m=8):
+    from oracles import traces_of
+
+    return traces_of(Problem(m, 8, 8, 2, "row", "row", "row"), stationary="C")
+
+
+def test_both_loops_give_up_beyond_the_same_time(both, compiled):
+    traces = row_traces()
+    for within in (0.5, 1.0):
+        with pytest.raises(Beyond):
+            both(traces, toy(), 1, within_s=within)
+    assert compiled.run(tables_of(traces, toy()), 1, 0.5).beyond
+    whole, _ = both(traces, toy(), 1)
+    both(traces, toy(), 1, within_s=whole.time_s)
+
+
+def test_a_deadlock_is_told_by_the_python_loop(both, compiled, monkeypatch):
+    """Only one of two ranks comes to a Fence."""
+
+    def program(rank):
+        if rank:
+            yield Fence()
+
+    traces = [trace(program(rank), None, rank, fresh=False) for rank in range(2)]
+    assert compiled.run(tables_of(traces, toy()), 1) is None
+    monkeypatch.setenv(loop.VARIABLE, "compiled")
+    monkeypatch.setattr(loop, "BUILT", compiled.path)
+    with pytest.raises(CaseFailed, match="on rank 1 step 0"):
+        simulate(traces, toy())
+
+
+def test_steps_of_groups_and_parts_of_kernels_are_left_to_python(both):
+    from drbench.program.group_steps import Broadcast
+    from drbench.program.steps import Group
+
+    def grouped(rank):
+        yield Broadcast(Block("A", 0, 0, (0, 0), 0, 4, 0, 4, 0, 4), Group("row", (0, 1), rank))
+
+    def in_parts():
+        kernel = Kernel(4, 4, 4)
+        a = yield Scratch((4, 4))
+        yield Gemm(a, a, None, kernel)
+
+    for traces in (
+        [trace(grouped(rank), None, rank, fresh=False) for rank in range(2)],
+        [trace(in_parts(), None, 0, fresh=False)],
+    ):
+        assert tables_of(traces, toy()) is None
+        expected, found = both(traces, toy(), 1)
+        assert found == expected
+    on_core = replace(toy(), adds_on_core=True)  # products of the library, one after another
+    assert tables_of([trace(in_parts(), None, 0, fresh=False)], on_core) is not None
+
+
+def test_a_timeline_is_made_by_the_python_loop(both):
+    expected, found = both(row_traces(), toy(), 1, timeline=True)
+    assert found.timeline == expected.timeline != []
+
+
+def test_puts_are_simulated(both):
+    """Which no algorithm has."""
+
+    def program(rank):
+        mine = yield Get(Block("A", rank, 0, (rank, 0), 4 * rank, 4 * rank + 4, 0, 4, 0, 4))
+        yield Put(mine, Block("C", 1 - rank, 0, (1 - rank, 0), 0, 4, 0, 4, 0, 4))
+        yield Fence()
+
+    traces = [trace(program(rank), None, rank, fresh=False) for rank in range(2)]
+    expected, found = both(traces, toy(), 1)
+    assert found == expected and found.counters["put_bytes"] == 2 * 64
+
+
+def test_tables_serve_one_look_ahead_after_another(compiled, monkeypatch):
+    traces, machine = any_simulation(4)
+    monkeypatch.setenv(loop.VARIABLE, "compiled")
+    monkeypatch.setattr(loop, "BUILT", compiled.path)
+    simulator = Simulator(traces, machine)
+    for depth in (*DEPTHS, 0):
+        assert simulator.run(depth) == simulate(traces, machine, prefetch=depth)
+
+
+@pytest.mark.parametrize("machine", ["pvc12", "h100x8"])
+def test_predictions_do_not_depend_on_the_loop(compiled, monkeypatch, machine):
+    monkeypatch.setattr(loop, "BUILT", compiled.path)
+    case = Case(2048, 4096, 1024, "block/c2", "column", "block")
+    found = []
+    for choice in ("python", "compiled"):
+        monkeypatch.setenv(loop.VARIABLE, choice)
+        record = predict(case, find_machine(machine), 8)
+        phases = [getattr(record, f"phase_{name}_s") for name in PHASES]
+        found.append((record.best_s, record.steps, record.get_bytes, *phases))
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+def test_without_it_the_python_loop_runs_unless_the_compiled_one_is_asked_for(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loop, "BUILT", tmp_path / "nothing.so")
+    monkeypatch.delenv(loop.VARIABLE, raising=False)
+    assert find_loop() is None
+    simulate(row_traces(), toy())
+    monkeypatch.setenv(loop.VARIABLE, "compiled")
+    with pytest.raises(MissingError, match="python -m drbench.model.native"):
+        simulate(row_traces(), toy())
+    monkeypatch.setenv(loop.VARIABLE, "fast")
+    with pytest.raises(UsageError, match="auto, compiled, python"):
+        find_loop()
+
+
+def test_a_library_that_is_none_or_another_version_is_not_loaded(compiled, tmp_path, monkeypatch):
+    none = tmp_path / "none.so"
+    none.write_text("no library")
+    with pytest.raises(MissingError, match="cannot be loaded"):
+        Loop(none)
+    monkeypatch.setattr(loop, "_ABI", 2)
+    with pytest.raises(MissingError, match="version 1, wanted is 2"):
+        Loop(compiled.path)
+
+
+def test_a_compiler_that_refuses_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(MissingError, match="refuses events.c"):
+        build(tmp_path / "x.so")
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingError, match="no C compiler"):
+        build(tmp_path / "x.so")
