@@ -189,7 +189,7 @@ def traces(bound: Bound) -> list[Trace]:
     Where a Fence stands depends on what any rank reads of another, so all are made together.
     """
     with no_collection():
-        parts = [list(_parts(bound, rank)) for rank in range(bound.nprocs)]
+        parts = [[steps for _, steps in _parts(bound, rank)] for rank in range(bound.nprocs)]
         fenced = fences(parts)
         written = bound.written
         return [
@@ -226,12 +226,25 @@ def _collected(program: Generator[Step, Step, None]) -> list[Step]:
 # -- the parts of a program
 
 
-def _parts(bound: Bound, rank: int) -> Iterator[list[Step]]:
-    """Steps of every product, function and redistribution of one rank, in order."""
+def moved_bytes(bound: Bound) -> dict[str, int]:
+    """Bytes that each operation moves from rank to rank, by the matrix it makes: those of what its
+    operands and its result are redistributed by included."""
+    found = {each.c: 0 for each in bound.chain.operations}
+    with no_collection():
+        for rank in range(bound.nprocs):
+            for c, steps in _parts(bound, rank):
+                elements = sum(size for step in steps for _, size in step.moved(rank))
+                found[c] += elements * bound.itemsize
+    return found
+
+
+def _parts(bound: Bound, rank: int) -> Iterator[tuple[str, list[Step]]]:
+    """Steps of every product, function and redistribution of one rank, in order, with the matrix
+    that the operation makes."""
     moved: set[str] = set()
     for each in bound.chain.operations:
         if isinstance(each, Between):
-            yield _collected(_mapped(bound, each, rank))
+            yield each.c, _collected(_mapped(bound, each, rank))
             continue
         way, names = bound.ways[each.c], []
         for matrix, moves in ((each.a, way.a), (each.b, way.b)):
@@ -240,14 +253,14 @@ def _parts(bound: Bound, rank: int) -> Iterator[list[Step]]:
                 label = f"{matrix}@{move.layout}"
                 if label not in moved:  # another product may have needed it already
                     moved.add(label)
-                    yield _collected(_moved(bound, name, label, move, rank))
+                    yield each.c, _collected(_moved(bound, name, label, move, rank))
                 name = label
             names.append(name)
         made = f"{each.c}*@{way.made}" if way.c else each.c
-        yield _multiplied(bound, each, (*names, made), rank)
+        yield each.c, _multiplied(bound, each, (*names, made), rank)
         for x, move in enumerate(way.c):
             label = each.c if x == len(way.c) - 1 else f"{each.c}*@{move.layout}"
-            yield _collected(_moved(bound, made, label, move, rank))
+            yield each.c, _collected(_moved(bound, made, label, move, rank))
             made = label
 
 

@@ -1,8 +1,8 @@
 """The figures by name. A module of this package that has ``FIGURES`` adds them; there is no other
 list.
 
->>> print(*(name for name in sorted(figures()) if not name.startswith(("llm-", "overlap-"))))
-algorithms bandwidth best bounds ledger lowering mlp mlp1 mlp2 peers strong timeline volume weak
+>>> print(*(name for name in sorted(figures()) if "-" not in name and name[:3] != "mlp"))
+algorithms bandwidth best bounds choice ledger lowering peers strong timeline volume weak
 """
 
 import os

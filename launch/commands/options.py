@@ -17,6 +17,7 @@ from drbench.program.problem import ITEMSIZES
 from launch.cases.case import COLLECTIVES, FIELDS, Case, partition_texts
 from launch.cases.peak_files import check_peak
 from launch.cases.sweep_values import ranks_list, scale_of, shipped
+from launch.host.files import check_output
 from launch.host.mpi import launched
 from launch.peers import known_options
 
@@ -275,6 +276,32 @@ ranks_list_option = _shared(
     metavar="P,P,...",
     group="Ranks and data movement",
 )
+figure_option = _shared("--figure", type=FILE, metavar="FILE", group="Output")
+
+
+def check_figure(path: str | None) -> None:
+    """A figure that is drawn in the end can be: its file, and the format that its suffix says.
+
+    Raises
+    ------
+    UsageError
+    """
+    check_output("--figure", path)
+    if path:
+        from plots.registry import suffixes
+
+        with reading():
+            suffixes(path)
+
+
+def draw_figure(name: str, rows: list, path: str) -> list[str]:
+    """Draw a figure of rows; what is said of it."""
+    from plots.registry import draw
+
+    drawn = draw(name, rows, path)
+    return [*drawn.notes, *(f"figure: {each}" for each in drawn.paths)]
+
+
 csv_option = _shared("--csv", "csv_path", type=FILE, group="Output")
 out_option = _shared("--out", type=click.Path(file_okay=False), metavar="DIR")
 peak_option = _shared(

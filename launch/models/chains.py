@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from chains.choose import Choice, Contender, choose
 from chains.description import Chain, Product
-from chains.program import Bound, traces
+from chains.program import Bound, moved_bytes, traces
 from drbench.common import PHASES, parse_transport
 from drbench.errors import UsageError
 from drbench.measure.record import Record
@@ -142,6 +142,51 @@ def operation_rows(found: Contender) -> list[tuple[str, str, str]]:
         taken = ", ".join(f"{name} {layout(name)}" for name in each.takes)
         how = str(bound.ways[each.c]) if isinstance(each, Product) else "own tiles"
         rows.append((str(each), f"{taken} → {layout(each.c)}", how))
+    return rows
+
+
+def choice_rows(found: Answer, measured: Record | None = None) -> list:
+    """:class:`plots.select.choice_rows.ChoiceRow` of the figure ``choice``: the time of each
+    contender with its interval, and the layouts of the chosen one, an operation each."""
+    from plots.select.choice_rows import ChoiceRow
+
+    best = found.choice.best
+    bound = best.bound
+    title = f"{bound.chain.name} on {bound.nprocs} ranks of {found.choice.machine}"
+    run_s = measured.median_s if measured is not None and measured.status == "ok" else None
+    rows = []
+    for name, each, known in found.rows:
+        low, high = known or (None, None)
+        rows.append(
+            ChoiceRow(
+                title,
+                bound.nprocs,
+                "time",
+                name,
+                each.time_s,
+                low and each.time_s * low,
+                high and each.time_s * high,
+                run_s if name == "chosen" else None,
+                "; ".join(f"{var} {layout}" for var, layout in each.bound.layouts.items()),
+                f"look-ahead {each.prefetch}",
+                sum(each.found.counters.values()),
+            )
+        )
+    moved = moved_bytes(bound)
+    layout = lambda name: f"{name} {bound.layouts[bound.chain.variable(name)]}"
+    for each, (told, _, how) in zip(bound.chain.operations, operation_rows(best)):
+        layouts = "; ".join(map(layout, (*each.takes, each.c)))
+        rows.append(
+            ChoiceRow(
+                title,
+                bound.nprocs,
+                "step",
+                told,
+                layouts=layouts,
+                how=how,
+                moved_bytes=moved[each.c],
+            )
+        )
     return rows
 
 

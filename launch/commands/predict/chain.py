@@ -8,7 +8,18 @@ from drbench.errors import EXIT_CODES, UsageError
 from launch.host.show import console, table
 from launch.host.units import between, format_bytes, seconds, span
 
-from ..options import BYTES, command, csv_option, json_option, of_case, option, ranks_option
+from ..options import (
+    BYTES,
+    check_figure,
+    command,
+    csv_option,
+    draw_figure,
+    figure_option,
+    json_option,
+    of_case,
+    option,
+    ranks_option,
+)
 
 
 @command("chain")
@@ -92,12 +103,17 @@ from ..options import BYTES, command, csv_option, json_option, of_case, option, 
 @of_case("fill", says="integer where every sum of them is exact, else uniform", default=None)
 @of_case("seed", "iters", "budget", "transport")
 @csv_option("Append the predicted records, and with --run the measured one, to this file.")
+@figure_option(
+    help="Draw the contenders with their intervals, and the layouts of the chosen; .pdf, .png or "
+    ".svg say the format, without a suffix .pdf and .png are written."
+)
 @option("--placements", is_flag=True, group="Output", help="DTensor placements to paste.")
 @option("--list", "listed", is_flag=True, group="Output", help="Name the presets, and end.")
 @json_option("Print everything as one JSON object.")
 def chain_command(
     name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix, memory, layers,
-    run, fill, seed, iters, budget, transport, csv_path, placements, listed, as_json,
+    run, fill, seed, iters, budget, transport, csv_path, figure, placements,
+    listed, as_json,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
     sequence parallelism and FSDP.
@@ -116,6 +132,7 @@ def chain_command(
     from launch.host.files import add_records, check_csv
     from launch.models.chains import (
         answer,
+        choice_rows,
         fixed_of,
         operation_rows,
         placements_text,
@@ -132,6 +149,7 @@ def chain_command(
     chain = asked.chain()
     dtype = dtype or "float32"
     check_csv(csv_path)
+    check_figure(figure)
     fixed = fixed_of(chain, fix)
     if run:
         fill = fill_of(chain, fill, dtype)
@@ -167,6 +185,7 @@ def chain_command(
         records.append(measured)
         code = EXIT_CODES[measured.status]
     add_records(csv_path, *records)
+    drawn = figure and draw_figure("choice", choice_rows(told, measured), figure)
     if as_json:
         print(json.dumps(summary(told, measured)))
         return code
@@ -188,6 +207,8 @@ def chain_command(
     say(f"{found.simulated} programs simulated.")
     if measured is not None:
         say(measured_text(found.best.time_s, told.intervals["chosen"], measured))
+    for line in drawn or ():
+        say(line)
     if placements:
         say(placements_text(found.best.bound))
     return code

@@ -23,8 +23,11 @@ from ..options import (
     TEXT,
     arbitration_option,
     arithmetic_option,
+    check_figure,
     command,
     csv_option,
+    draw_figure,
+    figure_option,
     json_option,
     modelled,
     of_case,
@@ -181,6 +184,10 @@ def searched(values: dict) -> tuple:
 @of_case("backend", default=None, help="With --measure: where products run.", says="numpy")
 @yes_option("With --measure: start -p ranks although they are far above the cores.")
 @csv_option("Append the records of the ranking to this file, measured ones too.")
+@figure_option(
+    help="Draw the places with their intervals, and their layouts; .pdf, .png or .svg say the "
+    "format, without a suffix .pdf and .png are written. Takes a --machine."
+)
 @json_option("Print the ranking as one JSON object.")
 def tune_command(
     memory,
@@ -196,6 +203,7 @@ def tune_command(
     iters,
     budget,
     csv_path,
+    figure,
     as_json,
     yes,
     **values,
@@ -217,7 +225,12 @@ def tune_command(
     from launch.models.tune import tune
 
     check_csv(csv_path)
+    check_figure(figure)
     model, ranks, names = searched(values)
+    if figure and model is None:
+        raise UsageError(
+            "--figure draws times, and without a machine model there are none. Name a --machine."
+        )
     refuse_too_many(ranks if measure is not None else None, values["threads"], yes)
     for name in ("threads", "backend"):
         if measure is None and values[name] is not None:
@@ -252,11 +265,46 @@ def tune_command(
     measured = _measure(contenders, ranks, how, as_json) if contenders else []
     predicted = [place.record for place in found.ranking if place.record]
     add_records(csv_path, *predicted, *(each.record for each in measured))
+    rows = choice_rows(found, measured, model, request) if figure else []
+    drawn = draw_figure("choice", rows, figure) if figure else []
     if as_json:
         print(json.dumps(_as_json(found, measured, model, request)))
     else:
         _show(found, measured, model, request)
+        for line in drawn:
+            console().print(line, markup=False, soft_wrap=True)
     return max((EXIT_CODES[each.record.status] for each in measured), default=0)
+
+
+def choice_rows(found, measured, machine, request) -> list:
+    """:class:`plots.select.choice_rows.ChoiceRow` of the figure ``choice``: the times of the places
+    with their intervals, what is brought here included, and their layouts."""
+    from plots.select.choice_rows import ChoiceRow
+
+    case, ranks = request.case, request.ranks
+    title = f"{product_text(case)}, {case.dtype}, on {ranks} ranks of {machine.name}"
+    times, drawn = [], []
+    for at, (place, ran) in enumerate(zip_longest(found.ranking, measured), 1):
+        record, moving_s = place.record, place.moving.seconds / request.products
+        plus = lambda seconds, moving_s=moving_s: None if seconds is None else seconds + moving_s
+        name = f"{at} {told(place)}"
+        run_s = ran.record.time_s if ran is not None and ran.record.status == "ok" else None
+        ends = plus(record.median_low_s), plus(record.median_high_s)
+        times.append(ChoiceRow(title, ranks, "time", name, plus(record.best_s), *ends, run_s))
+        texts = "; ".join(f"{x} {text}" for x, text in zip("ABC", layouts(place, ranks)))
+        memory = f"{format_bytes(place.memory)} a rank"
+        drawn.append(
+            ChoiceRow(
+                title,
+                ranks,
+                "layout",
+                " ".join(name.split()[:3]),
+                layouts=texts,
+                how=memory,
+                moved_bytes=place.moved_bytes,
+            )
+        )
+    return times + drawn
 
 
 def searched_text(found, request, machine) -> str:

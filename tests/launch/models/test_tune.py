@@ -528,3 +528,14 @@ def test_no_calibration_of_another_machine_is_shipped():
     from launch.cases.machine_models import machine_names
 
     assert "here" not in machine_names()
+
+
+def test_a_figure_has_the_places_of_the_ranking_with_their_layouts(say, tmp_path):
+    out = tmp_path / "out.txt"
+    asked = ["tune", "-m", 64, "-n", 64, "-k", 64, "-p", 2, "--replication", "none", "--top", 3]
+    told = say(*asked, "--machine", "h100x8", "--refine", 0, "--figure", out)
+    drawn = out.read_text()
+    assert told.returncode == 0 and f"figure: {out}" in told.stdout
+    assert "their layouts" in drawn and all(f": {at} " in drawn for at in (1, 2, 3))
+    without = say(*asked, "--figure", out)
+    assert without.returncode == 2 and "Name a --machine" in without.stderr
