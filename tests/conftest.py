@@ -59,6 +59,19 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 @pytest.fixture(scope="session")
+def dealt(request):
+    """``dealt(cases, turn, every)``: of many cases those that are this turn's, one in ``every``;
+    all of them where the thorough tests run too (``make test-full``). Whoever runs the same cases
+    in several situations gives each its turn."""
+    whole = "not thorough" not in request.config.getoption("markexpr")
+
+    def deal(cases, turn, every):
+        return [case for x, case in enumerate(cases) if whole or x % every == turn % every]
+
+    return deal
+
+
+@pytest.fixture(scope="session")
 def mpiexec() -> str:
     """Path of the launcher that belongs to this Python's MPI."""
     found = find_mpiexec()

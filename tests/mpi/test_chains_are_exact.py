@@ -37,7 +37,7 @@ def cases(seed, count):
         (4, "remote", 2),
     ],
 )
-def test_whole_chains_make_what_numpy_makes(mpirun, ranks, situation, count):
+def test_whole_chains_make_what_numpy_makes(mpirun, dealt, ranks, situation, count):
     seed = 10 * ranks + len(situation)
-    text = json.dumps([*cases(seed, count), *(SUMS if situation == "direct" else [])])
+    text = json.dumps([*dealt(cases(seed, count), 0, 2), *(SUMS if situation == "direct" else [])])
     assert mpirun(ranks, "whole_chains.py", text, situation=situation, timeout=200) == []

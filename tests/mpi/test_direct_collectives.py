@@ -79,9 +79,9 @@ def check(cases, answers):
 
 
 @pytest.mark.parametrize("p", MESHES)
-def test_every_algorithm_is_exact_on_one_node(mpirun, p):
+def test_every_algorithm_is_exact_on_one_node(mpirun, dealt, p):
     """From 1 to 8 ranks; nothing is left for MPI."""
-    cases = cases_of(p, every=p + 2)
+    cases = dealt(cases_of(p, every=p + 2), p, 2)
     answers = mpirun.cases(p, cases, timeout=200)
     check(cases, answers)
     assert {out["collectives"] for out in answers} <= {"direct", None}
@@ -90,9 +90,9 @@ def test_every_algorithm_is_exact_on_one_node(mpirun, p):
 
 
 @pytest.mark.parametrize("p, situation", [(4, "mixed"), (4, "nodes"), (6, "nodes"), (8, "mixed")])
-def test_every_algorithm_is_exact_on_two_nodes(mpirun, p, situation):
+def test_every_algorithm_is_exact_on_two_nodes(mpirun, dealt, p, situation):
     """Leaders talk between nodes; groups without two ranks on a node are MPI's."""
-    cases = cases_of(p, turn=1, every=p)
+    cases = dealt(cases_of(p, turn=1, every=p), p // 2 + len(situation), 3)
     answers = mpirun.cases(p, cases, situation=situation, timeout=200)
     check(cases, answers)
     said = {out["collectives"] for out in answers}
@@ -101,8 +101,8 @@ def test_every_algorithm_is_exact_on_two_nodes(mpirun, p, situation):
 
 
 @pytest.mark.parametrize("p, situation", [(2, "direct"), (4, "direct"), (4, "mixed"), (4, "nodes")])
-def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, p, situation):
-    cases = random.Random(p).sample(cases_of(p), 24)
+def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, dealt, p, situation):
+    cases = dealt(random.Random(p).sample(cases_of(p), 24), len(situation), 2)
     options = ("--delays", "1", "--small-pieces")
     answers, naps = mpirun.cases_and_naps(p, cases, *options, situation=situation, timeout=200)
     check(cases, answers)

@@ -168,10 +168,10 @@ def test_fused_overlap_is_exact_through_the_gpu_code_where_streams_wait_for_flag
 @pytest.mark.parametrize(
     "why", [{"devices": 1}, {"no_driver": True}, {"no_peers": True}], ids=lambda x: next(iter(x))
 )
-def test_hosts_signal_where_streams_cannot_or_must_not_wait(mpirun, kernels, why):
+def test_hosts_signal_where_streams_cannot_or_must_not_wait(mpirun, dealt, kernels, why):
     """Ranks that share a GPU; a driver without stream memory operations; no peer access, where
     values go through the host."""
-    wanted = list(overlapping(**why))
+    wanted = dealt(overlapping(**why), len(next(iter(why))), 2)
     found = mpirun(2, "fake_gpu.py", kernels, wanted)
     told = [(record["status"], record["error"], record["progress"]) for record in found["records"]]
     who = "streams" if "no_peers" in why else "hosts"

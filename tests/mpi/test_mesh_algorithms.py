@@ -52,7 +52,7 @@ def run(mpirun, p, cases, *options, **how):
 
 
 @pytest.mark.parametrize("p", MESHES)
-def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, p):
+def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
     """The 1-D baselines too. Each on the uneven shape and, in turn, on another: the numbers of
     ranks, and the meshes, begin with different ones."""
     cases = [
@@ -78,11 +78,11 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, p):
             for m, n, k in SHAPES
             for name, options in ONE_D
         ]
-    run(mpirun, p, cases)
+    run(mpirun, p, dealt(cases, p // 2, 2))
 
 
 @pytest.mark.parametrize("turn, situation", list(enumerate(["direct", "rma", "mixed"])))
-def test_chips_that_own_nothing_take_part(mpirun, turn, situation):
+def test_chips_that_own_nothing_take_part(mpirun, dealt, turn, situation):
     """Also as the baseline of overlap, and whatever the mesh: fewer rows or columns than chips.
     Each situation takes its turn of the cases."""
     shapes = [(1, 64, 64), (64, 1, 64), (64, 64, 1), (3, 3, 3), (5, 8, 8), (1, 1, 1)]
@@ -104,7 +104,7 @@ def test_chips_that_own_nothing_take_part(mpirun, turn, situation):
     ]
     turned = {"a": "block:2x2", "b": "block:2x2:col", "c": "block:2x2", "roof": True}
     cases += [{"m": m, "n": n, "k": k, "options": {}, **turned, **once} for m, n, k in shapes]
-    run(mpirun, 4, cases, situation=situation)
+    run(mpirun, 4, dealt(cases, turn, 2), situation=situation)
 
 
 REPLICATED = [

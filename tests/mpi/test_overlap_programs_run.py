@@ -51,8 +51,8 @@ def sample(p):
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
-def test_every_variant_is_exact_and_moves_what_the_plan_says(mpirun, p, situation):
-    cases = sample(p)
+def test_every_variant_is_exact_and_moves_what_the_plan_says(mpirun, dealt, p, situation):
+    cases = dealt(sample(p), list(RUNS).index((p, situation)), 2)
     answers, naps = mpirun.cases_and_naps(
         p, cases, *RUNS[p, situation], situation=situation, timeout=200
     )
@@ -72,7 +72,7 @@ def test_every_variant_is_exact_and_moves_what_the_plan_says(mpirun, p, situatio
         assert not any(out["left_open"].values()), (case, out["left_open"])
         if situation in ("rma", "remote") or case["get"] == "copy":
             assert not out["direct_bytes"], case
-    assert ran >= 2 * len(VARIANTS)
+    assert ran >= 2 * len(cases) // len(SHAPES)
     if "--delays" in RUNS[p, situation]:
         assert set(naps) >= {"_compute", "Signal"}
 

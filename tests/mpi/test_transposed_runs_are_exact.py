@@ -110,13 +110,15 @@ def exact(mpirun, p, situation, cases):
 
 
 @pytest.mark.parametrize("p, situation", RUNS)
-def test_every_form_is_exact_on_every_transport(mpirun, p, situation):
-    exact(mpirun, p, situation, universal(p, situation))
+def test_every_form_is_exact_on_every_transport(mpirun, dealt, p, situation):
+    turn = RUNS.index((p, situation))
+    exact(mpirun, p, situation, dealt(universal(p, situation), turn, 2))
 
 
-@pytest.mark.parametrize("p, situation", [(2, "direct"), (4, "direct"), (4, "rma"), (4, "mixed")])
-def test_every_algorithm_takes_every_form(mpirun, p, situation):
-    exact(mpirun, p, situation, on_meshes(p))
+@pytest.mark.parametrize("p, situation", RUNS[:4])
+def test_every_algorithm_takes_every_form(mpirun, dealt, p, situation):
+    turn = RUNS.index((p, situation))
+    exact(mpirun, p, situation, dealt(on_meshes(p), turn, 3))
 
 
 @pytest.mark.parametrize("situation", ["direct", "rma"])

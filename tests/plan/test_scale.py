@@ -81,8 +81,7 @@ def peak_bytes(work):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("tiles", [64, 512])
+@pytest.mark.parametrize("tiles, rank", [*((64, rank) for rank in RANKS), (512, RANKS[1])], ids=str)
 @tiles_and_stationary
 def test_a_rank_of_4096_plans_its_own_steps_and_no_more(stationary, tiles, rank):
     per_axis = tiles // GRID  # own tiles along each axis of each matrix

@@ -97,7 +97,8 @@ def test_how_sure_it_is():
     assert levels == ["counted", "published", "beyond", "calibrated", "beyond", "elsewhere"]
 
 
-WORDS = ["advise", "-p", "4", "-m", "96", "-n", "128", "-k", "64", "--replication", "equal"]
+WORDS = ["advise", "-p", "4", "-m", "96", "-n", "128", "-k", "64", "--effort", "10000"]
+WORDS += ["--replication", "equal"]
 
 
 def test_the_answer_comes_first_and_says_how_sure_it_is(say):
