@@ -3,9 +3,11 @@ a thread each, in the layouts that ``drbench chain`` chooses, or in given ones.
 
     drbench calibrate -p 2 --threads 1 --save here.toml
     python benchmarks/chains.py --machine here.toml --out results/measured/LABEL/chains [--only 1,2]
+    python benchmarks/chains.py --lookaheads [--out results/simulated/readings]
 
 Writes records.csv, of each chain the simulated record with its interval and the measured one, and
-machine.toml, the model that they were predicted by. A minute on two cores.
+machine.toml, the model that they were predicted by. A minute on two cores. With --lookaheads
+layers of transformers are predicted on h100x8 instead, whole, with every look-ahead: chains.csv.
 """
 
 # ruff: noqa: E402
@@ -45,6 +47,17 @@ CHAINS = {
         ("X=R", "W1=column", "Y1=column", "W2=row"),
     ),
 }
+
+
+#: Layers that are predicted with every look-ahead: preset, and whether backward too.
+LAYERS = (
+    ("llama3-8b:mlp", False),
+    ("llama3-70b:mlp", False),
+    ("llama3-70b:mlp", True),
+    ("gpt3:mlp", False),
+    ("llama3-70b:attention", False),
+)
+_ON = "h100x8"
 
 
 class Point(NamedTuple):
@@ -101,13 +114,37 @@ def points(path: Path) -> list[Point]:
     ]
 
 
+def lookaheads(out: Path) -> None:
+    """Write chains.csv: a row a layer, contender and look-ahead."""
+    machine, made = find_machine(_ON), []
+    for preset, backward in LAYERS:
+        found = answer(Asked(preset, backward=backward), machine, machine.devices)
+        for name, each, interval in found.rows:
+            for ahead, time_s in each.times.items():
+                row = {"machine": _ON, "ranks": machine.devices, "preset": preset}
+                row |= {"backward": str(backward).lower(), "who": name, "prefetch": ahead}
+                ends = {"low": interval.low, "high": interval.high}
+                made.append(row | {"time_s": f"{time_s:.6g}"} | ends)
+        print(f"{preset}{' backward' * backward}: {found.choice.best.time_s:.4g} s", flush=True)
+    with open(out / "chains.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, made[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(made)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--machine", required=True, help="file of drbench calibrate -p 2")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--machine", help="file of drbench calibrate -p 2")
+    parser.add_argument("--lookaheads", action="store_true")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "simulated" / "readings")
     parser.add_argument("--only", help="numbers of chains, from 1 on; they are appended")
     parser.add_argument("--budget", type=float, default=3.0, help="seconds a chain")
     words = parser.parse_args()
+    if words.lookaheads:
+        lookaheads(words.out)
+        return
+    if words.machine is None:
+        parser.error("--machine is missing. Make one with drbench calibrate -p 2 --threads 1.")
     names = list(CHAINS)
     if words.only:
         names = [names[int(each) - 1] for each in words.only.split(",")]

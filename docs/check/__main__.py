@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import beside as beside  # its tables are among the blocks
+from . import chains as chains  # likewise
 from . import tables, values
 from .page import EXEMPT, Page, PageError, call
 from .records import committed_figures

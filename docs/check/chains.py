@@ -1,0 +1,71 @@
+"""Chains: tables of docs/chain.md, and the numbers in them; rows of ``benchmarks/chains.py``."""
+
+from benchmarks.chains import CHAINS, Point, points
+
+from .records import RESULTS, rows
+from .tables import block, table
+from .values import value
+
+_MEASURED = RESULTS / "measured" / "epyc-2core" / "chains" / "records.csv"
+
+
+def chain_points() -> list[Point]:
+    """The chains that were predicted and run."""
+    return points(_MEASURED)
+
+
+@block
+def chain_layers() -> str:
+    """Layers of transformers on h100x8, by every look-ahead."""
+    found = rows("simulated/readings/chains.csv")
+    lines = []
+    for (preset, backward), layer in found.groupby(["preset", "backward"], sort=False):
+        fastest = layer.time_s.min()
+        for who, each in layer.groupby("who", sort=False):
+            times = dict(zip(each.prefetch.astype(str), each.time_s))
+            low, high = (min(times.values()) * each[end].iloc[0] for end in ("low", "high"))
+            lines.append(
+                (
+                    f"`{preset}`{', backward' * bool(backward)}" if who == "chosen" else "",
+                    who,
+                    *(f"{1e3 * times[ahead]:.2f}" for ahead in ("1", "4", "all")),
+                    f"{1e3 * low:.1f}–{1e3 * high:.1f}",
+                    f"{min(times.values()) / fastest:.3f}",
+                )
+            )
+    header = ["layer", "who", "1, ms", "4, ms", "all, ms", "interval, ms", "of chosen"]
+    return table(header, lines)
+
+
+@block
+def chain_runs() -> str:
+    """Ten chains, predicted and run."""
+    lines = []
+    for each in chain_points():
+        asked, fix = CHAINS[each.name]
+        what = asked.name or f"{asked.widths}, {asked.between or 'none'}"
+        lines.append(
+            (
+                each.name,
+                f"`{what}`{', backward' * asked.backward}{', layouts given' * bool(fix)}",
+                asked.tokens,
+                f"{1e3 * each.predicted_s:.1f} ({1e3 * each.low_s:.1f}–{1e3 * each.high_s:.1f})",
+                f"{1e3 * each.median_s:.1f}",
+                f"{100 * (each.median_s / each.predicted_s - 1):+.1f} %",
+                "yes" if each.lies else "no",
+            )
+        )
+    header = ["chain", "columns, functions", "rows", "predicted, ms", "measured, ms", "differs"]
+    return table([*header, "lies in it"], lines)
+
+
+@value
+def chain_hits() -> int:
+    """Chains whose measured median lies in the predicted interval."""
+    return sum(each.lies for each in chain_points())
+
+
+@value
+def chain_half() -> float:
+    """Half of the widest of these intervals, percent of the prediction."""
+    return 100 * max(each.half for each in chain_points())
