@@ -1,8 +1,10 @@
 """MeshSlice (Nam et al., ISCA 2025, §3.1, Figure 5): partial collectives of S slices in both
 directions, overlapped with the products."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from math import lcm
+from operator import itemgetter
 
 from drbench.errors import UnsupportedError
 from drbench.program.group_steps import AllGather, Piece
@@ -87,11 +89,12 @@ def slice_row(tile: Block, teeth: list) -> Piece:
     return Piece(tile, rows=_clipped(teeth, tile.row0, tile.row1))
 
 
-def _clipped(teeth, start: int, stop: int) -> tuple:
-    """Ranges cut down to [start, stop); neighbours that touch become one."""
+def _clipped(teeth: list, start: int, stop: int) -> tuple:
+    """Rising ranges cut down to [start, stop); neighbours that touch become one."""
     out: list[tuple[int, int]] = []
-    for low, high in teeth:
-        low, high = max(low, start), min(high, stop)
+    first = bisect_right(teeth, start, key=itemgetter(1))
+    for x in range(first, bisect_left(teeth, stop, key=itemgetter(0))):
+        low, high = max(teeth[x][0], start), min(teeth[x][1], stop)
         if low < high:
             if out and out[-1][1] == low:
                 out[-1] = out[-1][0], high

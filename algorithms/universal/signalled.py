@@ -35,7 +35,7 @@ from drbench.model.machine import Machine
 from drbench.program.problem import Operand, Problem
 from drbench.program.signal_steps import Await, Push
 from drbench.program.steps import Add, Block, Gemm, Get, Join, Kernel, Step
-from partitions import Grid
+from partitions import Grid, Partition, part
 
 from .slicing import Product, free_axis, on_grid, result_stays, slices
 
@@ -160,12 +160,49 @@ def slots(problem: Problem, stationary: str, grid: Grid | None = None) -> list[i
     >>> slots(Problem(8, 8, 8, 2, a="row", b="row", c="row"), "B")
     [32, 32]
     """
-    found = [0] * problem.nprocs
-    everyone = _everyone(problem, stationary, None, _Model(None), grid)
+    found, c = [0] * problem.nprocs, problem.c.partition
+    still = (_work(problem, stationary, grid) or problem.operand(stationary)).partition
+    held: dict[tuple, dict[int, int]] = {}  # rows, columns and replica of C -> elements of owners
     for rank in range(problem.nprocs):
-        for owner, blocks in everyone.pushed(rank).items():
-            found[owner] += sum(c.size for _, c in blocks)
+        for rows, cols in _made(problem, rank, stationary, still):
+            region = rows, cols, c.replica_of(rank)
+            if region not in held:
+                held[region] = _held(c, *region)
+            for owner, elements in held[region].items():
+                if owner != rank:
+                    found[owner] += elements
     return found
+
+
+def _made(problem: Problem, rank: int, stationary: str, still: Partition) -> set[tuple]:
+    """The ranges of rows and of columns of C that a rank has terms of, by what it multiplies."""
+    free = part(problem.extent(free_axis(stationary)), still.replica_of(rank), still.replicas)
+    if free[0] == free[1]:
+        return set()
+    bounds = map(still.tile_bounds, still.tiles_of(rank))
+    if stationary == "A":
+        return {(rows, free) for rows, _ in bounds}
+    return {(free, cols) for _, cols in bounds} if stationary == "B" else set(bounds)
+
+
+def _held(c: Partition, rows: tuple, cols: tuple, replica: int) -> dict[int, int]:
+    """Owner -> elements of a region of C that it holds in one replica."""
+    sides = []
+    for axis, ranks, (start, stop) in (
+        (c.rows, c.places.rows, rows),
+        (c.cols, c.places.cols, cols),
+    ):
+        side: Counter = Counter()
+        for x in axis.covering(start, stop):
+            low, high, at, _ = axis[x]
+            side[ranks[at]] += min(high, stop) - max(low, start)
+        sides.append(side)
+    origin = c.places.replicas[replica]
+    return {
+        down + right + origin: height * width
+        for down, height in sides[0].items()
+        for right, width in sides[1].items()
+    }
 
 
 def cuts(problem: Problem, rank: int, stationary: str, grid: Grid | None = None) -> str:
@@ -315,22 +352,48 @@ def contributors(
     >>> contributors(Problem(8, 8, 8, 4, a="block", b="block", c="block"), 0, "B")
     [2]
     """
-    still, c = (work or problem.operand(stationary)).partition, problem.c.partition
-    shared = {"A": slice(0, 1), "B": slice(1, 2), "C": slice(0, 2)}[stationary]
-    extents = lambda partition, rank: {
-        tuple(partition.tile_bounds(tile)[shared]) for tile in partition.tiles_of(rank)
-    }
-    mine, replica = extents(c, rank), c.replica_of(rank)
-    beside = lambda theirs: any(
+    still = (work or problem.operand(stationary)).partition
+    return _beside(still, problem.c.partition, stationary).of(rank)
+
+
+class _Beside:
+    """Whose stationary tiles lie beside whose tiles of C: ranks whose tiles have the same ranges
+    are looked at once."""
+
+    def __init__(self, still: Partition, c: Partition, stationary: str):
+        shared = {"A": slice(0, 1), "B": slice(1, 2), "C": slice(0, 2)}[stationary]
+        ranges = lambda partition, rank: frozenset(
+            tuple(partition.tile_bounds(tile)[shared]) for tile in partition.tiles_of(rank)
+        )
+        self._mine = [(c.replica_of(rank), ranges(c, rank)) for rank in range(c.nprocs)]
+        self._theirs: dict[tuple, list[int]] = {}
+        for rank, (replica, _) in enumerate(self._mine):
+            self._theirs.setdefault((replica, ranges(still, rank)), []).append(rank)
+        self._found: dict[tuple, list[int]] = {}
+
+    def of(self, rank: int) -> list[int]:
+        """Those beside the tiles of C of a rank, in the same replica, without itself."""
+        replica, mine = key = self._mine[rank]
+        if key not in self._found:
+            self._found[key] = sorted(
+                other
+                for (near, theirs), ranks in self._theirs.items()
+                if near == replica and _overlap(theirs, mine)
+                for other in ranks
+            )
+        return [other for other in self._found[key] if other != rank]
+
+
+def _overlap(theirs: frozenset, mine: frozenset) -> bool:
+    """Whether one of the ranges, along each axis, overlaps with one of the others."""
+    return any(
         all(low < stop and start < high for (low, high), (start, stop) in zip(one, other))
         for one in theirs
         for other in mine
     )
-    return [
-        other
-        for other in range(problem.nprocs)
-        if other != rank and c.replica_of(other) == replica and beside(extents(still, other))
-    ]
+
+
+_beside = lru_cache(maxsize=2)(_Beside)
 
 
 def cut_along(products: list[Product], rank: int, stationary: str) -> str:

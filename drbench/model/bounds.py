@@ -267,8 +267,10 @@ def _of_group(machine: Machine, step, itemsize: int):
     if shifts and (not step.by % len(group) or machine.adds_on_core):
         return []  # the core's share of it is not all of it
     ways = group_ways(step, machine, itemsize, (me,))
-    pairs = [way[:2] for way in ways] if shifts else zip(members, members[1:] + members[:1])
-    rate = min(machine.link(*pair).bandwidth_bytes_per_s for pair in pairs)
+    if shifts:
+        rate = min(machine.link(*way[:2]).bandwidth_bytes_per_s for way in ways)
+    else:
+        rate = machine.ring_rate(members)
     launch_s, sync_s, moving_s = group_parts(step, machine, *on_links(step, itemsize, rate))
     _, taken = group_resources(step, machine, ways, machine.route, rate)
     if machine.arbitration == "fifo":

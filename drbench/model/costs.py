@@ -431,8 +431,7 @@ def group_ways(
     following = lambda x, by: members[(x + by) % len(members)]
     if step.kind == "shift":
         return [Way(members[x], following(x, step.by), 1.0, step.shard()) for x in senders]
-    pairs = [(rank, following(x, 1)) for x, rank in enumerate(members)]
-    rate = min(machine.link(*pair).bandwidth_bytes_per_s for pair in pairs)
+    rate = machine.ring_rate(members)
     own = found.ring_bandwidth(step.group.name, members)
     nbytes, bandwidth = itemsize * step.shard(), (1 + found.both_ways) * (own or rate)
     if _shape_of(step, machine, len(members), nbytes, bandwidth, members) != "hierarchy":

@@ -604,6 +604,23 @@ class Machine:
             f"machine {self.name} has no link between ranks {a} and {b}. Add one with within = 0."
         )
 
+    def ring_rate(self, members: tuple[int, ...]) -> float:
+        """Bytes a second of the slowest link round the ring of these ranks, of two at least.
+
+        Examples
+        --------
+        >>> near, far = Link("near", 4e9, within=2), Link("far", 1e9)
+        >>> machine = Machine("t", Compute(1e12), (near, far))
+        >>> machine.ring_rate((0, 1)), machine.ring_rate((0, 1, 2))
+        (4000000000.0, 1000000000.0)
+        """
+        found = self._ring_rates.get(members)
+        if found is None:
+            pairs = zip(members, (*members[1:], members[0]))
+            found = min(self.link(*pair).bandwidth_bytes_per_s for pair in pairs)
+            self._ring_rates[members] = found
+        return found
+
     def route(self, source: int, target: int) -> tuple[Link, tuple]:
         """The link class of a transfer, and the links it occupies.
 
@@ -659,6 +676,10 @@ class Machine:
             )
             found = self._shares[link.name] = () if min(all_of_it) == 1 else all_of_it
         return found
+
+    @cached_property
+    def _ring_rates(self) -> dict[tuple[int, ...], float]:
+        return {}
 
     @cached_property
     def _shares(self) -> dict[str, tuple[float, ...]]:

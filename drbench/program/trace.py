@@ -309,9 +309,8 @@ def _order_beside(steps: list, written: Collection[str]) -> None:
         return
     # by kind and tile: blocks of different tiles have nothing in common
     seen: dict[tuple, list[tuple[Step, Block]]] = {}
-    others = {
-        kind: [each for each in set(kinds.values()) if each != kind] for kind in kinds.values()
-    }
+    present = set(kinds.values())
+    others = {kind: [each for each in present if each != kind] for kind in present}
     for step, kind in kinds.items():
         blocks = step.reads() or step.writes()
         for block in blocks:

@@ -12,7 +12,7 @@ from drbench.measure.record import OPTION_COLUMNS, Record, read_options
 from drbench.measure.timeline import read_chrome_trace
 from drbench.model.bounds import carried_by_links
 from drbench.model.machine import Machine
-from drbench.model.simulate import simulate
+from drbench.model.simulate import Simulator, simulate
 from drbench.plan.loads import loads
 from drbench.plan.story import story
 from drbench.program.trace import no_collection
@@ -107,7 +107,8 @@ def explained_timeline(text: str, machine: Machine | None) -> dict[str, Any]:
         traces = [algorithm.trace(problem, rank, **settled) for rank in range(ranks)]
         model = machine or replace(BALANCE, links=())
         ahead = case.ahead(settled)
-        programs = Programs(model, problem, settled, ahead, (), traces, False)
+        simulator = Simulator(traces, model)
+        programs = Programs(model, problem, settled, ahead, (), traces, False, simulator)
         told = _told(case, model, programs, events, True)
     where = f"{about.get('mode') or 'traced'} on {about.get('machine') or 'a machine'}"
     return told | {"about": [*told["about"][:-1], where]}

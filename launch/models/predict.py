@@ -12,7 +12,7 @@ from drbench.errors import DrbenchError, OutOfMemory, UnsupportedError, UsageErr
 from drbench.measure.record import Record
 from drbench.model.folding import even, fits_torus
 from drbench.model.machine import Machine
-from drbench.model.simulate import Simulated, simulate
+from drbench.model.simulate import Simulated, Simulator
 from drbench.plan.loads import balance
 from drbench.plan.schedule import buffer_elements, pool_bytes
 from drbench.plan.signals import plan_inbox
@@ -88,7 +88,9 @@ def predict_with(
         return Record(**keys, status=error.status, reason=str(error)), None
 
 
-def with_interval(record: Record, case: Case, machine: Machine, ranks: int) -> Record:
+def with_interval(
+    record: Record, case: Case, machine: Machine, ranks: int, made: "Programs | None" = None
+) -> Record:
     """A simulated record with the interval of its time, in the columns that hold the interval of
     the median of a measured one; as it is if nothing is known of how sure it is.
 
@@ -96,6 +98,10 @@ def with_interval(record: Record, case: Case, machine: Machine, ranks: int) -> R
     ----------
     record : Record
         Of :func:`launch.models.predict.predict` for the same case, machine and ranks.
+    case, machine, ranks
+        As of it.
+    made : Programs, optional
+        Those of the case on this machine, if they are known.
 
     Examples
     --------
@@ -108,7 +114,10 @@ def with_interval(record: Record, case: Case, machine: Machine, ranks: int) -> R
     if record.status != "ok":
         return record
     others = [
-        [predict(case, other, ranks) for other in changed]
+        [
+            predict_with(case, other, ranks, made=made and made.on(case, other))[0]
+            for other in changed
+        ]
         for changed in (doubted(machine), otherwise(machine))
     ]
     found = combined(
@@ -196,8 +205,8 @@ def reads_in_place(machine: Machine, ranks: int) -> bool:
 
 class Programs(NamedTuple):
     """What a case is on a machine: the machine as it sees it, its problem, settled options and
-    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, and
-    whether collectives may go through shared memory."""
+    look-ahead, the traces of all ranks, or of those that stand for the ``folded`` groups, whether
+    collectives may go through shared memory, and what simulates the traces."""
 
     machine: Machine
     problem: Problem
@@ -206,6 +215,19 @@ class Programs(NamedTuple):
     folded: tuple
     traces: list
     direct: bool
+    simulator: Simulator
+
+    def on(self, case: Case, machine: Machine) -> "Programs | None":
+        """The same on a machine that differs in constants alone; None if the programs go by what
+        differs. Who waits for whom at a link is nothing that programs go by."""
+        seen = seen_by(case, machine)
+        same = replace(seen, arbitration=self.machine.arbitration) == self.machine
+        ranks = self.problem.nprocs
+        in_place = reads_in_place(seen, ranks) == reads_in_place(self.machine, ranks)
+        if not same and (goes_by_model(self.settled) or not in_place):
+            return None
+        simulator = Simulator(self.traces, seen, self.folded)
+        return self._replace(machine=seen, simulator=simulator)
 
 
 def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False) -> Programs:
@@ -227,7 +249,8 @@ def programs_of(case: Case, machine: Machine, ranks: int, everyone: bool = False
     nodes = sharing_nodes(case, machine, ranks)
     by = by_times_of(machine, settled)
     folded, traces = traces_of(algorithm, problem, by, machine, everyone, nodes)
-    return Programs(machine, problem, settled, ahead, folded, traces, bool(nodes))
+    simulator = Simulator(traces, machine, folded)
+    return Programs(machine, problem, settled, ahead, folded, traces, bool(nodes), simulator)
 
 
 def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
@@ -245,7 +268,7 @@ def _refuse_out_of_reach(case: Case, machine: Machine, ranks: int) -> None:
 def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
     start = Clock.now()
     made = made or programs_of(case, machine, ranks, timeline)
-    machine, problem, settled, _, folded, traces, direct = made
+    machine, problem, settled, _, _, traces, direct, simulator = made
     ahead = case.ahead(settled)
     keys.update(problem.texts)
     keys.update(settled_keys(case, settled))
@@ -256,9 +279,7 @@ def _predict(case, machine, ranks, keys, timeline, pool, within_s, made):
         )
     plan_s = Clock.now() - start
     pool_bytes = receive_bytes(problem, traces, machine, ahead)  # refused before it is simulated
-    found = simulate(
-        traces, machine, prefetch=ahead, timeline=timeline, folded=folded, within_s=within_s
-    )
+    found = simulator.run(ahead, timeline=timeline, within_s=within_s)
     if pool:
         pool_bytes = receive_bytes(problem, traces, machine, ahead, pool)
     local_s = min(

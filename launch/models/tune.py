@@ -232,11 +232,13 @@ class _ByModel:
 
     def bound(self, case: Case) -> Bound:
         """Of the traces of all ranks."""
-        return bound_of(programs(case, self.seen, self.request.ranks), self.seen)
+        made = self._programs(case)
+        traces = made.traces if made else programs(case, self.seen, self.request.ranks)
+        return bound_of(traces, self.seen)
 
     def told(self, case: Case, record: Record) -> Record:
         """With the interval of its time."""
-        return with_interval(record, case, self.machine, self.request.ranks)
+        return with_interval(record, case, self.machine, self.request.ranks, self._programs(case))
 
     def judge(self, case: Case, tiles: int, moving: Moving, worst: tuple | None = None) -> tuple:
         """(key, memory, record, what tells it from others, steps); the key None if it is refused,

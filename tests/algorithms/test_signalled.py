@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import Violation, home_of
+from oracles import Violation, any_case, home_of
 from signal_machine import SignalMachine, Stuck
 
-from algorithms import get_algorithm
+from algorithms import get_algorithm, meshslice
 from algorithms.universal import signalled
 from algorithms.universal.op_costs import BALANCE
 from algorithms.universal.signalled import tile_of
+from algorithms.universal.slicing import on_grid, slices
 from drbench.errors import CaseFailed, UsageError
 from drbench.model.simulate import simulate
 from drbench.plan.explain import traffic
@@ -23,10 +24,10 @@ from drbench.plan.schedule import pool_bytes
 from drbench.plan.signals import InboxPlan, pairs_of, plan_inbox
 from drbench.program.problem import TRANSPOSES, Problem
 from drbench.program.signal_steps import Await, Push
-from drbench.program.steps import Accumulate, Add, Fence, Gemm, Get, Zero
+from drbench.program.steps import Accumulate, Add, Block, Fence, Gemm, Get, Zero
 from drbench.program.trace import trace
 from launch.cases.machine_models import find_machine
-from partitions import Grid, divisors
+from partitions import Grid, divisors, parse_grid
 
 universal = get_algorithm("universal")
 KINDS = ("row", "column", "block", "tiles:3x2", "tiles:2x3", "tiles:5x9", "traditional")
@@ -405,3 +406,57 @@ def test_a_contributor_that_is_forgotten_leaves_a_push_without_its_other_end(mon
     monkeypatch.setattr(signalled, "contributors", lambda *args: everyone(*args)[:-1])
     with pytest.raises(CaseFailed, match="is never received"):
         pairs_of(traces_of(problem, "B", 2))
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_slots_are_the_blocks_that_others_have_products_of_counted_one_by_one(seed):
+    problem, options = any_case(seed)
+    stationary = options["stationary"]
+    found = [0] * problem.nprocs
+    for rank in range(problem.nprocs):
+        products = [each for group in slices(problem, rank, stationary) for each in group]
+        for c in {each.c.key: each.c for each in products}.values():
+            found[c.owner] += c.size * (c.owner != rank)
+    assert signalled.slots(problem, stationary) == found
+
+
+@pytest.mark.parametrize("grid", ["2x2x2", "1x2x3", "2x1x4"])
+def test_slots_of_products_that_go_by_a_grid_are_counted_one_by_one(grid):
+    by = parse_grid(grid)
+    problem = Problem(12, 10, 8, by.size, "block", "row", "column")
+    work = on_grid(problem, "C", by)
+    found = [0] * problem.nprocs
+    for rank in range(problem.nprocs):
+        products = [each for group in slices(problem, rank, "C", work=work) for each in group]
+        for c in {each.c.key: each.c for each in products}.values():
+            found[c.owner] += c.size * (c.owner != rank)
+    assert signalled.slots(problem, "C", by) == found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_contributors_are_those_who_push_and_no_rank_of_another_replica(seed):
+    problem, options = any_case(seed)
+    stationary = options["stationary"]
+    for rank in range(problem.nprocs):
+        told = signalled.contributors(problem, rank, stationary)
+        assert told == sorted({*told} - {rank})
+        for other in range(problem.nprocs):
+            products = [each for group in slices(problem, other, stationary) for each in group]
+            if other != rank and any(each.c.owner == rank for each in products):
+                assert other in told
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_slices_of_meshslice_are_the_elements_of_its_comb(seed):
+    rng = random.Random(seed)
+    extent, count, block = rng.randint(1, 60), rng.randint(1, 4), rng.randint(1, 5)
+    start, stop = sorted(rng.sample(range(extent + 1), 2))
+    for s in range(count):
+        teeth = meshslice.comb(extent, count, s, block)
+        tile = Block("A", 0, 0, (0, 0), 0, 1, start, stop, 0, stop - start)
+        ranges = meshslice.slice_col(tile, teeth).cols
+        elements = [x for low, high in ranges for x in range(low, high)]
+        assert elements == [
+            x for x in range(start, stop) if any(low <= x < high for low, high in teeth)
+        ]
+        assert all(high < low for (_, high), (low, _) in zip(ranges, ranges[1:]))

@@ -17,7 +17,7 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.cases.machine_models import find_machine
 from launch.models.intervals import combined, doubted, otherwise, residuals_of
-from launch.models.predict import predict, with_interval
+from launch.models.predict import predict, programs_of, with_interval
 from launch.studies.accuracy import beside
 from plots.select.records import read_records
 
@@ -103,6 +103,21 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
     assert wider.median_low_s < found.median_low_s and wider.median_high_s > found.median_high_s
     refused = predict(Case(8, 8, 8, "row", "row", "row", algorithm="cannon"), doubtful, 3)
     assert with_interval(refused, CASE, doubtful, 3) is refused
+
+
+@pytest.mark.parametrize("a, stationary", [("row", "C"), ("block", "B"), ("tiles:70x90@2x2", "A")])
+def test_the_interval_is_the_same_from_programs_that_are_known(a, stationary):
+    """Those with signals go by the times of the machine, and are made again."""
+    machine = find_machine("h100x8")
+    signals = stationary != "C"
+    options = {"stationary": stationary} | ({} if signals else {"assemble": "never"})
+    case = Case(256, 512, 256, a, "block", "row", options=options)
+    record, made = predict(case, machine, 4), programs_of(case, machine, 4)
+    others = [made.on(case, other) for other in (*doubted(machine), *otherwise(machine))]
+    assert [other is None for other in others] == [signals, signals, False]
+    found = with_interval(record, case, machine, 4, made)
+    assert found == with_interval(record, case, machine, 4)
+    assert found.median_low_s < record.best_s < found.median_high_s
 
 
 def test_the_residuals_of_the_transport_count():
