@@ -79,7 +79,8 @@ def test_a_timeline_says_what_was_run(page, say, tmp_path):
 )
 def test_the_timeline_of_a_real_run_is_shown_step_by_step(page, drbench, tmp_path, options):
     path = tmp_path / "run.json"
-    ended = drbench("run", "-p", 2, "-m", 96, "-n", 64, "-k", 128, *options, "--timeline", path)
+    words = ["run", "-p", 2, "-m", 96, "-n", 64, "-k", 128, "--budget", 0, "--iters", 1]
+    ended = drbench(*words, "--no-roof", *options, "--timeline", path)
     assert ended.returncode == 0, ended.stderr
     events = [each for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
     _, (case,) = page("--timeline", path)
