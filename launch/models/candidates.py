@@ -22,6 +22,14 @@ REPLICATION = {
 }
 
 
+#: The two linear layers of Megatron's sequence-parallel MLP (Korthikanti et al., 2022), as products
+#: by collectives: layouts of A, B and C, and what is done. Tokens lie by rows between the layers:
+#: they are gathered for weights by columns, and the sums of weights by rows are scattered. (Without
+#: sequence parallelism the first moves nothing, and is among the triples: A R, B and C by columns.)
+MEGATRON = {
+    "column-parallel": (("row", "column", "column"), "columns"),
+    "row-parallel": (("column", "row", "row"), "partial"),
+}
 #: Up to so many ranks aligned tiles are tried with replicas: each takes a trace to bound.
 _FEW = 16
 
@@ -150,6 +158,40 @@ def others(request: TuneRequest, cuts: tuple = ("auto",), signals: bool = False)
         axes = {name: values for name, values in tried.items() if values}
         for values in product(*axes.values()):
             yield replace(base, algorithm=name, options=dict(zip(axes, values)))
+        if name == "dtensor_mm":
+            yield from _megatron(base)
+
+
+def _megatron(base: Case) -> Iterator[Case]:
+    """Megatron's layers, as far as given layouts allow them.
+
+    Examples
+    --------
+    >>> [each.options["strategy"] for each in _megatron(Case(64, 64, 64, b="row"))]
+    ['partial']
+    """
+    if base.transpose or base.mixture is not None:
+        return
+    given = base.a, base.b, base.c
+    for texts, strategy in MEGATRON.values():
+        if all(text in (None, own) for text, own in zip(given, texts)):
+            a, b, c = texts
+            options = {"strategy": strategy}
+            yield replace(base, a=a, b=b, c=c, algorithm="dtensor_mm", options=options)
+
+
+def megatron(case: Case) -> str | None:
+    """Which of Megatron's layers a case is.
+
+    Examples
+    --------
+    >>> megatron(Case(8, 8, 8, "row", "column", "column", algorithm="dtensor_mm"))
+    'column-parallel'
+    """
+    if case.algorithm != "dtensor_mm":
+        return None
+    lies = case.a, case.b, case.c
+    return next((name for name, (texts, _) in MEGATRON.items() if lies == texts), None)
 
 
 def _aligned(request: TuneRequest) -> list[str]:

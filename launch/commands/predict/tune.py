@@ -351,15 +351,19 @@ def told(place) -> str:
     >>> told(Place(case, 0, Moving(), None, None, 0))
     'universal S-C'
     """
+    from launch.models.candidates import megatron
+
+    layer = megatron(place.case)
+    known = f" (Megatron {layer})" if layer else ""
     if place.record is not None:
-        return describe(place.record)
+        return describe(place.record) + known
     from launch.cases.case import case_keys, recorded
 
     options = {
         name: value for name, value in place.case.options.items() if name != "replicate_result"
     }
     keys = case_keys(place.case) | recorded(options)
-    return describe(Record(**keys, mode="simulated", status="failed", reason="-"))
+    return describe(Record(**keys, mode="simulated", status="failed", reason="-")) + known
 
 
 def efficiency(record) -> float:

@@ -539,3 +539,18 @@ def test_a_figure_has_the_places_of_the_ranking_with_their_layouts(say, tmp_path
     assert "their layouts" in drawn and all(f": {at} " in drawn for at in (1, 2, 3))
     without = say(*asked, "--figure", out)
     assert without.returncode == 2 and "Name a --machine" in without.stderr
+
+
+def test_layers_of_megatron_are_contenders_where_the_layouts_allow_them(say):
+    """An MLP's first product gathers its tokens, its second scatters its sums: the bytes of both
+    follow from the shapes."""
+    asked = "tune -m 1024 -n 4096 -k 512 -p 4 --only dtensor_mm --machine h100x8".split()
+    found = say(*asked, "--json").json()["ranking"]
+    by = {place["record"]["b"]: place for place in found}
+    assert set(by) == {"row", "column"}
+    # three others' quarters of A on each of four ranks, in bytes of float32
+    assert by["column"]["moved_bytes"] == 3 * 1024 * 512 * 4
+    told = say(*asked).stdout
+    assert "(Megatron column-parallel)" in told and "(Megatron row-parallel)" in told
+    given = say(*asked, "--c", "row", "--b", "row").stdout
+    assert "row-parallel)" in given and "column-parallel)" not in given
