@@ -407,9 +407,10 @@ def _sweep(
 @click.pass_obj
 def calibrate(arguments, ranks, save, threads, machine, nodes, rounds, backend, timeout, yes):
     """Measure this machine, its cores or (--backend cupy) its GPUs, for simulate, tune and advise:
-    products (on cores of float32 and float64), gets, accumulates, barriers, collectives, with
-    --nodes the links between nodes too; then whole programs, whose distance from their predictions
-    makes the intervals. About a minute; with --nodes a few.
+    products (on cores of float32 and float64, and what stands between those of chains), gets,
+    accumulates, barriers, collectives, with --nodes the links between nodes too; then whole
+    programs, whose distance from their predictions makes the intervals. About a minute; with
+    --nodes a few.
 
     \b
       drbench calibrate -p 2 --save mine.toml
