@@ -2,8 +2,10 @@
 become a Record.
 
 It fills its own matrices and prints whole milliseconds, sorted; C is not handed out. So it is asked
-to verify itself, before it is timed, once for each problem and strategy: with ``--test`` it
-compares C with a product on rank 0. The record says ``its own`` in ``fill``, ``error`` is empty.
+to verify itself, once for each strategy and shape: with ``--test`` it compares C with a product of
+three plain loops on rank 0. Those take minutes at 2048 cubed, and longer than a case may take at
+4096, so the largest extents are halved until they take a second (:func:`verified`). The record says
+``its own`` in ``fill``, ``error`` is empty.
 """
 
 import os
@@ -11,7 +13,7 @@ import re
 import shutil
 import subprocess
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from math import prod
 
 from drbench.common import Clock
@@ -25,6 +27,8 @@ from .base import Availability, Peer, Setting, layout_of_its_own
 from .options import PEERS
 
 _PROGRAM = "cosma_miniapp"
+#: Multiplications in its own test: rank 0 makes 10**8 in a second or so.
+_TESTED = 2**27
 _GET = (
     "Build https://github.com/eth-cscs/COSMA (cmake -DCOSMA_BLAS=OPENBLAS -DCOSMA_SCALAPACK=OFF) "
     "with the MPI of drbench's mpiexec, "
@@ -107,6 +111,26 @@ def read_strategy(text: str) -> str:
     return ",".join(f"{kind[0]}{axis}{parts}" for kind, axis, parts in dict.fromkeys(found))
 
 
+def verified(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """The extents on which a strategy verifies itself: the largest is halved, again and again,
+    until rank 0 has few enough products to make.
+
+    Examples
+    --------
+    >>> (
+    ...     verified(300, 400, 500),
+    ...     verified(4096, 4096, 4096),
+    ...     verified(256, 8192, 2048),
+    ... )
+    ((300, 400, 500), (512, 512, 512), (256, 512, 1024))
+    """
+    sizes = [m, n, k]
+    while prod(sizes) > _TESTED:
+        largest = max(range(3), key=sizes.__getitem__)
+        sizes[largest] //= 2
+    return sizes[0], sizes[1], sizes[2]
+
+
 def _refusal(text: str) -> str:
     """Why it does not take a strategy, in its own words; empty if it does.
 
@@ -145,7 +169,7 @@ def _said(command: tuple, environ: tuple, timeout: float | None) -> str:
 
 @lru_cache(maxsize=256)
 def _is_correct(command: tuple, environ: tuple, timeout: float | None) -> bool:
-    """Whether its own test of this problem and strategy passes.
+    """Whether its own test of these extents and this strategy passes.
 
     Raises
     ------
@@ -173,20 +197,13 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
             f"--variant {variant!r} is no list of splits. Use s (sequential) or p (parallel), m, "
             "n or k, and a divisor: sm2,pk2."
         )
-    command = [
-        *mpiexec_command(ranks),
-        _PROGRAM,
-        "-m",
-        case.m,
-        "-n",
-        case.n,
-        "-k",
-        case.k,
-        "-t",
-        {"float32": "float", "float64": "double"}[case.dtype],
-        *(["-s", variant] if variant else []),
-    ]
-    command = tuple(map(str, command))
+
+    def command(sizes: tuple, splits: str | None) -> tuple[str, ...]:
+        words = [_PROGRAM, *chain(*zip(("-m", "-n", "-k"), sizes))]
+        words += ["-t", {"float32": "float", "float64": "double"}[case.dtype]]
+        words += ["-s", splits] if splits else []
+        return tuple(map(str, [*mpiexec_command(ranks), *words]))
+
     cores = usable_cores()
     threads = case.threads or max(1, cores // ranks)
     pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -194,21 +211,24 @@ def _launch(case, keys: dict, ranks: int, timeout: float | None = None) -> Recor
     if "overlap" in options:
         told["COSMA_OVERLAP_COMM_AND_COMP"] = options["overlap"].upper()
     environ = tuple({**os.environ, **told}.items())
-    correct = not case.check or _is_correct(command, environ, timeout)
-    text = _said((*command, "-r", str(case.iters + case.warmup)), environ, timeout)
+    sizes = case.m, case.n, case.k
+    repeats = "-r", str(case.iters + case.warmup)
+    text = _said((*command(sizes, variant), *repeats), environ, timeout)
     samples = read_times(text)[: case.iters]  # sorted: the slowest ones count as warm-up
     if not min(samples):
         raise UnsupportedError(
             "cosma_miniapp rounds to whole milliseconds and printed 0 for "
             f"{case.m}x{case.n}x{case.k}. Use a larger problem."
         )
+    splits = variant or read_strategy(text)
+    correct = not case.check or _is_correct(command(verified(*sizes), splits), environ, timeout)
     keys = keys | {
         "mode": "measured",
         "budget_s": 0.0,
         "ranks": ranks,
         "threads": threads,
         "fill": "its own",
-        "dataflow": variant or read_strategy(text) or "its own choice",
+        "dataflow": splits or "its own choice",
         "transport": "mpi",
         "backend": "cosma",
         "blas": "of cosma's build",

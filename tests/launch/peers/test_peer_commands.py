@@ -126,7 +126,7 @@ def test_cosma_is_asked_for_the_same_work_and_its_times_become_a_record(drbench,
         "--json",
         env=cosma,
     ).json()
-    verified, timed = (tmp_path / "asked").read_text().splitlines()
+    timed, verified = (tmp_path / "asked").read_text().splitlines()
     assert verified.split() == [*timed.split()[:-2], "--test"]
     assert timed.split() == [
         "-m",
