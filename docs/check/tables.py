@@ -462,12 +462,13 @@ def peers_settings(ranks: int) -> str:
 
 
 @block
-def peers_best(ranks: int) -> str:
+def peers_best(folder: str) -> str:
     """How many times as long as drbench's fastest the best peer takes, as it comes and with its
-    best setting, in pairs of the same round; and both times of COSMA."""
+    best setting, in pairs of the same round; both times of COSMA, and what its own choice and
+    drbench's fastest are of drbench's roof in the same rounds."""
     from launch.studies.peers.tables import best_settings, lines
 
-    every = lines(records(f"{HERE}/peers-best-p{ranks}"))
+    every = lines(records(f"measured/{folder}"))
     best = {(line.shape, line.who): line for line in best_settings(every)}
     found = []
     for shape in dict.fromkeys(line.shape for line in every):
@@ -478,11 +479,15 @@ def peers_best(ranks: int) -> str:
                 shape,
                 _peer_cell(ours, True, False),
                 *(_times_as_long(ours, of) for of in ("", "best_")),
-                *(_peer_cell(line, True, False) if line else "–" for line in (comes, cosma)),
+                _peer_cell(comes, False, False) if comes else "–",
+                _peer_cell(cosma, True, False) if cosma else "–",
+                " / ".join(
+                    f"{line.roof:.0f} %" if line and line.roof else "–" for line in (ours, comes)
+                ),
             )
         )
     header = ["shape", "drbench's fastest", "best peer's default", "best peer's best setting"]
-    return table([*header, "COSMA as it comes", "its best setting"], found)
+    return table([*header, "COSMA as it comes", "its best setting", "of the roof"], found)
 
 
 def _times_as_long(line, of: str) -> str:
@@ -495,12 +500,53 @@ def _times_as_long(line, of: str) -> str:
     '1.25 (1.00–2.00), cosma pk2'
     """
     low, high = ("best_low", "best_high") if of else ("ratio_low", "ratio_high")
-    ratio, reference = getattr(line, f"{of}ratio"), getattr(line, f"{of}reference")
+    ratio = getattr(line, f"{of}ratio")
+    reference = line.best_reference if of else str(line.reference).partition(" ")[0]
     if ratio is None:
         return "–"
     ends = getattr(line, high), getattr(line, low)
     between = "" if None in ends else " ({:.2f}–{:.2f})".format(*(1 / end for end in ends))
     return f"{1 / ratio:.2f}{between}, {reference}"
+
+
+@block
+def tune_chosen(machine: str) -> str:
+    """What ``tune --measure`` chose of each problem, beside the best three of all programs."""
+    from benchmarks.tune import CHOICE, verdicts
+
+    every, again = (rows(f"measured/{machine}/tune/{name}.csv") for name in ("every", "again"))
+    found = verdicts(again.astype(str).to_dict("records"))
+    lines = []
+    for problem, each in found.items():
+        mine = again[again.problem == problem]
+        choice = mine[mine.contender.str.startswith(CHOICE)]
+        sizes = "×".join(str(getattr(choice.iloc[0], axis)) for axis in "mnk")
+        ran = every[(every.problem == problem) & every.first_s.notna()]
+        lines.append(
+            (
+                f"{problem}, {sizes}",
+                len(ran),
+                f"{1e3 * choice.time_s.median():.0f} ms",
+                *(_of_choice(each.others.get(str(place))) for place in (1, 2, 3)),
+                "it is" if each.fastest.startswith(CHOICE) else f"{each.ratio.middle:.3f}",
+                "yes" if each.met else "no",
+            )
+        )
+    header = ["problem", "programs", "choice", "choice / 1st", "/ 2nd", "/ 3rd", "/ fastest", "met"]
+    return table(header, lines)
+
+
+def _of_choice(ratio) -> str:
+    """
+    Examples
+    --------
+    >>> from launch.sweeps.rounds import Ratio
+    >>> _of_choice(Ratio(1.0123, 0.991, 1.03)), _of_choice(None)
+    ('1.01 (0.99–1.03)', 'it is')
+    """
+    if ratio is None:
+        return "it is"
+    return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
 
 
 _TRIPLES = f"{HERE}/dtensor-triples-p4"

@@ -39,6 +39,7 @@ from partitions.mixture import shapes
 from .candidates import (
     REPLICATION,
     TuneRequest,
+    candidates,
     changed,
     everywhere,
     on_triple,
@@ -384,6 +385,32 @@ def tune(request: TuneRequest, machine: Machine | None = None) -> Found:
         )
     found.ranking = ranking.ranking()
     return found
+
+
+def every_program(request: TuneRequest, machine: Machine | None = None) -> list[Case]:
+    """One case of each program among the candidates of a request, in their order: what a search
+    that left nothing out would judge. Candidates that come to the same program are one; those that
+    are refused, or too large, are left out. Chunks, look-aheads and lowerings that a search tries
+    of its first places are not among them.
+
+    Raises
+    ------
+    UsageError
+        If the request makes no sense.
+
+    Examples
+    --------
+    >>> request = TuneRequest(Case(64, 64, 64, "row", "row"), 2, ("universal",), replication="none")
+    >>> [(case.c, case.options["stationary"]) for case in every_program(request)]
+    [('row', 'C'), ('row', 'B'), ('row', 'A'), ('column', 'C'), ('column', 'B'), ('column', 'A')]
+    """
+    ruler = _ByBytes(request) if machine is None else _ByModel(request, machine)
+    search = _Search(request, ruler)
+    with no_collection():
+        for number, case in enumerate(candidates(request, ruler.cuts, ruler.timed), 1):
+            search._add(case, number)
+    found = sorted(search.programs.values(), key=attrgetter("number"))
+    return [program.case for program in found]
 
 
 class _Leads:

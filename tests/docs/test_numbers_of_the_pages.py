@@ -275,7 +275,7 @@ def test_peers_are_shown_as_they_come_and_at_their_best(monkeypatch):
                 )
             )
     monkeypatch.setattr(tables, "records", lambda name: made)
-    assert tables.peers_best(2).splitlines()[2] == (
-        "| square 8 | row 1000 ms | 2.00 (2.00–2.00), cosma its own choice | "
-        "1.10 (1.10–1.10), cosma pk2 | its own choice 2000 ms | pk2 1100 ms |"
+    assert tables.peers_best("here/peers-p2").splitlines()[2] == (
+        "| square 8 | row 1000 ms | 2.00 (2.00–2.00), cosma | "
+        "1.10 (1.10–1.10), cosma pk2 | 2000 ms | pk2 1100 ms | – / – |"
     )

@@ -21,7 +21,7 @@ from launch.models.advise import advise
 from launch.models.candidates import TuneRequest, candidates, everywhere
 from launch.models.counts import counted
 from launch.models.predict import predict_with
-from launch.models.tune import EVEN, choose_stationary, tune
+from launch.models.tune import EVEN, choose_stationary, every_program, tune
 from launch.sweeps.rounds import turn_of
 from launch.sweeps.run_rounds import run_rounds
 from partitions import flows, partition
@@ -118,6 +118,15 @@ def test_the_ranking_is_that_of_simulating_every_candidate(request_):
         assert set(times) == set(every[: len(set(times))])
     for place in found.ranking:
         assert max(place.bound) <= place.record.best_s * (1 + 1e-9)
+
+
+def test_every_candidate_comes_to_one_of_every_program():
+    """By its prediction: simulated one by one, candidates give no time that no program gives."""
+    request = TuneRequest(BASE, 2, ("universal", "collective"), replication="none")
+    tried, programs = [*candidates(request, ("auto", "none"))], every_program(request, DEVICE)
+    predicted = lambda case: predict_with(case, DEVICE, 2)[0].best_s
+    assert {*map(predicted, tried)} <= {*map(predicted, programs)}
+    assert len({run_command(case, 2) for case in programs}) == len(programs) < len(tried)
 
 
 #: Of fused overlap: gathers need A by rows, reductions A by columns.

@@ -1,0 +1,299 @@
+"""Is what ``drbench tune --measure`` chooses the fastest of all that it chose among? 2 ranks here.
+
+    python benchmarks/tune.py --out results/measured/NAME/tune [--work DIR] [--problems square,tall]
+
+Calibrates this machine. Then, for each of six problems: ``tune --measure`` chooses; every program
+among its candidates runs once, the fastest third of them three times more; and the choice runs
+again with the best three of them, in turn, in 15 rounds. Ratios are of times of the same round.
+With ``--work`` the model and all turns are kept there, and a run that was ended goes on where it
+stopped; ``--out`` gets every.csv, a row a program, and again.csv, a row a turn. Half an hour; it
+wants a quiet machine.
+"""
+
+# ruff: noqa: E402
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from drbench.errors import CaseFailed
+from launch.cases.case import Case
+from launch.cases.command_line import run_command
+from launch.cases.machine_models import find_machine
+from launch.commands.predict.tune import EFFORT
+from launch.host.kernels import without_pins
+from launch.host.show import console, table
+from launch.models.candidates import TuneRequest
+from launch.models.tune import every_program, tune
+from launch.sweeps.rounds import Ratio, over, ratio_of, seconds_of
+from launch.sweeps.run_rounds import run_rounds
+from launch.sweeps.supervisor import Settings
+
+RANKS, THREADS = 2, 1
+#: m, n, k: 50 to 300 ms on two cores.
+PROBLEMS = {
+    "square": (2048, 2048, 2048),
+    "tall": (8192, 1024, 1024),
+    "flat": (4096, 4096, 512),
+    "large k": (1024, 1024, 8192),
+    "MLP-1": (2048, 4096, 1024),
+    "MLP-2": (2048, 1024, 4096),
+}
+#: What ``tune`` is asked besides: every matrix is stored once, so that something moves.
+ALGORITHMS, REPLICATION = ("universal", "collective", "summa", "wang"), "none"
+#: Rounds of the fastest third of all programs, and of the choice beside the best.
+ROUNDS, AGAIN, BEST = 3, 15, 3
+#: What the choice's time may be of the fastest's.
+BAR = 1.02
+EVERY = ("problem", "m", "n", "k", "command", "first_s", "median_s")
+TURNS = ("problem", "m", "n", "k", "contender", "command", "turn", "time_s")
+CHOICE = "choice"
+
+
+class Verdict(NamedTuple):
+    """How the choice fared on one problem.
+
+    Attributes
+    ----------
+    fastest : str
+        The contender of the smallest median time, the choice or one of the best.
+    ratio : Ratio
+        The choice's time over the fastest's, in pairs.
+    others : dict of str to Ratio
+        The same over each of the best, by contender; their order is that of the first measurement.
+    """
+
+    fastest: str
+    ratio: Ratio
+    others: dict[str, Ratio]
+
+    @property
+    def met(self) -> bool:
+        """Whether the median ratio is within the bar, or its interval holds 1.
+
+        Examples
+        --------
+        >>> [Verdict("1", Ratio(*r), {}).met for r in ((1.01, 1.005, 1.02), (1.1, 0.9, 1.2))]
+        [True, True]
+        >>> Verdict("1", Ratio(1.05, 1.03, 1.07), {}).met
+        False
+        """
+        return self.ratio.middle <= BAR or not (self.ratio.apart or self.ratio.low is None)
+
+
+def verdict(times: dict[str, dict[int, float]], choice: str = CHOICE) -> Verdict:
+    """What the turns of one problem say; ``times`` are seconds by contender and turn.
+
+    Examples
+    --------
+    >>> found = verdict({"choice": {0: 1.0, 1: 2.0}, "1": {0: 0.9, 1: 1.8}, "2": {0: 1.2, 1: 2.1}})
+    >>> found.fastest, round(found.ratio.middle, 3), round(found.others["2"].middle, 3)
+    ('1', 1.111, 0.893)
+    """
+    fastest = min(times, key=lambda who: median(times[who].values()))
+    others = {
+        who: ratio_of(over(times[choice], mine)) for who, mine in times.items() if who != choice
+    }
+    return Verdict(fastest, others.get(fastest, Ratio(1.0, 1.0, 1.0)), others)
+
+
+def base_of(problem: str) -> Case:
+    """What all candidates of a problem have in common."""
+    return Case(*PROBLEMS[problem], dtype="float32", threads=THREADS, budget=0.0)
+
+
+def drbench(*words: object) -> str:
+    """What a command prints; its messages go on to the terminal.
+
+    Raises
+    ------
+    CaseFailed
+        If it does not end with 0.
+    """
+    command = [sys.executable, "-m", "drbench", *map(str, words)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=without_pins(), check=False
+    )
+    if done.returncode:
+        raise CaseFailed(f"{' '.join(command[1:])} ended with {done.returncode}: {done.stdout}")
+    return done.stdout
+
+
+def chosen(problem: str, model: Path, kept: Path) -> Case:
+    """What ``tune --measure`` says is to be run; its answer is kept."""
+    m, n, k = PROBLEMS[problem]
+    if not kept.exists():
+        words = ["tune", "-m", m, "-n", n, "-k", k, "-p", RANKS, "--machine", model]
+        words += ["--only", ",".join(ALGORITHMS), "--replication", REPLICATION]
+        told = drbench(*words, "--threads", THREADS, "--measure", "--json")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(told, encoding="utf-8")
+    answer = json.loads(kept.read_text(encoding="utf-8"))
+    place = answer["chosen"] - 1
+    request = TuneRequest(
+        replace(base_of(problem), budget=Case.budget),
+        RANKS,
+        ALGORITHMS,
+        replication=REPLICATION,
+        effort=EFFORT,
+        refine=3,
+    )
+    case = tune(request, find_machine(str(model))).ranking[place].case
+    told = answer["ranking"][place]["command"]
+    if told != run_command(case, RANKS):
+        raise CaseFailed(f"tune says {told!r} and then {run_command(case, RANKS)!r}")
+    return replace(case, budget=0.0)
+
+
+def measured(cases: Sequence[Case], rounds: int, out: Path) -> list[dict[int, float]]:
+    """Seconds of each case by turn, all in turn; empty of one that was not ok."""
+    settings = Settings(RANKS, environ=without_pins())
+    group = [replace(case, iters=rounds) for case in cases]
+    (runs,) = run_rounds([group], "tune", settings, console(), out)
+    ok = lambda run: all(record.status == "ok" for record in run.values())
+    return [dict(seconds_of(run)) if ok(run) else {} for run in runs]
+
+
+def every(problem: str, model: Path, work: Path) -> list[tuple[Case, float | None, float | None]]:
+    """Every program among the candidates: its case, the seconds of its one turn, and the median of
+    those of the fastest third; None where it was refused, or is not of that third."""
+    request = TuneRequest(base_of(problem), RANKS, ALGORITHMS, replication=REPLICATION)
+    cases = every_program(request, find_machine(str(model)))
+    once = [run.get(0) for run in measured(cases, 1, work / "once")]
+    order = sorted((at for at, each in enumerate(once) if each), key=once.__getitem__)
+    third = order[: -(-len(order) // 3)]
+    runs = measured([cases[at] for at in third], ROUNDS, work / "third")
+    medians = {at: median(run.values()) for at, run in zip(third, runs) if run}
+    return [(case, once[at], medians.get(at)) for at, case in enumerate(cases)]
+
+
+def best_of(found: Iterable[tuple[Case, float | None, float | None]]) -> list[Case]:
+    """The best three of a measurement.
+
+    Examples
+    --------
+    >>> cases = [Case(8, 8, 8, a=text) for text in ("row", "column", "R", "block")]
+    >>> found = best_of(zip(cases, (1.0, 2.0, 3.0, 4.0), (2.0, 1.0, None, 3.0)))
+    >>> [case.a for case in found]
+    ['column', 'row', 'block']
+    """
+    timed = [(seconds, at, case) for at, (case, _, seconds) in enumerate(found) if seconds]
+    return [case for *_, case in sorted(timed, key=lambda each: each[:2])[:BEST]]
+
+
+def run(problem: str, model: Path, work: Path) -> tuple[list[dict], list[dict]]:
+    """The rows of every.csv and of again.csv of one problem."""
+    sizes = dict(zip("mnk", PROBLEMS[problem]), problem=problem)
+    choice = chosen(problem, model, work / "tune.json")
+    found = every(problem, model, work)
+    names = {run_command(choice, RANKS): CHOICE}
+    cases = [choice]
+    for place, case in enumerate(best_of(found), 1):
+        command = run_command(case, RANKS)
+        if command in names:
+            names[command] = f"{CHOICE}, {place}"
+        else:
+            names[command] = str(place)
+            cases.append(case)
+    turns = measured(cases, AGAIN, work / "again")
+    rows = [
+        sizes | {"command": run_command(case, RANKS), "first_s": first, "median_s": middle}
+        for case, first, middle in found
+    ]
+    again = [
+        sizes | {"contender": names[command], "command": command, "turn": turn, "time_s": seconds}
+        for case, times in zip(cases, turns)
+        for command in [run_command(case, RANKS)]
+        for turn, seconds in sorted(times.items())
+    ]
+    return rows, again
+
+
+def verdicts(rows: Iterable[dict]) -> dict[str, Verdict]:
+    """By problem, from the rows of again.csv."""
+    times: dict[str, dict[str, dict[int, float]]] = {}
+    for row in rows:
+        mine = times.setdefault(row["problem"], {}).setdefault(row["contender"], {})
+        mine[int(row["turn"])] = float(row["time_s"])
+    return {
+        problem: verdict(found, next(who for who in found if who.startswith(CHOICE)))
+        for problem, found in times.items()
+    }
+
+
+def write(path: Path, columns: Sequence[str], rows: Iterable[dict]) -> None:
+    """A CSV file; rows of problems that are not among these stay."""
+    rows = list(rows)
+    told = {row["problem"] for row in rows}
+    kept = []
+    if path.exists():
+        with open(path, newline="", encoding="utf-8") as file:
+            kept = [row for row in csv.DictReader(file) if row["problem"] not in told]
+    order = list(PROBLEMS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted([*kept, *rows], key=lambda row: order.index(row["problem"])))
+
+
+def shown(found: dict[str, Verdict]):
+    """All problems as a table."""
+    return table(
+        "problem|fastest|>choice / fastest|>choice / 1|>/ 2|>/ 3|met",
+        (
+            (
+                problem,
+                each.fastest,
+                str(each.ratio),
+                *(str(each.others.get(str(place), "it is")) for place in (1, 2, 3)),
+                "yes" if each.met else "no",
+            )
+            for problem, each in found.items()
+        ),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run all that is asked for; 1 if a bar is not met."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument("--work", type=Path, help="keep the model and all turns here, and go on")
+    parser.add_argument("--problems", default=",".join(PROBLEMS), help="of " + ", ".join(PROBLEMS))
+    given = parser.parse_args(arguments)
+    problems = given.problems.split(",")
+    for name in problems:
+        if name not in PROBLEMS:
+            parser.error(f"--problems: {name!r} is none of {', '.join(PROBLEMS)}")
+    with TemporaryDirectory(prefix="drbench-tune-") as folder:
+        work = (given.work or Path(folder)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        model = work / "here.toml"
+        if not model.exists():
+            drbench("calibrate", "-p", RANKS, "--threads", THREADS, "--save", model)
+        again: list[dict] = []
+        for name in problems:
+            rows, turns = run(name, model, work / name.replace(" ", "-"))
+            write(given.out / "every.csv", EVERY, rows)
+            write(given.out / "again.csv", TURNS, turns)
+            again += turns
+    found = verdicts(again)
+    console().print(shown(found))
+    return int(not all(each.met for each in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
