@@ -793,38 +793,59 @@ def model_picks() -> str:
 _LINES = "simulated/readings/lines.csv"
 
 
+def _verdict(claim: str, **fields) -> str:
+    found = only(rows("simulated/readings/verdicts.csv"), machine="pvc12", claim=claim, **fields)
+    return HOLDS[bool(found.holds)]
+
+
+def _means(count: int, **fields) -> str:
+    """The highest lines of MLP-2 on pvc12 by their means, with what is in place unless C is."""
+    found = where(rows(_LINES), machine="pvc12", layer="mlp2", drawn=True, **fields)
+    means = found.groupby(["line", "stationary"]).percent_of_peak.mean()
+    ordered = list(means.sort_values(ascending=False, kind="stable").items())[:count]
+    told = ", ".join(f"{name} {mean:.1f} (S-{s})" for (name, s), mean in ordered)
+    return told.replace(" Prod.", "").replace(" (S-C)", "")
+
+
 @block
-def factor_limits() -> str:
-    """Means of the lines of MLP-2 on pvc12, with A and B in at most so many replicas."""
-    found = where(rows(_LINES), machine="pvc12", layer="mlp2", reading="as it is", drawn=True)
+def by_program() -> str:
+    """MLP-2 on pvc12 as each program, and what P7 and P10 say then."""
+    programs = rows(_LINES).program.unique()
     lines = []
-    for most, each in found.groupby("most_replicas"):
-        means = each.groupby(["line", "stationary"]).percent_of_peak.mean()
-        ordered = means.sort_values(ascending=False, kind="stable").items()
-        told = ", ".join(f"{name} {mean:.1f} (S-{s})" for (name, s), mean in ordered)
-        lines.append((most, told.replace(" Prod.", "").replace(" (S-C)", "")))
-    header = ["A, B factor at most", "mean of each line, % of peak; Stationary C unless (S-B)"]
-    return table(header, reversed(lines))
+    for most in (12, 6, 4):
+        for program in programs:
+            each = {"program": program, "reading": "as it is", "most_replicas": most}
+            claims = (_verdict(claim, **each) for claim in ("P7", "P10"))
+            lines.append((program, most, _means(3, **each), *claims))
+    header = ["program", "A, B factor at most", "the three highest lines, % of peak", "P7", "P10"]
+    return table(header, lines)
+
+
+@block
+def by_links() -> str:
+    """MLP-2 on pvc12 as the paper's program, by links and by the most replicas of A and B."""
+    found = where(rows(_LINES), machine="pvc12", program="paper")
+    lines = []
+    for (reading, most), _ in found.groupby(["reading", "most_replicas"], sort=False):
+        each = {"program": "paper", "reading": reading, "most_replicas": most}
+        lines.append((reading, most, _means(6, **each), _verdict("P7", **each)))
+    return table(["links", "A, B factor at most", "mean of each line, % of peak", "P7"], lines)
 
 
 @block
 def outer_on_h100() -> str:
     """MLP-2's Outer Product on 8 H100 with Stationary B and C, at each batch size."""
     found = where(rows(_LINES), machine="h100x8", layer="mlp2", line="Outer Prod.")
+    by = ["program", "reading", "most_replicas"]
     lines = []
-    for reading in ("as it is", "accumulates at a fifth of a copy"):
-        for most, factors in ((8, "any factors"), (1, "A and B unreplicated")):
-            each = where(found, reading=reading, most_replicas=most).sort_values("m")
-            lines.append(
-                (
-                    f"{reading}, {factors}",
-                    *(
-                        " ".join(f"{x:.1f}" for x in where(each, stationary=s).percent_of_peak)
-                        for s in "BC"
-                    ),
-                )
-            )
-    return table(["Outer, % of peak at 1024 to 8192", "Stationary B", "Stationary C"], lines)
+    for (program, reading, most), each in found.groupby(by, sort=False):
+        told = f"{program}; {reading}" if reading != "as it is" else program
+        each = each.sort_values("m")
+        cells = (
+            " ".join(f"{x:.1f}" for x in where(each, stationary=s).percent_of_peak) for s in "BC"
+        )
+        lines.append((told, "1" if most == 1 else "any", *cells))
+    return table(["program", "A, B factor", "Stationary B, %", "Stationary C, %"], lines)
 
 
 @cache
@@ -875,6 +896,19 @@ def sensitivity() -> str:
         else:
             lines.append((machine, f"{len(each)} other changes", "none"))
     return table(["machine", "change", "claims that change"], sorted(lines, key=lambda x: x[0]))
+
+
+@block
+def extremes() -> str:
+    """Which claims change when constants are entirely other ones."""
+    from launch.studies.extremes import Row, told
+
+    found = rows("simulated/readings/extremes.csv").itertuples(index=False)
+    lines = told(Row(*row) for row in found).items()
+    return table(
+        ["change, on both machines", "claims that change"],
+        [(change.replace(" x ", " × "), turned or "none") for change, turned in lines],
+    )
 
 
 @block

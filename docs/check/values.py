@@ -295,10 +295,11 @@ def lowering_loses(machine: str, aligned: bool) -> tuple[int, int]:
     return int((found.loss > 5).sum()), len(found)
 
 
-def _reading(machine: str, reading: str, most: int, layer: str) -> DataFrame:
+def _reading(machine: str, reading: str, most: int, layer: str, program: str) -> DataFrame:
     return where(
         rows("simulated/readings/lines.csv"),
         machine=machine,
+        program=program,
         reading=reading,
         most_replicas=most,
         layer=layer,
@@ -314,9 +315,10 @@ def reading(
     reading: str = "as it is",
     most: int = 12,
     layer: str = "mlp2",
+    program: str = "paper",
 ) -> list[float]:
     """Percent of peak of a line at each batch size: as drawn, or of one stationary matrix."""
-    found = where(_reading(machine, reading, most, layer), line=line)
+    found = where(_reading(machine, reading, most, layer, program), line=line)
     chosen = found[found.drawn] if stationary is None else found[found.stationary == stationary]
     return chosen.sort_values("m").percent_of_peak.tolist()
 

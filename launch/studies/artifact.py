@@ -335,6 +335,7 @@ def _simulated(place: Place, names: Iterable[str]):
 
 def simulations(place: Place) -> Iterator[Check]:
     """The committed simulations, made again."""
+    from drbench.measure.record import read_options
     from launch.cases.case import Case
     from launch.cases.machine_models import find_machine
     from launch.models.predict import predict
@@ -350,9 +351,12 @@ def simulations(place: Place) -> Iterator[Check]:
             if row.status != "ok":
                 continue
             options = {"stationary": row.stationary, "chunk": "none", "schedule": row.schedule}
+            options |= read_options(row.options)
             case = Case(
                 *(row.m, row.n, row.k, row.a, row.b, row.c),
-                options={name: value for name, value in options.items() if value},
+                algorithm=row.algorithm,
+                # DTensor's way is found again
+                options=options if row.algorithm == "universal" else {},
                 preset=row.preset,
                 prefetch=row.prefetch,
             )

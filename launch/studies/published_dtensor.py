@@ -9,6 +9,7 @@ from drbench.model.machine import Machine
 from launch.cases.case import Case
 from launch.host.files import ROOT
 from launch.models.predict import predict
+from launch.models.simulate_sweeps import dtensor_case
 
 PUBLISHED = ROOT / "results/published/h100.csv"
 
@@ -61,6 +62,6 @@ def cases(path: Path = PUBLISHED) -> Iterator[tuple[str, str, Case, float]]:
         if not row.algorithm.startswith("DT - "):
             continue
         by = row.algorithm.rpartition(" ")[2].lower()
-        case = Case(row.m, row.n, row.k, by, by, by, algorithm="dtensor_mm")
+        case = dtensor_case(row.m, row.n, row.k, by)
         took = 2 * row.m * row.n * row.k / (row.gflops * 1e9)
         yield "mlp1" if row.n > row.k else "mlp2", row.algorithm, case, took

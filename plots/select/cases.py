@@ -154,7 +154,8 @@ def check_layer(layer: str) -> None:
 
 def line_of(record: Record) -> str | None:
     """Give the row of the MLP figures' legend that a case belongs to: of universal's by its
-    partitioning, else by its algorithm, for a measured DTensor by its sharding.
+    partitioning, with a preset also where its grids are written out, else by its algorithm, for a
+    measured DTensor by its sharding.
 
     Examples
     --------
@@ -168,17 +169,23 @@ def line_of(record: Record) -> str | None:
     ...     line_of(case(algorithm="summa")),
     ... )
     ('DT - Column', 'UA - Row', None)
+    >>> tall = {name: "block:4x3" for name in "abc"} | {"algorithm": "universal"}
+    >>> line_of(case(**tall)), line_of(case(**tall, preset="block"))
+    (None, 'UA - Block')
     """
     name = record.algorithm
     if name == UNIVERSAL:
-        return _of_forms(forms(record))
+        return _of_universal(record)
     if name == "dtensor":
         sharded = {record.preset} if record.preset else {record.a, record.b, record.c}
         name = {"row": "DT - Row", "column": "DT - Column"}.get("|".join(map(str, sharded)))
     return name if name in LEGEND and not LEGEND[name] else None
 
 
-def _of_forms(texts: tuple[str, str, str]) -> str | None:
+def _of_universal(record: Record) -> str | None:
+    texts = forms(record)
+    if record.preset:
+        texts = tuple(text.partition(":")[0] for text in texts)
     return next((name for name, own in LEGEND.items() if own == texts), None)
 
 
@@ -221,7 +228,7 @@ def factor_text(record: Record) -> str:
 def partitioning(record: Record) -> str:
     """Name the partitioning of a universal case as the paper's legend does, else by its preset;
     ``""`` without a name."""
-    return _of_forms(forms(record)) or (f"UA - {record.preset}" if record.preset else "")
+    return _of_universal(record) or (f"UA - {record.preset}" if record.preset else "")
 
 
 def series(record: Record) -> str:

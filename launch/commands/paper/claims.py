@@ -30,6 +30,14 @@ from ..options import command, json_option, option, out_option, reading
     "which claims change. Minutes.",
 )
 @option(
+    "--extremes",
+    "at_extremes",
+    is_flag=True,
+    help="Simulate both machines again with constants that are entirely other ones: links from a "
+    "tenth to ten times as fast, no overlap, links swapped, and so on. Says which claims change, "
+    "and writes FOLDER/readings/extremes.csv. Minutes.",
+)
+@option(
     "--machine",
     "only",
     old=("--of",),
@@ -49,13 +57,14 @@ from ..options import command, json_option, option, out_option, reading
     group="Output",
 )
 @json_option("Print the verdicts as one JSON list.")
-def check_claims(folder, published, factor, only, most_replicas, out, as_json):
+def check_claims(folder, published, factor, at_extremes, only, most_replicas, out, as_json):
     """Check the claims P1-P12 of "Slicing Is All You Need" on the CSV files of FOLDER, and F1-F9 of
     FLUX and T1-T11 of Triton-distributed on those of FOLDER/overlap.
 
     \b
       drbench paper check-claims results/simulated
       drbench paper check-claims results/simulated/overlap
+      drbench paper check-claims results/simulated --extremes
 
     No claim has constants of its own; launch/studies/slicing_claims.py and overlap/claims.py state
     what each must show.
@@ -79,7 +88,7 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
     with reading():
         overlapped = overlap_verdicts(Path(folder))
     if overlapped and all(holds_overlap_rows(path) for path in paths):
-        if most_replicas is not None or factor or out or published:
+        if most_replicas is not None or factor or at_extremes or out or published:
             raise UsageError(
                 f"{folder} holds rows of drbench paper overlap-study alone, which no option but "
                 "--json is for. Leave them out, or give it results/simulated."
@@ -88,6 +97,12 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
         return 0
     with reading():
         records = read_records(paths)
+    if at_extremes:
+        if not Path(folder).is_dir():
+            raise UsageError(
+                f"--extremes writes into a folder, and {folder} is a file. Give it its folder."
+            )
+        made_folder(Path(folder) / "readings", "FOLDER")
     if most_replicas is not None:
         records = records[[a <= most_replicas for a, _, _ in records.factors]]
     default = ROOT / "results/published/h100.csv"
@@ -107,7 +122,23 @@ def check_claims(folder, published, factor, only, most_replicas, out, as_json):
         _draw(records, out)
     if factor:
         _sensitivity(factor, theirs, only, as_json)
+    if at_extremes:
+        _extremes(Path(folder), theirs, as_json)
     return 0
+
+
+def _extremes(folder: Path, theirs, as_json: bool) -> None:
+    from launch.studies.extremes import extremes, told, write_rows
+
+    found = extremes(theirs)
+    path = folder / "readings" / "extremes.csv"
+    write_rows(path, found)
+    if as_json:
+        print(json.dumps([row._asdict() for row in found]))
+        return
+    for change, turned in told(found).items():
+        click.echo(f"{change:32} {turned or 'no claim changes'}")
+    click.echo(f"written: {path}")
 
 
 def _print(verdicts: list, as_json: bool) -> None:
@@ -145,40 +176,47 @@ def _draw(records, folder) -> None:
         click.echo(f"figure: {', '.join(str(path) for path in drawn.paths)}", err=True)
 
 
-#: Of the sensitivity runs: batch sizes (the ends of the figures), the most replicas of C, and how
-#: many of the fastest factors with the unchanged constants are simulated again for each
-#: partitioning, data movement and batch size (besides none and the most).
-_ENDS, _MOST_OF_C, _FASTEST = (1024, 8192), 4, 4
+#: Of the sensitivity runs: how many of the fastest factors with the unchanged constants are
+#: simulated again for each partitioning, data movement and batch size, of all and of equal ones
+#: (besides none and the most).
+_FASTEST, _EQUAL = 3, 1
 
 
 def _candidates(machine, say) -> tuple[list, list]:
     """(layer's cases that can be best near these constants, found by simulating all of them once;
     their records)."""
-    from launch.models.simulate_sweeps import legend_cases, run_simulations
+    from launch.models.simulate_sweeps import LAYERS, Variant, run_variants
+    from launch.studies.extremes import cases_for_claims
+
+    cases = [case for layer in LAYERS for case in cases_for_claims(layer, machine.devices)]
+    (found,) = run_variants(cases, [Variant(machine)], machine.devices)
+    chosen = near_best(found, machine.devices)
+    say(f"{machine.name}: {len(chosen)} cases a change")
+    return [cases[at] for at in chosen], [found[at] for at in chosen]
+
+
+def near_best(found: list, devices: int) -> list[int]:
+    """Which of all records can be a point of a line, or of what claims say beside, when constants
+    change a little; DTensor's among them."""
     from plots.select.records import frame
 
-    kept, records = [], []
-    for layer in ("mlp1", "mlp2"):
-        cases = [
-            case
-            for case in legend_cases(layer, machine.devices, batches=_ENDS)
-            if int(case.c.partition("/c")[2] or 1) <= _MOST_OF_C
-        ]
-        found = run_simulations(cases, machine, machine.devices, None)
-        table = frame(found).sort_values("best_s", kind="stable")
-        moving = table[table.moved_bytes > 0].groupby(["preset", "stationary", "m"])
-        ends = table.factors.isin([(factor,) * 3 for factor in (1, _MOST_OF_C)])
-        for at in moving.head(_FASTEST).index.union(table.index[ends]):
-            kept.append(cases[at])
-            records.append(found[at])
-    say(f"{machine.name}: {len(kept)} cases a change")
-    return kept, records
+    table = frame(found).sort_values("best_s", kind="stable")
+    moving = table[table.moved_bytes > 0]
+    by = ["layer", "preset", "stationary", "m"]
+    equal = moving[[len(set(each)) == 1 for each in moving.factors]]
+    ends = table.factors.isin([(factor,) * 3 for factor in (1, devices)])
+    chosen = {
+        *moving.groupby(by).head(_FASTEST).index,
+        *equal.groupby(by).head(_EQUAL).index,
+        *table.index[ends],
+    }
+    return sorted(chosen)
 
 
 def _sensitivity(share: float, theirs, only, as_json) -> None:
     """Each assumed constant of each machine up and down, and each assumed alternative."""
     from launch.cases.machine_models import find_machine
-    from launch.models.simulate_sweeps import run_simulations
+    from launch.models.simulate_sweeps import Variant, run_variants
     from launch.studies.slicing_claims import check_claims as check
 
     machines = {name: find_machine(name) for name in ("pvc12", "h100x8")}
@@ -186,22 +224,18 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
         name: _candidates(machine, lambda text: click.echo(text, err=True))
         for name, machine in machines.items()
     }
-    theirs = [record for record in theirs if record.m in _ENDS]
     base = {v.claim: v.holds for v in check([*found["pvc12"][1], *found["h100x8"][1], *theirs])}
     told = ", ".join(f"{claim} {HOLDS[holds]}" for claim, holds in base.items())
     click.echo(
-        json.dumps({"unchanged": told})
-        if as_json
-        else f"sensitivity at batch sizes {_ENDS[0]} and {_ENDS[1]}, at most {_MOST_OF_C} "
-        f"replicas of C; unchanged constants: {told}"
+        json.dumps({"unchanged": told}) if as_json else f"sensitivity; unchanged constants: {told}"
     )
     for name in [only] if only else machines:
         machine, (cases, _) = machines[name], found[name]
         other = found["h100x8" if name == "pvc12" else "pvc12"][1]
-        for told, changed in _variants(machine, share):
-            verdicts = check(
-                [*run_simulations(cases, changed, machine.devices, None), *other, *theirs]
-            )
+        names, changed = zip(*_variants(machine, share))
+        records = run_variants(cases, [Variant(each) for each in changed], machine.devices)
+        for told, ours in zip(names, records):
+            verdicts = check([*ours, *other, *theirs])
             flips = [f"{v.claim} {HOLDS[v.holds]}" for v in verdicts if v.holds != base[v.claim]]
             line = {"machine": name, "change": told, "changed_claims": flips}
             click.echo(

@@ -1,0 +1,64 @@
+"""Reproduction sweeps run the paper's own program; users keep the faster one."""
+
+import pytest
+
+from algorithms import get_algorithm
+from drbench.program.problem import Problem
+from launch.cases.machine_models import find_machine
+from launch.models.predict import predict
+from launch.models.simulate_sweeps import load_cases, sweep_cases
+from launch.studies.artifact import Place, simulations
+from plots.select.cases import line_of
+from plots.select.records import read_records
+
+
+@pytest.mark.parametrize("ranks", [8, 12])
+@pytest.mark.parametrize("sweep", ["mlp1", "mlp2", "lowering"])
+def test_all_cases_fetch_tiles_push_replicas_and_have_tall_grids(sweep, ranks):
+    cases = load_cases(sweep, ranks) if sweep == "lowering" else sweep_cases(sweep, ranks)
+    seen = set()
+    for case in cases:
+        if case.algorithm == "dtensor_mm":
+            assert (case.options, case.a) == ({}, case.b)
+            continue
+        options = {name: case.options[name] for name in ("chunk", "fetch", "reduce")}
+        assert options == {"chunk": "none", "fetch": "tile", "reduce": "push"}
+        for text in (case.a, case.b, case.c):
+            kind, _, rest = text.partition(":")
+            if kind != "block":
+                continue
+            grid, _, factor = rest.partition("/c")
+            rows, columns = map(int, grid.split("x"))
+            assert rows >= columns and rows * columns * int(factor or 1) == ranks
+            # near-square: no divisor lies between
+            assert not [d for d in range(columns + 1, rows) if rows * columns % d == 0]
+            seen.add(grid)
+    assert seen >= ({"4x3"} if ranks == 12 else {"4x2"})
+
+
+def test_options_say_otherwise_and_users_get_slices():
+    case = next(sweep_cases("mlp2", 8, options={"fetch": "slice"}))
+    assert (case.options["fetch"], case.options["reduce"]) == ("slice", "push")
+    problem = Problem(64, 64, 64, 8, a="row", b="row", c="row")
+    assert not {"fetch", "reduce"} & get_algorithm("universal").settle(problem, True).keys()
+
+
+def test_a_record_of_block_is_a_point_of_its_line_and_has_look_ahead_1():
+    case = next(c for c in sweep_cases("mlp1", 8, legend=True) if c.preset == "block")
+    record = predict(case, find_machine("h100x8"))
+    assert (line_of(record), record.a, record.prefetch) == ("UA - Block", "block:4x2", 1)
+
+
+def test_committed_records_of_dtensor_and_tiles_are_simulated_again(tmp_path):
+    from drbench.measure.record import read_csv
+    from launch.host.files import ROOT
+    from launch.sweeps.store import write_csv
+
+    path = ROOT / "results/simulated/mlp1-h100x8.csv"
+    rows = [r for r in read_csv(path) if r.algorithm == "dtensor_mm" or r.preset == "block"][-14:]
+    assert {r.algorithm for r in rows} == {"dtensor_mm", "universal"}
+    (tmp_path / "simulated").mkdir()
+    write_csv(tmp_path / "simulated" / path.name, rows)
+    assert len(read_records([tmp_path / "simulated" / path.name])) == 14
+    (check,) = simulations(Place(out=tmp_path, quick=True, results=tmp_path))
+    assert check.verdict == "PASS" and check.measured.startswith("14 rows the same")
