@@ -272,7 +272,8 @@ class Machine:
         Local products take that much longer for each link that the same rank sends or receives on:
         both share its memory. A ring collective both ways is four.
     arbitration : str
-        How transfers get over links, one of :data:`drbench.model.links.ARBITRATIONS`.
+        How transfers get over links, one of :data:`drbench.model.links.ARBITRATIONS`. Fair is
+        nearer to what links of this kind do (``benchmarks/shared_links.py``).
     owner_slowdown : float
         Local products take that much longer while another rank adds to the memory of theirs, as
         ``accumulate_slowdown`` says of the rank that adds.
@@ -353,7 +354,7 @@ class Machine:
     accumulate_efficiency: float = 1.0
     accumulate_slowdown: float = 0.0
     transfer_slowdown: float = 0.0
-    arbitration: str = "fifo"
+    arbitration: str = "fair"
     owner_slowdown: float = 0.0
     memory_shared: bool = False
     copy_engines: int = 0

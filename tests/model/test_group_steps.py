@@ -30,11 +30,13 @@ ALL = ["cannon", "summa", "collective", "wang", "meshslice", "fsdp", "tensor_par
 
 def toy(rate=1.0, **more):
     """Products of ``2·m·n·k / rate`` seconds; by default launch 2 s, synchronisation 0.5 s a step
-    of a ring, an element a second."""
+    of a ring, an element a second; who comes first has
+    the link."""
     more = {
         "links": WIRE,
         "collectives": {name: Collective(2.0, 0.5) for name in OPERATIONS},
         "packets": 4,
+        "arbitration": "fifo",
         **more,
     }
     return Machine("toy", Compute(rate), **more)

@@ -84,11 +84,12 @@ def test_everything_assumed_is_at_its_ends_together_and_nothing_else_moves():
 
 
 def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_has_none():
-    plain = Machine.from_dict(SECTION)
+    section = SECTION | {"arbitration": "fifo"}
+    plain = Machine.from_dict(section)
     record = predict(CASE, plain, 4)
     assert with_interval(record, CASE, plain, 4) is record
     exact = {"residuals": {"any": [1.0, 1.0, 1.0]}}
-    doubtful = Machine.from_dict(SECTION | {"assumed": ASSUMED} | exact)
+    doubtful = Machine.from_dict(section | {"assumed": ASSUMED} | exact)
     found = with_interval(record, CASE, doubtful, 4)
     faster, slower = (predict(CASE, end, 4).best_s / record.best_s for end in doubted(doubtful))
     (other,) = (predict(CASE, end, 4).best_s / record.best_s for end in otherwise(doubtful))
@@ -99,7 +100,7 @@ def test_the_interval_holds_what_the_ends_take_and_a_model_that_assumes_nothing_
     assert found.percent_of_roof_low == pytest.approx(
         100 * found.local_gemm_s / found.median_high_s
     )
-    wider = with_interval(record, CASE, Machine.from_dict(SECTION | {"assumed": ASSUMED}), 4)
+    wider = with_interval(record, CASE, Machine.from_dict(section | {"assumed": ASSUMED}), 4)
     assert wider.median_low_s < found.median_low_s and wider.median_high_s > found.median_high_s
     refused = predict(Case(8, 8, 8, "row", "row", "row", algorithm="cannon"), doubtful, 3)
     assert with_interval(refused, CASE, doubtful, 3) is refused

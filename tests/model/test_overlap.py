@@ -177,7 +177,7 @@ def test_faster_links_on_the_way_are_free_again_before_the_transfer_ends():
             trace(program(rank if rank in ranks else 0), problem, rank, fresh=False)
             for rank in range(4)
         ]
-        return simulate(traces, Machine("m", Compute(1.0), links)).time_s
+        return simulate(traces, Machine("m", Compute(1.0), links, arbitration="fifo")).time_s
 
     assert (time_s(1), time_s(2)) == (2.0, 4.0)
     assert time_s(1, 2) == 6.0  # the neighbour asks first, and the card waits for the port

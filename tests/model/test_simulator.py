@@ -51,7 +51,8 @@ def test_time_equals_that_of_a_slow_simulator(seed, depth):
     problem, options = any_case(seed)
     if problem.nprocs * problem.m * problem.n > 200:
         problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
-    machine, traces = any_machine(seed, accumulate_slowdown=0.0), traces_of(problem, **options)
+    machine = any_machine(seed, accumulate_slowdown=0.0, arbitration="fifo")
+    traces = traces_of(problem, **options)
     link, links_of = ways(*machine.links)
     slow = lambda order: slow_simulate(
         traces,
