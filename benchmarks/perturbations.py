@@ -9,11 +9,12 @@ each other (look-ahead 0, nothing overlaps), else ``overlap``. Minutes.
 """
 
 import argparse
-import csv
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
+
+import pandas
 
 from algorithms import get_algorithm
 from drbench.errors import DrbenchError
@@ -136,10 +137,7 @@ def main() -> None:
         )
         print(rows[-1])
     if chosen.save:
-        with open(chosen.save, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        pandas.DataFrame(rows).to_csv(chosen.save, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ same time, by MPI's RMA over TCP. When each ends is compared with the simulator'
 """
 
 import argparse
-import csv
 import os
 import subprocess
 import sys
 from itertools import permutations
 from pathlib import Path
 from statistics import median
+
+import pandas
 
 from drbench.model.gemm import Compute
 from drbench.model.links import ARBITRATIONS
@@ -137,10 +138,7 @@ def main() -> None:
         rows.append(row)
         print(row)
     if chosen.save:
-        with open(chosen.save, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        pandas.DataFrame(rows).to_csv(chosen.save, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from any_machines import any_machine, any_signalled, slow_signalled, with_lanes
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import any_case, traces_of
-from slow_simulator import filled, slow_simulate, ways
+from slow_simulator import filled, slow_on
 
 from drbench.errors import UsageError
 from drbench.model.bounds import bound_of
@@ -127,22 +127,7 @@ def test_shared_links_give_the_time_of_a_slow_simulator(seed, depth):
         problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
     machine = any_machine(seed, accumulate_slowdown=0.0, arbitration="fair")
     traces = traces_of(problem, **options)
-    link, links_of = ways(*machine.links)
-    expected = slow_simulate(
-        traces,
-        depth,
-        lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM),
-        machine.compute.memory_s,
-        machine.fence_s,
-        lambda a, b, nbytes, adds: (
-            nbytes
-            / link(a, b).bandwidth_bytes_per_s
-            / (machine.accumulate_efficiency if adds else 1)
-        ),
-        lambda a, b: link(a, b).latency_s,
-        links_of,
-        fair=True,
-    )
+    expected = slow_on(machine, traces, depth, fair=True)
     assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected)
 
 

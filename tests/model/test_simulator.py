@@ -9,7 +9,7 @@ from any_machines import any_machine
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import any_case, traces_of
-from slow_simulator import slow_simulate, ways
+from slow_simulator import slow_on
 
 from drbench.errors import CaseFailed
 from drbench.model.bounds import lower_bound
@@ -53,29 +53,13 @@ def test_time_equals_that_of_a_slow_simulator(seed, depth):
         problem = Problem(4, 5, 4, 3, "row", "column", "block/c3")
     machine = any_machine(seed, accumulate_slowdown=0.0, arbitration="fifo")
     traces = traces_of(problem, **options)
-    link, links_of = ways(*machine.links)
-    slow = lambda order: slow_simulate(
-        traces,
-        depth,
-        lambda m, n, k: machine.compute.gemm_s(m, n, k, ITEM),
-        machine.compute.memory_s,
-        machine.fence_s,
-        lambda a, b, nbytes, adds: (
-            nbytes
-            / link(a, b).bandwidth_bytes_per_s
-            / (machine.accumulate_efficiency if adds else 1)
-        ),
-        lambda a, b: link(a, b).latency_s,
-        links_of,
-        order,
-    )
     p = problem.nprocs
     orders = [
         list(range(p)),
         list(range(p))[::-1],
         *(random.Random(x).sample(range(p), p) for x in range(3)),
     ]
-    expected = [slow(order) for order in orders]
+    expected = [slow_on(machine, traces, depth, order) for order in orders]
     # transfers asked for at the same instant have no oldest: the tie must not matter
     assume(max(expected) - min(expected) < 1e-9)
     assert simulate(traces, machine, prefetch=depth).time_s == pytest.approx(expected[0])

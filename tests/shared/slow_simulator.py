@@ -208,6 +208,27 @@ def slow_simulate(
     return last
 
 
+def slow_on(machine, traces, depth, order=None, **how):
+    """:func:`slow_simulate` of programs on a machine with a near and a far link."""
+    link, links_of = ways(*machine.links)
+    return slow_simulate(
+        traces,
+        depth,
+        lambda m, n, k: machine.compute.gemm_s(m, n, k, traces[0].problem.itemsize),
+        machine.compute.memory_s,
+        machine.fence_s,
+        lambda a, b, nbytes, adds: (
+            nbytes
+            / link(a, b).bandwidth_bytes_per_s
+            / (machine.accumulate_efficiency if adds else 1)
+        ),
+        lambda a, b: link(a, b).latency_s,
+        links_of,
+        order,
+        **how,
+    )
+
+
 def filled(flows):
     """Progressive filling in fractions: all flows rise together, byte for byte, until one is at its
     full rate or a link is full; those then stay, and the others rise on.
