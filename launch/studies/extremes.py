@@ -3,7 +3,7 @@ machines are simulated again with each of :data:`CHANGES`.
 """
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +33,14 @@ class Row(NamedTuple):
     claim: str
     unchanged: str
     changed: str
+
+
+class Change(NamedTuple):
+    """A constant of a machine that is a little different, and the claims that then change."""
+
+    machine: str
+    change: str
+    changed_claims: str
 
 
 def _bandwidth(factor: float, machine: Machine) -> Machine:
@@ -118,10 +126,11 @@ def extremes(published: Iterable[Record]) -> list[Row]:
     ]
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
+def write_rows(path: Path, rows: Sequence[NamedTuple]) -> None:
+    """Rows of one kind as CSV, the names of their fields first."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([Row._fields, *rows])
+        writer.writerows([rows[0]._fields, *rows])
 
 
 def told(rows: Iterable[Row]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from ..options import command, json_option, option, out_option, reading
     type=click.FloatRange(min=0, min_open=True),
     metavar="SHARE",
     help="Simulate again with each assumed constant up and down by this share, as 0.25, and say "
-    "which claims change. Minutes.",
+    "which claims change. Of both machines: into FOLDER/readings/sensitivity.csv. Minutes.",
 )
 @option(
     "--extremes",
@@ -97,12 +97,13 @@ def check_claims(folder, published, factor, at_extremes, only, most_replicas, ou
         return 0
     with reading():
         records = read_records(paths)
-    if at_extremes:
-        if not Path(folder).is_dir():
+    for asked, name in ((at_extremes, "--extremes"), (factor and not only, "--sensitivity")):
+        if asked and not Path(folder).is_dir():
             raise UsageError(
-                f"--extremes writes into a folder, and {folder} is a file. Give it its folder."
+                f"{name} writes into a folder, and {folder} is a file. Give it its folder."
             )
-        made_folder(Path(folder) / "readings", "FOLDER")
+        if asked:
+            made_folder(Path(folder) / "readings", "FOLDER")
     if most_replicas is not None:
         records = records[[a <= most_replicas for a, _, _ in records.factors]]
     default = ROOT / "results/published/h100.csv"
@@ -121,7 +122,7 @@ def check_claims(folder, published, factor, at_extremes, only, most_replicas, ou
     if out:
         _draw(records, out)
     if factor:
-        _sensitivity(factor, theirs, only, as_json)
+        _sensitivity(Path(folder), factor, theirs, only, as_json)
     if at_extremes:
         _extremes(Path(folder), theirs, as_json)
     return 0
@@ -213,10 +214,11 @@ def near_best(found: list, devices: int) -> list[int]:
     return sorted(chosen)
 
 
-def _sensitivity(share: float, theirs, only, as_json) -> None:
+def _sensitivity(folder: Path, share: float, theirs, only, as_json) -> None:
     """Each assumed constant of each machine up and down, and each assumed alternative."""
     from launch.cases.machine_models import find_machine
     from launch.models.simulate_sweeps import Variant, run_variants
+    from launch.studies.extremes import Change, write_rows
     from launch.studies.slicing_claims import check_claims as check
 
     machines = {name: find_machine(name) for name in ("pvc12", "h100x8")}
@@ -229,6 +231,7 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
     click.echo(
         json.dumps({"unchanged": told}) if as_json else f"sensitivity; unchanged constants: {told}"
     )
+    rows = []
     for name in [only] if only else machines:
         machine, (cases, _) = machines[name], found[name]
         other = found["h100x8" if name == "pvc12" else "pvc12"][1]
@@ -243,6 +246,11 @@ def _sensitivity(share: float, theirs, only, as_json) -> None:
                 if as_json
                 else f"{name:8} {told:50} {', '.join(flips) or 'no claim changes'}"
             )
+            rows.append(Change(name, told, "; ".join(flips)))
+    if not only:
+        path = folder / "readings" / "sensitivity.csv"
+        write_rows(path, rows)
+        click.echo(f"written: {path}", err=True)
 
 
 def _variants(machine, share: float) -> list:

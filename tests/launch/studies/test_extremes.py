@@ -71,11 +71,40 @@ def test_the_command_writes_the_rows(simulated, tmp_path, capsys):
     assert {(row["change"], row["claim"]) for row in turned} == {("no overlap", "P3")}
 
 
-def test_a_file_is_no_folder_to_write_into(simulated, tmp_path, capsys):
+@pytest.mark.parametrize("words", [["--extremes"], ["--sensitivity", "0.25"]], ids=lambda x: x[0])
+def test_a_file_is_no_folder_to_write_into(simulated, tmp_path, capsys, words):
     from drbench.measure.record import append_csv
 
     path = tmp_path / "mlp.csv"
     append_csv(path, *(r for r in simulated if r.mode == "simulated"))
-    assert main(["paper", "check-claims", str(path), "--extremes"]) == 2
+    assert main(["paper", "check-claims", str(path), *words]) == 2
     said = capsys.readouterr().err
-    assert "--extremes" in said and said.count("\n") == 1
+    assert words[0] in said and said.count("\n") == 1
+
+
+def test_what_a_constant_turns_is_written_for_both_machines(monkeypatch, tmp_path, capsys):
+    """Made-up records instead of simulated ones: with other ramps Block of PVC worsens."""
+    from drbench.measure.record import append_csv
+    from launch.commands.paper import claims
+
+    def of(machine, block=None):
+        found = [r for r in records(block, schedules=None) if r.machine == machine.name]
+        return [r for r in found if r.mode == "simulated"]
+
+    block = pvc1("Block", "C", "1-1-1", 40, 39, 50)
+    monkeypatch.setattr(claims, "_candidates", lambda machine, say: ([], of(machine)))
+    changed = lambda machine, share: [("ramp x 1.25", machine.vary("compute.k_ramp", 1.25))]
+    monkeypatch.setattr(claims, "_variants", changed)
+    monkeypatch.setattr(
+        "launch.models.simulate_sweeps.run_variants",
+        lambda cases, variants, ranks: [of(each.machine, block) for each in variants],
+    )
+    append_csv(tmp_path / "mlp.csv", *(r for r in records() if r.mode == "simulated"))
+    words = ["paper", "check-claims", str(tmp_path), "--sensitivity", "0.25"]
+    assert main([*words, "--machine", "h100x8"]) == 0
+    assert not (tmp_path / "readings").exists()  # of one machine alone it is only told
+    assert main(words) == 0
+    assert "pvc12    ramp x 1.25" in capsys.readouterr().out
+    with open(tmp_path / "readings/sensitivity.csv", newline="") as file:
+        told = {row["machine"]: row["changed_claims"] for row in csv.DictReader(file)}
+    assert told == {"pvc12": "P3 does not hold", "h100x8": ""}
