@@ -55,8 +55,8 @@ def goal_ops(traces: Sequence[Trace], nanoseconds: Callable[[int, Step], int]) -
     """
     if any(step.grouped or step.signals for trace in traces for step in trace.steps):
         raise UnsupportedError(
-            "GOAL is written of one-sided programs only (our implementation), and this one has "
-            "collectives or signals. Use --algorithm universal without signals."
+            "GOAL and Chakra traces are written of one-sided programs only (our implementation), "
+            "and this one has collectives or signals. Use --algorithm universal without signals."
         )
     widths = [trace.element_types(trace.problem.itemsizes) for trace in traces]
     made: list[list[Op]] = [[] for _ in traces]
