@@ -1001,7 +1001,7 @@ _FOR = {
     "machine files, `drbench calibrate`": ("tomlkit",),
     "tests (extra `[test]`)": (
         *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
-        *("build", "setuptools", "ml_dtypes"),
+        *("build", "setuptools", "ml_dtypes", "protobuf"),
     ),
     "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),
 }

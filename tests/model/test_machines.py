@@ -101,7 +101,8 @@ def test_machines_have_peaks_for_what_their_hardware_multiplies_and_refuse_the_r
 
 def test_one_node_of_a_cluster_is_the_machine_of_one_node():
     """dgxh100 is h100x8, with cards: the same links, products and times on 8 ranks."""
-    one, many = find_machine("h100x8"), find_machine("dgxh100")
+    many = find_machine("dgxh100")
+    one = find_machine("h100x8", many.arbitration)
     assert many.compute == one.compute and many.dtypes == one.dtypes
     case = Case(4096, 8192, 4096, "block", "block", "block", options={"stationary": "C"})
     assert predict(case, many, 8).best_s == predict(case, one, 8).best_s
