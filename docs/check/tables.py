@@ -1001,8 +1001,9 @@ _FOR = {
     "machine files, `drbench calibrate`": ("tomlkit",),
     "tests (extra `[test]`)": (
         *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
-        *("build", "setuptools", "ml_dtypes", "protobuf"),
+        *("build", "setuptools"),
     ),
+    "tests: bfloat16, Chakra traces (extra `[test]`)": ("ml_dtypes", "protobuf"),
     "`make lint` (extra `[lint]`)": ("ruff", "mypy", "pandas-stubs"),
 }
 

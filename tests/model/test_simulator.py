@@ -57,7 +57,7 @@ def test_time_equals_that_of_a_slow_simulator(seed, depth):
     orders = [
         list(range(p)),
         list(range(p))[::-1],
-        *(random.Random(x).sample(range(p), p) for x in range(3)),
+        random.Random(0).sample(range(p), p),
     ]
     expected = [slow_on(machine, traces, depth, order) for order in orders]
     # transfers asked for at the same instant have no oldest: the tie must not matter
