@@ -71,8 +71,8 @@ class Choice:
         All that were simulated whole.
     simulated : int
         Programs, of single operations and of whole chains.
-    machine : str
-        Name of the model.
+    machine, arbitration : str
+        Of the model: its name, how it shares links.
     """
 
     best: Contender
@@ -81,6 +81,7 @@ class Choice:
     tried: list[Contender] = field(default_factory=list)
     simulated: int = 0
     machine: str = ""
+    arbitration: str | None = None
 
 
 _COLLECTIVES = ("universal", "gather A", "gather B", "scatter C")
@@ -214,7 +215,8 @@ def choose(
         )
     tried.sort(key=lambda each: each.time_s)
     contenders.sort(key=lambda each: each.time_s)
-    return Choice(tried[0], contenders, refused, tried, costs.simulated, machine.name)
+    model = machine.name, machine.arbitration
+    return Choice(tried[0], contenders, refused, tried, costs.simulated, *model)
 
 
 def simulated(

@@ -267,6 +267,7 @@ def records_of(found: Answer) -> list[Record]:
         made.append(
             Record(
                 **(keys_of(order, "simulated") | {"case": name}),
+                arbitration=found.choice.arbitration,
                 status="ok",
                 best_s=each.time_s,
                 median_s=each.time_s,

@@ -9,7 +9,9 @@ from launch.host.show import console, table
 from launch.host.units import between, format_bytes, seconds, span
 
 from ..options import (
+    ARBITRATION,
     BYTES,
+    arbitration_option,
     check_figure,
     command,
     csv_option,
@@ -64,6 +66,7 @@ from ..options import (
     group="Machine model",
     help="Machine model that the times come from: drbench list --machines, or a file of your own.",
 )
+@arbitration_option(ARBITRATION)
 @ranks_option("Number of ranks. [default: the machine's devices]")
 @option(
     "--layouts",
@@ -111,8 +114,8 @@ from ..options import (
 @option("--list", "listed", is_flag=True, group="Output", help="Name the presets, and end.")
 @json_option("Print everything as one JSON object.")
 def chain_command(
-    name, tokens, widths, between, backward, dtype, machine, ranks, layouts, fix, memory, layers,
-    run, fill, seed, iters, budget, transport, csv_path, figure, placements,
+    name, tokens, widths, between, backward, dtype, machine, arbitration, ranks, layouts, fix,
+    memory, layers, run, fill, seed, iters, budget, transport, csv_path, figure, placements,
     listed, as_json,
 ):  # fmt: skip
     """Choose the layouts of a sequence of products together, and predict it beside Megatron,
@@ -158,7 +161,7 @@ def chain_command(
             "--machine is missing: times come from a model. Use h100x8, or a file of drbench "
             "calibrate."
         )
-    model = find_machine(machine)
+    model = find_machine(machine, arbitration)
     ranks = ranks_on(model, ranks)
     refuse_more_ranks(model, ranks)
     given = tuple(each for each in layouts.split(";") if each) if layouts else None

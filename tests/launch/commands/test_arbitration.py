@@ -36,6 +36,10 @@ def test_every_command_that_predicts_takes_it(say, tmp_path):
     assert say(*scaled, "--arbitration", "fair", "--out", str(tmp_path / "s")).returncode == 0
     assert {row.arbitration for row in read_csv(tmp_path / "s" / POINTS)} == {"fair"}
     assert say("bounds", "-p", "4", *SIZES, "--arbitration", "fair").returncode == 0
+    chain = ["chain", "-m", "256", "--widths", "64,128,64", "-p", "2", "--machine", "h100x8"]
+    table = str(tmp_path / "chain.csv")
+    assert say(*chain, "--arbitration", "fair", "--csv", table).returncode == 0
+    assert {row.arbitration for row in read_csv(table)} == {"fair"}
 
 
 def test_rows_of_one_rule_are_not_taken_for_those_of_the_other(say, tmp_path):
