@@ -224,6 +224,14 @@ def test_the_roof_of_peers_is_drbench_s_own_not_that_of_the_library_it_runs_unde
     assert list(rule.x) == [100.0, 100.0]
 
 
+def test_a_peer_that_does_not_say_its_nodes_stands_beside_drbench_on_one_and_not_on_two(synthetic):
+    known = {"ranks": 2, "m": 64, "n": 64, "k": 64, "mode": "measured", "median_s": 1e-5}
+    case = lambda name, nodes: synthetic.case(algorithm=name, nodes=nodes, **known)
+    for nodes, panels in ((1, [["universal", "cosma"]]), (2, [["cosma"], ["universal"]])):
+        found, _ = peers.charts([case("universal", nodes), case("cosma", None)], Options())
+        assert sorted(list(chart.y.ticks.values()) for chart in found) == panels
+
+
 def test_every_contender_of_the_comparison_has_a_row(synthetic):
     """All algorithms and peers, as many as ``drbench peers`` runs."""
     every = [*names_of_algorithms(mixture=False), *style.PEERS, *style.ON_DRBENCH]
