@@ -31,8 +31,8 @@ def drbench(line: str, folder):
 
 
 def plain(line: str) -> str:
-    """A line without numbers and blanks, up to where the page cut it."""
-    return re.sub(r"[\d.+−-]+|\s+", "", line.partition("…")[0])
+    """A line without numbers, units of time and blanks, up to where the page cut it."""
+    return re.sub(r"[\d.+−-]+(\s*[mun]?s\b)?|\s+", "", line.partition("…")[0])
 
 
 def missing(example: str, output: str, measured: bool) -> list[str]:
@@ -58,6 +58,8 @@ def missing(example: str, output: str, measured: bool) -> list[str]:
 def test_an_example_that_is_not_what_is_printed_is_found():
     assert missing("0  Get(A[0:4]@0)\n…\n", "x\n0  Get(A[0:8]@1)   \n", False) == []
     assert missing("0  Put(A[0:4]@0)\n", "0  Get(A[0:8]@1)\n", False)
+    assert missing("6 steps, planned in 185 us\n", "7 steps, planned in 5.29 ms\n", False) == []
+    assert missing("6 steps, planned in 185 us\n", "7 products, planned in 5 s\n", False)
     assert missing(" result   ok\n  noisy: no\n", " result  ok, exact\n", True) == []
     assert missing(" results   ok\n", " result  ok, exact\n", True)
 
