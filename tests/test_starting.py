@@ -41,12 +41,22 @@ def test_a_process_that_outlives_its_command_is_said_and_killed(tmp_path):
 
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="no /dev/shm")
-def test_a_file_left_in_shared_memory_is_said(tmp_path):
-    path = SHARED_MEMORY / f"drbench-test-{uuid.uuid4().hex}"
+def test_a_file_left_in_shared_memory_is_said_to_whoever_started_it(tmp_path):
+    names = []
+
+    def also_another(process):
+        path = SHARED_MEMORY / f"drbench-test-{uuid.uuid4().hex}"
+        path.touch()
+        names.append(path.name)
+
+    leave = f'exec touch "{SHARED_MEMORY}/drbench-test-$DRBENCH_TEST_RUN"'
     try:
-        assert run_process(["touch", path], tmp_path).left == (path.name,)
+        (left,) = run_process(["sh", "-c", leave], tmp_path, during=also_another).left
+        names.append(left)
+        assert left.startswith("drbench-test-") and names[0] in shared_memory_names() - {left}
     finally:
-        path.unlink(missing_ok=True)
+        for name in names:
+            (SHARED_MEMORY / name).unlink(missing_ok=True)
 
 
 #: Takes the memory of a fake GPU, and says so.

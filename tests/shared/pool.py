@@ -87,7 +87,7 @@ class Pool:
                 f"{err[-6000:]}",
                 pytrace=False,
             )
-        left = tuple(sorted(settled(lambda: abandoned(before), tries=20)))
+        left = tuple(sorted(settled(lambda: abandoned(before, self.mark), tries=20)))
         code = max(codes.values(), default=1) or int(failed)
         return Ended(code, out, err, time.monotonic() - start, left)
 
@@ -103,7 +103,7 @@ class Pool:
             code = -1
         alive = settled(lambda: marked(self.mark), tries=10)
         self.kill()
-        left = (*alive, *sorted(settled(lambda: abandoned(before), tries=20)))
+        left = (*alive, *sorted(settled(lambda: abandoned(before, self.mark), tries=20)))
         out, err = ((self._folder / name).read_text() for name in ("out", "err"))
         return Ended(code, out or "null", err, left=left)
 

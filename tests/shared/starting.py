@@ -3,6 +3,7 @@ command line and the programs under mpiexec."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,8 @@ _OPEN_MPI = {
 #: machine may be aborted at any time, so that nothing can be concluded from these. Nothing is
 #: removed: a name may belong to someone else's run.
 _START_UP = ("mpich_shm_", "sm_segment.")
+#: What tests themselves make in /dev/shm bears the mark of its run: others do not count it.
+_OF_A_RUN = re.compile(r"drbench-(?:fake-gpu|test)-([0-9a-f]{12})")
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
     seconds = time.monotonic() - start
     alive = settled(lambda: marked(mark), tries=10)
     kill(alive)
-    left = (*alive, *sorted(settled(lambda: abandoned(before), tries=20)))
+    left = (*alive, *sorted(settled(lambda: abandoned(before, mark), tries=20)))
     _remove_fake_memory(mark)
     return Ended(process.returncode, stdout, stderr, seconds, left)
 
@@ -203,10 +206,12 @@ def shared_memory_names() -> set[str]:
     return {name for name in names if not name.startswith(_START_UP)}
 
 
-def abandoned(before: set[str]) -> set[str]:
-    """Names in /dev/shm that are new since ``before`` and that no living process has mapped or
-    open: other runs may be going on."""
-    names = shared_memory_names() - before
+def abandoned(before: set[str], mark: str) -> set[str]:
+    """Names in /dev/shm that are new since ``before``, that no living process has mapped or open,
+    and that bear no other run's mark than this: other runs may be going on, or be ended by their
+    tests just now."""
+    others = lambda name: (of := _OF_A_RUN.match(name)) and not mark.startswith(of[1])
+    names = {name for name in shared_memory_names() - before if not others(name)}
     held = set()
     for process in Path("/proc").glob("[0-9]*") if names else ():
         try:
