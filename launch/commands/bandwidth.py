@@ -8,14 +8,13 @@ import click
 from algorithms.registry import Option
 from drbench.errors import EXIT_CODES
 from launch.cases.case import COLLECTIVES, Case, check_case
-from launch.host.files import check_output
+from launch.host.files import check_output, rows_before
 from launch.host.mpi import launched, run_ranks, started_by_us
 from launch.host.show import console
 from launch.studies.bandwidth import (
     add_rows,
     bandwidth_table,
     operations_of,
-    rows_before,
     sizes_of,
 )
 
@@ -94,7 +93,9 @@ def bandwidth(arguments, ranks, sizes, only, timeout, csv_path, as_json, figure,
     for flag, path in (("--csv", csv_path), ("--figure", figure)):
         check_output(flag, path)
     if csv_path:
-        rows_before(csv_path)
+        from plots.select.bandwidth_rows import read_rows
+
+        rows_before(csv_path, read_rows)
     if figure:
         from plots.registry import suffixes
 

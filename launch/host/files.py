@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -116,6 +117,21 @@ def check_csv(path: str | None) -> None:
             read_csv(path)
     except (OSError, RecordError) as error:
         raise UsageError(f"--csv: {error}") from None
+
+
+def rows_before(path: str, read: Callable[[list[str]], list]) -> list:
+    """The rows of a file that ``--csv`` names, none if there is no such file yet; ``read`` answers
+    those of files.
+
+    Raises
+    ------
+    UsageError
+        If it is another file.
+    """
+    try:
+        return read([path]) if Path(path).exists() else []
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--csv {path}: {error}") from None
 
 
 def add_records(path: str | None, *records: Record) -> None:

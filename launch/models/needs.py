@@ -2,7 +2,6 @@
 machine is asked for one thing only, which grid is the fastest."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from algorithms import algorithms, get_algorithm
@@ -114,22 +113,6 @@ def family(name: str, how: str) -> str:
         return ("2.5-D" if PRESETS[name].fixed else "2-D") if square else "1-D"
     options = get_algorithm(name).options
     return "2.5-D" if "replicas" in options else "2-D" if "mesh" in options else "1-D"
-
-
-def rows_before(path: str) -> list:
-    """The rows of a file that there may be.
-
-    Raises
-    ------
-    UsageError
-        If it is another file.
-    """
-    from plots.select.bounds_rows import read_rows
-
-    try:
-        return read_rows([path]) if Path(path).exists() else []
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--csv {path}: {error}") from None
 
 
 def needs(

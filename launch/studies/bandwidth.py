@@ -1,12 +1,12 @@
 """``drbench bandwidth``: which sizes, and its table."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.table import Table
 
 from algorithms.registry import Option
 from drbench.errors import DrbenchError, UsageError
+from launch.host.files import rows_before
 from launch.host.show import table
 from launch.host.units import format_bytes, plural, seconds
 
@@ -65,25 +65,9 @@ def operations_of(text: str | None) -> list[str]:
 
 def add_rows(path: str, rows: Sequence) -> None:
     """Add rows (:mod:`plots.select.bandwidth_rows`) to a file, which is written anew with them."""
-    from plots.select.bandwidth_rows import write_rows
+    from plots.select.bandwidth_rows import read_rows, write_rows
 
-    write_rows(path, [*rows_before(path), *rows])
-
-
-def rows_before(path: str) -> list:
-    """The rows of a file that there may be.
-
-    Raises
-    ------
-    UsageError
-        If it is another file.
-    """
-    from plots.select.bandwidth_rows import read_rows
-
-    try:
-        return read_rows([path]) if Path(path).exists() else []
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--csv {path}: {error}") from None
+    write_rows(path, [*rows_before(path, read_rows), *rows])
 
 
 def bandwidth_table(rows: Sequence) -> Table:

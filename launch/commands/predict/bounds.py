@@ -3,7 +3,7 @@
 import json
 
 from drbench.errors import UsageError
-from launch.host.files import check_output
+from launch.host.files import check_output, rows_before
 from launch.host.show import console, product_text, table
 from launch.host.units import format_bytes
 
@@ -72,8 +72,8 @@ def bounds_command(
     first, the middle and the last rank are counted.
     """
     from launch.cases.case import Case
-    from launch.models.needs import bounds_rows, rows_before
-    from plots.select.bounds_rows import write_rows
+    from launch.models.needs import bounds_rows
+    from plots.select.bounds_rows import read_rows, write_rows
 
     if not ranks and not counts:
         raise UsageError("-p is missing. Say how many ranks, or several with --ranks-list.")
@@ -81,7 +81,7 @@ def bounds_command(
         raise UsageError("-p and --ranks-list both say how many ranks. Leave one out.")
     for flag, path in (("--csv", csv_path), ("--figure", figure)):
         check_output(flag, path)
-    before = rows_before(csv_path) if csv_path else []
+    before = rows_before(csv_path, read_rows) if csv_path else []
     if figure:
         from plots.registry import suffixes
 
