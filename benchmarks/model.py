@@ -52,12 +52,21 @@ from plots.select.records import read_records
 RANKS = 2
 
 
-def cases(scale: Fraction, transport: str, stationaries: str, iters: int) -> list[Case]:
-    """All cases: shape × partition triple × data movement."""
+def cases(
+    scale: Fraction, transport: str, stationaries: str, iters: int, model: Path
+) -> list[Case]:
+    """All cases: shape × partition triple × data movement. What runs is planned by the model too,
+    so that it is the program that is predicted."""
     n, h = scaled_size(2048, scale), scaled_size(1024, scale)
     return [
         Case(
-            *shape, *forms, options={"stationary": s}, transport=transport, iters=iters, check=False
+            *shape,
+            *forms,
+            options={"stationary": s},
+            transport=transport,
+            iters=iters,
+            check=False,
+            model=str(model),
         )
         for shape in ((n, n, n), (h, 4 * h, h), (h, h, 4 * h))
         for forms in product(("row", "column", "block"), repeat=3)
@@ -193,7 +202,7 @@ def main() -> None:
         chosen.out / name for name in ("here.toml", "rounds.csv", "measured.csv", "predicted.csv")
     )
     todo = cases(
-        scale_of(chosen.scale, "--scale"), chosen.transport, chosen.stationary, chosen.iters
+        scale_of(chosen.scale, "--scale"), chosen.transport, chosen.stationary, chosen.iters, model
     )
     if not chosen.report_only:
         if not model.exists():

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import NamedTuple
 
 from drbench.model.machine import Machine
@@ -226,13 +227,17 @@ def assembly(
     if box is None:
         return None
     costs = _Costs(problem, box, rank, machine, copies)
+    foreign_s = _foreign_s(problem, box, rank, machine)
     atoms = {axis: box.cut(axis) for axis in "mnk"}
     if chunk:
         cut = (_chunks([each], chunk) for each in atoms[box.free])
         atoms[box.free] = [each for groups in cut for (each,) in groups]
     pieces = {axis: _Cut(axis, [[each] for each in atoms[axis]], problem) for axis in "mnk"}
     pieces_s, number = costs.products_s(pieces)
-    whole_s = costs.compute.gemm_s(*(pieces[axis].total for axis in "mnk"), costs.itemsize)
+    pieces_s = max(pieces_s, foreign_s)  # pieces come and go while others are multiplied
+    whole_s = foreign_s + costs.compute.gemm_s(
+        *(pieces[axis].total for axis in "mnk"), costs.itemsize
+    )
     if not always and pieces_s - whole_s < max(_SAVED_S, _SHARE * pieces_s):
         return None  # nothing to gain even if copies were free
     tried = {axis: _tried(axis, box, problem, chunk) for axis in "mnk"}
@@ -242,6 +247,7 @@ def assembly(
         by_axis = dict(zip(tried, cuts))
         for outer in "kmn":
             seconds, copied, memory, again = costs.of(by_axis, outer)
+            seconds += foreign_s  # at worst nothing does
             if memory > room or (again and chunk):
                 continue
             if best is None or seconds < best[0]:
@@ -339,12 +345,29 @@ class _Costs:
         )
 
 
-def _owned(c: Operand, box: Box, rank: int) -> float:
-    """The share of a rank's products that are for its own tiles."""
-    share = 1.0
-    here = c.partition.places.coords(rank) if c.partition.holds(rank) else None
-    for axis, layout, at in (("m", c.partition.rows, 0), ("n", c.partition.cols, 1)):
-        cut = box.cut(axis, c)
+def _foreign_s(problem: Problem, box: Box, rank: int, machine: Machine) -> float:
+    """Seconds in which what a rank multiplies comes from other ranks, and its sums go to them, over
+    the slower of its links to its neighbour and to the rank across; none where the machine has no
+    links."""
+    ranks = problem.nprocs
+    others = {(rank + 1) % ranks, (rank + ranks // 2) % ranks} - {rank}
+    links = [machine.link(rank, other) for other in others] if machine.links else []
+    a_byte_s = max((1 / link.bandwidth_bytes_per_s for link in links), default=0.0)
+    if not a_byte_s:
+        return 0.0
+    a, b, c = (
+        (1 - _owned(each, box, rank)) * prod(length(box.ranges[axis]) for axis in each.axes)
+        for each in problem.operands
+    )
+    return a_byte_s * problem.itemsize * (a + b + c / machine.accumulate_efficiency)
+
+
+def _owned(operand: Operand, box: Box, rank: int) -> float:
+    """The share of what a rank multiplies of a matrix, or adds to it, that lies in own tiles."""
+    share, partition = 1.0, operand.partition
+    here = partition.places.coords(rank) if partition.holds(rank) else None
+    for at, (axis, layout) in enumerate(zip(operand.axes, (partition.rows, partition.cols))):
+        cut = box.cut(axis, operand)
         mine = [each for each in cut if here and layout[layout.at(each[0])].coordinate == here[at]]
         share *= length(mine) / length(cut)
     return share

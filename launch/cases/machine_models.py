@@ -144,7 +144,11 @@ def of_schedule(
     'cores'
     """
     if model is None and "assemble" in settled:
-        return {} if dtype.startswith("bfloat16") else {"machine": cores(dtype)}
+        if dtype.startswith("bfloat16"):
+            return {}
+        choice, machine = parse_transport(transport), cores(dtype)
+        seen = choice.kind == "throttled"  # which says itself what its links carry
+        return {"machine": machine.for_transport(choice) if seen else machine}
     if model is None or not goes_by_model(settled):
         return {}
     machine = find_machine(model).for_dtype(dtype.partition(":")[0])

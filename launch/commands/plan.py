@@ -77,7 +77,7 @@ def plan(ranks, rank, limit, as_json, **values):
     settled = algorithm.settle(described, **options)
     if rank != "all" and rank >= ranks:
         raise UsageError(f"--rank must be below the number of ranks, {ranks}, got {rank}.")
-    model = of_schedule(case.model, settled, dtype=case.dtype)
+    model = of_schedule(case.model, settled, case.transport, case.dtype)
     known, nodes = settled | model, on_one_node(case, ranks)
     counts: Counter = Counter(plan_s=0.0, steps=0, flops=0, **dict.fromkeys(COUNTERS, 0))
     found, memory, traces = {}, [], []

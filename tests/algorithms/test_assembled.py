@@ -314,3 +314,38 @@ def test_without_a_model_cores_multiply_what_they_can(dtype, assembled):
     settled = universal.settle(problem, stationary="C")
     known = settled | of_schedule(None, settled, dtype=dtype)
     assert bool(universal.trace(problem, 0, **known).panel_bytes) == assembled
+
+
+@pytest.mark.parametrize("stationary", "ABC")
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("column", "column", "row"),
+        ("row", "column", "column"),
+        ("column", "row", "tiles:900x700"),
+        ("tiles:900x700", "column", "row"),
+        ("row", "tiles:900x700", "tiles:900x700"),
+        CYCLIC,
+    ],
+)
+def test_over_slow_links_nothing_is_assembled_that_makes_others_wait(texts, stationary):
+    """What would come, or go, while pieces are multiplied is waited for before one large product,
+    or after it: the simulator says whether that is worth it."""
+    case = Case(1024, 1024, 2048, *texts, transport="throttled:0.5,10")
+    auto, never = (
+        predict_with(replace(case, options={"stationary": stationary, "assemble": how}), CORES, 2)
+        for how in ("auto", "never")
+    )
+    assert auto[0].median_s <= 1.01 * never[0].median_s
+
+
+def test_a_run_without_a_model_knows_its_throttled_links():
+    problem = Problem(1024, 4096, 1024, 2, "column", "column", "row")
+    settled = universal.settle(problem, stationary="B")
+    panels = {
+        transport: universal.trace(
+            problem, 0, **settled, **of_schedule(None, settled, transport)
+        ).panel_bytes
+        for transport in ("auto", "throttled:0.25,50", "throttled:1000,0")
+    }
+    assert panels["auto"] == panels["throttled:1000,0"] > 0 == panels["throttled:0.25,50"]
