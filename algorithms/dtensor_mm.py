@@ -1,16 +1,24 @@
 """What PyTorch's DTensor makes of ``torch.mm`` on a one-dimensional device mesh: one operand is
-redistributed, then one product, then its sum scattered; nothing overlaps."""
+redistributed, then one product, then its sum scattered; nothing overlaps.
+
+Its collectives cut and join along rows alone, so PyTorch copies what lies side by side: all that
+it has gathered along columns (``torch.cat`` in ``all_gather_tensor``), what goes from rows to
+columns or back (``contiguous`` in ``shard_dim_alltoall``, before it is sent or after), and a sum
+before it is scattered along columns (``torch.cat`` in ``reduce_scatter_tensor``). Here a rank makes
+each copy of what is its own: after what has come, or before what goes. What PyTorch pads where
+ranks do not divide an extent is left out.
+"""
 
 from collections.abc import Iterator
 from math import prod
 
 from drbench.errors import UnsupportedError
-from drbench.program.group_steps import AllGather
+from drbench.program.group_steps import AllGather, ReduceScatter
 from drbench.program.problem import Operand, Problem
-from drbench.program.steps import Gemm, Get, Group, Join, Step
+from drbench.program.steps import Copy, Gemm, Get, Group, Join, Step
 from partitions import part, partition
 
-from .mesh import Tiles, scattered_product
+from .mesh import Tiles
 from .registry import Option, algorithm
 
 #: Strategy -> how it takes A and B, and what it leaves of C; DTensor's placements are
@@ -65,8 +73,11 @@ def program(problem: Problem, rank: int, *, strategy: str) -> Iterator[Step]:
     b = yield from _redistributed(problem.b, b_wanted, everyone)
     by = _placement(problem.c)
     tiles = _tiles(problem.c, by, len(everyone))
-    if left == "partial":  # C = Σ A[:, l] · B[l, :]
-        yield from scattered_product(a, b, tiles, everyone, axis=_axis(by))
+    if left == "partial" and len(everyone) > 1:  # C = Σ A[:, l] · B[l, :]
+        partial = yield Gemm(a, b)
+        if by == "column":
+            partial = yield Copy(partial)
+        yield ReduceScatter(partial, tiles, everyone, axis=_axis(by))
     else:
         yield Gemm(a, b, into=tiles[rank])
 
@@ -79,6 +90,8 @@ def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Iterator[S
         token = yield Get(tiles[rank])
     elif wanted == "R":
         token = yield AllGather(tiles, everyone, axis=_axis(have))
+        if have == "column" and p > 1:
+            token = yield Copy(token)
     else:  # all to all: of each tile the part that lies across
         found, across = Tiles(operand), _cut(operand, wanted, p)[rank]
         pieces = []
@@ -90,6 +103,8 @@ def _redistributed(operand: Operand, wanted: str, everyone: Group) -> Iterator[S
                 block = found.block(0, other, across, own)
             pieces.append((yield Get(block)))
         token = yield Join(pieces, axis=_axis(have))
+        if p > 1:
+            token = yield Copy(token)
     return token
 
 

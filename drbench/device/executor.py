@@ -18,7 +18,7 @@ from drbench.device.gpu.nccl import issue
 from drbench.errors import UnsupportedError, UsageError
 from drbench.host.frame import Frame
 from drbench.plan.edges import EDGES, edges
-from drbench.program.steps import Accumulate, Add, Combine, Fence, Gemm, Get, Put
+from drbench.program.steps import Accumulate, Add, Combine, Fence, Gemm, Get, Put, Zero
 from drbench.program.trace import Trace
 
 from .address import at_address
@@ -519,18 +519,14 @@ class DeviceExecutor(SignalSteps, Frame):
     def _update(self, step, target, stream) -> None:
         """Add, Copy or Zero."""
         device, beta = self.device, self._beta(step.beta)
-        value = self.values[step.inputs[0].index] if step.inputs else None
         if type(step) is Add:
-            device.add(target, value, stream)
-        elif beta == 0.0 and value is None:
+            device.add(target, self.values[step.inputs[0].index], stream)
+        elif beta == 0.0 and type(step) is Zero:
             device.zero(target, stream)
-        elif beta == 0.0:
-            device.copy(target, value, stream)
-        else:
-            if beta != 1.0:
-                device.scale(target, beta, stream)
-            if value is not None:
-                device.add(target, value, stream)
+        elif beta not in (0.0, 1.0):  # of a tile, which is one array
+            device.scale(target, beta, stream)
+        for room, value in self.copies.get(step.index, ()):
+            (device.copy if beta == 0.0 else device.add)(room, value, stream)
 
     # -- the end
     # ---------------------------------------------------------------------------------------------

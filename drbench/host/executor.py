@@ -801,14 +801,16 @@ class Executor(Frame):
                 for room, terms in self.sums[t]:
                     add_up(room, terms, beta)
                 return
-            if beta not in (0.0, 1.0):
+            if beta not in (0.0, 1.0):  # of a tile, which is one array
                 np.multiply(target, beta, out=target)
             if kind is Zero and beta == 0.0:
                 target.fill(0)
-            elif kind is Copy and beta == 0.0:
-                np.copyto(target, self.values[step.inputs[0].index])
             elif kind is Copy:
-                np.add(target, self.values[step.inputs[0].index], out=target)
+                for room, value in self.copies[t]:
+                    if beta == 0.0:
+                        np.copyto(room, value)
+                    else:
+                        np.add(room, value, out=room)
 
     def _looks_out(self) -> bool:
         """Whether products are cut, so that something else can be seen to in between."""

@@ -13,7 +13,15 @@ from functools import partial
 import numpy as np
 
 from drbench.errors import DrbenchError, UnsupportedError, UsageError
-from drbench.plan.refinement import Strips, in_strips, picked, products, strip_widths, value_of
+from drbench.plan.refinement import (
+    Strips,
+    copies,
+    in_strips,
+    picked,
+    products,
+    strip_widths,
+    value_of,
+)
 from drbench.plan.schedule import Lookahead, Scheduler, buffer_elements, plan_arena
 from drbench.program.direct import Gather, Sum
 from drbench.program.group_steps import (
@@ -31,6 +39,7 @@ from drbench.program.steps import (
     Add,
     Assemble,
     Combine,
+    Copy,
     Fence,
     Gemm,
     Get,
@@ -115,7 +124,7 @@ class Frame:
         Gemms of some rows of A: (array, rows of it, where they are copied to, how many rows are
         above there) of each array.
     copies : dict of int to list
-        Gathers: (to, from) of each copy.
+        Gathers and Copies: (to, from) of each plain array.
     sums : dict of int to list
         Sums: (target, terms) of each regular part of the piece.
     calls : dict of int to Call
@@ -357,6 +366,8 @@ class Frame:
                     self.products[t] = [(a, b, values[t], step.beta)]
                 elif Strips in (type(a), type(b), type(values[t])):
                     self.products[t] = products(a, b, values[t], step.beta)
+            elif type(step) is Copy:
+                self.copies[t] = copies(values[t], values[step.inputs[0].index])
             elif type(step) is Gather:
                 self.copies[t] = self._gathered(step, values[t])
             elif type(step) is Sum:
@@ -376,7 +387,7 @@ class Frame:
 
     def _gathered(self, step: Gather, value: np.ndarray) -> list:
         """Copies (to, from) of a Gather."""
-        copies, at = [], 0
+        found, at = [], 0
         for part in step.parts:
             along = part.shape[step.axis]
             room = value[at : at + along] if step.axis == 0 else value[:, at : at + along]
@@ -387,10 +398,10 @@ class Frame:
                         f"{step!r}: the tile of rank {part.owner} cannot be read in place (MPI "
                         "does not share windows). Use --collectives mpi."
                     )
-                copies += pack(room, part, self._own_view)
+                found += pack(room, part, self._own_view)
             elif room.size:
-                copies.append((room, self.values[part.index]))
-        return copies
+                found.append((room, self.values[part.index]))
+        return found
 
     def _summed(self, step: Sum) -> list:
         """(target, terms) of each regular part of a Sum's piece."""

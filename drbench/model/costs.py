@@ -263,7 +263,10 @@ def _touched(step: Step) -> int:
         return step.block.size + sum(prod(token.shape) for token in step.inputs)
     if type(step) is Combine:
         return step.taken + step.shape[0] * step.shape[1]
-    rows, cols = (step.onto if step.block is None else step.block).shape
+    if step.block is None:
+        rows, cols = step.shape if step.onto is None else step.onto.shape
+    else:
+        rows, cols = step.block.shape
     return _MEMORY_PASSES[type(step)] * rows * cols
 
 

@@ -167,6 +167,23 @@ def products(a: Value, b: Value, c: Value, beta: float) -> list[tuple]:
     ]
 
 
+def copies(target: Value, source: Value) -> list[tuple]:
+    """(to, from) of plain arrays that together copy a value into another one of its shape.
+
+    Examples
+    --------
+    >>> for to, of in copies(Extent((2, 8)), Strips(1, [Extent((2, 3)), Extent((2, 5))])):
+    ...     print(to.shape, of.shape)
+    (2, 3) (2, 3)
+    (2, 5) (2, 5)
+    """
+    return [
+        (_plain(target, *rows, *cols), _plain(source, *rows, *cols))
+        for rows in _refined(target, 0, source, 0)
+        for cols in _refined(target, 1, source, 1)
+    ]
+
+
 def _cells(a: Value, b: Value, c: Value) -> list[tuple]:
     """Ranges of m, n and k of the common refinement."""
     inner = _refined(a, 1, b, 0) or [(0, 0)]

@@ -118,6 +118,8 @@ class Regions:
             return self._product(rank, step)
         if step.alias:
             return self._seen(rank, step)
+        if step.does == "copy" and step.shape is not None:
+            return self._input(rank, step)
         return None if step.onto is None else self.of(rank, step.onto)
 
     def _input(self, rank: int, step: Step) -> Region | None:

@@ -14,7 +14,8 @@ step               meaning                                                      
 ``ReplicaAdd``     the same into another replica of the result                  ``replica_bytes``
 ``Gemm``           local multiply; into a block of an own tile, onto a token,   --
                    or (``into=None``) a new token
-``Add``, ``Copy``  a token added to, or copied into, a block of an own tile     --
+``Add``, ``Copy``  a token added to, or copied into, a block of an own tile;    --
+                   ``Copy`` also into an array of its own
 ``Combine``        rows of tokens, weighted, summed up into a new token         --
 ``Zero``           a block of an own tile made zero, or beta times itself       --
 ``Fence``          everyone's one-sided work complete and visible               --
@@ -400,15 +401,31 @@ class ReplicaAdd(Accumulate):
 
 
 class Copy(_Write):
-    """A token copied into a block of an own tile, or (``beta``) added to what was there."""
+    """A token copied into a block of an own tile, or (``beta``) added to what was there; without a
+    block into memory of its own: what lies in several arrays lies in one then.
 
-    __slots__ = ("beta",)
+    Examples
+    --------
+    >>> half = Get(Block("A", 0, 0, (0, 0), 0, 2, 0, 3, 0, 3))
+    >>> whole = Copy(Join([half, half], axis=1))
+    >>> whole.shape, whole.elements(), list(whole.writes())
+    ((2, 6), 12, [])
+    """
+
+    __slots__ = ("beta", "shape")
     does = "copy"
     computes = True
 
-    def __init__(self, token: Step, into: Block):
-        super().__init__(token, into)
-        self.beta = 0.0
+    def __init__(self, token: Step, into: Block | None = None):
+        self.block, self.inputs = into, (token,)
+        self.beta, self.shape = 0.0, token.shape if into is None else None
+
+    @property
+    def transposed(self):
+        return self.block is None and self.inputs[0].transposed
+
+    def __repr__(self):
+        return super().__repr__() if self.block is not None else f"Copy(%{self.inputs[0].index})"
 
 
 class Add(_Write):
@@ -697,6 +714,10 @@ class Join(Step):
             axis,
             joined_shape([token.shape for token in tokens], axis),
         )
+
+    @property
+    def transposed(self):
+        return self.inputs[0].transposed
 
     def __repr__(self):
         return f"Join({', '.join(f'%{token.index}' for token in self.inputs)}, axis {self.axis})"

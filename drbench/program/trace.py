@@ -90,8 +90,8 @@ class Trace:
 
         Notes
         -----
-        What is read keeps its matrix's type, what is shifted its own, and so do rows that a
-        product takes; products have the type of the written matrix.
+        What is read keeps its matrix's type, what is shifted or copied its own, and so do rows that
+        a product takes; products have the type of the written matrix.
 
         Examples
         --------
@@ -109,7 +109,7 @@ class Trace:
         for step in self.steps:
             block = step.block
             matrix = step.matrix if block is None else block.matrix
-            moves = matrix is None and step.inputs and not step.computes
+            moves = matrix is None and step.inputs and (not step.computes or type(step) is Copy)
             if moves or step.rows is not None:
                 found.append(found[step.inputs[0].index])
             else:
@@ -268,7 +268,7 @@ def _plan_betas(steps: list, tiles: list[Block], keeps: bool) -> list[Zero]:
             step.beta = start
         elif kind is Fence:
             fenced = True
-        elif kind is Copy and not fenced:
+        elif kind is Copy and step.block is not None and not fenced:
             step.beta = start
             received.setdefault(step.block.tile, []).append((step, step.block))
         elif step.grouped or step.sums:

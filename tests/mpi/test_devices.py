@@ -132,6 +132,9 @@ def test_every_mesh_algorithm_is_exact_under_every_order_of_streams(mpirun, tran
                     "seeds": 3,
                 }
             )
+    for strategy in ("columns", "partial"):  # what lies side by side is copied
+        lies = {"texts": ["column"] * 3, "options": {"strategy": strategy}}
+        cases.append(cases[-1] | {"algorithm": "dtensor_mm"} | lies)
     assert len(cases) >= 16
     found = mpirun(4, "devices.py", cases)
     assert [(case["algorithm"], case["options"], each) for case, each in zip(cases, found)] == [

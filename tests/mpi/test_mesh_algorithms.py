@@ -2,6 +2,7 @@
 deadlock."""
 
 import random
+from itertools import product
 
 import pytest
 
@@ -35,6 +36,13 @@ def two_d(mesh):
             for options in WITH.get(name, [{}]):
                 if name != "cannon" or rows == cols:
                     yield name, {"dataflow": dataflow, "mesh": mesh, **options}
+
+
+def by_columns():
+    """DTensor's programs that copy what they have gathered, resharded or are about to scatter."""
+    lies = dict.fromkeys("abc", "column") | {"algorithm": "dtensor_mm", "iters": 1, "warmup": 0}
+    for (m, n, k), strategy in product(SHAPES[::3], ("columns", "partial")):
+        yield lies | {"m": m, "n": n, "k": k, "options": {"strategy": strategy}}
 
 
 def run(mpirun, p, cases, *options, **how):
@@ -77,7 +85,7 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
             {"m": m, "n": n, "k": k, "algorithm": name, "options": options, "iters": 1, "warmup": 0}
             for m, n, k in SHAPES
             for name, options in ONE_D
-        ]
+        ] + list(by_columns())
     run(mpirun, p, dealt(cases, p // 2, 2))
 
 

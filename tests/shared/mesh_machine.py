@@ -100,6 +100,8 @@ class Rank:
         machine = self.machine
         if type(step) is Zero:
             machine.write(Piece(step.block), np.zeros(step.block.shape), self.rank)
+        elif type(step) is Copy and step.block is None:
+            self.store(step, self.value(step.inputs[0]))
         elif type(step) is Copy:
             machine.write(Piece(step.block), self.value(step.inputs[0]), self.rank)
         elif type(step) is Add:
