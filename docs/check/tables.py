@@ -606,20 +606,20 @@ def sweeps(ranks: int) -> str:
 
 
 @cache
-def verdicts(paper: str) -> list:
-    """Verdicts of ``slicing``, ``meshslice`` or ``overlap`` on the committed records."""
+def verdicts(paper: str, folder: str = "simulated") -> list:
+    """Verdicts of ``slicing``, ``meshslice`` or ``overlap`` on the committed records of a
+    folder."""
     from launch.studies import meshslice_claims, slicing_claims
     from launch.studies.overlap import claims as overlap_claims
     from plots.select.llm_rows import read_rows
 
     if paper == "overlap":
-        return overlap_claims.check(*overlap_claims.committed(RESULTS / "simulated/overlap"))
+        return overlap_claims.check(*overlap_claims.committed(RESULTS / folder / "overlap"))
 
     if paper == "meshslice":
-        return meshslice_claims.check(
-            read_rows(sorted((RESULTS / "simulated/tpuv4-llm").glob("*.csv")))
-        )
-    names = sorted(f"simulated/{path.name}" for path in RESULTS.glob("simulated/*-*.csv"))
+        studies = (RESULTS / folder / "tpuv4-llm").glob("*.csv")
+        return meshslice_claims.check(read_rows(sorted(studies)))
+    names = sorted(f"{folder}/{path.name}" for path in RESULTS.glob(f"{folder}/*-*.csv"))
     return slicing_claims.check_claims(records(*names, "published/h100.csv"))
 
 
@@ -664,19 +664,17 @@ def perturbations() -> str:
 
 @block
 def claims_by_arbitration() -> str:
-    """P1 to P12 with links that carry one transfer at a time, and with links that are shared."""
-    from launch.studies import slicing_claims
-
-    names = sorted(f"simulated/fair/{path.name}" for path in RESULTS.glob("simulated/fair/*.csv"))
-    fair = slicing_claims.check_claims(records(*names, "published/h100.csv"))
-    shared = {each.claim: each for each in fair}
+    """P1 to P12, and of MeshSlice's and fused overlap's claims those whose numbers differ, with
+    links that carry one transfer at a time, and with links that are shared."""
+    pairs = [
+        (one, shared)
+        for paper in ("slicing", "meshslice", "overlap")
+        for one, shared in zip(verdicts(paper), verdicts(paper, "simulated/fair"), strict=True)
+        if paper == "slicing" or one.numbers != shared.numbers
+    ]
     return table(
         ["claim", "fifo", "fair"],
-        [
-            (each.claim, HOLDS[each.holds], HOLDS[shared[each.claim].holds])
-            for each in verdicts("slicing")
-            if each.claim in shared
-        ],
+        [(one.claim, HOLDS[one.holds], HOLDS[shared.holds]) for one, shared in pairs],
     )
 
 

@@ -134,7 +134,6 @@ CLAIMS: dict[str, tuple[str, Callable]] = {
 }
 #: Claims that do not hold, and where the documentation says why.
 KNOWN = {
-    "S1": "docs/reproduction.md#the-model-against-this-machine",
     "S5": "docs/performance.md#one-node-tiles-read-in-place",
     **dict.fromkeys(["S6", "S7"], "docs/performance.md#mlp-shapes-h--2048-m--1024"),
     "S9": "docs/performance.md#every-rank-remote-over-tcp",
