@@ -284,6 +284,8 @@ class Algorithm:
         Of an algorithm for products of experts (:mod:`partitions.mixture`):
         ``combines(**options)`` -> whether rows of C are sums over a token's choices, or rows of A
         are gathered for them. Its ``layout`` is given ``mixture``. None for products of one B.
+    one_sided : bool
+        Its programs have no steps of process rows and columns, which want tiles without gaps.
     """
 
     name: str
@@ -296,6 +298,7 @@ class Algorithm:
     signals: bool | Callable[..., bool] = False
     why: Callable[..., list[str]] = _nothing
     combines: Callable[..., bool] | None = None
+    one_sided: bool = False
 
     def lighter(self, options: dict) -> list[dict]:
         """The options that take less memory and may be run in place of these, if these do not fit:

@@ -428,7 +428,7 @@ def _signals(*, signals: str = "never", **options) -> bool:
     return signals == "always"
 
 
-@algorithm("universal", options=OPTIONS, settle=settle, signals=_signals, why=why)
+@algorithm("universal", options=OPTIONS, settle=settle, signals=_signals, why=why, one_sided=True)
 def program(
     problem: Problem,
     rank: int,

@@ -61,7 +61,7 @@ class DistributedMatrix:
         comm = topology.comm
         self.rank, self.dtype = comm.rank, np.dtype(dtype)
         self.replica = self.partition.replica_of(self.rank)
-        self.window = window or Window(topology, self.partition.local_size(self.rank), self.dtype)
+        self.window = window or Window(topology, operand.local_size(self.rank), self.dtype)
         if transport.kind == "rma":
             self.window.in_reach = [
                 memory if rank == self.rank else None

@@ -1,7 +1,7 @@
 """The problem: C = α·op(A)·op(B) + β·C with a partition for each matrix, bound to a number of
 ranks."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drbench.errors import UsageError
 from partitions import Dealt, LayoutError, Partition, near_square, partition
@@ -27,6 +27,8 @@ ITEMSIZES = {
 }
 #: Element types that can be planned and simulated only.
 PLANNED = ("bfloat16", "float16", "float8")
+#: Bytes of a cache line, and rows of how many of them at least are kept apart.
+_LINE_BYTES, _LEAST_LINES = 64, 16
 
 
 class Operand:
@@ -42,6 +44,9 @@ class Operand:
     transposed : bool
         The product takes the transposed matrix. Programs see that one; blocks of it lie in the
         owners' storage with columns contiguous, so nothing is copied to transpose it.
+    line : int
+        Elements of a cache line, to keep rows apart by an odd number of them: a rank's tiles then
+        lie side by side in one array (:func:`pitch`). 0: each tile by itself, without gaps.
 
     Attributes
     ----------
@@ -55,14 +60,15 @@ class Operand:
         "partition",
         "stored",
         "transposed",
+        "line",
         "_equal",
         "_replicas",
         "_rows",
         "_cols",
     )
 
-    def __init__(self, name: str, stored: Partition, transposed: bool = False):
-        self.name = name
+    def __init__(self, name: str, stored: Partition, transposed: bool = False, line: int = 0):
+        self.name, self.line = name, line
         self.axes = AXES.get(name, ("row", "column"))  # of a chain: any name
         self.stored, self.transposed = stored, transposed
         self.partition = p = stored.transposed() if transposed else stored
@@ -111,7 +117,8 @@ class Operand:
         else:
             height, down, above = self._rows.get(i) or self._row(i)
             width, right, before, all_cols = self._cols.get(j) or self._col(j)
-        # whole rows of tiles above it, then those to its left, which are as high as it
+        # whole rows of tiles above it, then those to its left, which are as high as it; with gaps
+        # a row of the local array is as high as 1
         at = above * all_cols + height * before + y * width + x
         owner = down + right + self._replicas[replica]
         return Block(
@@ -122,7 +129,8 @@ class Operand:
         """Of a row of stored tiles: its height, what it adds to the owner, and the owner's rows
         above it."""
         top, bottom, at, above = self.stored.rows[i]
-        found = self._rows[i] = bottom - top, self.stored.places.rows[at], above
+        height = 1 if self.line else bottom - top
+        found = self._rows[i] = height, self.stored.places.rows[at], above
         return found
 
     def _col(self, j: int) -> tuple:
@@ -130,8 +138,22 @@ class Operand:
         before it, and all of them."""
         p = self.stored
         left, right, at, before = p.cols[j]
-        found = self._cols[j] = right - left, p.places.cols[at], before, p.cols.length(at)
+        whole = pitch(p.cols.length(at), self.line)
+        width = whole if self.line else right - left
+        found = self._cols[j] = width, p.places.cols[at], before, whole
         return found
+
+    def local_size(self, rank: int) -> int:
+        """Elements of a rank's storage, with its gaps.
+
+        Examples
+        --------
+        >>> problem = Problem(8, 512, 8, 2, b="row")
+        >>> problem.b.local_size(0), problem.with_gaps().b.local_size(0)
+        (2048, 2112)
+        """
+        rows, cols = self.stored.local_shape(rank)
+        return rows * pitch(cols, self.line)
 
     def tile_block(self, idx: tuple[int, int], replica: int = 0) -> Block:
         """A whole tile as a block."""
@@ -141,6 +163,23 @@ class Operand:
         """The tiles a rank owns, as blocks of its own replica."""
         replica = self.partition.replica_of(rank)
         return [self.tile_block(idx, replica) for idx in self.partition.tiles_of(rank)]
+
+
+def pitch(columns: int, line: int) -> int:
+    """How far apart rows of a local array lie, in elements: an odd number of cache lines, unless
+    rows are short.
+
+    A BLAS packs its operands walking down their columns. Rows a power of two apart fall into a few
+    sets of the cache then, and what it fetched beside an element is gone before its turn comes.
+
+    Examples
+    --------
+    >>> pitch(4096, 16), pitch(4100, 16), pitch(100, 16), pitch(4096, 0)
+    (4112, 4112, 100, 4096)
+    """
+    if not line or columns < _LEAST_LINES * line:
+        return columns
+    return (-(-columns // line) | 1) * line
 
 
 @dataclass(frozen=True)
@@ -164,6 +203,9 @@ class Problem:
         ``"b"`` B is stored n×k.
     updates : bool
         β is not 0: what C holds counts. α and β themselves are given when the product is run.
+    gaps : bool
+        Rows of a rank's tiles lie an odd number of cache lines apart in its storage, which suits
+        products, not messages.
     mixture : Mixture, optional
         Each row is multiplied by the matrices of the experts it is routed to. Then m counts tokens;
         :mod:`partitions.mixture` has the shapes of A, B and C.
@@ -192,6 +234,7 @@ class Problem:
     transpose: str = ""
     updates: bool = False
     mixture: Mixture | None = None
+    gaps: bool = False
 
     def __post_init__(self):
         for name in ("m", "n", "k", "nprocs"):
@@ -206,6 +249,7 @@ class Problem:
             )
         for name, shape in shapes(self.m, self.n, self.k, self.mixture).items():
             text, transposed = getattr(self, name.lower()), name.lower() in self.transpose
+            text = text.stored if isinstance(text, Operand) else text
             shape = (shape[1], shape[0]) if transposed else shape
             try:
                 bound = (
@@ -215,7 +259,12 @@ class Problem:
                 )
             except LayoutError as error:
                 raise UsageError(f"--{name.lower()}: {error}") from None
-            object.__setattr__(self, name.lower(), Operand(name, bound, transposed))
+            line = _LINE_BYTES // ITEMSIZES[self.type_of(name)] if self.gaps else 0
+            object.__setattr__(self, name.lower(), Operand(name, bound, transposed, line))
+
+    def with_gaps(self) -> "Problem":
+        """The same problem, with ``gaps``."""
+        return replace(self, gaps=True)
 
     def operand(self, name: str) -> Operand:
         """A, B or C by name."""
@@ -298,7 +347,7 @@ class Problem:
     def tile_bytes(self, rank: int) -> dict[str, int]:
         """Bytes of a rank's tiles of each matrix."""
         sizes = self.itemsizes
-        return {op.name: op.partition.local_size(rank) * sizes[op.name] for op in self.operands}
+        return {op.name: op.local_size(rank) * sizes[op.name] for op in self.operands}
 
     def extent(self, axis: str) -> int:
         """Extent of axis ``"m"``, ``"n"`` or ``"k"``."""

@@ -208,6 +208,8 @@ def _run(
     comm = topology.comm
     choice = parse_transport(case.transport)
     algorithm, problem, options = bound(case, comm.size)
+    if algorithm.one_sided and case.backend == "numpy" and _in_place(case, topology):
+        problem = problem.with_gaps()
     keys.update(problem.texts)
     fill = Fill(case.fill, case.seed, problem.summands, *case.scalars)
     clock = Clock()
@@ -283,11 +285,7 @@ def _planned(
     are those whose ranks share memory for collectives, if any do."""
     comm, choice, clock = topology.comm, parse_transport(case.transport), Clock()
     algorithm = get_algorithm(case.algorithm)
-    settled = algorithm.settle(
-        problem,
-        choice.kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1,
-        **options,
-    )
+    settled = algorithm.settle(problem, _in_place(case, topology), **options)
     if settled.get("units"):
         raise UnsupportedError(
             f"{algorithm.name} --units is for machine models (our implementation): a library's "
@@ -305,6 +303,13 @@ def _planned(
     near, node_of = case.get == "view" and choice.kind != "rma", topology.node_of
     views = lambda block: near and node_of[block.owner] == node_of[comm.rank]
     return settled, trace, ahead, pool_bytes(trace, ahead, views), plan_s
+
+
+def _in_place(case: Case, topology: Topology) -> bool:
+    """Whether every rank reads every tile where it lies, as far as is known before there are
+    windows."""
+    kind = parse_transport(case.transport).kind
+    return kind in ("auto", "direct") and case.get == "view" and topology.nodes == 1
 
 
 def _fill(backend, matrix, fill: Fill) -> None:
