@@ -39,7 +39,7 @@ PRESETS = {
 REMOTE_CASES = (("row", "CB"), ("column", "C"), ("outer", "CB"), ("column, column, row", "B"))
 FIVE = ("row", "column", "inner", "outer", "misaligned")
 #: Predicts the rows of ``gather`` and ``reduce``; below the root. Made by ``benchmarks/model.py``.
-MODEL = Path("results/measured/spr-2core/model/throttled/here.toml")
+MODEL = Path("results/measured/epyc-2core/model/throttled/here.toml")
 #: Of what is timed here, without ``drbench run``.
 PAIRS = 9
 #: Of a row that compares with the roof: what the record of the run calls it.

@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 #: Where most of what is measured was measured.
 HERE = "measured/spr-2core"
+#: Where the core was measured (performance.md), and the model held against its machine.
+CORE = "measured/epyc-2core"
 
 
 @cache

@@ -13,7 +13,7 @@ from launch.cases.machine_models import find_machine
 from launch.studies.published_dtensor import points
 from launch.studies.verdicts import HOLDS
 
-from .records import HERE, RESULTS, ROOT, core, only, records, rows, where
+from .records import CORE, HERE, RESULTS, ROOT, core, only, records, rows, where
 
 FUNCTIONS: dict[str, Callable[..., str]] = {}
 _WIDTH = 120
@@ -735,7 +735,7 @@ def model_pairs(transport: str) -> DataFrame:
     """Cases that benchmarks/model.py measured and predicted."""
     from launch.studies.accuracy import beside
 
-    folder = f"{HERE}/model/{transport}"
+    folder = f"{CORE}/model/{transport}"
     return beside(records(f"{folder}/measured.csv"), records(f"{folder}/predicted.csv"))
 
 

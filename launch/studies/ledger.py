@@ -225,19 +225,19 @@ def _case(record: Record) -> Case:
     return case_of_timeline(about)
 
 
-def _studied(transport: str) -> Callable[[str, Path], Iterator]:
+def _studied(machine: str, transport: str) -> Callable[[str, Path], Iterator]:
     def rows(release: str, results: Path) -> Iterator:
-        folder = f"{_ON_THIS_MACHINE}/model/{transport}"
-        maker = _Maker(release, f"spr-{transport}", results, f"{folder}/measured.csv")
-        machine = find_machine(str(maker.path.parent / "here.toml"))
-        found = _measured(maker.path, machine)
+        folder = f"measured/{machine}-2core/model/{transport}"
+        maker = _Maker(release, f"{machine}-{transport}", results, f"{folder}/measured.csv")
+        model = find_machine(str(maker.path.parent / "here.toml"))
+        found = _measured(maker.path, model)
         # on two ranks blocks are columns, so that several cases are one program
         half = lambda record: dealt(_what(record).replace("block", "column"))
         ratios: dict[bool, list[float]] = {False: [], True: []}
         for record, _, time in found:
             ratios[half(record)].append(record.time_s / time)
         judges = {
-            each: replace(machine, residuals={"any": ratios[not each]}) for each in (False, True)
+            each: replace(model, residuals={"any": ratios[not each]}) for each in (False, True)
         }
         for record, case, _ in found:
             judge = judges[half(record)]
@@ -329,8 +329,10 @@ def _overlap(group: str, file: str, unit: str, value: Callable) -> Callable:
 #: are made anew.
 GROUPS: dict[str, Callable[[str, Path], Iterator]] = {
     "dtensor-h100": _dtensor,
-    "spr-rma": _studied("rma"),
-    "spr-throttled": _studied("throttled"),
+    "epyc-rma": _studied("epyc", "rma"),
+    "epyc-throttled": _studied("epyc", "throttled"),
+    "spr-rma": _studied("spr", "rma"),
+    "spr-throttled": _studied("spr", "throttled"),
     "spr-mlp": _mlp,
     "h100-one-rank": _one_rank,
     "meshslice": _meshslice,
