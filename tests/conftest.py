@@ -2,10 +2,12 @@
 (pyproject.toml): what its modules hold is imported by name."""
 
 import os
+import random
+import signal
 import sys
 
 import pytest
-from starting import find_mpi_library, find_mpiexec
+from starting import PATIENCE, find_mpi_library, find_mpiexec
 
 collect_ignore = ["shared"]
 
@@ -13,6 +15,11 @@ collect_ignore = ["shared"]
 # forbid it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell without job control makes what it starts in the background deaf to Ctrl-C, and that is
+# inherited by whatever tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Folders of tests that start processes, which load the cores and look at what others left behind.
 PROCESSES = ("tests/mpi/", "tests/launch/", "tests/docs/test_first_hour", "tests/test_install.py")
@@ -40,6 +47,14 @@ LONG = (
 )
 
 
+def pytest_collection_modifyitems(config, items):
+    """A test hangs that takes several times what it may take on a machine of its own."""
+    for item in items:
+        found = item.get_closest_marker("timeout")
+        seconds = found.args[0] if found else float(config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(PATIENCE * seconds), append=False)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With several workers (``make test``) the first begins with the files that start processes,
@@ -62,11 +77,15 @@ def pytest_xdist_make_scheduler(config, log):
 def dealt(request):
     """``dealt(cases, turn, every)``: of many cases those that are this turn's, one in ``every``;
     all of them where the thorough tests run too (``make test-full``). Whoever runs the same cases
-    in several situations gives each its turn."""
+    in several situations gives each its turn. They are shuffled before they are dealt, or what
+    alternates among them, such as element types, would all be one turn's."""
     whole = "not thorough" not in request.config.getoption("markexpr")
 
     def deal(cases, turn, every):
-        return [case for x, case in enumerate(cases) if whole or x % every == turn % every]
+        cases = list(cases)
+        order = random.Random(len(cases)).sample(range(len(cases)), len(cases))
+        mine = {case for x, case in enumerate(order) if x % every == turn % every}
+        return [case for x, case in enumerate(cases) if whole or x in mine]
 
     return deal
 

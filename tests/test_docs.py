@@ -203,7 +203,7 @@ def test_the_algorithm_of_contributing_is_planned_and_predicted(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     plan, record = map(json.loads, ended.stdout.strip().split("\n"))

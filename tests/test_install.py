@@ -53,7 +53,7 @@ def built(tmp_path_factory):
         if path.is_file():
             shutil.copy(path, source)
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source]
-    ended = subprocess.run(build, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(build, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return dist
 
@@ -65,13 +65,13 @@ def installed(built, tmp_path_factory):
     site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
     (wheel,) = built.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", site, wheel], check=True, timeout=60)
+    subprocess.run([*pip, "--target", site, wheel], check=True, timeout=300)
     environ = {**os.environ, "PYTHONPATH": str(site)}
 
     def call(*words) -> str:
         command = [sys.executable, site / "bin/drbench", *words]
         ended = subprocess.run(
-            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60
+            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout

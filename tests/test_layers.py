@@ -284,7 +284,7 @@ def test_planning_a_program_really_loads_no_mpi():
         "sys.modules])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
@@ -298,7 +298,7 @@ def test_programs_and_plans_are_integers_only(room):
         "print([name for name in ('numpy', 'mpi4py', 'click', 'pandas') if name in sys.modules])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 

@@ -2,13 +2,14 @@
 tiles one by one; what is known in closed form comes out."""
 
 import random
-from time import perf_counter
+from time import process_time
 
 import pytest
 from any_machines import any_signalled, slow_signalled, with_lanes
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from overlap_programs import ag_traces, rs_traces
+from starting import within
 
 from drbench.errors import CaseFailed
 from drbench.model.bounds import lower_bound
@@ -226,7 +227,7 @@ def test_a_case_of_eight_gpus_in_tiles_of_128_rows_is_simulated_in_a_fifth_of_a_
     traces = traces_of(8192, 28672, 8192, 8, mode, 128, dtype="bfloat16")
     taken = []
     for _ in range(3):
-        start = perf_counter()
+        start = process_time()
         simulate(traces, machine, prefetch="all")
-        taken.append(perf_counter() - start)
-    assert min(taken) <= 0.2
+        taken.append(process_time() - start)
+    assert within(min(taken), 0.2)

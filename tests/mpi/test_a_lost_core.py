@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from starting import settled
 
 from drbench.measure.noise import DISTURBED
 
@@ -12,12 +13,19 @@ pytestmark = [
 ]
 
 
-def test_what_others_had_of_a_rank_s_core_is_lost_and_what_it_slept_is_not(mpirun):
+def amiss(mpirun) -> list[str]:
+    """What is not as it should be; on a machine that has more to do, as often as not something."""
     found = mpirun(2, "core_lost.py", gently=False)  # who sleeps is no witness
-    seconds, lost, cpu_s = found["slept"]
-    assert seconds >= 0.2 and lost == 0 and cpu_s < seconds / 2
-    seconds, lost, cpu_s = found["shared"]
-    assert seconds >= 0.4 and 3 * DISTURBED < lost < 1
-    assert (
-        0.1 * seconds < cpu_s < seconds
-    )  # the mean of a rank that shares its core and one that need not
+    slept_s, slept_lost, slept_cpu_s = found["slept"]
+    shared_s, shared_lost, shared_cpu_s = found["shared"]
+    right = {
+        "slept": slept_s >= 0.2 and slept_lost == 0 and slept_cpu_s < slept_s / 2,
+        "lost": shared_s >= 0.4 and 3 * DISTURBED < shared_lost < 1,
+        # the mean of a rank that shares its core and one that need not
+        "processor": 0.1 * shared_s < shared_cpu_s < shared_s,
+    }
+    return [f"{name}: {found}" for name, holds in right.items() if not holds]
+
+
+def test_what_others_had_of_a_rank_s_core_is_lost_and_what_it_slept_is_not(mpirun):
+    assert settled(lambda: amiss(mpirun)) == []

@@ -23,7 +23,7 @@ def script(name, data, folder, *arguments):
         capture_output=True,
         cwd=folder,
         env=environ,
-        timeout=100,
+        timeout=300,
     )
 
 

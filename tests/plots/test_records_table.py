@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import made_up as case
+from starting import within
 
 from drbench.measure.record import (
     COUNTERS,
@@ -133,4 +134,4 @@ def test_ten_thousand_rows_are_read_in_under_a_second(tmp_path):
         found = read_records([path])
         took.append(time.process_time() - start)
     assert len(found) == 10_000 and found.m.max() == 64 + 9_999
-    assert min(took) < 1.0
+    assert within(min(took), 1.0)

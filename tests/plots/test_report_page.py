@@ -406,7 +406,7 @@ def test_a_browser_draws_the_page_and_runs_nothing_of_the_records(tmp_path):
         "--dump-dom",
         (tmp_path / "report.html").as_uri(),
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert "CONSOLE" not in ended.stderr, [
         line for line in ended.stderr.splitlines() if "CONSOLE" in line
     ]

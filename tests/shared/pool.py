@@ -18,9 +18,9 @@ from starting import (
     clean_environ,
     kill,
     marked,
+    more_time,
     settled,
     shared_memory_names,
-    slowness,
 )
 
 #: How long others may take to answer after a rank has failed.
@@ -64,9 +64,7 @@ class Pool:
         codes: dict[int, int] = {}
         try:
             self._order({"words": list(map(str, words)), "situation": situation, "to": str(to)})
-            late = not self._heard(codes, timeout) and not self._heard(
-                codes, timeout * (slowness() - 1)
-            )
+            late = not self._heard(codes, timeout) and not self._heard(codes, more_time(timeout))
         except BaseException:  # pytest-timeout, Ctrl-C
             self.kill()
             raise
@@ -98,7 +96,7 @@ class Pool:
         before = shared_memory_names()
         self._order({})
         try:
-            code = self.process.wait(30 * slowness())
+            code = self.process.wait(30 + more_time(30))
         except subprocess.TimeoutExpired:
             code = -1
         alive = settled(lambda: marked(self.mark), tries=10)

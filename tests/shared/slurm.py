@@ -133,7 +133,7 @@ class Slurm:
             env={**os.environ, **self.environ, **keywords.pop("env", {})},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             stdin=subprocess.DEVNULL,
             **keywords,
         )

@@ -43,12 +43,21 @@ _OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_osc": "^ucx",
 }
+#: Lets ranks of MPICH that wait sleep for a moment instead of asking again at once: there are more
+#: of them than cores, and half of what a small run costs is their asking.
+_GENTLY = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
 #: What MPI makes in /dev/shm when it starts and unlinks when it ends in order; other runs of this
 #: machine may be aborted at any time, so that nothing can be concluded from these. Nothing is
 #: removed: a name may belong to someone else's run.
 _START_UP = ("mpich_shm_", "sm_segment.")
 #: What tests themselves make in /dev/shm bears the mark of its run: others do not count it.
 _OF_A_RUN = re.compile(r"drbench-(?:fake-gpu|test)-([0-9a-f]{12})")
+
+
+_CORES = len(os.sched_getaffinity(0))
+#: A command without an end gets so many times its time at least before it is taken to hang: nothing
+#: but a failure waits for that, and on a shared machine it may not have had its time.
+PATIENCE = 4
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def clean_environ(**more) -> dict:
     """This environment without traces of launchers and of experiments; the checkout under test
     comes first."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(STRANGE)}
-    return environ | _OPEN_MPI | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"} | more
+    return environ | _OPEN_MPI | _GENTLY | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"} | more
 
 
 def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
@@ -115,7 +124,7 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
         try:
             stdout, stderr = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            stdout, stderr = process.communicate(timeout=timeout * (slowness() - 1))
+            stdout, stderr = process.communicate(timeout=more_time(timeout))
     except BaseException as error:  # too late, pytest-timeout, Ctrl-C
         kill(marked(mark))
         stdout, stderr = process.communicate()
@@ -136,12 +145,19 @@ def run_process(command, folder, env=None, timeout=30, during=None) -> Ended:
 
 
 def slowness() -> float:
-    """How many times longer than alone this process takes just now: a machine that is shared gives
-    it a part of a core."""
+    """How many times longer than alone a process takes: a machine that is shared gives it a part of
+    a core. The larger of what this process sees just now and of what the minute before shows, when
+    whatever is judged was running: so many processes that wanted a core for each there is."""
     wall, cpu = time.perf_counter(), time.process_time()
     while time.process_time() - cpu < 0.05:
         pass
-    return max(1.0, (time.perf_counter() - wall) / 0.05)
+    now, before = (time.perf_counter() - wall) / 0.05, os.getloadavg()[0] / _CORES
+    return max(1.0, now, before)
+
+
+def more_time(seconds: float) -> float:
+    """How long to wait for what should have come within so many seconds and has not."""
+    return seconds * (max(PATIENCE, slowness()) - 1)
 
 
 def within(seconds: float, limit_s: float) -> bool:
@@ -241,7 +257,7 @@ def find_mpi_library() -> tuple[str, str]:
         text=True,
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=300,
         env=clean_environ(),
     )
     version, path = done.stdout.splitlines()

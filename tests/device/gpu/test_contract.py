@@ -256,7 +256,7 @@ def test_another_process_reads_a_tile_and_adds_into_it():
     device.copy(tile, stage, stream)
     stream.synchronise()
     subprocess.run(
-        [sys.executable, "-c", IMPORTER, device.ipc_handle(memory).hex()], check=True, timeout=60
+        [sys.executable, "-c", IMPORTER, device.ipc_handle(memory).hex()], check=True, timeout=300
     )
     expected = np.ones((64, 100))
     expected[:, 4:] += 10

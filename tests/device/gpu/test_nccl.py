@@ -268,7 +268,7 @@ class Ranks:
         self.size, self.places, self.barrier = (
             size,
             [None] * size,
-            threading.Barrier(size, timeout=10),
+            threading.Barrier(size, timeout=120),
         )
 
     def at(self, rank):

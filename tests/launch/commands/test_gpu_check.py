@@ -65,7 +65,7 @@ def test_the_mpi_of_a_wheel_is_the_library_with_code_in_it_and_its_launcher_may_
         env=os.environ | {"PYTHON": str(python)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
     )
     library, launcher, out = ended.stdout.splitlines()
     assert (ended.returncode, library, out) == (0, "libmpi.so.40", str(tmp_path / "here"))

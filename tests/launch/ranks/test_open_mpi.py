@@ -18,7 +18,7 @@ def missing():
     """Why Open MPI cannot be tested; None if it can."""
     try:
         done = subprocess.run(
-            [PYTHON, "-c", ASK], capture_output=True, text=True, env=clean_environ(), timeout=60
+            [PYTHON, "-c", ASK], capture_output=True, text=True, env=clean_environ(), timeout=300
         )
     except OSError as error:
         return f"{PYTHON}: {error.strerror}"

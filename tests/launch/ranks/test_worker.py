@@ -46,4 +46,4 @@ def test_they_end_in_good_order_when_they_are_told_to(ranks):
     process, _ = ranks
     process.stdin.write(json.dumps({"end": True}) + "\n")
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0

@@ -84,7 +84,7 @@ def test_a_job_script_hands_every_word_on_as_it_is(tmp_path, text):
         text=True,
         cwd=tmp_path,
         capture_output=True,
-        timeout=20,
+        timeout=300,
         env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -232,7 +232,7 @@ def test_a_folder_may_be_called_anything_and_the_job_finds_it(
         .read_text()
         .replace(sys.executable, os.fspath(tmp_path / "python"))
     )
-    subprocess.run(["bash", "-s"], input=script, text=True, cwd=tmp_path, check=True, timeout=20)
+    subprocess.run(["bash", "-s"], input=script, text=True, cwd=tmp_path, check=True, timeout=300)
     arguments, _ = json.loads((tmp_path / "arrived.json").read_text())
     assert arguments == [
         "-m",
