@@ -52,7 +52,7 @@ TOGETHER = {
     "table1.py": (),
 }
 #: Ranks that sleep for their next program, at most, in all pools together.
-MOST_RANKS = 24
+MOST_RANKS = 32
 
 
 class MpiRun:

@@ -39,5 +39,6 @@ def cases(seed, count):
 )
 def test_whole_chains_make_what_numpy_makes(mpirun, dealt, ranks, situation, count):
     seed = 10 * ranks + len(situation)
-    text = json.dumps([*dealt(cases(seed, count), 0, 2), *(SUMS if situation == "direct" else [])])
+    sums = dealt(SUMS, ranks - 2, 3) if situation == "direct" else []
+    text = json.dumps([*dealt(cases(seed, count), 0, 3), *sums])
     assert mpirun(ranks, "whole_chains.py", text, situation=situation, timeout=200) == []

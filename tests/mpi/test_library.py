@@ -33,7 +33,7 @@ LAYOUTS = {
 def test_products_and_redistributions_are_exact_and_nothing_is_left(
     mpirun, dealt, ranks, situation, count
 ):
-    count = len(dealt(range(count), 0, 2))
+    count = max(10, len(dealt(range(count), 0, 4)))
     layouts, seed = json.dumps(LAYOUTS[ranks]), str(10 * ranks + len(situation))
     found = mpirun(ranks, "library.py", "exact", layouts, seed, str(count), situation=situation)
     # MPI adds no bfloat16: where that needed it, another matrix stays
@@ -46,7 +46,7 @@ def test_products_and_redistributions_are_exact_and_nothing_is_left(
     [(2, "direct", 60), (4, "direct", 40), (2, "rma", 60), (4, "mixed", 30), (3, "remote", 25)],
 )
 def test_parts_of_matrices_by_rows_and_by_columns_are_exact(mpirun, dealt, ranks, situation, count):
-    count = len(dealt(range(count), 0, 2))
+    count = max(10, len(dealt(range(count), 0, 4)))
     layouts, seed = json.dumps(LAYOUTS[ranks]), str(ranks + len(situation))
     found = mpirun(ranks, "library.py", "parts", layouts, seed, str(count), situation=situation)
     assert found == {"wrong": [], "left": 0}
@@ -223,7 +223,7 @@ def on(request):
     ],
 )
 def test_devices_are_exact_and_nothing_is_left(mpirun, dealt, on, device, ranks, situation, count):
-    count = len(dealt(range(count), 0, 2))
+    count = max(10, len(dealt(range(count), 0, 4)))
     layouts, seed = json.dumps(LAYOUTS[ranks]), str(7 * ranks + len(situation))
     how = {"situation": situation}
     for what in ("exact", "parts"):

@@ -85,8 +85,8 @@ def test_every_algorithm_dataflow_and_mesh_is_exact(mpirun, dealt, p):
             {"m": m, "n": n, "k": k, "algorithm": name, "options": options, "iters": 1, "warmup": 0}
             for m, n, k in SHAPES
             for name, options in ONE_D
-        ] + list(by_columns())
-    run(mpirun, p, dealt(cases, p // 2, 2))
+        ]
+    run(mpirun, p, dealt(cases, p, 4) + (dealt(by_columns(), p, 2) if p < 6 else []))
 
 
 @pytest.mark.parametrize("turn, situation", list(enumerate(["direct", "rma", "mixed"])))
@@ -112,7 +112,7 @@ def test_chips_that_own_nothing_take_part(mpirun, dealt, turn, situation):
     ]
     turned = {"a": "block:2x2", "b": "block:2x2:col", "c": "block:2x2", "roof": True}
     cases += [{"m": m, "n": n, "k": k, "options": {}, **turned, **once} for m, n, k in shapes]
-    run(mpirun, 4, dealt(cases, turn, 2), situation=situation)
+    run(mpirun, 4, dealt(cases, turn, 4), situation=situation)
 
 
 REPLICATED = [
@@ -125,12 +125,13 @@ REPLICATED = [
 
 
 @pytest.mark.parametrize("turn, situation", list(enumerate(["direct", "rma", "remote", "mixed"])))
-def test_replicas_of_summa_add_up_on_every_transport(mpirun, turn, situation):
+def test_replicas_of_summa_add_up_on_every_transport(mpirun, dealt, turn, situation):
     """Every look-ahead, with random delays on every other transport: a replica is read after its
     reductions."""
-    dealt = [case | {"prefetch": x % 4} for x, case in enumerate(REPLICATED)]
+    all_of_them = [case | {"prefetch": x % 4} for x, case in enumerate(REPLICATED)]
     for late, options in enumerate([(), ("--delays", "1", "--small-pieces")]):
-        cases = [case for x, case in enumerate(dealt) if (x + x // 4 + turn) % 2 == late]
+        cases = [case for x, case in enumerate(all_of_them) if (x + x // 4 + turn) % 2 == late]
+        cases = dealt(cases, turn // 2, 2)
         answers, _ = mpirun.cases_and_naps(4, cases, *options, situation=situation, timeout=200)
         for case, out in zip(cases, answers):
             assert (out["status"], out["error"]) == ("ok", 0.0), (case, out["reason"])
@@ -140,7 +141,7 @@ def test_replicas_of_summa_add_up_on_every_transport(mpirun, turn, situation):
 
 
 @pytest.mark.parametrize("p, situation", [(4, "direct"), (3, "remote"), (4, "mixed")])
-def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, p, situation):
+def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, dealt, p, situation):
     """Also on meshes of one row or column, with every look-ahead and way to drive progress."""
     chance = random.Random(p)
     meshes = ["1x4", "4x1", "2x2"] if p == 4 else ["1x3", "3x1"]
@@ -160,6 +161,7 @@ def test_random_delays_change_no_result_and_nothing_deadlocks(mpirun, p, situati
         }
         for x, (name, options) in enumerate(chance.sample(pool, 24))
     ]
+    cases = dealt(cases, len(situation), 2)
     _, naps = run(mpirun, p, cases, "--delays", "1", "--small-pieces", situation=situation)
     assert set(naps) >= {"_compute", "_arrived", "AllGather", "Shift", "Broadcast"}
 

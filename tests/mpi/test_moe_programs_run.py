@@ -56,7 +56,7 @@ def sample(p):
 
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_experts_are_exact_and_move_what_the_plan_says(mpirun, dealt, p, situation):
-    cases = dealt(sample(p), list(RUNS).index((p, situation)), 2)
+    cases = dealt(sample(p), list(RUNS).index((p, situation)), 4)
     answers = mpirun.cases(p, cases, *RUNS[p, situation], situation=situation, timeout=200)
     ran = 0
     for case, out in zip(cases, answers):

@@ -15,11 +15,12 @@ SITUATIONS = ("direct", "rma", "mixed", "remote")
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_sample_of_all_placements_on_2x2(mpirun, situation):
+def test_a_sample_of_all_placements_on_2x2(mpirun, dealt, situation):
     chance, more = random.Random(situation), list(placements("2x2", MORE))
     triples = chance.sample(list(product(placements("2x2"), repeat=3)), 24)
     triples += [tuple(chance.choice(more) for _ in "ABC") for _ in range(12)]
     cases = [(chance.choice([(7, 5, 9), (8, 12, 4), (3, 2, 1)]), *texts) for texts in triples]
+    cases = dealt(cases, 0, 2)
     found = mpirun(4, "placements.py", cases, situation=situation, timeout=150)
     assert found == {"done": 3 * len(cases), "wrong": []}
 
@@ -33,7 +34,7 @@ def test_a_sample_of_placements_on_six_ranks(mpirun, situation):
     assert found == {"done": 3 * len(cases), "wrong": []}
 
 
-def test_a_pending_result_scaled_and_transposed_is_verified(mpirun):
+def test_a_pending_result_scaled_and_transposed_is_verified(mpirun, dealt):
     """alpha and beta count once for each term, which held what C is filled with."""
     layout = {"a": "S(0),R@2x2", "b": "_S(0,3),S(1)@2x2", "m": 37, "n": 33, "k": 29}
     given = product(("P", "R,P@2x2", "P,S(1)@2x2"), ("", "a", "ab"), ("integer", "uniform"), "AC")
@@ -42,5 +43,6 @@ def test_a_pending_result_scaled_and_transposed_is_verified(mpirun):
         for c, transpose, fill, stationary in given
     ]
     cases = [case | {"alpha": 3.0, "beta": 2.0 * (x % 3 > 0)} for x, case in enumerate(cases)]
+    cases = dealt(cases, 0, 2)
     answers = mpirun.cases(4, cases)
     assert [each["status"] for each in answers] == ["ok"] * len(cases)

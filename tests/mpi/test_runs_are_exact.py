@@ -16,6 +16,8 @@ RUNS = [(p, situation) for p in COUNTS for situation in ("direct", "rma", "mixed
     (6, "nodes"),
 ]
 
+LARGE = {"prefetch": 2, "iters": 1, "warmup": 0, "m": 500, "n": 700, "k": 600}
+
 
 def sample(p, situation):
     """Cases that between them have every value of every option; which go together is drawn with a
@@ -106,17 +108,20 @@ def sample(p, situation):
         cases.append(mine | {"a": once, "b": once, "c": once})
         last = {"stationary": chance.choice("ABC"), "grid": f"{max(1, p - 1)}x1x1"}
         cases.append(mine | last | {"a": "column", "b": once, "c": "block"})
-    large = {"prefetch": 2, "iters": 1, "warmup": 0, "m": 500, "n": 700, "k": 600}
     for stationary in "BC":  # messages too long to be sent at once
-        cases.append(large | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
-    tiles = {name: f"tiles:{tile}" for name, tile in zip("abc", ("100x90", "70x110", "130x51"))}
+        cases.append(LARGE | {"a": "column", "b": "column", "c": "row", "stationary": stationary})
     for stationary in "ABC":
-        cases.append(large | tiles | {"stationary": stationary, "assemble": "always"})
         uneven = {"a": "tiles:310x250", "b": "tiles:290x410", "c": "tiles:330x430"}
         for assemble in ("always", "never"):
             levelled = {"stationary": stationary, "assemble": assemble, "options": {"steal": True}}
-            cases.append(large | uneven | levelled)
+            cases.append(LARGE | uneven | levelled)
     return cases
+
+
+def panels():
+    """Products of many small tiles, assembled."""
+    tiles = {name: f"tiles:{tile}" for name, tile in zip("abc", ("100x90", "70x110", "130x51"))}
+    return [LARGE | tiles | {"stationary": still, "assemble": "always"} for still in "ABC"]
 
 
 def sums():
@@ -131,7 +136,8 @@ def sums():
 def ran(request, mpirun, dealt):
     """All cases of one number of ranks in one situation, run in one mpiexec."""
     p, situation = request.param
-    cases = sample(p, situation) + dealt(sums(), RUNS.index(request.param), 9)
+    turn = RUNS.index(request.param)
+    cases = dealt(sample(p, situation), turn, 2) + panels() + dealt(sums(), turn, 9)
     small_pieces = ["--small-pieces"] if p % 2 == 0 else []
     answers = mpirun.cases(p, cases, *small_pieces, situation=situation)
     return SimpleNamespace(p=p, situation=situation, pairs=list(zip(cases, answers)))

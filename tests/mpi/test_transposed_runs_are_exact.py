@@ -112,17 +112,17 @@ def exact(mpirun, p, situation, cases):
 @pytest.mark.parametrize("p, situation", RUNS)
 def test_every_form_is_exact_on_every_transport(mpirun, dealt, p, situation):
     turn = RUNS.index((p, situation))
-    exact(mpirun, p, situation, dealt(universal(p, situation), turn, 2))
+    exact(mpirun, p, situation, dealt(universal(p, situation), turn, 4))
 
 
 @pytest.mark.parametrize("p, situation", RUNS[:4])
 def test_every_algorithm_takes_every_form(mpirun, dealt, p, situation):
     turn = RUNS.index((p, situation))
-    exact(mpirun, p, situation, dealt(on_meshes(p), turn, 3))
+    exact(mpirun, p, situation, dealt(on_meshes(p), turn, 6))
 
 
 @pytest.mark.parametrize("situation", ["direct", "rma"])
-def test_devices_take_every_form(mpirun, situation):
+def test_devices_take_every_form(mpirun, dealt, situation):
     """The asynchronous executor on worker threads."""
     plain = {"m": 48, "n": 40, "k": 56, "iters": 1, "warmup": 0, "backend": "numpy-async"}
     cases = [
@@ -146,8 +146,7 @@ def test_devices_take_every_form(mpirun, situation):
         for options in ([{"dataflow": "AG"}, {"dataflow": "RS"}] if "collect" in name else [{}])
         for transpose, beta, dtype in (("a", 3.0, "float64"), ("ab", 0.0, "bfloat16:float32"))
     ]
-    for case in cases:
-        case["progress"] = "poll"
+    cases = [case | {"progress": "poll"} for case in dealt(cases, len(situation), 2)]
     answers = mpirun.cases(2, cases, situation=situation, timeout=150)
     wrong = [
         (case, out["status"], out["reason"])

@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from starting import ROOT, marked, wait_until
+from starting import ROOT, marked, wait_until, within
 
 from launch.host import leftovers, processes
 from launch.host.leftovers import family, new_token
@@ -70,13 +70,13 @@ def started(tmp_path):
 
 
 def gone(mark, seconds=10.0):
-    """How long it takes until nothing with this mark is left; None if that is too long."""
+    """Whether nothing with this mark is left within so many seconds."""
     start = time.monotonic()
-    while time.monotonic() < start + seconds:
-        if not marked(mark):
-            return time.monotonic() - start
+    while marked(mark):
+        if not within(time.monotonic() - start, seconds):
+            return False
         time.sleep(0.02)
-    return None
+    return True
 
 
 def guard_of(process):
@@ -91,8 +91,8 @@ def test_ranks_that_ignore_every_signal_end_with_their_command(started, monkeypa
     process, mark = started()
     assert len(marked(mark)) >= 4
     process.send_signal(number)
-    assert gone(mark) is not None
-    assert process.wait(5) == (-9 if number == signal.SIGKILL else 130)
+    assert gone(mark)
+    assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
     assert process.stderr.read() == b""
 
 
@@ -103,10 +103,13 @@ def test_a_launcher_that_is_stopped_ends_with_its_command(started):
         if pid not in (process.pid, guard_of(process)):
             os.kill(pid, signal.SIGSTOP)
     process.kill()
-    assert gone(mark) is not None
+    assert gone(mark)
 
 
-@pytest.mark.parametrize("offset_ms", [0, 0.5, 1, 3, 5, 7, 10, 20, 200])
+@pytest.mark.parametrize(
+    "offset_ms",
+    [0, 1, 5, 20, 200, *(pytest.param(ms, marks=pytest.mark.thorough) for ms in (0.5, 3, 7, 10))],
+)
 def test_a_second_signal_at_any_moment_leaves_no_orphan(started, offset_ms):
     """It came between SIGSTOP and SIGKILL of the ranks, which then stayed for ever."""
     for number in (signal.SIGINT, signal.SIGTERM)[: 1 + (offset_ms == 5)]:
@@ -117,8 +120,8 @@ def test_a_second_signal_at_any_moment_leaves_no_orphan(started, offset_ms):
             if process.poll() is None:
                 process.send_signal(number)
         # or by that signal itself, once all has ended and Python is about to
-        assert process.wait(20) in (130, -number)
-        assert gone(mark, 1) is not None, f"orphans after {offset_ms} ms"
+        assert process.wait(60) in (130, -number)
+        assert gone(mark, 1), f"orphans after {offset_ms} ms"
 
 
 def test_a_signal_while_all_is_being_ended_waits_until_it_is(monkeypatch):
@@ -146,7 +149,7 @@ def test_a_signal_while_all_is_being_ended_waits_until_it_is(monkeypatch):
             except KeyboardInterrupt:
                 rank.kill()
                 pytest.fail("the second signal came between")
-    assert rank.wait(5) == -signal.SIGKILL
+    assert rank.wait(60) == -signal.SIGKILL
 
 
 def test_handlers_are_as_they_were_afterwards():
@@ -180,8 +183,8 @@ def test_the_kernel_tells_the_launcher_where_there_is_no_guard(tmp_path):
 
 def comes(path, seconds=10.0):
     """Whether a file comes to be in time."""
-    deadline = time.monotonic() + seconds
-    while not path.exists() and time.monotonic() < deadline:
+    start = time.monotonic()
+    while not path.exists() and within(time.monotonic() - start, seconds):
         time.sleep(0.02)
     return path.exists()
 

@@ -32,9 +32,14 @@ REQUEST = TuneRequest(
 )
 
 
-@pytest.mark.parametrize("machine", [None, DEVICE])
-def test_both_layouts_are_those_of_searching(machine):
-    found = advise(REQUEST, machine)
+@pytest.fixture(scope="module", params=[None, DEVICE], ids=["bytes", "time"])
+def advised(request):
+    """A machine, or none, and the advice for it."""
+    return request.param, advise(REQUEST, request.param)
+
+
+def test_both_layouts_are_those_of_searching(advised):
+    machine, found = advised
     a, b, c = TODAY
     fixed = replace(REQUEST, case=replace(REQUEST.case, a=a, b=b, c=c), today=(None,) * 3)
     assert cost(found.mine) == cost(tune(fixed, machine).ranking[0])
@@ -42,9 +47,8 @@ def test_both_layouts_are_those_of_searching(machine):
     assert found.times_better is None or found.times_better > 1
 
 
-@pytest.mark.parametrize("machine", [None, DEVICE])
-def test_it_pays_after_so_many_products_and_not_one_earlier(machine):
-    found = advise(REQUEST, machine)
+def test_it_pays_after_so_many_products_and_not_one_earlier(advised):
+    machine, found = advised
     moving = found.better.moving
     price = moving.busiest_bytes if machine is None else moving.seconds
     assert price > 0

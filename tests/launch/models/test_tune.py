@@ -454,7 +454,8 @@ def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
     """Elements that a rank lacks, one by one; the more products share them, the less they count."""
     today, ranks = ("row", "tiles:5x7@2x2", "block"), 4
     request = replace(SMALL, today=today, algorithms=("universal", "summa"), top=3)
-    for place in tune(request, machine).ranking:
+    ranking = tune(request, machine).ranking
+    for place in ranking:
         _, problem, _ = bound(place.case, ranks)
         expected = 0
         for operand, text in zip(problem.operands, today):
@@ -470,7 +471,7 @@ def test_leaving_the_layout_of_today_is_charged_by_its_bytes(machine):
     free = tune(replace(request, today=(None,) * 3), machine).ranking[0]
     assert dear <= shared and free.moving.moved_bytes == 0
     if machine is not None:
-        best = tune(request, machine).ranking[0]
+        best = ranking[0]
         stays = tune(
             replace(request, case=replace(BASE, a="row", b="tiles:5x7@2x2", c="block")), machine
         ).ranking[0]

@@ -10,7 +10,7 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(100)]
 
 
-@pytest.mark.parametrize("over_kib", [-16, 4, 12, 256])
+@pytest.mark.parametrize("over_kib", [-16, pytest.param(4, marks=pytest.mark.thorough), 12, 256])
 def test_shared_memory_that_just_does_not_suffice_is_said_not_struck(
     process, mpich, tmp_path, over_kib
 ):

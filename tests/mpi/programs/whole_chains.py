@@ -60,6 +60,15 @@ def drawn(chain, costs, rng):
     return layouts, ways
 
 
+def chosen(chain, costs, seed):
+    """Layouts and ways: the best, or drawn. That takes long, so one rank does it for all."""
+    rng = random.Random(seed)
+    if rng.random() < 0.3:
+        label, layouts = search(costs.domains(chain), costs.factors(chain))
+        return layouts, dict(label.notes)
+    return drawn(chain, costs, rng)
+
+
 def by_numpy(chain, values):
     for each in chain.operations:
         c, taken = chain.matrices[each.c], [values[name] for name in each.takes]
@@ -76,12 +85,7 @@ def run(comm, topology, costs, case):
     tokens, widths, between, backward, seed = case
     chain = layers(tokens, widths, between, backward=backward)
     rng = random.Random(seed)
-    if rng.random() < 0.3:
-        factors = costs.factors(chain)
-        label, layouts = search(costs.domains(chain), factors)
-        ways = dict(label.notes)
-    else:
-        layouts, ways = drawn(chain, costs, rng)
+    layouts, ways = comm.bcast(None if comm.rank else chosen(chain, costs, seed))
     ahead = rng.choice([0, 1, "all"])
     bound = Bound(chain, comm.size, layouts, ways, "float64")
     numbers = np.random.default_rng(seed)
